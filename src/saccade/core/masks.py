@@ -1,0 +1,330 @@
+"""Masks: who may attend to whom, as a predicate on (b, h, i, j): batch row, head, place of the query, place of the key.
+
+True = may attend. i and j are absolute: the last query stands at the last key. Combine with `&` and `|`. A mask is asked with
+index tensors that broadcast, so one predicate serves the dense matrix, the block mask of FlexAttention and a single row.
+
+L0 writes the causal mask as "mask out e_(i>j)"; the future of query i is j > i, and that is what is hidden here.
+`torch.nn.MultiheadAttention.key_padding_mask` and its `attn_mask` have the opposite polarity (True = may NOT attend).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import SaccadeError
+from .table import Table
+
+table: Table[Callable[..., Mask]] = Table("masks", "mask")
+
+
+class Mask:
+    """A predicate on (b, h, i, j); masks with the same `key` are the same mask."""
+
+    by_batch = False  # the answer depends on b
+    by_query = True  # the answer depends on i
+
+    def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What tells this mask from others; block masks are cached under it."""
+        raise NotImplementedError
+
+    def check(self, batch: int, queries: int, keys: int) -> None:
+        """Raises when the mask does not fit these sizes."""
+
+    def to(self, device: torch.device | str) -> Mask:
+        """The same mask with its tensors on `device`."""
+        return self
+
+    def __and__(self, other: Mask) -> Mask:
+        if isinstance(self, Full):
+            return other
+        return self if other is self or isinstance(other, Full) else Both(self, other)
+
+    def __or__(self, other: Mask) -> Mask:
+        if isinstance(self, Full) or other is self:
+            return self
+        return other if isinstance(other, Full) else Either(self, other)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mask) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}{self.key[1:]}"
+
+    def dense(self, batch: int, heads: int, queries: int, keys: int, device: torch.device | str = "cpu") -> Tensor:
+        """The mask as booleans, B|1 × H|1 × Q|1 × K: a size it does not depend on stays 1."""
+        self.check(batch, queries, keys)
+        b = torch.arange(batch, device=device).view(-1, 1, 1, 1)
+        h = torch.arange(heads, device=device).view(-1, 1, 1)
+        i = torch.arange(keys - queries, keys, device=device).view(-1, 1)
+        j = torch.arange(keys, device=device)
+        allowed = self.to(device)(b, h, i, j)
+        return allowed.view((1,) * (4 - allowed.dim()) + tuple(allowed.shape))
+
+
+class Full(Mask):
+    """Everybody may attend to everything."""
+
+    by_query = False
+    key = ("full",)
+
+    def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return j >= 0
+
+
+class Causal(Mask):
+    """j ≤ i."""
+
+    key = ("causal",)
+
+    def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return j <= i
+
+
+class Window(Mask):
+    """i − left ≤ j ≤ i + right."""
+
+    def __init__(self, left: int, right: int) -> None:
+        self.left, self.right = left, right
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return ("window", self.left, self.right)
+
+    def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return (j >= i - self.left) & (j <= i + self.right)
+
+
+class OfTensor(Mask):
+    """A mask that looks things up in a tensor."""
+
+    name = "tensor"
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = values
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        # Contents are compared where reading them is free; a tensor on a GPU is known by its identity.
+        small = self.values.device.type == "cpu" and self.values.numel() <= 4096
+        return (self.name, tuple(self.values.flatten().tolist()) if small else id(self.values), tuple(self.values.shape))
+
+    def to(self, device: torch.device | str) -> Mask:
+        if self.values.device == torch.device(device):
+            return self
+        moved = type(self).__new__(type(self))
+        moved.__dict__.update(self.__dict__, values=self.values.to(device))
+        return moved
+
+    def check(self, batch: int, queries: int, keys: int) -> None:
+        if self.by_batch and self.values.shape[0] != batch:
+            raise SaccadeError(
+                f"the {self.name} mask is for a batch of {self.values.shape[0]}, the queries are a batch of {batch}; "
+                "make the mask from the same batch"
+            )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({tuple(self.values.shape)})"
+
+
+class Padding(OfTensor):
+    """j < lengths[b]."""
+
+    name, by_batch, by_query = "padding", True, False
+
+    def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return j < self.values[b]
+
+
+class Prefix(OfTensor):
+    """j ≤ i, or j < lengths[b]."""
+
+    name, by_batch = "prefix", True
+
+    def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return (j <= i) | (j < self.values[b])
+
+
+class Documents(OfTensor):
+    """ids[b, i] = ids[b, j]."""
+
+    name, by_batch = "documents", True
+
+    def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return self.values[b, i] == self.values[b, j]
+
+    def check(self, batch: int, queries: int, keys: int) -> None:
+        super().check(batch, queries, keys)
+        if self.values.shape[1] < keys:
+            raise SaccadeError(f"documents are given for {self.values.shape[1]} places, there are {keys} keys; give one for each key")
+
+
+class BigBird(OfTensor):
+    """A table of blocks: allowed[i // size, j // size]."""
+
+    name = "blocks"
+
+    def __init__(self, values: Tensor, size: int) -> None:
+        super().__init__(values)
+        self.size = size
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return (*super().key, self.size)
+
+    def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return self.values[i // self.size, j // self.size]
+
+    def check(self, batch: int, queries: int, keys: int) -> None:
+        if keys > self.values.shape[0] * self.size:
+            raise SaccadeError(f"the block mask is made for {self.values.shape[0] * self.size} places, there are {keys}; raise `length`")
+
+
+class Matrix(OfTensor):
+    """allowed[(b), (h), row, j] with the last row for the last query."""
+
+    name = "matrix"
+
+    @property
+    def by_batch(self) -> bool:  # type: ignore[override]
+        return self.values.dim() == 4 and self.values.shape[0] > 1
+
+    def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        row = i - (self.values.shape[-1] - self.values.shape[-2])
+        if self.values.dim() == 2:
+            return self.values[row, j]
+        if self.values.dim() == 3:
+            return self.values[h if self.values.shape[0] > 1 else h * 0, row, j]
+        return self.values[b if self.values.shape[0] > 1 else b * 0, h if self.values.shape[1] > 1 else h * 0, row, j]
+
+    def check(self, batch: int, queries: int, keys: int) -> None:
+        super().check(batch, queries, keys)
+        rows, columns = self.values.shape[-2:]
+        if columns < keys or (rows, columns) != (queries, keys) and rows != columns:
+            raise SaccadeError(f"the mask is {rows} × {columns}, the scores are {queries} × {keys}; give one row a query, one column a key")
+
+
+class Pairwise(Mask):
+    """Two masks combined."""
+
+    def __init__(self, first: Mask, second: Mask) -> None:
+        self.first, self.second = first, second
+        self.by_batch = first.by_batch or second.by_batch
+        self.by_query = first.by_query or second.by_query
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return (type(self).__name__, self.first.key, self.second.key)
+
+    def to(self, device: torch.device | str) -> Mask:
+        return type(self)(self.first.to(device), self.second.to(device))
+
+    def check(self, batch: int, queries: int, keys: int) -> None:
+        self.first.check(batch, queries, keys)
+        self.second.check(batch, queries, keys)
+
+    def __repr__(self) -> str:
+        return f"({self.first!r} {'&' if isinstance(self, Both) else '|'} {self.second!r})"
+
+
+class Both(Pairwise):
+    """first & second."""
+
+    def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return self.first(b, h, i, j) & self.second(b, h, i, j)
+
+
+class Either(Pairwise):
+    """first | second."""
+
+    def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return self.first(b, h, i, j) | self.second(b, h, i, j)
+
+
+@table.add("full", system="A9")
+def full() -> Mask:
+    """Everybody may attend to everything."""
+    return Full()
+
+
+@table.add("causal", paper="Vaswani et al. 2017", system="A9")
+def causal() -> Mask:
+    """Nobody sees the future: j ≤ i."""
+    return Causal()
+
+
+@table.add("window", paper="Luong et al. 2015", system="A12")
+def window(left: int, right: int | None = None) -> Mask:
+    """Neighbors only: i − left ≤ j ≤ i + right; `right` is `left` when not given."""
+    right = left if right is None else right
+    if left < 0 or right < 0:
+        raise SaccadeError(f"a window of {left} to the left and {right} to the right; both must be 0 or more")
+    return Window(left, right)
+
+
+@table.add("padding", system="A9")
+def padding(lengths: Tensor | Sequence[int]) -> Mask:
+    """Only the first lengths[b] keys of row b are there."""
+    return Padding(whole(lengths, 1, "lengths"))
+
+
+@table.add("prefix", paper="Raffel et al. 2020", system="A9")
+def prefix(lengths: Tensor | Sequence[int]) -> Mask:
+    """Causal, but the first lengths[b] keys are seen by everybody."""
+    return Prefix(whole(lengths, 1, "lengths"))
+
+
+@table.add("documents", system="A9")
+def documents(ids: Tensor | Sequence[Sequence[int]]) -> Mask:
+    """Packed documents: attention stays inside ids[b, i] = ids[b, j]; combine with `causal()` for language models."""
+    return Documents(whole(ids, 2, "document numbers"))
+
+
+@table.add("blocks", paper="Zaheer et al. 2020 (Big Bird)", system="A9")
+def blocks(length: int, size: int = 64, window: int = 1, globals: int = 1, random: int = 3, seed: int = 0) -> Mask:
+    """Big Bird over blocks of `size` places: `window` blocks either side, the first `globals` blocks seen by and seeing everybody,
+    and `random` more blocks for each row of blocks."""
+    if min(length, size) < 1 or min(window, globals, random) < 0 or -(-length // size) > 65536:
+        raise SaccadeError(
+            f"blocks of {size} over {length} places with window {window}, globals {globals}, random {random}; "
+            "size and length must be positive, the rest not negative, at most 65,536 blocks"
+        )
+    count = -(-length // size)
+    at = np.arange(count)
+    allowed = np.abs(at[:, None] - at[None]) <= window
+    allowed[:globals] = allowed[:, :globals] = True
+    generator = np.random.Generator(np.random.PCG64(seed))
+    for row in range(globals, count):
+        free = np.flatnonzero(~allowed[row])
+        allowed[row, generator.permutation(free)[:random]] = True
+    return BigBird(torch.from_numpy(allowed), size)
+
+
+@table.add("matrix", system="A9")
+def matrix(allowed: Tensor | Sequence[Sequence[int]]) -> Mask:
+    """Any 0/1 matrix, Q × K, H × Q × K or B × H × Q × K; 1 (True) = may attend. A graph's edges, a tree's arcs."""
+    values = torch.as_tensor(allowed)
+    if values.dim() not in (2, 3, 4):
+        raise SaccadeError(f"a mask of shape {tuple(values.shape)}; give Q × K, H × Q × K or B × H × Q × K")
+    if values.is_floating_point() or values.is_complex():
+        raise SaccadeError("a mask of floating numbers; give booleans or 0/1 integers where 1 = may attend")
+    return Matrix(values.bool())
+
+
+def whole(values: Tensor | Sequence[Any], dims: int, what: str) -> Tensor:
+    """`values` as a tensor of whole numbers with `dims` dimensions."""
+    tensor = torch.as_tensor(values)
+    if tensor.dim() != dims or tensor.is_floating_point() or tensor.dtype == torch.bool:
+        raise SaccadeError(f"{what} of shape {tuple(tensor.shape)} and type {tensor.dtype}; give whole numbers in {dims} dimension(s)")
+    return tensor

@@ -1,0 +1,175 @@
+"""Normalizers: from a row of scores to a row of weights. `allowed` is True where one may attend; None means everywhere.
+
+All of them compute in float32 at least, give zero where one may not attend, and zeros with finite gradients in a row
+where one may attend nowhere.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .table import Table
+
+table: Table[type[Normalizer]] = Table("normalizers", "normalizer")
+
+
+class Normalizer:
+    """What all normalizers share: float32, masked places, empty rows."""
+
+    sums_to_one = True
+
+    def __call__(self, scores: Tensor, allowed: Tensor | None = None) -> Tensor:
+        wide = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
+        if allowed is None:
+            return self.rows(wide, None).to(scores.dtype)
+        allowed = allowed.expand(torch.broadcast_shapes(allowed.shape, wide.shape))
+        # An empty row is computed as if it were full and then blanked: -inf everywhere would make NaN gradients.
+        usable = allowed | ~allowed.any(-1, keepdim=True)
+        return self.rows(wide, usable).masked_fill(~allowed, 0.0).to(scores.dtype)
+
+    def rows(self, scores: Tensor, usable: Tensor | None) -> Tensor:
+        """Weights of rows that have at least one usable place; what stands at the others is blanked by the caller."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+def hide(scores: Tensor, usable: Tensor | None) -> Tensor:
+    return scores if usable is None else scores.masked_fill(~usable, float("-inf"))
+
+
+def count(scores: Tensor, usable: Tensor | None) -> Tensor | int:
+    """How many keys each row may attend to."""
+    return scores.shape[-1] if usable is None else usable.sum(-1, keepdim=True).to(scores.dtype)
+
+
+@table.add("softmax", paper="Bahdanau et al. 2015", system="A4")
+class Softmax(Normalizer):
+    """exp(s_j) / Σ exp(s)"""
+
+    def rows(self, scores: Tensor, usable: Tensor | None) -> Tensor:
+        return hide(scores, usable).softmax(-1)
+
+
+class Pointwise(Normalizer):
+    """A normalizer that looks at one score at a time; rows need not sum to one.
+
+    `by_count` tames long rows: ReLU is divided by the number of keys n (Wortsman et al. 2023), sigmoid is shifted by
+    −log n (Ramapuram et al. 2024).
+    """
+
+    sums_to_one = False
+
+    def __init__(self, by_count: bool = False) -> None:
+        self.by_count = by_count
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(by_count={self.by_count})"
+
+
+@table.add("relu", paper="Wortsman et al. 2023", system="A4")
+class Relu(Pointwise):
+    """max(s_j, 0), the lecture's "any scaling function"; with `by_count` divided by the number of keys."""
+
+    def rows(self, scores: Tensor, usable: Tensor | None) -> Tensor:
+        weights = scores.relu()
+        return weights / count(scores, usable) if self.by_count else weights
+
+
+@table.add("sigmoid", paper="Ramapuram et al. 2024", system="A4")
+class Sigmoid(Pointwise):
+    """1 / (1 + exp(−s_j)); with `by_count` shifted by −log n."""
+
+    def rows(self, scores: Tensor, usable: Tensor | None) -> Tensor:
+        if not self.by_count:
+            return scores.sigmoid()
+        return (scores - torch.as_tensor(count(scores, usable), dtype=scores.dtype, device=scores.device).log()).sigmoid()
+
+
+@table.add("sum", paper="Katharopoulos et al. 2020", system="A4")
+class Sum(Normalizer):
+    """s_j / Σ s, for kernel scores, which are never negative."""
+
+    def rows(self, scores: Tensor, usable: Tensor | None) -> Tensor:
+        kept = scores if usable is None else scores.masked_fill(~usable, 0.0)
+        return kept / kept.sum(-1, keepdim=True).clamp_min(torch.finfo(scores.dtype).tiny)
+
+
+class Entmax(Normalizer):
+    """argmax_p p·s + H_α(p): sparse weights [max(0, (α−1)s_j − τ)]^(1/(α−1)), with τ such that a row sums to one."""
+
+    def rows(self, scores: Tensor, usable: Tensor | None) -> Tensor:
+        # The row's largest score is moved to 0, so that float32 keeps its digits; a hidden place stands below any support.
+        floor = torch.finfo(scores.dtype).min
+        top = (scores if usable is None else scores.masked_fill(~usable, floor)).amax(-1, keepdim=True).detach()
+        shifted = scores - top
+        return self.project(shifted if usable is None else shifted.masked_fill(~usable, -1e4))
+
+    def project(self, shifted: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class SparsemaxProjection(torch.autograd.Function):
+    """Sparsemax with its own backward: on the support S, ∂p/∂s · g = g − mean_S(g)."""
+
+    @staticmethod
+    def forward(scores: Tensor) -> Tensor:
+        ranked = scores.sort(-1, descending=True).values
+        rank = torch.arange(1, scores.shape[-1] + 1, device=scores.device, dtype=scores.dtype)
+        sums = ranked.cumsum(-1) - 1
+        size = (rank * ranked > sums).sum(-1, keepdim=True)
+        threshold = sums.gather(-1, size - 1) / size
+        return (scores - threshold).clamp_min(0)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+        (weights,) = ctx.saved_tensors
+        support = (weights > 0).to(grad.dtype)
+        return support * (grad - (grad * support).sum(-1, keepdim=True) / support.sum(-1, keepdim=True))
+
+
+@table.add("sparsemax", paper="Martins & Astudillo 2016", system="A4")
+class Sparsemax(Entmax):
+    """The Euclidean projection of the scores onto the simplex: max(0, s_j − τ), Σ = 1."""
+
+    def project(self, shifted: Tensor) -> Tensor:
+        return SparsemaxProjection.apply(shifted)
+
+
+class Entmax15Projection(torch.autograd.Function):
+    """Entmax-1.5 with its own backward: with r = √p, ∂p/∂s · g = r (g − Σ r g / Σ r)."""
+
+    @staticmethod
+    def forward(scores: Tensor) -> Tensor:
+        halves = scores / 2
+        ranked = halves.sort(-1, descending=True).values
+        rank = torch.arange(1, scores.shape[-1] + 1, device=scores.device, dtype=scores.dtype)
+        mean = ranked.cumsum(-1) / rank
+        spread = rank * (ranked.square().cumsum(-1) / rank - mean.square())
+        thresholds = mean - ((1 - spread) / rank).clamp_min(0).sqrt()
+        size = (thresholds <= ranked).sum(-1, keepdim=True)
+        return (halves - thresholds.gather(-1, size - 1)).clamp_min(0).square()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+        (weights,) = ctx.saved_tensors
+        root = weights.sqrt()
+        return root * (grad - (grad * root).sum(-1, keepdim=True) / root.sum(-1, keepdim=True))
+
+
+@table.add("entmax-1.5", paper="Peters et al. 2019", system="A4")
+class Entmax15(Entmax):
+    """Between softmax and sparsemax: max(0, s_j/2 − τ)², Σ = 1."""
+
+    def project(self, shifted: Tensor) -> Tensor:
+        return Entmax15Projection.apply(shifted)

@@ -1,0 +1,150 @@
+"""Scores: how well a query and a key fit. B batch, H heads, Q queries, K keys, D key width, A hidden width.
+
+Every score is three steps, so that keys can be prepared once a sentence and fused kernels can take the dot products over:
+
+    scores[i, j] = compare( query(q_i), key(k_j) )
+
+A score whose `compare` is a plain dot product (times `scale`) says so by `dot = True`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .table import Table
+
+table: Table[type[Score]] = Table("scores", "score")
+
+
+class Score(nn.Module):
+    """What all scores share: the three steps and what a backend may know of them."""
+
+    dot = True  # compare is scale · (query · key)
+    kernel = False  # never negative, so that dividing by the sum of the row gives weights
+    unequal_widths = False  # queries and keys may differ in width
+
+    def scale(self, width: int) -> float:
+        """The factor on the dot product; `width` is that of the queries handed in."""
+        return 1.0
+
+    def query(self, q: Tensor) -> Tensor:
+        return q
+
+    def key(self, k: Tensor) -> Tensor:
+        return k
+
+    def compare(self, query: Tensor, key: Tensor) -> Tensor:
+        """B H Q D, B H K D → B H Q K."""
+        return (query * self.scale(query.shape[-1])) @ key.transpose(-2, -1)
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        return self.compare(self.query(q), self.key(k))
+
+
+@table.add("dot", paper="Luong et al. 2015", system="A3")
+class Dot(Score):
+    """q·k"""
+
+
+@table.add("scaled-dot", paper="Vaswani et al. 2017", system="A3")
+class ScaledDot(Score):
+    """q·k / √D, so that the variance of a score does not grow with the width."""
+
+    def scale(self, width: int) -> float:
+        return 1.0 / math.sqrt(width)
+
+
+@table.add("bilinear", paper="Luong et al. 2015", system="A3")
+class Bilinear(Score):
+    """qᵀ W k, Luong's multiplicative ("general") score; one W a head."""
+
+    unequal_widths = True
+
+    def __init__(self, dim_q: int, dim_k: int, heads: int = 1) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(heads, dim_q, dim_k))
+        nn.init.uniform_(self.weight, -1 / math.sqrt(dim_q), 1 / math.sqrt(dim_q))
+
+    def query(self, q: Tensor) -> Tensor:
+        return q @ self.weight
+
+
+@table.add("reduced-rank", paper="Luong et al. 2015; Vaswani et al. 2017", system="A3")
+class ReducedRank(Score):
+    """(U q)·(V k): a bilinear score whose matrix UᵀV has rank `rank`; one U and V a head."""
+
+    unequal_widths = True
+
+    def __init__(self, dim_q: int, dim_k: int, rank: int = 32, heads: int = 1) -> None:
+        super().__init__()
+        self.u = nn.Parameter(torch.empty(heads, dim_q, rank))
+        self.v = nn.Parameter(torch.empty(heads, dim_k, rank))
+        for parameter, width in ((self.u, dim_q), (self.v, dim_k)):
+            nn.init.normal_(parameter, std=1 / math.sqrt(width))
+
+    def query(self, q: Tensor) -> Tensor:
+        return q @ self.u
+
+    def key(self, k: Tensor) -> Tensor:
+        return k @ self.v
+
+
+@table.add("additive", paper="Bahdanau et al. 2015", system="A3")
+class Additive(Score):
+    """vᵀ tanh(W₁ q + W₂ k); one set of parameters a head.
+
+    L2 writes `W · tanh(q + k)`, the same with the projections W₁ and W₂ taken into q and k.
+    """
+
+    dot = False
+    unequal_widths = True
+
+    def __init__(self, dim_q: int, dim_k: int, hidden: int = 64, heads: int = 1) -> None:
+        super().__init__()
+        self.w_q = nn.Parameter(torch.empty(heads, dim_q, hidden))
+        self.w_k = nn.Parameter(torch.empty(heads, dim_k, hidden))
+        self.v = nn.Parameter(torch.empty(heads, hidden))
+        for parameter, width in ((self.w_q, dim_q), (self.w_k, dim_k), (self.v, hidden)):
+            nn.init.uniform_(parameter, -1 / math.sqrt(width), 1 / math.sqrt(width))
+
+    def query(self, q: Tensor) -> Tensor:
+        return q @ self.w_q
+
+    def key(self, k: Tensor) -> Tensor:
+        return k @ self.w_k
+
+    def compare(self, query: Tensor, key: Tensor) -> Tensor:
+        fit = torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3))  # B H Q K A
+        return torch.einsum("bhqka,ha->bhqk", fit, self.v)
+
+
+@table.add("cosine", paper="Graves et al. 2014", system="A3")
+class Cosine(Score):
+    """β · q·k / (‖q‖‖k‖) with a learned sharpness β > 0 (kept as its logarithm), one a head."""
+
+    def __init__(self, heads: int = 1, sharpness: float = 10.0) -> None:
+        super().__init__()
+        self.log_sharpness = nn.Parameter(torch.full((heads, 1, 1), math.log(sharpness)))
+
+    def query(self, q: Tensor) -> Tensor:
+        return F.normalize(q, dim=-1) * self.log_sharpness.exp().to(q.dtype)
+
+    def key(self, k: Tensor) -> Tensor:
+        return F.normalize(k, dim=-1)
+
+
+@table.add("elu-kernel", paper="Katharopoulos et al. 2020", system="A3")
+class EluKernel(Score):
+    """φ(q)·φ(k) with φ = elu + 1: never negative; with the normalizer `sum` it is linear attention."""
+
+    kernel = True
+
+    def query(self, q: Tensor) -> Tensor:
+        return F.elu(q) + 1
+
+    def key(self, k: Tensor) -> Tensor:
+        return F.elu(k) + 1

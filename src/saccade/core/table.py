@@ -1,0 +1,73 @@
+"""A table: names of one slot and what they stand for. Adding a variant is one decorator in the slot's file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from ..errors import SaccadeError, did_you_mean
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Entry(Generic[T]):
+    """One row of a table: the name, what it makes, and where it comes from."""
+
+    name: str
+    make: T
+    paper: str
+    system: str
+
+    @property
+    def summary(self) -> str:
+        """The first line of the docstring."""
+        return (getattr(self.make, "__doc__", None) or "").strip().split("\n")[0]
+
+
+class Table(Generic[T]):
+    """Names → classes or functions of one slot, in the order in which they were added."""
+
+    def __init__(self, slot: str, singular: str) -> None:
+        self.slot, self.singular = slot, singular
+        self._entries: dict[str, Entry[T]] = {}
+
+    def add(self, name: str, paper: str = "", system: str = "") -> Callable[[T], T]:
+        """Decorator: puts what it decorates under `name`; `paper` is where it comes from, `system` its row in the catalogue."""
+
+        def put(make: T) -> T:
+            if name in self._entries:
+                raise SaccadeError(f"{self.singular} '{name}' is in the table already; choose another name")
+            self._entries[name] = Entry(name, make, paper, system)
+            return make
+
+        return put
+
+    def entry(self, name: str) -> Entry[T]:
+        """The row under `name`, or an error that knows the nearest name."""
+        if name not in self._entries:
+            raise SaccadeError(f"no {self.singular} named '{name}'{did_you_mean(name, self._entries)}")
+        return self._entries[name]
+
+    def __getitem__(self, name: str) -> T:
+        return self.entry(name).make
+
+    def name_of(self, thing: Any) -> str:
+        """The name under which the class of `thing` (or the thing itself) stands, or its class name."""
+        for entry in self._entries.values():
+            if entry.make is thing or entry.make is type(thing):
+                return entry.name
+        return type(thing).__name__
+
+    def __iter__(self) -> Iterator[Entry[T]]:
+        return iter(self._entries.values())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def names(self) -> list[str]:
+        return list(self._entries)

@@ -1,0 +1,19 @@
+"""The one error a user meets, and the hint that goes with a wrong name. Imports nothing; every room may import it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class SaccadeError(Exception):
+    """A mistake in what was handed in: says the value, the rule and the way out. The command line prints it and leaves with 2."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The tail of an error about a wrong name: `; did you mean 'additive'?`, or the names there are."""
+    names = sorted(known)
+    close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    if close:
+        return f"; did you mean '{close[0]}'?"
+    return f"; there are: {', '.join(names)}" if names else "; there are none"

@@ -1,0 +1,37 @@
+"""Norms of the last dimension."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..core.table import Table
+
+table: Table[type[nn.Module]] = Table("norms", "norm")
+
+
+@table.add("layer", paper="Ba et al. 2016", system="B2")
+class LayerNorm(nn.Module):
+    """(x − μ) / √(σ² + ε) · gain + bias, with μ and σ² the means over the d numbers.
+
+    The lecture's slide drops the 1/d of the mean and the square of σ; both are here.
+    """
+
+    def __init__(self, dim: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.weight, self.bias, self.eps = nn.Parameter(torch.ones(dim)), nn.Parameter(torch.zeros(dim)), eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+
+
+@table.add("rms", paper="Zhang & Sennrich 2019", system="B2")
+class RMSNorm(nn.Module):
+    """x / √(mean(x²) + ε) · gain"""
+
+    def __init__(self, dim: int, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(dim)), eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.rms_norm(x, self.weight.shape, self.weight, self.eps)

@@ -1,0 +1,140 @@
+"""Recurrent layers: tanh-RNN, GRU, LSTM, over whole sequences and step by step. B batch, N places, H hidden width, L layers."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..core.table import Table
+
+cells: Table[type[Cell]] = Table("cells", "cell")
+Memory = tuple[Tensor, ...]  # what a recurrence carries: (h,) or (h, c), each B L H
+
+
+class Cell:
+    """One step of a recurrence from projected inputs and states, and PyTorch's layer of the same arithmetic."""
+
+    layer: type[nn.RNNBase]
+    carries = 1
+
+    @staticmethod
+    def advance(x: Tensor, h: Tensor, memory: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """x = W x + b and h = W h + b, all gates side by side; `memory` is what the last step left, B H each."""
+        raise NotImplementedError
+
+
+@cells.add("tanh", paper="Elman 1990", system="S1")
+class Tanh(Cell):
+    """h' = tanh(W x + U h + b)"""
+
+    layer = nn.RNN
+
+    @staticmethod
+    def advance(x: Tensor, h: Tensor, memory: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return (torch.tanh(x + h),)
+
+
+@cells.add("gru", paper="Cho et al. 2014", system="S1")
+class Gru(Cell):
+    """r, z = σ(…); n = tanh(W x + r ∘ (U h)); h' = n + z ∘ (h − n)"""
+
+    layer = nn.GRU
+
+    @staticmethod
+    def advance(x: Tensor, h: Tensor, memory: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        width = memory[0].shape[-1]
+        reset, update = (x[..., : 2 * width] + h[..., : 2 * width]).sigmoid().chunk(2, -1)
+        new = torch.tanh(torch.addcmul(x[..., 2 * width :], reset, h[..., 2 * width :]))
+        return (torch.lerp(new, memory[0], update),)
+
+
+@cells.add("lstm", paper="Hochreiter & Schmidhuber 1997", system="S1")
+class Lstm(Cell):
+    """i, f, o = σ(…), g = tanh(…); c' = f ∘ c + i ∘ g; h' = o ∘ tanh(c')"""
+
+    layer = nn.LSTM
+    carries = 2
+
+    @staticmethod
+    def advance(x: Tensor, h: Tensor, memory: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        enter, forget, new, leave = (x + h).chunk(4, -1)
+        c = forget.sigmoid() * memory[1] + enter.sigmoid() * new.tanh()
+        return leave.sigmoid() * c.tanh(), c
+
+
+class Recurrence(nn.Module):
+    """A recurrence of `depth` layers: `forward` over a whole sequence, `step` by step with inputs projected beforehand."""
+
+    def __init__(self, cell: type[Cell], dim: int, hidden: int, depth: int = 1, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.cell, self.hidden, self.depth = cell, hidden, depth
+        self.layers = cell.layer(dim, hidden, depth, batch_first=True, dropout=dropout if depth > 1 else 0.0)
+        self.dropout = nn.Dropout(dropout if depth > 1 else 0.0)
+
+    def empty(self, batch: int, like: Tensor) -> Memory:
+        return tuple(like.new_zeros(batch, self.depth, self.hidden) for _ in range(self.cell.carries))
+
+    def forward(self, x: Tensor, memory: Memory | None = None) -> tuple[Tensor, Memory]:
+        """B N dim → B N H and what is carried on."""
+        memory = self.empty(x.shape[0], x) if memory is None else memory
+        first = tuple(part.transpose(0, 1).contiguous() for part in memory)
+        output, last = self.layers(x, first if self.cell.carries > 1 else first[0])
+        return output, tuple(part.transpose(0, 1) for part in (last if self.cell.carries > 1 else (last,)))
+
+    def project(self, x: Tensor, start: int = 0) -> Tensor:
+        """What x, standing from column `start` of the input on, gives the gates of the first layer; the bias goes with column 0.
+
+        Inputs known beforehand are projected for all steps at once; only what a step computes is projected in the step.
+        """
+        weight = self.layers.weight_ih_l0[:, start : start + x.shape[-1]]
+        return F.linear(x, weight, self.layers.bias_ih_l0 if start == 0 else None)
+
+    def step(self, projected: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        """One step from projected inputs (B gates): the top layer's state, B H, and what is carried on."""
+        layers, new = self.layers, []
+        for n in range(self.depth):
+            carried = tuple(part[:, n] for part in memory)
+            inner = F.linear(carried[0], getattr(layers, f"weight_hh_l{n}"), getattr(layers, f"bias_hh_l{n}"))
+            new.append(self.cell.advance(projected, inner, carried))
+            if n + 1 < self.depth:
+                below = self.dropout(new[-1][0])
+                projected = F.linear(below, getattr(layers, f"weight_ih_l{n + 1}"), getattr(layers, f"bias_ih_l{n + 1}"))
+        if self.depth == 1:
+            return new[0][0], tuple(part.unsqueeze(1) for part in new[0])
+        return new[-1][0], tuple(torch.stack(parts, 1) for parts in zip(*new, strict=True))
+
+
+class Bidirectional(nn.Module):
+    """Two recurrences a layer, one from each end; padding never reaches a state. B N dim → B N 2H and the two last states, B 2H."""
+
+    def __init__(self, cell: type[Cell], dim: int, hidden: int, depth: int = 1, dropout: float = 0.0) -> None:
+        super().__init__()
+        widths = [dim] + [2 * hidden] * (depth - 1)
+        self.forwards = nn.ModuleList(Recurrence(cell, width, hidden) for width in widths)
+        self.backwards = nn.ModuleList(Recurrence(cell, width, hidden) for width in widths)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        mirror = mirrored(lengths, x.shape[1])
+        last = (lengths - 1).clamp_min(0).view(-1, 1, 1)
+        end = x
+        for n, (there, back) in enumerate(zip(self.forwards, self.backwards, strict=True)):
+            x = self.dropout(x) if n else x
+            right, _ = there(x)
+            left = rows(back(rows(x, mirror))[0], mirror)
+            x = torch.cat([right, left], -1)
+            end = torch.cat([right.gather(1, last.expand(-1, -1, right.shape[-1])), left[:, :1]], -1).squeeze(1)
+        return x, end
+
+
+def mirrored(lengths: Tensor, size: int) -> Tensor:
+    """For each row the places in reverse up to its length, and the places behind it as they are: B N."""
+    at = torch.arange(size, device=lengths.device)
+    turned = lengths.unsqueeze(1) - 1 - at
+    return torch.where(turned >= 0, turned, at)
+
+
+def rows(x: Tensor, index: Tensor) -> Tensor:
+    """x[b, index[b, n]]"""
+    return x.gather(1, index.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
