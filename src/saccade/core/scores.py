@@ -95,7 +95,7 @@ class ReducedRank(Score):
 
 @table.add("additive", paper="Bahdanau et al. 2015", system="A3")
 class Additive(Score):
-    """vᵀ tanh(W₁ q + W₂ k); one set of parameters a head.
+    """vᵀ tanh(W₁ q + W₂ k); one set of parameters a head, `hidden` wide (as wide as a query when not given).
 
     L2 writes `W · tanh(q + k)`, the same with the projections W₁ and W₂ taken into q and k.
     """
@@ -103,8 +103,9 @@ class Additive(Score):
     dot = False
     unequal_widths = True
 
-    def __init__(self, dim_q: int, dim_k: int, hidden: int = 64, heads: int = 1) -> None:
+    def __init__(self, dim_q: int, dim_k: int, hidden: int | None = None, heads: int = 1) -> None:
         super().__init__()
+        hidden = dim_q if hidden is None else hidden
         self.w_q = nn.Parameter(torch.empty(heads, dim_q, hidden))
         self.w_k = nn.Parameter(torch.empty(heads, dim_k, hidden))
         self.v = nn.Parameter(torch.empty(heads, hidden))

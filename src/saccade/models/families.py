@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from torch import nn
 
-from ..core import Mechanism
+from ..core import Mechanism, masks, normalizers, positions, scores
 from ..core.table import Table
 
 
@@ -25,16 +26,43 @@ class Family:
 table: Table[Family] = Table("models", "model")
 
 
-class MakeMechanism(Protocol):
-    """Makes a fresh mechanism for one layer from what the layer knows; `first` is True in the first block of a
-    stack, `cross` where a memory is read: there places of queries and keys have nothing to do with each other."""
+@dataclass(frozen=True)
+class Choice:
+    """A class or function of a slot and the options it was chosen with; what a layer knows (widths, heads) is added when it is made."""
 
-    def __call__(self, *, dim_q: int, dim_k: int, heads: int, first: bool, cross: bool) -> Mechanism: ...
+    make: Callable[..., Any]
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(self, **facts: Any) -> Any:
+        """Made from the options and those of the facts that its signature asks for."""
+        wanted = takes(self.make)
+        return self.make(**{**{name: fact for name, fact in facts.items() if name in wanted}, **self.options})
 
 
-def default_mechanism(*, dim_q: int, dim_k: int, heads: int, first: bool, cross: bool) -> Mechanism:
-    """Scaled dot products, softmax, no position."""
-    return Mechanism()
+def takes(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The parameters by name; none for a class that takes over `object`'s or a module's bare constructor."""
+    if isinstance(make, type) and make.__init__ in (object.__init__, nn.Module.__init__):
+        return {}
+    return dict(inspect.signature(make).parameters)
+
+
+@dataclass(frozen=True)
+class MechanismPlan:
+    """Makes a fresh mechanism for one layer: four choices."""
+
+    score: Choice = field(default=Choice(scores.ScaledDot), metadata={"table": scores.table})
+    normalize: Choice = field(default=Choice(normalizers.Softmax), metadata={"table": normalizers.table})
+    mask: Choice = field(default=Choice(masks.full), metadata={"table": masks.table})
+    position: Choice = field(default=Choice(positions.NoPosition), metadata={"table": positions.table})
+
+    def __call__(self, *, dim_q: int, dim_k: int, heads: int, first: bool = True, cross: bool = False) -> Mechanism:
+        """`first`: in the first block of a stack. `cross`: a memory is read, where places of queries and keys have nothing to do
+        with each other, so that the position and the mask between them stay out."""
+        facts = {"dim_q": dim_q, "dim_k": dim_k, "dim": dim_k, "heads": heads}
+        position = self.position(**facts)
+        if cross or (position.first_layer_only and not first):
+            position = positions.NoPosition()
+        return Mechanism(self.score(**facts), self.normalize(**facts), masks.full() if cross else self.mask(), position)
 
 
 def part(slot: Table[Any], default: Any) -> Any:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ..core import Mechanism, State, masks
+from ..core import State, masks
 from ..core.scores import Additive, Bilinear
 from ..layers.attention import Reader
 from ..layers.recurrent import Bidirectional, Cell, Gru, Recurrence, cells
-from .families import Family, MakeMechanism, part, table
+from .families import Choice, Family, MechanismPlan, part, table
 
 
 @dataclass(frozen=True)
@@ -31,28 +31,18 @@ class Parts:
     cell: type[Cell] = part(cells, Gru)
 
 
-def additive_mechanism(*, dim_q: int, dim_k: int, heads: int, first: bool, cross: bool) -> Mechanism:
-    """Bahdanau's score, with a hidden width like the state's."""
-    return Mechanism(Additive(dim_q, dim_k, hidden=dim_q, heads=heads))
-
-
-def bilinear_mechanism(*, dim_q: int, dim_k: int, heads: int, first: bool, cross: bool) -> Mechanism:
-    """Luong's "general" score."""
-    return Mechanism(Bilinear(dim_q, dim_k, heads=heads))
-
-
 @dataclass(frozen=True)
 class BahdanauParts(Parts):
     """Bahdanau's parts: an additive score unless another mechanism is named."""
 
-    mechanism: MakeMechanism = additive_mechanism
+    mechanism: MechanismPlan = MechanismPlan(score=Choice(Additive))
 
 
 @dataclass(frozen=True)
 class LuongParts(Parts):
     """Luong's parts: a bilinear score unless another mechanism is named."""
 
-    mechanism: MakeMechanism = bilinear_mechanism
+    mechanism: MechanismPlan = MechanismPlan(score=Choice(Bilinear))
 
 
 class Decoder(nn.Module):

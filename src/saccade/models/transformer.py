@@ -13,7 +13,7 @@ from ..errors import SaccadeError
 from ..layers import embeddings, feedforward, norms, residuals
 from ..layers.attention import MultiHeadAttention
 from ..layers.block import Block, Stack
-from .families import Family, MakeMechanism, default_mechanism, part, table
+from .families import Family, MechanismPlan, part, table
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Shape:
 class Parts:
     """The built parts of a Transformer."""
 
-    mechanism: MakeMechanism = default_mechanism
+    mechanism: MechanismPlan = MechanismPlan()
     norm: type[nn.Module] = part(norms.table, norms.LayerNorm)
     residual: type[residuals.Residual] = part(residuals.table, residuals.PreNorm)
     activation: Callable[[Tensor], Tensor] = part(feedforward.activations, F.relu)

@@ -1,0 +1,53 @@
+"""The catalogue: slot → table. `saccade list`, the docs page and the tests read it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import models
+from .core import backends, masks, normalizers, positions, scores
+from .core.table import Table
+from .data import corpora
+from .errors import SaccadeError, did_you_mean
+from .layers import embeddings, feedforward, norms, recurrent, residuals
+from .training import schedules
+
+SLOTS: dict[str, Table[Any]] = {
+    table.slot: table
+    for table in (
+        scores.table,
+        normalizers.table,
+        masks.table,
+        positions.table,
+        backends.table,
+        embeddings.table,
+        embeddings.entries,
+        norms.table,
+        residuals.table,
+        feedforward.activations,
+        recurrent.cells,
+        models.table,
+        schedules.table,
+        corpora.table,
+    )
+}
+
+
+def slot(name: str) -> Table[Any]:
+    """The table of a slot, or an error that knows the nearest name."""
+    if name not in SLOTS:
+        raise SaccadeError(f"no slot named '{name}'{did_you_mean(name, SLOTS)}")
+    return SLOTS[name]
+
+
+def rows(slot_name: str | None = None, where: str | None = None) -> list[dict[str, str]]:
+    """The catalogue as rows; `where` keeps those whose name, paper, system or summary contains it, whatever the case."""
+    tables = SLOTS.values() if slot_name is None else [slot(slot_name)]
+    found = [
+        {"slot": table.slot, "name": entry.name, "paper": entry.paper, "system": entry.system, "what": entry.summary}
+        for table in tables
+        for entry in table
+    ]
+    if where is None:
+        return found
+    return [row for row in found if any(where.lower() in value.lower() for value in row.values())]

@@ -1,0 +1,346 @@
+"""Recipes ↔ dataclasses ↔ key=value. The place where names become objects: below it nothing compares strings."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import math
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import yaml
+from torch import nn
+
+from . import models
+from .core import masks
+from .core.table import Table
+from .errors import SaccadeError, did_you_mean
+from .models.families import Choice, MechanismPlan, takes
+from .training import schedules
+from .training.loop import Settings
+
+T = TypeVar("T")
+LARGEST = 64 * 1024 * 1024  # a recipe or config of more bytes is no recipe
+KNOWN_TO_LAYERS = {"dim_q", "dim_k", "dim", "heads"}  # what a layer fills in itself
+FROM_BATCHES = ("padding", "prefix", "documents", "matrix")
+
+
+def number(default: Any, low: float, high: float) -> Any:
+    """A field whose value must lie in a range."""
+    return field(default=default, metadata={"range": (low, high)})
+
+
+def one_of(default: str, *names: str) -> Any:
+    """A field whose value must be one of some names."""
+    return field(default=default, metadata={"names": names})
+
+
+@dataclass(frozen=True)
+class DataRecipe:
+    """Where the pairs come from: `phrasebook:train`, `train.tsv`, `train.jsonl` or `train.en,train.fr`."""
+
+    train: str = ""
+    dev: str = ""
+    test: str = ""
+    phrasebook: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class VocabularyRecipe:
+    """How text is cut: `words`, `bpe` or `characters`; one vocabulary for both sides when `joint`."""
+
+    kind: str = one_of("bpe", "words", "bpe", "characters")
+    size: int = number(8000, 5, 1_000_000)
+    split: str = one_of("space", "space", "punctuation")
+    lowercase: bool = False
+    min_count: int = number(1, 1, 1_000_000)
+    joint: bool = False
+
+
+@dataclass(frozen=True)
+class TrainingRecipe:
+    """How to train; see `training.loop.Settings`."""
+
+    updates: int = number(2000, 1, 10**9)
+    tokens: int = number(4096, 8, 10**8)
+    learning_rate: float = number(1e-3, 0.0, 100.0)
+    schedule: str = "inverse-sqrt"
+    warmup: int = number(100, 0, 10**9)
+    weight_decay: float = number(0.01, 0.0, 10.0)
+    beta2: float = number(0.98, 0.0, 0.999999)
+    clip: float = number(1.0, 0.0, 1e9)
+    accumulate: int = number(1, 1, 10**6)
+    smoothing: float = number(0.1, 0.0, 0.99)
+    precision: str = one_of("float32", "float32", "bf16")
+    compile: bool = False
+    evaluate_every: int = number(250, 1, 10**9)
+    checkpoint_every: int = number(250, 1, 10**9)
+    log_every: int = number(10, 1, 10**9)
+    patience: int = number(0, 0, 10**9)
+    watch: str = one_of("loss", "loss", "bleu")
+    dev_bleu: bool = False
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A whole training: only what differs from these defaults is written in a recipe file."""
+
+    task: str = one_of("translation", "translation")
+    seed: int = number(0, 0, 2**31 - 1)
+    device: str = "auto"
+    data: DataRecipe = field(default_factory=DataRecipe)
+    vocabulary: VocabularyRecipe = field(default_factory=VocabularyRecipe)
+    model: dict[str, Any] = field(default_factory=dict)
+    training: TrainingRecipe = field(default_factory=TrainingRecipe)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Complete: every default written out, the model's parts and their options too."""
+        return {**dataclasses.asdict(self), "model": complete_model(self.model)}
+
+
+def recipe(values: Mapping[str, Any] | None = None, overrides: Sequence[str] = ()) -> Recipe:
+    """A checked recipe from nested values and `training.updates=500`-like words."""
+    tree = json.loads(json.dumps(values or {}))
+    for word in overrides:
+        put(tree, word)
+    made = fill(Recipe, tree, "")
+    return dataclasses.replace(made, model=complete_model(made.model))
+
+
+def put(tree: dict[str, Any], word: str) -> None:
+    """Sets `a.b=value` in nested dicts; the value is read as YAML."""
+    key, equals, text = word.partition("=")
+    if not equals or not key:
+        raise SaccadeError(f"'{word}' is no setting; write key=value, such as training.updates=500")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise SaccadeError(f"'{word}': the value cannot be read; put quotes around it") from None
+    *path, last = key.split(".")
+    for step in path:
+        tree = tree.setdefault(step, {})
+        if not isinstance(tree, dict):
+            raise SaccadeError(f"'{word}': '{step}' is a value and has nothing inside it")
+    tree[last] = value
+
+
+def read_recipe(where: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """The recipe of a YAML file, by path or by the name of one that comes with saccade."""
+    path = find_recipe(str(where))
+    if path.stat().st_size > LARGEST:
+        raise SaccadeError(f"{path} is larger than a recipe can be; give a small YAML file")
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        at = f", line {mark.line + 1}" if mark else ""
+        raise SaccadeError(f"{path}{at}: this is no YAML; write `key: value` lines") from None
+    except (UnicodeDecodeError, OSError) as error:
+        raise SaccadeError(f"{path} cannot be read as text ({error}); give a YAML file") from None
+    if values is None:
+        raise SaccadeError(f"{path} is empty; write at least `data:` and `model:`")
+    if not isinstance(values, dict):
+        raise SaccadeError(f"{path} holds {type(values).__name__}, not settings; write `key: value` lines")
+    return recipe(values, overrides)
+
+
+def recipe_folders() -> list[Path]:
+    """Where recipes lie: inside an installed package, or beside the sources in a checkout."""
+    here = Path(__file__).resolve().parent
+    return [folder for folder in (here / "recipes", here.parents[1] / "recipes") if folder.is_dir()]
+
+
+def find_recipe(where: str) -> Path:
+    path = Path(where)
+    if path.is_file():
+        return path
+    if path.is_dir():
+        raise SaccadeError(f"{where} is a folder; give a recipe file, or `--resume --out {where}` to go on with a run")
+    known = {file.stem: file for folder in recipe_folders() for file in sorted(folder.glob("*.yaml"))}
+    if where in known:
+        return known[where]
+    raise SaccadeError(f"no recipe file '{where}', and none of that name comes with saccade{did_you_mean(where, known)}")
+
+
+def fill(kind: type[T], values: Any, where: str) -> T:
+    """A dataclass from a dict: unknown keys, wrong types and values out of range are named with their whole path."""
+    if not isinstance(values, dict):
+        raise SaccadeError(f"{where or 'the recipe'} is {values!r}; write settings below it")
+    fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    hints = typing.get_type_hints(kind)
+    found = {}
+    for name, value in values.items():
+        path = f"{where}.{name}" if where else str(name)
+        if name not in fields:
+            raise SaccadeError(f"no setting named '{path}'{did_you_mean(str(name), fields)}")
+        found[name] = checked(value, hints[name], fields[name].metadata, path)
+    return kind(**found)
+
+
+def checked(value: Any, kind: Any, rules: Mapping[str, Any], path: str) -> Any:
+    """A value of the right type and within its range."""
+    if dataclasses.is_dataclass(kind):
+        return fill(kind, value, path)  # type: ignore[arg-type]
+    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (typing.get_origin(kind) or kind,)
+    if float in kinds and isinstance(value, int | str) and not isinstance(value, bool):
+        try:
+            value = float(value)  # YAML reads 1e-3 as text
+        except ValueError:
+            pass
+    if isinstance(value, bool) and bool not in kinds or not isinstance(value, kinds):
+        names = " or ".join("nothing" if k is type(None) else WORDS.get(k, k.__name__) for k in kinds)
+        raise SaccadeError(f"{path} is {value!r}; it must be {names}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise SaccadeError(f"{path} is {value}; it must be a finite number")
+    low, high = rules.get("range", (-math.inf, math.inf))
+    if isinstance(value, int | float) and not low <= value <= high:
+        raise SaccadeError(f"{path} is {value}; it must lie between {low:g} and {high:g}")
+    names = rules.get("names")
+    if names and value not in names:
+        raise SaccadeError(f"{path} is '{value}'{did_you_mean(value, names)}")
+    return value
+
+
+WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", dict: "settings", list: "a list"}
+
+
+# ---- models -------------------------------------------------------------------------------------------------------------------
+
+
+def family(values: Mapping[str, Any]) -> models.Family:
+    name = values.get("family")
+    if not isinstance(name, str):
+        raise SaccadeError(f"model.family is {name!r}; name a model: {', '.join(models.table.names())}")
+    return models.table[name]
+
+
+def slots(chosen: models.Family) -> dict[str, tuple[Table[Any], Any]]:
+    """The family's named parts: key in a recipe → (its table, the default)."""
+    found = {}
+    for f in dataclasses.fields(chosen.parts):
+        if isinstance(f.default, MechanismPlan):
+            found.update({g.name: (g.metadata["table"], getattr(f.default, g.name)) for g in dataclasses.fields(MechanismPlan)})
+        else:
+            found[f.name] = (f.metadata["table"], f.default)
+    return found
+
+
+def complete_model(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The model's settings with every default written out."""
+    chosen = family(values)
+    named = slots(chosen)
+    rest = {name: value for name, value in values.items() if name != "family"}
+    for name in rest:
+        if name not in named and name not in {f.name for f in dataclasses.fields(chosen.shape)}:
+            every = [*named, *(f.name for f in dataclasses.fields(chosen.shape))]
+            raise SaccadeError(f"no setting named 'model.{name}' for {values['family']}{did_you_mean(name, every)}")
+    shape = fill(chosen.shape, {name: value for name, value in rest.items() if name not in named}, "model")
+    check_shape(shape)
+    result: dict[str, Any] = {"family": values["family"], **dataclasses.asdict(shape)}
+    for name, (table, default) in named.items():
+        result[name] = spelled(table, choice(table, rest[name], f"model.{name}") if name in rest else default)
+    return result
+
+
+def check_shape(shape: Any) -> None:
+    """Sizes that make sense, before anything is allocated."""
+    for f in dataclasses.fields(shape):
+        value = getattr(shape, f.name)
+        if isinstance(value, bool) or value is None:
+            continue
+        low, high = (0.0, 0.99) if "dropout" in f.name else (1, 1_000_000 if f.name == "max_len" else 65_536)
+        if not low <= value <= high:
+            raise SaccadeError(f"model.{f.name} is {value}; it must lie between {low:g} and {high:g}")
+    dim, heads = getattr(shape, "dim", 0), getattr(shape, "heads", 1)
+    if dim % heads:
+        raise SaccadeError(f"model.dim={dim} does not divide into model.heads={heads}; choose heads that divide it")
+
+
+def choice(table: Table[Any], value: Any, path: str) -> Choice:
+    """`additive`, or {name: additive, hidden: 64}, as a choice from the table; options are checked against the signature."""
+    settings = {"name": value} if isinstance(value, str) else value
+    if not isinstance(settings, dict) or not isinstance(settings.get("name"), str):
+        raise SaccadeError(f"{path} is {value!r}; write a {table.singular}'s name, or {{name: …, option: …}}")
+    name = settings["name"]
+    if table is masks.table and name in FROM_BATCHES:
+        raise SaccadeError(f"{path} is '{name}', which is made from each batch's own lengths and needs no place in a recipe; leave it out")
+    make = table[name]
+    options = {key: option for key, option in settings.items() if key != "name"}
+    wanted = options_of(make)
+    hints = typing.get_type_hints(make.__init__ if isinstance(make, type) else make) if wanted else {}
+    for key in options:
+        if key not in wanted:
+            raise SaccadeError(f"{path}: {table.singular} '{name}' has no option '{key}'{did_you_mean(key, wanted)}")
+        options[key] = checked(options[key], hints.get(key, object), {}, f"{path}.{key}")
+    missing = [key for key, parameter in wanted.items() if parameter.default is inspect.Parameter.empty and key not in options]
+    if missing:
+        raise SaccadeError(f"{path}: {table.singular} '{name}' needs {missing[0]}; write {{name: {name}, {missing[0]}: …}}")
+    return Choice(make, options)
+
+
+def options_of(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The parameters a recipe may set: those that no layer fills in."""
+    try:
+        wanted = takes(make)
+    except ValueError:  # a built-in without a signature has no options
+        return {}
+    return {name: p for name, p in wanted.items() if name not in KNOWN_TO_LAYERS and p.kind is p.POSITIONAL_OR_KEYWORD and name != "input"}
+
+
+def spelled(table: Table[Any], chosen: Any) -> Any:
+    """The inverse of `choice`: the name alone when there are no options, else all options written out."""
+    make, options = (chosen.make, chosen.options) if isinstance(chosen, Choice) else (chosen, {})
+    name = table.name_of(make)
+    if not isinstance(chosen, Choice):
+        return name
+    every = {key: options.get(key, p.default) for key, p in options_of(make).items()}
+    return {"name": name, **every} if every else name
+
+
+def build_model(values: Mapping[str, Any], source_vocab: int, target_vocab: int) -> nn.Module:
+    """The model of complete settings."""
+    chosen = family(values)
+    named = slots(chosen)
+    shape = fill(chosen.shape, {name: value for name, value in values.items() if name not in named and name != "family"}, "model")
+    picked = {name: choice(table, values[name], f"model.{name}") if name in values else default for name, (table, default) in named.items()}
+    parts: dict[str, Any] = {}
+    for f in dataclasses.fields(chosen.parts):
+        if isinstance(f.default, MechanismPlan):
+            parts[f.name] = MechanismPlan(**{g.name: picked[g.name] for g in dataclasses.fields(MechanismPlan)})
+        else:
+            part = picked[f.name]
+            parts[f.name] = part.make if isinstance(part, Choice) else part
+    return chosen.build(source_vocab, target_vocab, shape, chosen.parts(**parts))
+
+
+def settings(training: TrainingRecipe, seed: int) -> Settings:
+    """The loop's settings: names become a schedule, a type, a direction."""
+    same = {f.name: getattr(training, f.name) for f in dataclasses.fields(Settings) if hasattr(training, f.name)}
+    return Settings(
+        **{
+            **same,
+            "schedule": schedules.table[training.schedule],
+            "autocast": torch.bfloat16 if training.precision == "bf16" else None,
+            "higher_is_better": training.watch == "bleu",
+            "seed": seed,
+        }
+    )
+
+
+def device(name: str) -> torch.device:
+    """`auto` is the GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        found = torch.device(name)
+    except RuntimeError:
+        raise SaccadeError(f"no device named '{name}'; write auto, cpu or cuda") from None
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise SaccadeError("device is 'cuda', and no GPU is to be seen here; write device=cpu or device=auto")
+    return found

@@ -1,0 +1,77 @@
+"""Batches of similar lengths under a budget of tokens, and sequences padded into one tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from saccade.errors import SaccadeError
+
+
+def plan(lengths: Sequence[tuple[int, int]], budget: int, seed: int, epoch: int) -> list[list[int]]:
+    """Every index once, in batches with (longest source + longest target) × count ≤ budget; a function of (seed, epoch) alone.
+
+    Examples are ordered by (target length, source length), equal ones at random, and cut greedily; then the batches are shuffled.
+    """
+    if seed < 0 or epoch < 0:
+        raise SaccadeError(f"seed {seed} and epoch {epoch} choose the order of the examples; both must be 0 or more")
+    if not len(lengths):
+        return []
+    sizes = np.asarray(lengths, dtype=np.int64).reshape(-1, 2)
+    _check_budget(sizes, budget)
+    # numpy promises the raw numbers of a bit generator for all versions, but not what a Generator makes of them
+    chance = np.random.PCG64([seed, epoch])
+    order = np.lexsort((chance.random_raw(len(sizes)), sizes[:, 0], sizes[:, 1]))
+    batches = _cut(order.tolist(), sizes[order].tolist(), budget)
+    return [batches[k] for k in np.argsort(chance.random_raw(len(batches)), kind="stable")]
+
+
+def padding_share(lengths: Sequence[tuple[int, int]], batches: Sequence[Sequence[int]]) -> float:
+    """Which part of the padded source and target rectangles is padding, 0 to 1."""
+    real = padded = 0
+    sizes = np.asarray(lengths, dtype=np.int64).reshape(-1, 2)
+    for batch in batches:
+        if len(batch):
+            rows = sizes[np.asarray(batch)]
+            real += int(rows.sum())
+            padded += len(batch) * int(rows.max(axis=0).sum())
+    return 1.0 - real / padded if padded else 0.0
+
+
+def pad(sequences: Sequence[Sequence[int]], value: int = 0) -> tuple[Tensor, Tensor]:
+    """Sequences as one B × N tensor filled up with `value`, and their B lengths."""
+    lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
+    rows = np.full((len(sequences), int(lengths.max(initial=0))), value, dtype=np.int64)
+    tokens = np.fromiter(chain.from_iterable(sequences), dtype=np.int64, count=int(lengths.sum()))
+    rows[np.arange(rows.shape[1]) < lengths[:, None]] = tokens
+    return torch.from_numpy(rows), torch.from_numpy(lengths)
+
+
+def _check_budget(sizes: np.ndarray, budget: int) -> None:
+    if sizes.min() < 0:
+        raise SaccadeError(f"example {int(sizes.min(axis=1).argmin())} has a negative length; lengths count tokens")
+    too_long = np.flatnonzero(sizes.sum(axis=1) > budget)
+    if len(too_long):
+        first = int(too_long[0])
+        source, target = sizes[first].tolist()
+        what = f"example {first} (line {first + 1}) has {source} source and {target} target tokens, above the budget of {budget}"
+        way_out = f"give a budget of at least {int(sizes.sum(axis=1).max())}, or leave out long examples"
+        raise SaccadeError(f"{what} ({len(too_long)} such); {way_out}")
+
+
+def _cut(order: list[int], sizes: list[list[int]], budget: int) -> list[list[int]]:
+    """Greedy: a batch goes on until the next example would take it over the budget."""
+    batches: list[list[int]] = []
+    source = target = 0
+    for index, (source_length, target_length) in zip(order, sizes, strict=True):
+        source, target = max(source, source_length), max(target, target_length)
+        if batches and (source + target) * (len(batches[-1]) + 1) <= budget:
+            batches[-1].append(index)
+        else:
+            batches.append([index])
+            source, target = source_length, target_length
+    return batches

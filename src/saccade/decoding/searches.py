@@ -1,0 +1,205 @@
+"""Searches: how the next tokens are chosen. R rows of the batch, S sentences, W beam width, V vocabulary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import SaccadeError
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """An output: tokens without the final <eos>, the log-probability with it, and the score by which it was ranked."""
+
+    tokens: list[int]
+    log_prob: float
+    score: float
+    finished: bool
+
+
+class Search:
+    """One decoding of one batch. `bos` starts, `eos` ends, `never` are tokens that are not put out."""
+
+    tokens: Tensor  # the last token of each row that is still active
+    active: bool
+
+    def __init__(self, bos: int, eos: int, never: tuple[int, ...] = ()) -> None:
+        self.bos, self.eos, self.never = bos, eos, list(never)
+
+    def begin(self, limits: list[int], device: torch.device) -> Tensor | None:
+        """Ready for sentences with these limits; returns the rows of the state to take, None for all as they are."""
+        raise NotImplementedError
+
+    def advance(self, log_probs: Tensor) -> Tensor | None:
+        """Chooses from log-probabilities (R V); returns the rows of the state to go on with, None for all as they are."""
+        raise NotImplementedError
+
+    def results(self) -> list[list[Hypothesis]]:
+        raise NotImplementedError
+
+    def without_never(self, log_probs: Tensor) -> Tensor:
+        if self.never:
+            log_probs[:, self.never] = float("-inf")
+        return log_probs
+
+
+class Sample(Search):
+    """Draws each token: from the `top_k` likeliest, of the smallest set with probability `top_p`, at a `temperature`; 0 takes the likeliest."""
+
+    def __init__(
+        self,
+        bos: int,
+        eos: int,
+        never: tuple[int, ...] = (),
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(bos, eos, never)
+        if not (0 <= temperature < float("inf")):
+            raise SaccadeError(f"a temperature of {temperature}; give a number of 0 or more (0 takes the likeliest token)")
+        if top_k is not None and top_k < 1:
+            raise SaccadeError(f"top_k = {top_k}; give at least 1, or leave it out")
+        if top_p is not None and not 0 < top_p <= 1:
+            raise SaccadeError(f"top_p = {top_p}; give a number above 0 and at most 1, or leave it out")
+        self.temperature, self.top_k, self.top_p, self.seed = temperature, top_k, top_p, seed
+
+    def begin(self, limits: list[int], device: torch.device) -> Tensor | None:
+        self.generator = torch.Generator(device=device).manual_seed(self.seed)
+        self.limits, self.sentences = limits, torch.arange(len(limits), device=device)
+        self.outputs: list[list[int]] = [[] for _ in limits]
+        self.log_probs, self.finished = [0.0] * len(limits), [False] * len(limits)
+        self.tokens = torch.full((len(limits),), self.bos, device=device)
+        keep = torch.tensor([limit > 0 for limit in limits], device=device)
+        return self._keep(keep)
+
+    def pick(self, log_probs: Tensor) -> Tensor:
+        """One token a row."""
+        if self.temperature == 0:
+            return log_probs.argmax(-1)
+        scores = log_probs / self.temperature
+        if self.top_k is not None and self.top_k < scores.shape[-1]:
+            lowest = scores.topk(self.top_k, -1).values[:, -1:]
+            scores = scores.masked_fill(scores < lowest, float("-inf"))
+        if self.top_p is not None and self.top_p < 1:
+            ranked, order = scores.sort(-1, descending=True)
+            probs = ranked.softmax(-1)
+            beyond = probs.cumsum(-1) - probs >= self.top_p  # the set is full before this token
+            scores = scores.masked_fill(beyond.gather(-1, order.argsort(-1)), float("-inf"))
+        return torch.multinomial(scores.softmax(-1), 1, generator=self.generator).squeeze(-1)
+
+    def advance(self, log_probs: Tensor) -> Tensor | None:
+        self.tokens = self.pick(self.without_never(log_probs))
+        chosen = log_probs.gather(-1, self.tokens.unsqueeze(-1)).squeeze(-1)
+        keep = []
+        for sentence, token, log_prob in zip(self.sentences.tolist(), self.tokens.tolist(), chosen.tolist(), strict=True):
+            self.log_probs[sentence] += log_prob
+            if token == self.eos:
+                self.finished[sentence] = True
+            else:
+                self.outputs[sentence].append(token)
+            keep.append(token != self.eos and len(self.outputs[sentence]) < self.limits[sentence])
+        return self._keep(torch.tensor(keep, device=self.tokens.device))
+
+    def _keep(self, keep: Tensor) -> Tensor | None:
+        rows = keep.nonzero().squeeze(-1)
+        self.active = len(rows) > 0
+        if len(rows) == len(keep):
+            return None
+        self.tokens, self.sentences = self.tokens[rows], self.sentences[rows]
+        return rows
+
+    def results(self) -> list[list[Hypothesis]]:
+        return [[Hypothesis(o, p, p, f)] for o, p, f in zip(self.outputs, self.log_probs, self.finished, strict=True)]
+
+
+def greedy(bos: int, eos: int, never: tuple[int, ...] = ()) -> Search:
+    """Always the likeliest token."""
+    return Sample(bos, eos, never, temperature=0.0)
+
+
+class Beam(Search):
+    """Keeps the `width` best beginnings of each sentence; outputs are ranked by log-probability / length^penalty (length with <eos>).
+
+    A sentence is done when `width` outputs have ended, each among the `width` best continuations of its step, or at its limit.
+    """
+
+    def __init__(self, bos: int, eos: int, never: tuple[int, ...] = (), width: int = 4, length_penalty: float = 1.0) -> None:
+        super().__init__(bos, eos, never)
+        if not 1 <= width <= 1000:
+            raise SaccadeError(f"a beam of {width}; give a whole number from 1 to 1000")
+        if not -10 <= length_penalty <= 10:
+            raise SaccadeError(f"a length penalty of {length_penalty}; give a number from -10 to 10 (0 for none)")
+        self.width, self.length_penalty = width, length_penalty
+
+    def begin(self, limits: list[int], device: torch.device) -> Tensor | None:
+        self.limits = limits
+        self.ended: list[list[Hypothesis]] = [[] for _ in limits]
+        self.sentences = [n for n, limit in enumerate(limits) if limit > 0]
+        self.active, self.device = bool(self.sentences), device
+        count = len(self.sentences)
+        self.scores = torch.full((count, self.width), float("-inf"), device=device)
+        self.scores[:, 0] = 0.0  # one beginning at first; the others come from it
+        self.prefixes = torch.zeros(count, self.width, 0, dtype=torch.long, device=device)
+        self.tokens = torch.full((count * self.width,), self.bos, device=device)
+        return torch.tensor(self.sentences, device=device, dtype=torch.long).repeat_interleave(self.width)
+
+    def advance(self, log_probs: Tensor) -> Tensor | None:
+        count, width, vocab = len(self.sentences), self.width, log_probs.shape[-1]
+        total = self.scores.unsqueeze(-1) + self.without_never(log_probs).view(count, width, vocab)
+        best, index = total.flatten(1).topk(min(2 * width, width * vocab), -1)
+        parents, tokens = index // vocab, index % vocab
+        self._end(best, parents, tokens)
+        # The best continuations that go on; there may be fewer than `width`, and −∞ fills the beam then.
+        going = best.masked_fill(tokens == self.eos, float("-inf"))
+        self.scores, order = going.topk(min(width, going.shape[-1]), -1)
+        missing = width - self.scores.shape[-1]
+        if missing:
+            self.scores = torch.nn.functional.pad(self.scores, (0, missing), value=float("-inf"))
+            order = torch.nn.functional.pad(order, (0, missing))
+        parents, tokens = parents.gather(1, order), tokens.gather(1, order)
+        self.prefixes = torch.cat(
+            [self.prefixes.gather(1, parents.unsqueeze(-1).expand(-1, -1, self.prefixes.shape[-1])), tokens.unsqueeze(-1)], -1
+        )
+        return self._leave(parents, tokens)
+
+    def _end(self, best: Tensor, parents: Tensor, tokens: Tensor) -> None:
+        """Takes the outputs that ended among the `width` best of this step."""
+        top = slice(0, self.width)
+        ends = (tokens[:, top] == self.eos) & best[:, top].isfinite()
+        for row, rank in ends.nonzero().tolist():
+            prefix = self.prefixes[row, parents[row, rank]].tolist()
+            self._take(self.sentences[row], prefix, float(best[row, rank]), True)
+
+    def _take(self, sentence: int, tokens: list[int], log_prob: float, finished: bool) -> None:
+        length = len(tokens) + finished
+        self.ended[sentence].append(Hypothesis(tokens, log_prob, log_prob / max(length, 1) ** self.length_penalty, finished))
+
+    def _leave(self, parents: Tensor, tokens: Tensor) -> Tensor | None:
+        """Lets sentences go that are done; returns the rows of the state to go on with."""
+        length = self.prefixes.shape[-1]
+        staying = []
+        dead = self.scores[:, 0].isneginf().tolist()
+        for row, sentence in enumerate(self.sentences):
+            if length >= self.limits[sentence] and not self.ended[sentence]:
+                for beam in range(self.width):  # nothing ended in time: what there is, cut off
+                    if bool(self.scores[row, beam].isfinite()):
+                        self._take(sentence, self.prefixes[row, beam].tolist(), float(self.scores[row, beam]), False)
+            done = length >= self.limits[sentence] or len(self.ended[sentence]) >= self.width or dead[row]
+            if not done:
+                staying.append(row)
+        base = torch.arange(len(self.sentences), device=self.device).unsqueeze(1) * self.width
+        rows = base + parents
+        if len(staying) < len(self.sentences):
+            at = torch.tensor(staying, device=self.device, dtype=torch.long)
+            self.sentences = [self.sentences[row] for row in staying]
+            self.scores, self.prefixes, rows, tokens = self.scores[at], self.prefixes[at], rows[at], tokens[at]
+        self.active, self.tokens = bool(self.sentences), tokens.flatten()
+        return rows.flatten()
+
+    def results(self) -> list[list[Hypothesis]]:
+        return [sorted(ended, key=lambda h: -h.score)[: self.width] or [Hypothesis([], 0.0, 0.0, False)] for ended in self.ended]

@@ -1,0 +1,1 @@
+"""Tasks: what is learned, one file each: its batches, loss, prediction and figures."""

@@ -1,0 +1,1 @@
+"""Training: one loop that takes a model, batches and a loss."""

@@ -1,0 +1,58 @@
+"""What a training will cost, told before it starts: parameters, FLOPs counted on real batches, seconds measured on them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Parameters; FLOPs and seconds of one update, and of the whole training."""
+
+    parameters: int
+    flops_per_update: float
+    seconds_per_update: float
+    updates: int
+
+    @property
+    def flops(self) -> float:
+        return self.flops_per_update * self.updates
+
+    @property
+    def seconds(self) -> float:
+        return self.seconds_per_update * self.updates
+
+    def __str__(self) -> str:
+        return (
+            f"{self.parameters:,} parameters, {self.updates:,} updates at most, {self.flops_per_update:.2e} FLOPs an update "
+            f"({self.flops:.2e} in all), about {spoken(self.seconds)} here"
+        )
+
+
+def spoken(seconds: float) -> str:
+    """90 s, 12 min, 3.5 h, 2.1 days"""
+    for size, unit in ((86400, "days"), (3600, "h")):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds / 60:.0f} min" if seconds >= 150 else f"{seconds:.0f} s"
+
+
+def measure(model: nn.Module, loss: Callable[[], Tensor], updates: int) -> Cost:
+    """Runs forward and backward twice on a typical batch (no update is made): once counting, once by the clock."""
+    with FlopCounterMode(display=False) as counter:
+        loss().backward()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    loss().backward()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    seconds = time.perf_counter() - start
+    model.zero_grad(set_to_none=True)
+    return Cost(sum(p.numel() for p in model.parameters()), float(counter.get_total_flops()), seconds, updates)

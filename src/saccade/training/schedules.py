@@ -1,0 +1,33 @@
+"""Schedules: by what factor of the peak the learning rate stands at an update (counted from 1), after a linear warm-up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from ..core.table import Table
+
+Schedule = Callable[[int, int, int], float]
+table: Table[Schedule] = Table("schedules", "schedule")
+
+
+@table.add("inverse-sqrt", paper="Vaswani et al. 2017")
+def inverse_sqrt(update: int, warmup: int, updates: int) -> float:
+    """Up to the peak in `warmup` updates, then √(warmup / update)."""
+    warmup = max(warmup, 1)
+    return min(update / warmup, math.sqrt(warmup / update))
+
+
+@table.add("cosine", paper="Loshchilov & Hutter 2017")
+def cosine(update: int, warmup: int, updates: int) -> float:
+    """Up to the peak in `warmup` updates, then half a cosine down to a hundredth at the last update."""
+    if update < warmup:
+        return update / warmup
+    done = min((update - warmup) / max(updates - warmup, 1), 1.0)
+    return 0.01 + 0.99 * (1 + math.cos(math.pi * done)) / 2
+
+
+@table.add("constant")
+def constant(update: int, warmup: int, updates: int) -> float:
+    """Up to the peak in `warmup` updates, then level."""
+    return min(update / max(warmup, 1), 1.0)

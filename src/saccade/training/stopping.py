@@ -1,0 +1,43 @@
+"""Leaving well: Ctrl-C and SIGTERM are noticed, a checkpoint is written, and the process ends with 130 or 143."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+
+class Stopped(Exception):
+    """A signal ended the training after a checkpoint; `code` is the process's exit code."""
+
+    def __init__(self, number: int, update: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name} after update {update}; a checkpoint is written, go on with --resume")
+        self.code = 128 + number
+
+
+class Stopper:
+    """Within the `with`, the first signal is kept for the loop; a second one of the same kind has its usual effect at once."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def _notice(self, number: int, frame: FrameType | None) -> None:
+        self.signal = number
+        signal.signal(number, self._before[number])
+
+    def __enter__(self) -> Stopper:
+        if threading.current_thread() is threading.main_thread():  # elsewhere signals cannot be caught
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._notice)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def leave(self, update: int) -> None:
+        """Raises `Stopped` when a signal came."""
+        if self.signal is not None:
+            raise Stopped(self.signal, update)

@@ -1,0 +1,289 @@
+/* The interactive view of an attention document: words that show where they look, a heat map, a site and a head to choose.
+   Every element of class "attention" holds its document as JSON in a <script type="application/json">. Nothing is fetched,
+   and text only ever enters the page as textContent. */
+(() => {
+  "use strict";
+  const LONGEST = 24;
+  const SHOWN_AS = { "\n": "↵", "\r": "↵", "\t": "⇥" };
+
+  /* A token as people can see it: blanks and controls made visible, at most 24 letters. */
+  const shorten = (token) => {
+    if (/^ *$/.test(token)) token = "␣".repeat(Math.max(1, token.length));
+    const letters = Array.from(token.replace(/[\n\r\t]/g, (sign) => SHOWN_AS[sign]).replace(/[\u0000-\u001f\u007f-\u009f]/g, "□"));
+    return letters.length > LONGEST ? letters.slice(0, LONGEST - 1).join("") + "…" : letters.join("");
+  };
+
+  const make = (tag, attributes = {}, ...children) => {
+    const node = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+    node.append(...children.filter((child) => child !== ""));
+    return node;
+  };
+
+  const greatest = (matrix) => {
+    let most = 0;
+    for (const row of matrix) for (const weight of row) most = Math.max(most, weight);
+    return most || 1;
+  };
+
+  const average = (heads) =>
+    heads[0].map((row, i) => row.map((_, j) => heads.reduce((sum, head) => sum + head[i][j], 0) / heads.length));
+
+  const percent = (weight) => (weight >= 0.0995 ? Math.round(100 * weight) : (100 * weight).toFixed(1)) + " %";
+
+  /* The theme's colors, read from the style sheet, so that the canvases follow light and dark. */
+  const theme = (node) => {
+    const style = getComputedStyle(node);
+    const read = (name) => style.getPropertyValue(name).trim();
+    return { ink: read("--ink"), muted: read("--muted"), line: read("--line"), mark: read("--mark"), heat: read("--heat"),
+             onHeat: read("--on-heat"), flip: Number(read("--flip")), font: style.fontFamily };
+  };
+  const shade = (colors, part) => `rgb(${colors.heat} / ${Math.min(1, Math.max(0, part)).toFixed(3)})`;
+
+  /* One stop for the Tab key; arrows, Home and End move inside. */
+  const rove = (group, step) => {
+    group.addEventListener("keydown", (event) => {
+      const items = Array.from(group.querySelectorAll("button"));
+      const here = items.indexOf(document.activeElement);
+      const move = { ArrowRight: here + 1, ArrowDown: here + 1, ArrowLeft: here - 1, ArrowUp: here - 1, Home: 0, End: items.length - 1 };
+      if (here < 0 || !(event.key in move)) return;
+      event.preventDefault();
+      const next = Math.min(items.length - 1, Math.max(0, move[event.key]));
+      items[next].focus();
+      step(next);
+    });
+  };
+  const stopAt = (group, index) =>
+    group.querySelectorAll("button").forEach((item, i) => { item.tabIndex = i === index ? 0 : -1; });
+
+  class View {
+    constructor(root, data) {
+      this.root = root;
+      this.data = data;
+      this.site = data.sites[0];
+      this.head = -1; /* -1 is the average */
+      this.spot = { row: 0, column: -1 };
+      this.build();
+      this.openSite(0);
+      matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.paint());
+      new ResizeObserver(() => this.drawMap()).observe(this.mapBox);
+    }
+
+    build() {
+      const select = make("select", { "aria-label": "Where the model looks" });
+      this.data.sites.forEach((site, i) => select.append(make("option", { value: i }, site.name)));
+      select.addEventListener("change", () => this.openSite(Number(select.value)));
+      this.heads = make("div", { class: "heads", role: "radiogroup", "aria-label": "Head" });
+      this.headBox = make("div", {}, make("span", { class: "name", "aria-hidden": "true" }, "head"), this.heads);
+      this.columns = make("div", { class: "words", role: "toolbar", "aria-label": "Words that are looked at" });
+      this.rows = make("div", { class: "words", role: "toolbar", "aria-label": "Words that look" });
+      this.says = make("p", { class: "says", role: "status", "aria-live": "polite" });
+      this.map = make("canvas", { tabindex: 0, role: "application" });
+      this.mapBox = make("div", { class: "map" }, this.map);
+      this.most = make("span");
+      const siteBox = make("label", {}, make("span", { class: "name", "aria-hidden": "true" }, "site"), select);
+      this.root.append(
+        make("div", { class: "controls" }, siteBox, this.headBox),
+        make("span", { class: "name" }, "looked at"), this.columns,
+        make("span", { class: "name" }, "looking"), this.rows,
+        this.says, this.mapBox,
+        make("div", { class: "legend" }, "0", make("span", { class: "ramp" }), this.most),
+      );
+      rove(this.heads, (i) => this.openHead(i - 1));
+      rove(this.columns, (i) => this.look({ row: -1, column: i }));
+      rove(this.rows, (i) => this.look({ row: i, column: -1 }));
+      this.map.addEventListener("pointermove", (event) => this.pointAt(event));
+      this.map.addEventListener("pointerdown", (event) => this.pointAt(event));
+      this.map.addEventListener("keydown", (event) => this.walk(event));
+    }
+
+    openSite(index) {
+      this.site = this.data.sites[index];
+      this.head = this.site.weights.length === 1 ? 0 : -1;
+      this.averaged = average(this.site.weights);
+      this.spot = { row: 0, column: -1 };
+      this.columns.replaceChildren(...this.site.columns.map((token, i) => this.word(token, { row: -1, column: i })));
+      this.rows.replaceChildren(...this.site.rows.map((token, i) => this.word(token, { row: i, column: -1 })));
+      this.headBox.hidden = this.site.weights.length === 1;
+      this.heads.replaceChildren(...[-1, ...this.site.weights.keys()].map((head) => this.headButton(head)));
+      this.openHead(this.head);
+    }
+
+    word(token, spot) {
+      const button = make("button", { type: "button", class: "word", dir: "auto", title: token }, shorten(token), make("small", { dir: "ltr" }));
+      for (const kind of ["pointerenter", "focus", "click"]) button.addEventListener(kind, () => this.look(spot));
+      return button;
+    }
+
+    headButton(head) {
+      const name = head < 0 ? "average" : `head ${head}`;
+      const canvas = make("canvas", { "aria-hidden": "true", width: this.site.columns.length, height: this.site.rows.length });
+      const button = make("button", { type: "button", role: "radio", "aria-label": name, title: name }, canvas, head < 0 ? "all" : String(head));
+      button.addEventListener("click", () => this.openHead(head));
+      return button;
+    }
+
+    openHead(head) {
+      this.head = head;
+      this.weights = this.weightsOf(head);
+      this.top = greatest(this.weights);
+      this.heads.querySelectorAll("button").forEach((button, i) => button.setAttribute("aria-checked", String(i - 1 === head)));
+      stopAt(this.heads, head + 1);
+      this.most.textContent = `${this.top.toFixed(3)}, the greatest weight of ${head < 0 ? "the average over all heads" : "this head"}`;
+      this.paint();
+    }
+
+    weightsOf(head) { return head < 0 ? this.averaged : this.site.weights[head]; }
+
+    look(spot) {
+      if (spot.row === this.spot.row && spot.column === this.spot.column) return;
+      this.spot = spot;
+      this.paint(false);
+    }
+
+    paint(thumbnails = true) {
+      this.colors = theme(this.root);
+      this.paintWords(this.rows, this.spot.row, (i) => (this.spot.row < 0 ? this.weights[i][this.spot.column] : undefined));
+      this.paintWords(this.columns, this.spot.column, (j) => (this.spot.row < 0 ? undefined : this.weights[this.spot.row][j]));
+      this.tell();
+      if (thumbnails) this.drawHeads();
+      this.drawMap();
+    }
+
+    paintWords(group, chosen, weightAt) {
+      stopAt(group, Math.max(0, chosen));
+      Array.from(group.children).forEach((button, i) => {
+        const weight = weightAt(i);
+        const part = weight === undefined ? 0 : weight / this.top;
+        button.classList.toggle("chosen", i === chosen);
+        button.style.backgroundImage = part > 0 ? `linear-gradient(${shade(this.colors, part)}, ${shade(this.colors, part)})` : "";
+        button.style.color = part > this.colors.flip ? this.colors.onHeat : "";
+        button.lastChild.textContent = weight === undefined ? "" : percent(weight);
+      });
+    }
+
+    /* The sentence under the words, also for those who cannot see the shades. */
+    tell() {
+      const { row, column } = this.spot;
+      const byRow = row >= 0;
+      const others = byRow ? this.site.columns : this.site.rows;
+      const weights = byRow ? this.weights[row] : this.weights.map((line) => line[column]);
+      const word = (token) => make("b", { dir: "auto" }, shorten(token));
+      const list = weights.map((weight, i) => [weight, i]).sort((a, b) => b[0] - a[0]).slice(0, 5);
+      this.says.replaceChildren(word(byRow ? this.site.rows[row] : this.site.columns[column]), byRow ? " looks at " : " is looked at by ");
+      list.forEach(([weight, i], n) => this.says.append(n ? ", " : "", word(others[i]), ` ${percent(weight)}`));
+      if (byRow && column >= 0) {
+        this.says.append(" · here ", word(this.site.columns[column]), ` ${this.weights[row][column].toFixed(4)}`);
+      }
+    }
+
+    drawHeads() {
+      this.heads.querySelectorAll("canvas").forEach((canvas, i) => {
+        const weights = this.weightsOf(i - 1), top = greatest(weights), pen = canvas.getContext("2d");
+        pen.clearRect(0, 0, canvas.width, canvas.height);
+        weights.forEach((row, y) => row.forEach((weight, x) => {
+          pen.fillStyle = shade(this.colors, weight / top);
+          pen.fillRect(x, y, 1, 1);
+        }));
+      });
+    }
+
+    /* Where things lie on the heat map, in CSS pixels, for the width there is. */
+    layout(pen) {
+      const { rows, columns } = this.site;
+      pen.font = `13px ${this.colors.font}`;
+      const widest = (tokens) => Math.ceil(Math.max(...tokens.map((token) => pen.measureText(shorten(token)).width)));
+      const room = this.mapBox.clientWidth - 6;
+      const left = Math.min(widest(rows) + 10, Math.max(90, room * 0.4));
+      const lean = Math.PI / 3, along = widest(columns);
+      const above = along * Math.sin(lean) + 16, right = along * Math.cos(lean) + 4;
+      const cell = Math.floor(Math.min(44, Math.max(columns.length > 120 ? 4 : 13, (room - left - right) / columns.length)));
+      return { left, above, cell, lean, width: left + cell * columns.length + right, height: above + cell * rows.length + 2 };
+    }
+
+    drawMap() {
+      const pen = this.map.getContext("2d");
+      const place = (this.place = this.layout(pen)), scale = window.devicePixelRatio || 1;
+      this.map.width = Math.round(place.width * scale);
+      this.map.height = Math.round(place.height * scale);
+      this.map.style.width = `${place.width}px`;
+      this.map.style.height = `${place.height}px`;
+      this.map.setAttribute("aria-label", `Heat map of ${this.site.name}: ${this.site.rows.length} words that look by ` +
+        `${this.site.columns.length} words that are looked at. Arrow keys move from cell to cell.`);
+      pen.setTransform(scale, 0, 0, scale, 0, 0);
+      this.drawCells(pen, place);
+      this.drawNames(pen, place);
+      this.drawSpot(pen, place);
+    }
+
+    drawCells(pen, { left, above, cell }) {
+      const gap = cell >= 9 ? 1 : 0;
+      pen.textAlign = "center";
+      pen.textBaseline = "middle";
+      pen.font = `11px ${this.colors.font}`;
+      this.weights.forEach((row, y) => row.forEach((weight, x) => {
+        const part = weight / this.top, at = [left + x * cell, above + y * cell];
+        pen.fillStyle = shade(this.colors, part);
+        pen.fillRect(at[0], at[1], cell - gap, cell - gap);
+        if (gap) { pen.strokeStyle = this.colors.line; pen.lineWidth = 0.5; pen.strokeRect(at[0] - 0.5, at[1] - 0.5, cell, cell); }
+        if (cell >= 28 && weight >= 0.005) {
+          pen.fillStyle = part > this.colors.flip ? this.colors.onHeat : part > 0.2 ? this.colors.ink : this.colors.muted;
+          pen.fillText(weight >= 0.995 ? weight.toFixed(1) : weight.toFixed(2).slice(1), at[0] + cell / 2, at[1] + cell / 2);
+        }
+      }));
+    }
+
+    drawNames(pen, { left, above, cell, lean }) {
+      const every = Math.max(1, Math.ceil(12 / cell)), near = (i, chosen) => i === chosen || (i % every === 0);
+      pen.textBaseline = "middle";
+      const write = (token, chosen, x, y, turn, most) => {
+        pen.save();
+        pen.translate(x, y);
+        pen.rotate(-turn);
+        pen.textAlign = turn ? "left" : "right";
+        pen.font = `${chosen ? "600 " : ""}13px ${this.colors.font}`;
+        pen.fillStyle = chosen ? this.colors.mark : this.colors.ink;
+        pen.fillText(shorten(token), 0, 0, most);
+        pen.restore();
+      };
+      this.site.rows.forEach((token, i) => near(i, this.spot.row) &&
+        write(token, i === this.spot.row, left - 6, above + (i + 0.5) * cell, 0, left - 8));
+      this.site.columns.forEach((token, i) => near(i, this.spot.column) &&
+        write(token, i === this.spot.column, left + (i + 0.5) * cell, above - 8, lean, undefined));
+    }
+
+    drawSpot(pen, { left, above, cell }) {
+      const { row, column } = this.spot, { rows, columns } = this.site;
+      pen.strokeStyle = this.colors.mark;
+      pen.lineWidth = 1.5;
+      const box = (x, y, width, height) => pen.strokeRect(left + x * cell - 0.5, above + y * cell - 0.5, width * cell, height * cell);
+      if (row >= 0) box(0, row, columns.length, 1);
+      if (column >= 0) box(column, row >= 0 ? row : 0, 1, row >= 0 ? 1 : rows.length);
+    }
+
+    pointAt(event) {
+      const { left, above, cell } = this.place;
+      const column = Math.floor((event.offsetX - left) / cell), row = Math.floor((event.offsetY - above) / cell);
+      const inColumns = column >= 0 && column < this.site.columns.length, inRows = row >= 0 && row < this.site.rows.length;
+      if (inRows && (inColumns || column < 0)) this.look({ row, column: inColumns ? column : -1 });
+      else if (inColumns && row < 0) this.look({ row: -1, column });
+    }
+
+    walk(event) {
+      const step = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
+      if (!step) return;
+      event.preventDefault();
+      const inside = (value, count) => Math.min(count - 1, Math.max(0, value));
+      this.look({ row: inside(this.spot.row + step[0], this.site.rows.length),
+                  column: inside(this.spot.column + step[1], this.site.columns.length) });
+      const { left, cell } = this.place, box = this.mapBox, start = left + this.spot.column * cell;
+      if (start + cell > box.scrollLeft + box.clientWidth) box.scrollLeft = start + 2 * cell - box.clientWidth;
+      if (start < box.scrollLeft + cell) box.scrollLeft = this.spot.column ? start - cell : 0;
+    }
+  }
+
+  for (const root of document.querySelectorAll(".attention")) {
+    const block = root.querySelector('script[type="application/json"]');
+    if (block) root.saccade = new View(root, JSON.parse(block.textContent));
+  }
+})();

@@ -1,0 +1,258 @@
+"""Self-attention by hand: small numbers, every step in words (the worked example of the lectures, and the reader's own sentence).
+
+Legend: x inputs (tokens × dim), q = x W_q, k = x W_k, v = x W_v, scores = q kᵀ, weights = softmax(scores), outputs = weights v.
+The lectures leave out the division by √d_k; `scaled=True` puts it in (Vaswani et al. 2017).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from saccade.errors import SaccadeError
+
+MOST_TOKENS = 30
+DIMS = (2, 16)
+
+
+class Shown(NamedTuple):
+    """A matrix of a step, with names for its rows and columns."""
+
+    name: str
+    matrix: np.ndarray
+    row_names: list[str]
+    column_names: list[str]
+
+
+class Step(NamedTuple):
+    """One step of the calculation: what is done, in words, and the matrices it is about."""
+
+    title: str
+    text: str
+    matrices: list[Shown]
+
+
+@dataclass
+class Worked:
+    """All numbers of one self-attention, in float64; `scores` are as the dot products give them, before any scaling."""
+
+    tokens: list[str]
+    x: np.ndarray
+    W_q: np.ndarray
+    W_k: np.ndarray
+    W_v: np.ndarray
+    q: np.ndarray
+    k: np.ndarray
+    v: np.ndarray
+    scores: np.ndarray
+    scaled: bool
+    weights: np.ndarray
+    outputs: np.ndarray
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, and the steps, as plain lists and numbers for JSON."""
+        plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(self).items()}
+        steps = [
+            {
+                "title": step.title,
+                "text": step.text,
+                "matrices": [{**s._asdict(), "matrix": s.matrix.tolist()} for s in step.matrices],
+            }
+            for step in self.steps()
+        ]
+        return {**plain, "tokens": list(self.tokens), "steps": steps}
+
+    def steps(self) -> list[Step]:
+        """The calculation in seven steps, told for the first token and shown for all."""
+        return [
+            self._inputs(), self._projections(), self._scores(), self._softmax(), self._weighted(), self._sum(), self._at_once(),
+        ]  # fmt: skip
+
+    def _inputs(self) -> Step:
+        """Step 1."""
+        count, dim = self.x.shape
+        text = f"{count} token{'s' * (count > 1)}, each a vector of {dim} numbers. "
+        text += "The same word has the same vector wherever it stands: so far nobody has looked at anybody."
+        return Step("1. Inputs", text, [self._by_token("x", self.x, "x")])
+
+    def _projections(self) -> Step:
+        """Step 2."""
+        first = self.tokens[0]
+        text = (
+            "Three matrices, which a model would learn, make three vectors of each input: a query (what it looks for), "
+            f"a key (what it can be found by) and a value (what it hands over). For '{first}': "
+            f"q = x W_q = {_row(self.x[0])} W_q = {_row(self.q[0])}, "
+            f"k = x W_k = {_row(self.k[0])}, v = x W_v = {_row(self.v[0])}."
+        )
+        inputs = _numbered("x", self.x.shape[1])
+        learned = [
+            Shown(name, matrix, inputs, _numbered(letter, matrix.shape[1]))
+            for name, matrix, letter in (("W_q", self.W_q, "q"), ("W_k", self.W_k, "k"), ("W_v", self.W_v, "v"))
+        ]
+        made = [self._by_token(letter, matrix, letter) for letter, matrix in (("q", self.q), ("k", self.k), ("v", self.v))]
+        return Step("2. Queries, keys, values", text, learned + made)
+
+    def _scores(self) -> Step:
+        """Step 3."""
+        each = _first_few(
+            f"with '{token}': {_products(self.q[0], key)} = {_number(score)}"
+            for token, key, score in zip(self.tokens, self.k, self.scores[0], strict=True)
+        )
+        text = (
+            "The score of a query and a key is their dot product: multiply number by number and add. The more alike they point, "
+            f"the greater it is. The query of '{self.tokens[0]}' is {_row(self.q[0])}; {each}."
+        )
+        return Step("3. Scores: each query with all keys", text, [self._token_by_token("scores", self.scores)])
+
+    def _softmax(self) -> Step:
+        """Step 4."""
+        width = self.k.shape[1]
+        before, shown = "", f"softmax({_row(self.scores[0])})"
+        if self.scaled:
+            before = f"First divide the scores by √{width} = {np.sqrt(width):.4f}, so that wide keys do not make them large. "
+            shown = f"softmax({_row(self.scores[0])} / √{width})"
+        text = (
+            f"{before}Softmax makes weights of each row of scores: take e to the power of each and divide by their sum, "
+            f"so that all are positive and add up to 1. For '{self.tokens[0]}': {shown} = {_row(self.weights[0])}. "
+            f"It looks most at {self._most_looked_at()}."
+        )
+        return Step("4. Softmax: weights", text, [self._token_by_token("weights", self.weights)])
+
+    def _weighted(self) -> Step:
+        """Step 5."""
+        products = self.weights[0][:, None] * self.v
+        each = _first_few(
+            f"{weight:.4f} · {_row(value)} = {_row(product)}"
+            for weight, value, product in zip(self.weights[0], self.v, products, strict=True)
+        )
+        text = f"Each value is multiplied by the weight that '{self.tokens[0]}' gives it: {each}."
+        return Step("5. Weighted values of the first query", text, [self._by_token("weight · v", products, "v")])
+
+    def _sum(self) -> Step:
+        """Step 6."""
+        text = (
+            f"Their sum is the new vector of '{self.tokens[0]}': {_row(self.outputs[0])}. "
+            "It holds much of what was looked at and little of the rest."
+        )
+        names = _numbered("o", self.v.shape[1])
+        return Step("6. Their sum: the first output", text, [Shown("output", self.outputs[:1], self.tokens[:1], names)])
+
+    def _at_once(self) -> Step:
+        """Step 7."""
+        inside = f"Q Kᵀ / √{self.k.shape[1]}" if self.scaled else "Q Kᵀ"
+        text = f"All tokens at once, as products of matrices: outputs = softmax({inside}) V, each row by itself."
+        shown = [self._token_by_token("weights", self.weights), self._by_token("V", self.v, "v")]
+        return Step("7. All outputs at once", text, [*shown, self._by_token("outputs", self.outputs, "o")])
+
+    def _by_token(self, name: str, matrix: np.ndarray, letter: str) -> Shown:
+        """A matrix with one row a token."""
+        return Shown(name, matrix, list(self.tokens), _numbered(letter, matrix.shape[1]))
+
+    def _token_by_token(self, name: str, matrix: np.ndarray) -> Shown:
+        """A matrix with one row a token that looks and one column a token that is looked at."""
+        return Shown(name, matrix, list(self.tokens), list(self.tokens))
+
+    def _most_looked_at(self) -> str:
+        """The words with the greatest weight of the first row, each named once."""
+        first = self.weights[0]
+        winners = [token for token, weight in zip(self.tokens, first, strict=True) if np.isclose(weight, first.max())]
+        return " and ".join(f"'{token}'" for token in dict.fromkeys(winners))
+
+
+def worked_example(scaled: bool = False) -> Worked:
+    """The worked example of the lectures: three inputs of four numbers, projected to three."""
+    x = [[1, 0, 1, 0], [0, 2, 0, 2], [1, 1, 1, 1]]
+    W_q = [[1, 0, 1], [1, 0, 0], [0, 0, 1], [0, 1, 1]]
+    W_k = [[0, 0, 1], [1, 1, 0], [0, 1, 0], [1, 1, 0]]
+    W_v = [[0, 2, 0], [0, 3, 0], [1, 0, 3], [1, 1, 0]]
+    return _work(["input 1", "input 2", "input 3"], x, (W_q, W_k, W_v), scaled)
+
+
+def worked_sentence(tokens: list[str], dim: int = 4, seed: int = 0, scaled: bool = False) -> Worked:
+    """The same calculation for the reader's own words, with small whole numbers that depend only on words, dim and seed."""
+    if not tokens:
+        raise SaccadeError("the sentence is empty, so nobody can look at anybody: give at least one word")
+    if len(tokens) > MOST_TOKENS:
+        raise SaccadeError(
+            f"the sentence has {len(tokens)} words, but by hand {MOST_TOKENS} are the most one can follow: shorten it"
+        )
+    if not DIMS[0] <= dim <= DIMS[1]:
+        raise SaccadeError(
+            f"dim is {dim}, but vectors to follow by hand have {DIMS[0]} to {DIMS[1]} numbers: choose one of these"
+        )
+    width = dim - 1  # as in the lectures, which go from four numbers to three
+    W_q, W_k = (_pick_one_each(_bytes(dim, name, dim, seed), width) for name in ("W_q", "W_k"))
+    W_v = np.reshape([(0, 0, 0, 1, 1, 2)[value % 6] for value in _bytes(dim * width, "W_v", dim, seed)], (dim, width))
+    return _work(list(tokens), _embeddings(tokens, dim, seed), (W_q, W_k, W_v), scaled)
+
+
+def _work(tokens: list[str], inputs: Any, learned: Sequence[Any], scaled: bool) -> Worked:
+    """outputs = softmax(x W_q (x W_k)ᵀ [/ √d_k]) x W_v, keeping everything on the way."""
+    x = np.asarray(inputs, dtype=np.float64)
+    W_q, W_k, W_v = (np.asarray(matrix, dtype=np.float64) for matrix in learned)
+    q, k, v = x @ W_q, x @ W_k, x @ W_v
+    scores = q @ k.T
+    weights = _softmax(scores / np.sqrt(k.shape[1]) if scaled else scores)
+    return Worked(tokens, x, W_q, W_k, W_v, q, k, v, scores, scaled, weights, weights @ v)
+
+
+def _softmax(scores: np.ndarray) -> np.ndarray:
+    """e^s divided by the row's sum; the row's maximum is taken off first, which changes nothing but keeps e^s finite."""
+    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+def _embeddings(tokens: list[str], dim: int, seed: int) -> np.ndarray:
+    """A vector of 0, 1 and 2 for each different word; a word whose vector is taken draws again, at last from larger numbers."""
+    taken: dict[str, tuple[int, ...]] = {}
+    for token in dict.fromkeys(tokens):
+        attempt, vector = 0, (0,) * dim
+        while not any(vector) or vector in taken.values():
+            numbers = (0, 0, 1, 1, 2) if attempt < 30 else range(3 + attempt // 30)
+            vector = tuple(numbers[value % len(numbers)] for value in _bytes(dim, "word", token, dim, seed, attempt))
+            attempt += 1
+        taken[token] = vector
+    return np.array([taken[token] for token in tokens])
+
+
+def _pick_one_each(drawn: bytes, columns: int) -> np.ndarray:
+    """A matrix of 0 and 1 with a single 1 in each column, so that scores stay small enough for a softmax with shades."""
+    picked = np.zeros((len(drawn), columns), dtype=np.int64)
+    picked[np.argsort(np.frombuffer(drawn, dtype=np.uint8), kind="stable")[:columns], np.arange(columns)] = 1
+    return picked
+
+
+def _bytes(count: int, *key: object) -> bytes:
+    """Bytes that look random but depend on the key alone, in every process, on every machine and with every version of numpy."""
+    return hashlib.shake_256(repr(key).encode("utf-8", "surrogatepass")).digest(count)
+
+
+def _first_few(parts: Iterable[str], most: int = 5) -> str:
+    """The first parts, and how many more go the same way."""
+    parts = list(parts)
+    rest = f"; and so on for the other {len(parts) - most}" if len(parts) > most else ""
+    return "; ".join(parts[:most]) + rest
+
+
+def _numbered(letter: str, count: int) -> list[str]:
+    """x1, x2, x3 …"""
+    return [f"{letter}{index}" for index in range(1, count + 1)]
+
+
+def _number(value: float) -> str:
+    """A number as one would write it down: whole ones without a point, others with four digits."""
+    return f"{value:.0f}" if value == round(value) else f"{value:.4f}"
+
+
+def _row(values: np.ndarray) -> str:
+    """[1, 0, 2]"""
+    return "[" + ", ".join(_number(value) for value in values) + "]"
+
+
+def _products(one: np.ndarray, other: np.ndarray) -> str:
+    """1·0 + 0·1 + 2·1"""
+    return " + ".join(f"{_number(a)}·{_number(b)}" for a, b in zip(one, other, strict=True))
