@@ -39,7 +39,7 @@ def attend(
 def weights(q: Tensor, k: Tensor | Keys, mechanism: Mechanism | None = None, mask: Mask | None = None, places: Places | None = None) -> Tensor:
     """The weights alone, B H Q K, by the definition."""
     keys = k.tensor if isinstance(k, Keys) else k
-    return backends.eager.weights(pose(q, k, keys[..., :1], mechanism, mask, places, 0.0))
+    return backends.eager.weights(pose(q, k, keys, mechanism, mask, places, 0.0))
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def pose(
         v = mechanism.values(v, places.j)
     query = mechanism.score.query(mechanism.position.turn(q, places.i))
     both = mechanism.mask if mask is None else mechanism.mask & mask
-    if both.by_query and q.shape[-2] > keys.shape[-2]:
+    if both.in_line and q.shape[-2] > keys.shape[-2]:
         raise SaccadeError(
             f"{q.shape[-2]} queries and {keys.shape[-2]} keys under {both!r}: the last query stands at the last key, "
             "so the first would stand before the first key; use a mask on keys alone"

@@ -26,7 +26,8 @@ class Mask:
     """A predicate on (b, h, i, j); masks with the same `key` are the same mask."""
 
     by_batch = False  # the answer depends on b
-    by_query = True  # the answer depends on i
+    by_head = False  # the answer depends on h
+    in_line = True  # i is a place among the keys, so that there can be no more queries than keys
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         raise NotImplementedError
@@ -36,7 +37,7 @@ class Mask:
         """What tells this mask from others; block masks are cached under it."""
         raise NotImplementedError
 
-    def check(self, batch: int, queries: int, keys: int) -> None:
+    def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         """Raises when the mask does not fit these sizes."""
 
     def to(self, device: torch.device | str) -> Mask:
@@ -64,7 +65,7 @@ class Mask:
 
     def dense(self, batch: int, heads: int, queries: int, keys: int, device: torch.device | str = "cpu") -> Tensor:
         """The mask as booleans, B|1 × H|1 × Q|1 × K: a size it does not depend on stays 1."""
-        self.check(batch, queries, keys)
+        self.check(batch, heads, queries, keys)
         b = torch.arange(batch, device=device).view(-1, 1, 1, 1)
         h = torch.arange(heads, device=device).view(-1, 1, 1)
         i = torch.arange(keys - queries, keys, device=device).view(-1, 1)
@@ -76,7 +77,7 @@ class Mask:
 class Full(Mask):
     """Everybody may attend to everything."""
 
-    by_query = False
+    in_line = False
     key = ("full",)
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -127,7 +128,7 @@ class OfTensor(Mask):
         moved.__dict__.update(self.__dict__, values=self.values.to(device))
         return moved
 
-    def check(self, batch: int, queries: int, keys: int) -> None:
+    def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         if self.by_batch and self.values.shape[0] != batch:
             raise SaccadeError(
                 f"the {self.name} mask is for a batch of {self.values.shape[0]}, the queries are a batch of {batch}; "
@@ -141,7 +142,7 @@ class OfTensor(Mask):
 class Padding(OfTensor):
     """j < lengths[b]."""
 
-    name, by_batch, by_query = "padding", True, False
+    name, by_batch, in_line = "padding", True, False
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return j < self.values[b]
@@ -164,8 +165,8 @@ class Documents(OfTensor):
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return self.values[b, i] == self.values[b, j]
 
-    def check(self, batch: int, queries: int, keys: int) -> None:
-        super().check(batch, queries, keys)
+    def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
+        super().check(batch, heads, queries, keys)
         if self.values.shape[1] < keys:
             raise SaccadeError(f"documents are given for {self.values.shape[1]} places, there are {keys} keys; give one for each key")
 
@@ -186,7 +187,7 @@ class BigBird(OfTensor):
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return self.values[i // self.size, j // self.size]
 
-    def check(self, batch: int, queries: int, keys: int) -> None:
+    def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         if keys > self.values.shape[0] * self.size:
             raise SaccadeError(f"the block mask is made for {self.values.shape[0] * self.size} places, there are {keys}; raise `length`")
 
@@ -194,11 +195,15 @@ class BigBird(OfTensor):
 class Matrix(OfTensor):
     """allowed[(b), (h), row, j] with the last row for the last query."""
 
-    name = "matrix"
+    name, in_line = "matrix", False
 
     @property
     def by_batch(self) -> bool:  # type: ignore[override]
         return self.values.dim() == 4 and self.values.shape[0] > 1
+
+    @property
+    def by_head(self) -> bool:  # type: ignore[override]
+        return self.values.dim() > 2 and self.values.shape[-3] > 1
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         row = i - (self.values.shape[-1] - self.values.shape[-2])
@@ -208,10 +213,13 @@ class Matrix(OfTensor):
             return self.values[h if self.values.shape[0] > 1 else h * 0, row, j]
         return self.values[b if self.values.shape[0] > 1 else b * 0, h if self.values.shape[1] > 1 else h * 0, row, j]
 
-    def check(self, batch: int, queries: int, keys: int) -> None:
-        super().check(batch, queries, keys)
+    def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
+        super().check(batch, heads, queries, keys)
+        if self.by_head and self.values.shape[-3] != heads:
+            raise SaccadeError(f"the mask is for {self.values.shape[-3]} heads, the queries have {heads}; give one matrix a head, or one for all")
         rows, columns = self.values.shape[-2:]
-        if columns < keys or (rows, columns) != (queries, keys) and rows != columns:
+        # A square matrix over more places than there are is read from its first place on.
+        if (rows, columns) != (queries, keys) and not (rows == columns >= keys >= queries):
             raise SaccadeError(f"the mask is {rows} × {columns}, the scores are {queries} × {keys}; give one row a query, one column a key")
 
 
@@ -221,7 +229,8 @@ class Pairwise(Mask):
     def __init__(self, first: Mask, second: Mask) -> None:
         self.first, self.second = first, second
         self.by_batch = first.by_batch or second.by_batch
-        self.by_query = first.by_query or second.by_query
+        self.by_head = first.by_head or second.by_head
+        self.in_line = first.in_line or second.in_line
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -230,9 +239,9 @@ class Pairwise(Mask):
     def to(self, device: torch.device | str) -> Mask:
         return type(self)(self.first.to(device), self.second.to(device))
 
-    def check(self, batch: int, queries: int, keys: int) -> None:
-        self.first.check(batch, queries, keys)
-        self.second.check(batch, queries, keys)
+    def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
+        self.first.check(batch, heads, queries, keys)
+        self.second.check(batch, heads, queries, keys)
 
     def __repr__(self) -> str:
         return f"({self.first!r} {'&' if isinstance(self, Both) else '|'} {self.second!r})"
@@ -314,7 +323,7 @@ def blocks(length: int, size: int = 64, window: int = 1, globals: int = 1, rando
 @table.add("matrix", system="A9")
 def matrix(allowed: Tensor | Sequence[Sequence[int]]) -> Mask:
     """Any 0/1 matrix, Q × K, H × Q × K or B × H × Q × K; 1 (True) = may attend. A graph's edges, a tree's arcs."""
-    values = torch.as_tensor(allowed)
+    values = tensor_of(allowed, "a mask")
     if values.dim() not in (2, 3, 4):
         raise SaccadeError(f"a mask of shape {tuple(values.shape)}; give Q × K, H × Q × K or B × H × Q × K")
     if values.is_floating_point() or values.is_complex():
@@ -324,7 +333,15 @@ def matrix(allowed: Tensor | Sequence[Sequence[int]]) -> Mask:
 
 def whole(values: Tensor | Sequence[Any], dims: int, what: str) -> Tensor:
     """`values` as a tensor of whole numbers with `dims` dimensions."""
-    tensor = torch.as_tensor(values)
+    tensor = tensor_of(values, what)
     if tensor.dim() != dims or tensor.is_floating_point() or tensor.dtype == torch.bool:
         raise SaccadeError(f"{what} of shape {tuple(tensor.shape)} and type {tensor.dtype}; give whole numbers in {dims} dimension(s)")
     return tensor
+
+
+def tensor_of(values: Any, what: str) -> Tensor:
+    """`values` as a tensor, or an error for what is none."""
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError):
+        raise SaccadeError(f"{what} of {type(values).__name__} that is no table of numbers; give a tensor, or lists of equal lengths") from None

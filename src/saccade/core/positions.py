@@ -83,7 +83,7 @@ class Added(Position):
 
     def turn(self, x: Tensor, at: Tensor) -> Tensor:
         if self.vectors is None:
-            added = sinusoid(at, x.shape[-1])
+            added = sinusoid(at, x.shape[-1], dtype=x.dtype)
         else:
             check_places(at, self.vectors.shape[0])
             added = self.vectors[at]
@@ -204,7 +204,7 @@ def check_places(at: Tensor, size: int) -> None:
         )
 
 
-def sinusoid(places: Tensor, dim: int, base: float = 10000.0) -> Tensor:
+def sinusoid(places: Tensor, dim: int, base: float = 10000.0, dtype: torch.dtype | None = None) -> Tensor:
     """p_t = [sin(t ω_0), cos(t ω_0), sin(t ω_1), …] with ω_k = base^(−2k/dim).
 
     L0's slide starts at k = 1 and ends at k = d/2; Vaswani et al. and this start at k = 0, so that the first frequency is 1.
@@ -213,4 +213,4 @@ def sinusoid(places: Tensor, dim: int, base: float = 10000.0) -> Tensor:
         raise SaccadeError(f"sinusoidal positions come in pairs of sine and cosine, and the width is {dim}; choose an even width")
     speed = base ** (-torch.arange(0, dim, 2, device=places.device, dtype=torch.float64) / dim)
     angle = places.unsqueeze(-1).to(torch.float64) * speed
-    return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2).to(torch.get_default_dtype())
+    return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2).to(torch.get_default_dtype() if dtype is None else dtype)

@@ -74,10 +74,9 @@ class Look:
 class Shifted(Mask):
     """A mask for queries that stop `back` places before the last key."""
 
-    by_batch = True
-
     def __init__(self, inner: Mask, back: int) -> None:
         self.inner, self.back = inner, back
+        self.by_batch, self.by_head, self.in_line = inner.by_batch, inner.by_head, inner.in_line
 
     @staticmethod
     def of(mask: Mask | None, own: Mask, back: int, keys: int) -> Mask:
@@ -162,7 +161,7 @@ class Seen(Mapping[str, Looks]):
 @contextmanager
 def record(model: nn.Module) -> Iterator[Seen]:
     """Within the `with`, every site of the model keeps q and k; afterwards the record can still be read."""
-    sites = {name.removeprefix("_orig_mod.").removesuffix("_orig_mod"): m for name, m in model.named_modules() if isinstance(m, Site)}
+    sites = {name.replace("_orig_mod.", "").removesuffix("_orig_mod"): m for name, m in model.named_modules() if isinstance(m, Site)}
     if any(site.tape is not None for site in sites.values()):
         raise SaccadeError("a record of this model is open already; close it first")
     seen = {}

@@ -45,6 +45,11 @@ class Score(nn.Module):
         return self.compare(self.query(q), self.key(k))
 
 
+def per_head(x: Tensor, weight: Tensor) -> Tensor:
+    """x (B H N D) times one matrix a head (H D A): B H N A. One head is one large product, not one small product a batch row."""
+    return x @ weight[0] if len(weight) == 1 else torch.einsum("bhnd,hda->bhna", x, weight)
+
+
 @table.add("dot", paper="Luong et al. 2015", system="A3")
 class Dot(Score):
     """q·k"""
@@ -70,7 +75,7 @@ class Bilinear(Score):
         nn.init.uniform_(self.weight, -1 / math.sqrt(dim_q), 1 / math.sqrt(dim_q))
 
     def query(self, q: Tensor) -> Tensor:
-        return q @ self.weight
+        return per_head(q, self.weight)
 
 
 @table.add("reduced-rank", paper="Luong et al. 2015; Vaswani et al. 2017", system="A3")
@@ -87,10 +92,10 @@ class ReducedRank(Score):
             nn.init.normal_(parameter, std=1 / math.sqrt(width))
 
     def query(self, q: Tensor) -> Tensor:
-        return q @ self.u
+        return per_head(q, self.u)
 
     def key(self, k: Tensor) -> Tensor:
-        return k @ self.v
+        return per_head(k, self.v)
 
 
 @table.add("additive", paper="Bahdanau et al. 2015", system="A3")
@@ -113,14 +118,14 @@ class Additive(Score):
             nn.init.uniform_(parameter, -1 / math.sqrt(width), 1 / math.sqrt(width))
 
     def query(self, q: Tensor) -> Tensor:
-        return q @ self.w_q
+        return per_head(q, self.w_q)
 
     def key(self, k: Tensor) -> Tensor:
-        return k @ self.w_k
+        return per_head(k, self.w_k)
 
     def compare(self, query: Tensor, key: Tensor) -> Tensor:
         fit = torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3))  # B H Q K A
-        return torch.einsum("bhqka,ha->bhqk", fit, self.v)
+        return fit @ self.v[0] if len(self.v) == 1 else torch.einsum("bhqka,ha->bhqk", fit, self.v)
 
 
 @table.add("cosine", paper="Graves et al. 2014", system="A3")

@@ -41,7 +41,7 @@ class KeyValues:
         return self._value[:, :, : self.length]
 
     def reorder(self, rows: Tensor) -> KeyValues:
-        return self if self._key is None else KeyValues(self.key.index_select(0, rows), self.value.index_select(0, rows))
+        return KeyValues() if self._key is None else KeyValues(self.key.index_select(0, rows), self.value.index_select(0, rows))
 
 
 def grown(buffer: Tensor, used: int, size: int) -> Tensor:

@@ -23,7 +23,7 @@ _HALF = re.compile("[\ud800-\udfff]")  # what a command line hands on for bytes 
 _SPACE = r"\s\x1c-\x1f"  # what str.split() separates at; \s alone lacks the four separators of ASCII there
 _SPLITTERS = {
     "space": (rf"[^{_SPACE}]+", "removed", True),
-    "punctuation": (rf"[^\W\d_]+['’](?=[^\W\d_])|\w+|[^\w{_SPACE}]", "removed", True),
+    "punctuation": (rf"[^\W\d_]+['’](?=[^\W\d_])|[^\W\d_]{{1,2}}['’](?=\s|$)|\w+|[^\w{_SPACE}]", "removed", True),
     "characters": (r"[\s\S]", "isolated", False),
 }
 
@@ -250,5 +250,5 @@ def _trainer(kind: str, size: int, min_count: int) -> trainers.Trainer:
             special_tokens=list(SPECIALS),
             initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         )
-    # room for the four that `train` may drop again
-    return trainers.WordLevelTrainer(vocab_size=size + len(SPECIALS), min_frequency=min_count, show_progress=False)
+    # without its specials here, so the four places they take are room for the four words that `train` may drop again
+    return trainers.WordLevelTrainer(vocab_size=size, min_frequency=min_count, show_progress=False)

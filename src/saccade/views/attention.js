@@ -1,16 +1,17 @@
 /* The interactive view of an attention document: words that show where they look, a heat map, a site and a head to choose.
    Every element of class "attention" holds its document as JSON in a <script type="application/json">. Nothing is fetched,
-   and text only ever enters the page as textContent. */
+   and text only ever enters the page as textContent. This file is plain ASCII: the page's policy knows it by its hash, which
+   must not depend on the encoding that a server claims. */
 (() => {
   "use strict";
   const LONGEST = 24;
-  const SHOWN_AS = { "\n": "↵", "\r": "↵", "\t": "⇥" };
+  const SHOWN_AS = { "\n": "\u21b5", "\r": "\u21b5", "\t": "\u21e5" };
 
   /* A token as people can see it: blanks and controls made visible, at most 24 letters. */
   const shorten = (token) => {
-    if (/^ *$/.test(token)) token = "␣".repeat(Math.max(1, token.length));
-    const letters = Array.from(token.replace(/[\n\r\t]/g, (sign) => SHOWN_AS[sign]).replace(/[\u0000-\u001f\u007f-\u009f]/g, "□"));
-    return letters.length > LONGEST ? letters.slice(0, LONGEST - 1).join("") + "…" : letters.join("");
+    if (/^ *$/.test(token)) token = "\u2423".repeat(Math.max(1, token.length));
+    const letters = Array.from(token.replace(/[\n\r\t]/g, (sign) => SHOWN_AS[sign]).replace(/[\u0000-\u001f\u007f-\u009f]/g, "\u25a1"));
+    return letters.length > LONGEST ? letters.slice(0, LONGEST - 1).join("") + "\u2026" : letters.join("");
   };
 
   const make = (tag, attributes = {}, ...children) => {
@@ -173,7 +174,7 @@
       this.says.replaceChildren(word(byRow ? this.site.rows[row] : this.site.columns[column]), byRow ? " looks at " : " is looked at by ");
       list.forEach(([weight, i], n) => this.says.append(n ? ", " : "", word(others[i]), ` ${percent(weight)}`));
       if (byRow && column >= 0) {
-        this.says.append(" · here ", word(this.site.columns[column]), ` ${this.weights[row][column].toFixed(4)}`);
+        this.says.append(" \u00b7 here ", word(this.site.columns[column]), ` ${this.weights[row][column].toFixed(4)}`);
       }
     }
 

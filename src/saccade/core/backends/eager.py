@@ -36,4 +36,4 @@ class Eager(Backend):
         return output if added is None else output + added
 
 
-table.add("eager")(Eager())
+definition: Backend = table.add("eager")(Eager())

@@ -13,7 +13,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 
 from ..masks import Causal, Mask
 from ..normalizers import Softmax
-from .problem import Backend, Problem, table
+from .problem import Backend, Problem, repeat_heads, table
 
 CACHED = 256  # block masks kept; one is Q/128 × K/128 small numbers a batch row
 LONG = 512  # measured on an H200 (benchmarks/results/backends-cuda.json): shorter problems run faster on SDPA with a dense mask
@@ -55,7 +55,7 @@ class Flex(Backend):
         output = compiled()(
             problem.query,
             problem.key,
-            problem.v,
+            repeat_heads(problem.v, problem.key.shape[1]),  # keys of a score with parameters have more heads than values
             score_mod=None if bend is None else add_bend(bend.expand(problem.sizes)),
             block_mask=None if problem.unmasked else block_mask(problem.mask, problem.sizes, problem.q.device),
             scale=problem.scale,
@@ -84,18 +84,19 @@ _block_masks: OrderedDict[tuple[Any, ...], tuple[Mask, BlockMask]] = OrderedDict
 
 def block_mask(mask: Mask, sizes: tuple[int, int, int, int], device: torch.device) -> BlockMask:
     """The block mask of a mask, cached per mask (with its lengths) and sizes: building one costs more than the attention."""
-    batch, _, queries, keys = sizes
-    key = (mask.key, batch if mask.by_batch else 1, queries, keys, str(device))
+    batch, heads, queries, keys = sizes
+    rows, planes = batch if mask.by_batch else None, heads if mask.by_head else None
+    key = (mask.key, rows, planes, queries, keys, str(device))
     if key in _block_masks:
         _block_masks.move_to_end(key)
         return _block_masks[key][1]
-    mask.check(batch, queries, keys)
+    mask.check(*sizes)
     here, offset = mask.to(device), keys - queries
 
     def mask_mod(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return here(b, h, i + offset, j)
 
-    made = create_block_mask(mask_mod, batch if mask.by_batch else None, None, queries, keys, device=str(device))
+    made = create_block_mask(mask_mod, rows, planes, queries, keys, device=str(device))
     _block_masks[key] = (mask, made)  # the mask stays alive, so that a key by identity stays its own
     if len(_block_masks) > CACHED:
         _block_masks.popitem(last=False)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...errors import SaccadeError
 from ..masks import Causal, Full, Mask
 from ..mechanism import Mechanism
 from ..places import Places
@@ -42,7 +43,10 @@ class Problem:
 
     def bend(self) -> Tensor | None:
         """What the position adds to the scores."""
-        return self.mechanism.position.bend(self.q, self.places, self.mechanism.score.scale(self.q.shape[-1]))
+        bend = self.mechanism.position.bend(self.q, self.places, self.mechanism.score.scale(self.q.shape[-1]))
+        if bend is not None and bend.shape[-3] not in (1, self.q.shape[1]):
+            raise SaccadeError(f"the position is made for {bend.shape[-3]} heads, the queries have {self.q.shape[1]}; make it with heads={self.q.shape[1]}")
+        return bend
 
     @property
     def scale(self) -> float:
@@ -50,7 +54,8 @@ class Problem:
 
     @property
     def needs_grad(self) -> bool:
-        return torch.is_grad_enabled() and (self.query.requires_grad or self.key.requires_grad or self.v.requires_grad)
+        learned = any(parameter.requires_grad for parameter in self.mechanism.position.parameters())
+        return torch.is_grad_enabled() and (learned or self.query.requires_grad or self.key.requires_grad or self.v.requires_grad)
 
 
 class Backend:

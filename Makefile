@@ -1,0 +1,35 @@
+# Everything runs in .venv, made on first use from constraints.txt. `make` alone lists the targets.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all lint clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
+
+$(VENV)/ready: pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "make: there is no '$(PYTHON)' here; install Python 3.11 or newer (Debian: apt-get install python3 python3-venv)"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: saccade needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) -V); name another: make PYTHON=python3.12 demo"; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "make: '$(PYTHON)' comes without venv; install it (Debian: apt-get install python3-venv)"; exit 1; }
+	@echo "Setting up $(VENV) (once; a few minutes and about 1.5 GB of downloads, most of it PyTorch)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' || { echo "make: the installation failed; the lines above say why (no network? no space?). Run make again to go on."; exit 1; }
+	@touch $@
+
+setup: $(VENV)/ready ## set up .venv
+
+demo: $(VENV)/ready ## train two translators, compare them, draw where one looks (about 90 s)
+	@$(BIN)/saccade demo
+
+test: $(VENV)/ready ## the tests (under 8 minutes on 2 cores)
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -q
+
+test-all: $(VENV)/ready ## the slow tests too
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -q -m 'slow or not slow'
+
+lint: $(VENV)/ready ## the linter and the type checker
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+clean: ## remove .venv and caches (runs/ stays)
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build src/*.egg-info

@@ -1,0 +1,45 @@
+"""The command `saccade`: thin over the API. Results go to stdout, progress and errors to stderr; a mistake ends with code 2."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ..errors import SaccadeError
+
+
+def main() -> None:
+    """Runs the command line and ends the process with its exit code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(words: list[str]) -> int:
+    """Runs one command; returns its exit code: 0, 2 for a mistake, 130 or 143 for a signal."""
+    from ..training.stopping import Stopped
+    from .app import app
+
+    try:
+        return int(app(words, standalone_mode=False, prog_name="saccade") or 0)
+    except SaccadeError as error:
+        return complain(str(error), 2)
+    except Stopped as stopped:
+        return complain(str(stopped), stopped.code)
+    except (KeyboardInterrupt, EOFError):
+        return complain("stopped", 130)
+    except BrokenPipeError:  # the reader of a pipe has gone: nothing to say, and nobody to say it to
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except MemoryError:
+        return complain("there is not enough memory for this; use smaller sizes", 2)
+    except Exception as error:  # typer's own errors carry a message and an exit code; anything else is a defect and shows itself
+        if type(error).__name__ == "Abort":
+            return complain("stopped", 130)
+        if not hasattr(error, "exit_code"):
+            raise
+        message = error.format_message() if hasattr(error, "format_message") else str(error)
+        return complain(f"{message} See: saccade --help", int(error.exit_code) or 2)
+
+
+def complain(text: str, code: int) -> int:
+    print(f"saccade: {text}", file=sys.stderr)
+    return code

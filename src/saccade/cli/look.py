@@ -1,0 +1,95 @@
+"""`saccade explain`, `list` and `check`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from ..errors import SaccadeError
+from .shared import Json, out, print_json
+
+EXPLAIN_EXAMPLES = """Examples:
+
+    saccade explain
+
+    saccade explain "the black cat"
+"""
+LIST_EXAMPLES = """Examples:
+
+    saccade list
+
+    saccade list scores
+
+    saccade list --where 2015
+"""
+CHECK_EXAMPLES = """Examples:
+
+    saccade check train.tsv
+
+    saccade check train.en train.fr
+
+    saccade check phrasebook:test
+"""
+
+
+def explain(
+    text: Annotated[str | None, typer.Argument(help="Your own sentence; without it, the lectures' worked example.")] = None,
+    scaled: Annotated[bool, typer.Option("--scaled", help="Divide the scores by √D, as Transformers do (the lecture does not).")] = False,
+    json_: Json = False,
+) -> None:
+    """Self-attention worked out step by step, with all numbers: the lectures' example, or your own sentence."""
+    from ..views.terminal import render
+    from ..views.worked import worked_example, worked_sentence
+
+    worked = worked_example(scaled) if text is None else worked_sentence(text.split(), scaled=scaled)
+    if json_:
+        print_json(worked.to_dict())
+    else:
+        out.print(render(worked))
+
+
+def list_(
+    slot: Annotated[str | None, typer.Argument(help="One slot: scores, normalizers, masks, positions, models …")] = None,
+    where: Annotated[str | None, typer.Option("--where", help="Only rows that contain this (a name, a paper, a year).")] = None,
+    json_: Json = False,
+) -> None:
+    """Everything that can be named in a recipe, with the paper it comes from."""
+    from ..catalogue import rows
+
+    found = rows(slot, where)
+    if json_:
+        print_json(found)
+        return
+    if not found:
+        raise SaccadeError(f"nothing in the catalogue contains '{where}'; run `saccade list` to see it all")
+    table = Table("slot", "name", "what", "paper", box=None, pad_edge=False, header_style="bold")
+    before = ""
+    for row in found:
+        table.add_row(row["slot"] if row["slot"] != before else "", row["name"], row["what"], row["paper"])
+        before = row["slot"]
+    out.print(table)
+
+
+def check(
+    data: Annotated[list[str], typer.Argument(help="A .tsv or .jsonl file, two text files, or phrasebook:train.")],
+    json_: Json = False,
+) -> None:
+    """Look at data before a training is wasted on it: counts, lengths, duplicates, empty, broken and suspicious lines."""
+    from ..data.checks import check_pairs, scan_pairs
+    from ..data.corpora import corpus, embedded
+
+    if len(data) > 2:
+        raise SaccadeError(f"{len(data)} files were given; give one .tsv or .jsonl file, or two text files")
+    name = " + ".join(Path(one).name for one in data)
+    if len(data) == 1 and embedded(data[0]):
+        report = check_pairs(corpus(data[0]), data[0])
+    else:
+        pairs, broken = scan_pairs(data if len(data) == 2 else data[0])
+        report = check_pairs(pairs, name, broken)
+    if json_:
+        print_json(report.to_dict())
+    else:
+        out.print("\n".join(report.lines()), markup=False, soft_wrap=True)

@@ -1,0 +1,80 @@
+"""What commands share: options, printing for people and for machines, progress of a training."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from ..training.cost import Cost
+from ..training.loop import Progress as At
+from ..training.loop import Watcher
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for machines.")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+def print_json(value: Any) -> None:
+    """One line of strict JSON on stdout."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def bar() -> Progress:
+    """A progress bar on stderr; silent where stderr is no terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
+
+
+class TrainingWatcher(Watcher):
+    """Shows a training on stderr: a live bar in a terminal, a line at each evaluation everywhere."""
+
+    def __init__(self, name: str, updates: int) -> None:
+        self.name, self.updates = name, updates
+        self.progress = Progress(
+            TextColumn(f"{name}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=err,
+            transient=True,
+            disable=not err.is_terminal,
+        )
+        self.task: TaskID | None = None
+        self.speed, self.before = 0.0, (0, 0.0)
+
+    def __enter__(self) -> TrainingWatcher:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
+    def cost(self, cost: Cost) -> None:
+        self.note(f"{cost}")
+        self.task = self.progress.add_task(self.name, total=self.updates, state="")
+
+    def update(self, at: At, row: dict[str, float]) -> None:
+        if self.task is None or (at.update % 5 and at.update < self.updates):
+            return
+        tokens, seconds = self.before
+        if seconds and at.seconds > seconds:
+            self.speed = (at.tokens - tokens) / (at.seconds - seconds)
+        self.before = (at.tokens, at.seconds)
+        self.progress.update(self.task, completed=at.update, state=f"loss {row['loss']:.3f}  {self.speed:,.0f} tokens/s")
+
+    def evaluated(self, at: At, figures: dict[str, float], best: bool) -> None:
+        shown = "  ".join(f"dev {name} {value:.3f}" for name, value in figures.items())
+        self.note(f"update {at.update:,}  {shown}  {at.seconds:.0f} s{'  best' if best else ''}")
+
+    def note(self, text: str) -> None:
+        err.print(f"{self.name}: {text}", markup=False, soft_wrap=True)

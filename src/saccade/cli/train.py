@@ -1,0 +1,52 @@
+"""`saccade train`"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import SaccadeError
+from .shared import Json, TrainingWatcher, err, out, print_json
+
+EXAMPLES = """Examples:
+
+    saccade train phrasebook-bahdanau --out runs/first
+
+    saccade train my.yaml model.dim=256 training.updates=5000 --out runs/mine
+
+    saccade train my.yaml --out runs/mine --resume
+"""
+
+
+def train(
+    recipe: Annotated[str, typer.Argument(help="A YAML file, or the name of a recipe that comes with saccade.")],
+    settings: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings that differ from the recipe's.")] = None,
+    out_folder: Annotated[Path | None, typer.Option("--out", help="The run folder. [default: runs/RECIPE]")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")] = False,
+    json_: Json = False,
+) -> None:
+    """Train a model by a recipe into a run folder. Ctrl-C writes a checkpoint; --resume goes on from it."""
+    from .. import api, config
+
+    made = config.read_recipe(recipe, settings or [])
+    folder = out_folder or Path("runs") / Path(recipe).stem
+    if config.device(made.device).type == "cpu" and made.training.precision == "bf16":
+        err.print(
+            "note: bf16 on a CPU. If the process dies with 'Illegal instruction', set ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 "
+            "(some CPUs advertise AMX and then trap).",
+            markup=False,
+        )
+    with TrainingWatcher(made.model["family"], made.training.updates) as watcher:
+        _, ended = api.fit(made, folder, resume, watcher)
+    if ended.best is None:
+        raise SaccadeError(f"{folder}: nothing was evaluated; raise training.updates")
+    facts = {"out": str(folder), **{name: value for name, value in dataclasses.asdict(ended).items() if name not in ("figures", "batch", "worse")}}
+    facts["figures"] = ended.figures
+    if json_:
+        print_json(facts)
+        return
+    out.print(f"{folder}: {ended.update:,} updates, best dev {made.training.watch} {ended.best:.4f} at update {ended.best_update:,}", markup=False)
+    out.print(f'Use it: saccade translate {folder} "your sentence"', markup=False)

@@ -1,0 +1,170 @@
+"""`saccade translate`, `evaluate` and `show`"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import SaccadeError
+from .shared import Device, Json, bar, out, print_json
+
+TRANSLATE_EXAMPLES = """Examples:
+
+    saccade translate runs/demo/bahdanau "the black cat ate the mouse" --align
+
+    saccade translate runs/mine --input big.txt --beam 5 > big.translated.txt
+
+    echo "the black cat" | saccade translate runs/mine
+"""
+EVALUATE_EXAMPLES = """Examples:
+
+    saccade evaluate runs/demo/bahdanau phrasebook:test --lengths
+
+    saccade evaluate runs/mine test.en,test.fr --beam 5 --json
+"""
+SHOW_EXAMPLES = """Examples:
+
+    saccade show runs/demo/bahdanau "the black cat ate the mouse" --out cat.png
+
+    saccade show runs/mine "the black cat" --out cat.html
+"""
+Model = Annotated[Path, typer.Argument(help="A model folder, or a run folder (its best model is taken).")]
+Beam = Annotated[int, typer.Option("--beam", help="Beam width; 1 is greedy.")]
+
+
+def translate(
+    model: Model,
+    text: Annotated[str | None, typer.Argument(help="The text; without it and --input, lines are read from stdin.")] = None,
+    input_file: Annotated[Path | None, typer.Option("--input", help="A file with one sentence a line (.gz and .xz too).")] = None,
+    beam: Beam = 1,
+    length_penalty: Annotated[float, typer.Option(help="Outputs are ranked by log-probability / length^this.")] = 1.0,
+    temperature: Annotated[float | None, typer.Option(help="Sample at this temperature in place of searching.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Sample from the k likeliest tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Sample from the smallest set with this probability.")] = None,
+    seed: Annotated[int, typer.Option(help="The seed of sampling.")] = 0,
+    with_alignment: Annotated[bool, typer.Option("--align", help="Print the word alignment too, as source-target pairs (Pharaoh).")] = False,
+    device: Device = "auto",
+    json_: Json = False,
+) -> None:
+    """Translate a text, a file or stdin; outputs come in the input's order."""
+    from .. import api
+    from ..data.pairs import Pair
+    from ..data.readers import format_pharaoh
+
+    sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    sample: dict[str, Any] | None = None
+    if any(value is not None for value in sampling.values()):
+        sample = {**{name: value for name, value in sampling.items() if value is not None}, "seed": seed}
+    search = api.searcher(beam, length_penalty, sample)
+    system = api.load(model, device)
+    lines = read_lines(text, input_file)
+    found = {}
+    with bar() as progress:
+        task = progress.add_task("translating", total=len(lines))
+        for n, one in api.translations(system, lines, search):
+            found[n] = one
+            progress.advance(task)
+    links: dict[int, list[tuple[int, int]]] = {}
+    if with_alignment:
+        able = [n for n in range(len(lines)) if found[n].text.strip()]
+        aligned = api.align(system, [Pair(lines[n], found[n].text) for n in able])
+        links = {n: one.links for n, one in zip(able, aligned, strict=True)}
+    for n, line in enumerate(lines):
+        if json_:
+            row: dict[str, Any] = {"source": line, "translation": found[n].text, "log_prob": found[n].log_prob, "finished": found[n].finished}
+            if with_alignment:
+                row["alignment"] = links.get(n, [])
+            print_json(row)
+        else:
+            sys.stdout.write(found[n].text + (f"\t{format_pharaoh(links.get(n, []))}" if with_alignment else "") + "\n")
+
+
+def read_lines(text: str | None, path: Path | None) -> list[str]:
+    """What to translate: the argument, a file's lines, or stdin's."""
+    from ..data.readers import open_text
+
+    if text is not None and path is not None:
+        raise SaccadeError("both a text and --input were given; give one of them")
+    if text is not None:
+        if not text.strip():
+            raise SaccadeError("the text is empty; give a sentence")
+        return text.splitlines()
+    if path is not None:
+        return list(open_text(path))
+    if sys.stdin.isatty():
+        raise SaccadeError('nothing to translate; give a text ("the black cat"), --input FILE, or lines on stdin')
+    try:
+        lines = sys.stdin.read().splitlines()
+    except UnicodeDecodeError:
+        raise SaccadeError("stdin is not UTF-8 text; convert it first") from None
+    if not lines:
+        raise SaccadeError("stdin is empty; give at least one line")
+    return lines
+
+
+def evaluate(
+    model: Model,
+    data: Annotated[str, typer.Argument(help="phrasebook:test, test.tsv, test.jsonl, or test.en,test.fr")],
+    beam: Beam = 1,
+    lengths: Annotated[bool, typer.Option("--lengths", help="BLEU by quarters of sentence length too.")] = False,
+    device: Device = "auto",
+    json_: Json = False,
+) -> None:
+    """BLEU and chrF (sacrebleu, with signatures), loss, and the alignment error rate where the data has gold links."""
+    from .. import api
+
+    api.searcher(beam)
+    system = api.load(model, device)
+    figures = api.evaluate(system, system.pairs(data), beam, lengths)
+    if json_:
+        print_json({"model": str(model), "data": data, **figures})
+        return
+    rows = figures.pop("by_length", [])
+    for name, value in figures.items():
+        out.print(f"{name:<16}{value:.4f}" if isinstance(value, float) else f"{name:<16}{value}", markup=False, soft_wrap=True)
+    for row in rows:
+        out.print(f"BLEU {row['bleu']:6.2f}    sentences of {row['shortest']} to {row['longest']} words", markup=False)
+
+
+def show(
+    model: Model,
+    text: Annotated[str, typer.Argument(help="The sentence to look at.")],
+    out_file: Annotated[Path, typer.Option("--out", help="Where to draw: .png, .svg or .pdf for a picture, .html for a page.")],
+    target: Annotated[str | None, typer.Option(help="Look at the model putting out this text in place of its own.")] = None,
+    site: Annotated[str | None, typer.Option(help="Which attention, such as decoder.2.cross; a picture shows the first without it.")] = None,
+    heads: Annotated[bool, typer.Option("--heads", help="A picture of every head in place of their mean.")] = False,
+    beam: Beam = 1,
+    device: Device = "auto",
+    json_: Json = False,
+) -> None:
+    """Draw what a model looks at: an alignment heatmap, the heads of any layer, or a page to explore them all."""
+    from .. import api
+    from ..errors import did_you_mean
+    from ..files import write_atomically
+    from ..views import pictures
+    from ..views.page import attention_page
+
+    suffix = out_file.suffix.lower()
+    if suffix not in (".png", ".svg", ".pdf", ".html", ".json"):
+        raise SaccadeError(f"cannot draw to '{out_file}'; name a file ending in .png, .svg, .pdf, .html or .json")
+    document = api.show(api.load(model, device), text, target, beam)
+    names = [one.name for one in document.sites]
+    if site is not None and site not in names:
+        raise SaccadeError(f"no attention named '{site}'{did_you_mean(site, names)}")
+    chosen = next(one for one in document.sites if site is None or one.name == site)
+    if suffix == ".html":
+        write_atomically(out_file, attention_page(document).encode())
+    elif suffix == ".json":
+        write_atomically(out_file, document.to_json().encode())
+    else:
+        title = f"{document.model}, {chosen.name}"
+        out_file.parent.mkdir(parents=True, exist_ok=True)
+        pictures.save(pictures.heads(chosen, title) if heads else pictures.alignment(chosen, title), out_file)
+    facts = {"out": str(out_file), "source": " ".join(document.source), "target": " ".join(document.target), "site": chosen.name, "sites": names}
+    if json_:
+        print_json(facts)
+    else:
+        out.print(f"{facts['source']}\n→ {facts['target']}\n{out_file}: {'all sites' if suffix in ('.html', '.json') else chosen.name}", markup=False)

@@ -1,0 +1,135 @@
+"""The demo: a translator with one fixed context and one with attention, trained, compared and looked into (S4, S5, W1)."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from . import api, config
+from .data.phrasebook import LECTURE_SENTENCES
+from .errors import SaccadeError
+from .files import write_atomically
+from .training.loop import Watcher
+from .views import curves, pictures
+from .views.page import Section, report_page
+
+FIXED, ATTENDING = "fixed-context", "bahdanau"
+MakeWatcher = Callable[[str, int], AbstractContextManager[Watcher]]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the demo found: figures, the table of BLEU by length, the lectures' sentences by both models, and where things lie."""
+
+    figures: dict[str, Any]
+    table: Table
+    sentences: list[tuple[str, str, str]]
+    report: Path
+    pictures: list[Path]
+
+
+def run(out: Path, seed: int, watching: MakeWatcher) -> Result:
+    """Trains both models into `out`, evaluates them on the phrasebook's test pairs, draws, and writes the report."""
+    began = time.perf_counter()
+    systems, figures = {}, {}
+    for name in (FIXED, ATTENDING):
+        systems[name], figures[name] = trained(out / name, name, seed, watching)
+    sources = [pair.source for pair in LECTURE_SENTENCES]
+    outputs = {name: [one.text for one in api.decode(system, sources)] for name, system in systems.items()}
+    drawn = draw(out, systems[ATTENDING], figures)
+    summary = {
+        "bleu": round(figures[ATTENDING]["bleu"], 2),
+        "bleu_fixed_context": round(figures[FIXED]["bleu"], 2),
+        "bleu_long": round(figures[ATTENDING]["by_length"][-1]["bleu"], 2),
+        "bleu_long_fixed_context": round(figures[FIXED]["by_length"][-1]["bleu"], 2),
+        "aer": round(figures[ATTENDING]["aer"], 4),
+        "seconds": round(time.perf_counter() - began, 1),
+        "out": str(out),
+    }
+    rows = [(source, outputs[FIXED][n], outputs[ATTENDING][n]) for n, source in enumerate(sources)]
+    report = write_report(out, systems[ATTENDING], summary, length_rows(figures), rows, drawn)
+    return Result(summary, length_table(figures), rows, report, drawn)
+
+
+def trained(folder: Path, name: str, seed: int, watching: MakeWatcher) -> tuple[api.System, dict[str, Any]]:
+    """One model, trained anew; an older demo's run in its place is removed, anything else is left alone."""
+    if folder.exists():
+        if not (folder / "recipe.json").is_file():
+            raise SaccadeError(f"{folder} holds other files than a demo's run; choose another --out")
+        shutil.rmtree(folder)
+    recipe = config.read_recipe(f"phrasebook-{name}", [f"seed={seed}"])
+    with watching(name, recipe.training.updates) as watcher:
+        system, _ = api.fit(recipe, folder, watcher=watcher)
+        watcher.note("translating the test sentences")
+        return system, api.evaluate(system, api.named_pairs(recipe, "test"), quarters=True)
+
+
+def length_rows(figures: dict[str, dict[str, Any]]) -> list[list[str]]:
+    """Words in the source, BLEU with a fixed context, BLEU with attention."""
+    rows = []
+    for plain, attended in zip(figures[FIXED]["by_length"], figures[ATTENDING]["by_length"], strict=True):
+        rows.append([f"{plain['shortest']}–{plain['longest']}", f"{plain['bleu']:.1f}", f"{attended['bleu']:.1f}"])
+    return [*rows, ["all", f"{figures[FIXED]['bleu']:.1f}", f"{figures[ATTENDING]['bleu']:.1f}"]]
+
+
+def length_table(figures: dict[str, dict[str, Any]]) -> Table:
+    table = Table("words in the source", "fixed context", "with attention", title="BLEU on sentences never seen in training")
+    for row in length_rows(figures):
+        table.add_row(*row, end_section=row[0] != "all" and row == length_rows(figures)[-2])
+    return table
+
+
+def draw(out: Path, system: api.System, figures: dict[str, dict[str, Any]]) -> list[Path]:
+    """BLEU against length, and an alignment heatmap for each of the lectures' sentences."""
+    series = {
+        label: [(row["mean"], row["bleu"]) for row in figures[name]["by_length"]]
+        for name, label in ((FIXED, "fixed context"), (ATTENDING, "with attention"))
+    }
+    figure = curves.lines(series, "words in the source sentence", "BLEU", "BLEU against sentence length")
+    drawn = [pictures.save(figure, out / "bleu-by-length.png")]
+    for n, pair in enumerate(LECTURE_SENTENCES):
+        site = api.show(system, pair.source).sites[0]
+        drawn.append(pictures.save(pictures.alignment(site, "Where the model looks"), out / f"alignment-{n + 1}.png"))
+    return drawn
+
+
+def write_report(
+    out: Path, system: api.System, summary: dict[str, Any], lengths: list[list[str]], rows: list[tuple[str, str, str]], drawn: list[Path]
+) -> Path:
+    """The report page, whole in one HTML file."""
+    agreement = max(rows, key=lambda row: len(row[0]))[0]
+    sections = [
+        Section(
+            "Two translators",
+            "Both read English with a bidirectional GRU and write French with another. The first carries the whole sentence over in one "
+            "fixed vector; the second looks back at every word, by Bahdanau's additive attention. Both were trained just now, on the same "
+            "generated sentences for the same number of updates.",
+        ),
+        Section(
+            "BLEU by sentence length",
+            "The test sentences in four equal groups by length. One vector holds a short sentence; a long one does not fit.",
+            table=[["words in the source", "fixed context", "with attention"], *lengths],
+            picture=drawn[0].read_bytes(),
+        ),
+        Section(
+            "The lectures' sentences",
+            "None of them was among the training sentences.",
+            table=[["source", "fixed context", "with attention"], *map(list, rows)],
+        ),
+        Section(
+            "Alignment for free",
+            f"Nobody told the model which words belong together. Against the corpus's gold links its alignment error rate is {summary['aer']:.3f}.",
+            document=api.show(system, agreement),
+        ),
+        *(Section(rows[n][0], picture=path.read_bytes()) for n, path in enumerate(drawn[1:])),
+    ]
+    path = out / "report.html"
+    write_atomically(path, report_page("saccade: translation with and without attention", sections).encode())
+    return path

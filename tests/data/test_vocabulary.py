@@ -1,0 +1,246 @@
+"""Vocabularies: text comes back, numbers stay the same, pieces know their words, and every mistake has its sentence."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import unicodedata
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from saccade.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
+from saccade.errors import SaccadeError
+
+LINES = ["The cat sat on l'accord.", "the  Mouse sat; the cat ran.", "été à la mode", "猫が 好き", "the <unk> sat <eos> there"]
+COMMON = st.sampled_from([*"  \t\n\x1c\u00a0'.,<>theİé\u0301猫😀", "the", "<eos>"])  # what a random character hardly ever is
+TEXT = st.lists(COMMON | st.characters(exclude_categories=["Cs"]), max_size=30).map("".join)
+
+
+def trained(kind: str = "words", **options: object) -> Vocabulary:
+    return Vocabulary.train(LINES, kind, **{"size": 400, **options})  # type: ignore[arg-type]
+
+
+BPE, CHARACTERS, WORDS = trained("bpe"), trained("characters"), trained("words")
+PUNCTUATION = trained("words", split="punctuation")
+EVERY = [BPE, CHARACTERS, WORDS, PUNCTUATION, trained("bpe", lowercase=True), trained("words", lowercase=True)]
+
+
+@settings(deadline=None)
+@given(TEXT)
+def test_bpe_gives_any_text_back(text: str) -> None:
+    composed = unicodedata.normalize("NFC", text)
+    found = BPE.encode(text)
+    assert BPE.decode(found.ids) == composed
+    assert "".join(found.pieces) == composed
+    assert UNK not in found.ids
+
+
+@settings(deadline=None)
+@given(st.text("".join(sorted(set("".join(LINES)))), max_size=30))
+def test_characters_give_known_text_back(text: str) -> None:
+    found = CHARACTERS.encode(text)
+    assert CHARACTERS.decode(found.ids) == text == "".join(found.pieces)
+    assert len(found.ids) == len(text)
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(["the", "cat", "sat", "on", "été"])))
+def test_words_give_known_words_back(words: list[str]) -> None:
+    assert WORDS.decode(WORDS.encode(" \u00a0".join(words)).ids) == " ".join(words)
+
+
+@settings(deadline=None)
+@given(TEXT, st.sampled_from(EVERY))
+def test_pieces_lie_in_their_words(text: str, vocabulary: Vocabulary) -> None:
+    found = vocabulary.encode(text)
+    words = text.split()
+    assert len(found.ids) == len(found.pieces) == len(found.words)
+    assert found.words == sorted(found.words)
+    composed = [unicodedata.normalize("NFC", word) for word in words]
+    for piece, word in zip(found.pieces, found.words, strict=True):
+        shown = piece.split()
+        assert not shown or shown[0] in composed[word]
+    if words:
+        assert set(found.words) == set(range(len(words)))
+    if vocabulary is WORDS:
+        assert found.pieces == composed
+
+
+@settings(deadline=None)
+@given(TEXT, st.sampled_from(EVERY))
+def test_text_never_becomes_a_special(text: str, vocabulary: Vocabulary) -> None:
+    spelled = f"{text} <eos> <pad>{text}<bos> <unk>"
+    ids = vocabulary.encode(spelled).ids
+    assert not {PAD, BOS, EOS} & set(ids)
+    assert vocabulary.encode_ids([spelled, ""]) == [ids, []]
+
+
+@pytest.mark.parametrize("vocabulary", EVERY)
+def test_a_vocabulary_comes_back_from_json(vocabulary: Vocabulary) -> None:
+    again = Vocabulary.from_json(vocabulary.to_json())
+    assert again.to_json() == vocabulary.to_json()
+    assert (again.kind, again.split, again.lowercase) == (vocabulary.kind, vocabulary.split, vocabulary.lowercase)
+    assert again.encode_batch(LINES) == vocabulary.encode_batch(LINES)
+    assert len(again) == len(vocabulary)
+
+
+@pytest.mark.parametrize(
+    ("kind", "split"), [("words", "space"), ("words", "punctuation"), ("bpe", "space"), ("characters", "space")]
+)
+def test_the_order_of_the_lines_does_not_matter(kind: str, split: str) -> None:
+    chance = random.Random(5)
+    lines = [" ".join(chance.choices("abcdefgh", k=3)) + chance.choice(["x", "yz", "é"]) for _ in range(200)]
+    first = Vocabulary.train(lines, kind, 300, split).to_json()
+    chance.shuffle(lines)
+    assert Vocabulary.train(iter(lines), kind, 300, split).to_json() == first
+
+
+def test_frequent_words_come_first_and_equal_ones_by_text() -> None:
+    vocabulary = Vocabulary.train(["b c a é", "c d d", "<unk> <unk> <unk> <eos>"], size=9)
+    assert [vocabulary.token(number) for number in range(len(vocabulary))] == [*SPECIALS, "c", "d", "a", "b", "é"]
+    assert len(Vocabulary.train(["b c a", "c d d"], size=6)) == 6
+    assert len(Vocabulary.train(["<unk> <pad> <bos> <eos> " * 2 + "a b c d"], size=7)) == 7
+    assert len(Vocabulary.train(["b c a", "c d d"], min_count=2)) == 6
+
+
+@pytest.mark.parametrize("vocabulary", EVERY)
+def test_specials_are_the_same_everywhere(vocabulary: Vocabulary) -> None:
+    assert [vocabulary.id(special) for special in ("<pad>", "<unk>", "<bos>", "<eos>")] == [0, 1, 2, 3]
+    assert [vocabulary.token(number) for number in range(4)] == ["<pad>", "<unk>", "<bos>", "<eos>"]
+    assert all(vocabulary.id(vocabulary.token(number)) == number for number in range(len(vocabulary)))
+    assert vocabulary.decode([BOS, EOS, PAD, UNK]) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces", "words"),
+    [
+        ("l'accord  mouse.", ["l'", "accord", "mouse", "."], [0, 0, 1, 1]),
+        ("L’été 'quoted' don't", ["L’", "été", "'", "quoted", "'", "don'", "t"], [0, 0, 1, 1, 1, 2, 2]),
+        ("3.5% x_y हिन्दी", ["3", ".", "5", "%", "x_y", "हिन्दी"], [0, 0, 0, 0, 1, 2]),
+        ("a\x1cb\u00a0!", ["a", "b", "!"], [0, 1, 2]),
+        (" ", [], []),
+    ],
+)
+def test_punctuation_is_split_off(text: str, pieces: list[str], words: list[int]) -> None:
+    found = PUNCTUATION.encode(text)
+    assert (found.pieces, found.words) == (pieces, words)
+
+
+def test_space_splits_where_python_does() -> None:
+    text = "a\x1cb\x1fc\u2028d\u0085e\u3000f\tg\vh\u200bi"
+    assert WORDS.encode(text).pieces == text.split()
+
+
+def test_pieces_keep_their_capitals_and_accents() -> None:
+    vocabulary = Vocabulary.train(["the été"], lowercase=True)
+    found = vocabulary.encode("THE E\u0301te\u0301")
+    assert found.pieces == ["THE", "Été"]
+    assert vocabulary.decode(found.ids) == "the été"
+
+
+def test_white_space_belongs_to_the_word_after_it() -> None:
+    found = CHARACTERS.encode(" the  a ")
+    assert found.words == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert BPE.encode("  ").words == [0] * len(BPE.encode("  ").ids)
+
+
+def test_the_first_word_is_like_any_other_in_bpe() -> None:
+    vocabulary = Vocabulary.train(["the cat", "the dog"] * 9, "bpe", 300)
+    assert vocabulary.encode("the").ids == vocabulary.encode("cat the").ids[-1:]
+    assert vocabulary.encode("the cat").pieces == ["the", " cat"]
+
+
+def test_one_character_in_several_pieces_is_shown_once() -> None:
+    found = Vocabulary.train(["a"], "bpe", 260).encode("x 😀")
+    assert found.pieces == ["", "x", " ", "😀", "", "", ""]
+    assert found.words == [0, 0, 1, 1, 1, 1, 1]
+
+
+def test_unknown_words_can_be_shown() -> None:
+    ids = WORDS.encode("the zebra sat").ids
+    assert WORDS.decode([BOS, *ids, EOS]) == "the sat"
+    assert WORDS.decode([BOS, *ids, EOS], keep_unknown=True) == "the <unk> sat"
+    assert WORDS.decode(torch.tensor(ids)) == "the sat"
+    assert BPE.decode([*BPE.encode("cat").ids, UNK], keep_unknown=True) == "cat<unk>"
+    assert WORDS.id("zebra") == UNK
+    assert WORDS.unknown_share(["the zebra sat on"]) == 0.25
+    assert WORDS.unknown_share([]) == 0.0
+    assert BPE.unknown_share(["the zebra 😀"]) == 0.0
+
+
+def test_broken_bytes_are_still_text() -> None:
+    half = BPE.encode("😀").ids[:2]
+    assert "\ufffd" in BPE.decode(half)
+
+
+def test_a_size_is_kept() -> None:
+    assert len(Vocabulary.train(["the cat sat on the mat"] * 5, "bpe", 265)) == 265
+    assert len(trained("words", size=7)) == 7
+    assert len(trained("characters", size=9)) == 9
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"kind": "word"}, "no kind of vocabulary named 'word'; did you mean 'words'?"),
+        ({"kind": "zz"}, "no kind of vocabulary named 'zz'; there are: bpe, characters, words"),
+        ({"split": "spaces"}, "no way to split words named 'spaces'; did you mean 'space'?"),
+        ({"size": 4}, "a words vocabulary of size 4 is too small; it holds 4 specials and one piece, so give at least 5"),
+        ({"kind": "bpe", "size": 259}, "size 259 is too small; it holds 4 specials and 256 bytes, so give at least 260"),
+        ({"size": 1_000_001}, "a vocabulary of size 1,000,001 is too large; give at most 1,000,000"),
+        ({"min_count": 0}, "min_count is 0, but a piece occurs at least once; give 1 or more"),
+        ({"lines": "one string"}, "a vocabulary is learned from lines, not from one string"),
+        ({"lines": []}, "there is no text to learn a vocabulary from"),
+        ({"lines": ["", " "], "kind": "bpe"}, "there is no text to learn a vocabulary from"),
+        ({"lines": [None]}, "NoneType instead of text; a vocabulary takes strings"),
+        ({"lines": ["a\ud800"]}, "half of a surrogate pair at column 2 of the text"),
+    ],
+)
+def test_each_wrong_training_has_its_sentence(options: dict[str, object], sentence: str) -> None:
+    with pytest.raises(SaccadeError, match=re.escape(sentence)):
+        Vocabulary.train(**{"lines": LINES, **options})  # type: ignore[arg-type]
+
+
+def changed(**changes: object) -> str:
+    return json.dumps({**json.loads(WORDS.to_json()), **changes})
+
+
+def foreign(**changes: object) -> str:
+    inner = json.loads(WORDS.to_json())["tokenizer"]
+    return changed(tokenizer={**inner, "model": {**inner["model"], **changes}})
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{", "not a vocabulary of saccade: broken JSON"),
+        ("[" * 200_000, "broken JSON"),
+        ("[]", '"kind" is missing or not of type str'),
+        (json.dumps(json.loads(WORDS.to_json())["tokenizer"]), '"kind" is missing or not of type str; take the tokenizer.json'),
+        (changed(lowercase="no"), '"lowercase" is missing or not of type bool'),
+        (changed(kind="wordz"), "no kind of vocabulary named 'wordz'; did you mean 'words'?"),
+        (changed(tokenizer={"model": 3}), "the tokenizers library refuses it"),
+        (foreign(vocab={"a": 0, "<unk>": 1}), "<pad> <unk> <bos> <eos> must be 0 to 3"),
+        (foreign(vocab={"<pad>": 0, "<unk>": 1, "<bos>": 2, "<eos>": 3, "x": 9}), "no number may be left out"),
+        (foreign(unk_token="x"), "the tokenizers library refuses it"),
+    ],
+)
+def test_each_foreign_json_has_its_sentence(text: str, sentence: str) -> None:
+    with pytest.raises(SaccadeError, match=re.escape(sentence)):
+        Vocabulary.from_json(text)
+
+
+@pytest.mark.parametrize("number", [-1, len(WORDS), 10**9])
+def test_a_number_out_of_range_is_named(number: int) -> None:
+    for ask in (WORDS.token, lambda wrong: WORDS.decode([wrong])):
+        with pytest.raises(SaccadeError, match=f"there is no piece number {number}; the vocabulary has 0 to {len(WORDS) - 1}"):
+            ask(number)
+
+
+def test_half_a_surrogate_pair_is_named() -> None:
+    with pytest.raises(SaccadeError, match="half of a surrogate pair at column 3"):
+        BPE.encode("ab\udcff")

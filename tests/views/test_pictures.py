@@ -1,0 +1,332 @@
+"""Pictures, saved and opened again: the pixels say what the weights say, and no text of a user breaks one."""
+
+from __future__ import annotations
+
+import io
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib import colors, font_manager
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from PIL import Image
+
+from saccade.errors import SaccadeError
+from saccade.views import lettering
+from saccade.views.document import Site
+from saccade.views.labels import shorten
+from saccade.views.pictures import alignment, heads, lines, numbers, save
+
+HARD_WORDS = [
+    "中文",
+    "$x$ and $y$",
+    "naïve",
+    "a" * 60,
+    "\n",
+    " ",
+    "",
+    "🙂",
+    "العربية",
+    "</b>",
+    "\x00",
+    "\ud800",
+    r"$\no{$",
+    "_^{",
+]
+SERIES = {"attention": [(10.0, 28.0), (20.0, 29.0), (60.0, 26.0)], "fixed context": [(10.0, 25.0), (60.0, 12.0)]}
+
+
+def pixels(figure: Figure, path: Path) -> np.ndarray:
+    with Image.open(save(figure, path / "picture.png")) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def shade_at(figure: Figure, axes: Axes, picture: np.ndarray, row: int, column: int) -> int:
+    """The gray in the lower right corner of a cell, where no number stands."""
+    x, y = axes.transData.transform((column + 0.38, row + 0.38))
+    red, green, blue = picture[round(picture.shape[0] - y), round(x)]
+    assert red == green == blue
+    return int(red)
+
+
+def texts(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.findobj(Text) if text.get_text()]
+
+
+def everything_is_inside(figure: Figure) -> bool:
+    """Whether nothing that is drawn reaches over the edge of the sheet."""
+    box = figure.get_tightbbox()
+    width, height = figure.get_size_inches()
+    return bool(box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height)
+
+
+def square(words: list[str], count: int = 1) -> Site:
+    side = len(words)
+    rng = np.random.default_rng(0)
+    return Site("encoder.0.self", words, words, rng.dirichlet(np.ones(side), size=(count, side)).tolist())
+
+
+def test_the_strongest_cell_is_black_and_zero_is_white(site: Site, tmp_path: Path) -> None:
+    figure = alignment(site, "Title", head=0)
+    picture, axes = pixels(figure, tmp_path), figure.axes[0]
+    shades = np.array([[shade_at(figure, axes, picture, y, x) for x in range(4)] for y in range(3)])
+    weights = site.head(0)
+    assert shades[2, 1] == 0
+    assert (shades[weights == 0] == 255).all()
+    np.testing.assert_allclose(shades, 255 * (1 - weights / 0.95), atol=2)
+
+
+def test_no_head_means_the_average_and_the_picture_says_so(site: Site, tmp_path: Path) -> None:
+    figure = alignment(site, "Title")
+    picture, mean = pixels(figure, tmp_path), site.head()
+    assert shade_at(figure, figure.axes[0], picture, 1, 2) == 0  # 0.75, the greatest mean
+    assert shade_at(figure, figure.axes[0], picture, 0, 0) == pytest.approx(255 * (1 - mean[0, 0] / 0.75), abs=2)
+    assert "decoder.2.cross · average of 2 heads · darker = more weight" in " ".join(texts(figure))
+    assert "decoder.2.cross · head 1 of 2 · darker = more weight" in " ".join(texts(alignment(site, head=1)))
+
+
+def test_words_and_numbers_are_written(site: Site) -> None:
+    figure = alignment(site, "A title", head=0)
+    written = texts(figure)
+    for word in ["A title", *site.rows, *site.columns, ".90", ".95", ".05"]:
+        assert word in written
+    assert ".00" not in written
+
+
+@pytest.mark.parametrize("side", [1, 2, 40, 60])
+def test_any_number_of_words_fits_its_sheet(side: int) -> None:
+    figure = alignment(square([f"word{index}" for index in range(side)]), "A title of some length")
+    assert everything_is_inside(figure)
+    size = min(float(text.get_fontsize()) for text in figure.findobj(Text) if text.get_text())
+    assert size >= (6 if side <= 40 else 5)
+    assert (".0" in {text[:2] for text in texts(figure)}) == (2 < side <= 40)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 200), (200, 1)])
+def test_one_word_against_hundreds_is_a_strip(rows: int, columns: int, tmp_path: Path) -> None:
+    strip = Site("s", ["a"] * rows, ["b"] * columns, [[[0.1] * columns] * rows])
+    for figure in (alignment(strip), heads(strip)):
+        assert everything_is_inside(figure)
+        assert min(pixels(figure, tmp_path).shape[:2]) > 60
+
+
+def test_a_picture_grows_with_its_words() -> None:
+    small, large = (alignment(square([f"w{i}" for i in range(side)])).get_size_inches() for side in (8, 24))
+    assert (large > 1.5 * small).all()
+
+
+@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+def test_no_text_of_a_user_warns_or_becomes_a_formula(kind: str, tmp_path: Path) -> None:
+    figure = alignment(square(HARD_WORDS, count=2), "中文 $x^2$ \ud800 \n title")
+    save(figure, tmp_path / f"picture.{kind}")
+    assert "$x$ and $y$" in texts(figure)
+    assert "a" * 23 + "…" in texts(figure)
+    assert everything_is_inside(figure)
+
+
+def test_letters_without_a_glyph_become_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
+    base = font_manager.get_font(font_manager.findfont(lettering.BASE_FAMILY))
+    monkeypatch.setattr(lettering, "_faces", lambda: (base,))
+    assert lettering.label("é中a") == "é□a"
+
+
+def test_shortening_keeps_24_letters_and_shows_blanks() -> None:
+    assert shorten("x" * 24) == "x" * 24
+    assert shorten("x" * 25) == "x" * 23 + "…"
+    assert [shorten(token) for token in ("", "  ", "a\tb", "\r", "\x07")] == ["␣", "␣␣", "a⇥b", "↵", "□"]
+
+
+def test_long_titles_break_into_lines_and_stay_inside(site: Site) -> None:
+    figure = alignment(site, "a rather long title of many words " * 6)
+    assert everything_is_inside(figure)
+    title = [text for text in texts(figure) if text.startswith("a rather")]
+    assert 1 <= len(title) <= 3
+
+
+def test_all_heads_share_one_scale(site: Site, tmp_path: Path) -> None:
+    figure = heads(site, "Heads")
+    picture = pixels(figure, tmp_path)
+    assert shade_at(figure, figure.axes[0], picture, 2, 1) == 0
+    assert shade_at(figure, figure.axes[1], picture, 1, 2) == pytest.approx(255 * (1 - 0.6 / 0.95), abs=2)
+    assert {"head 0", "head 1"} <= set(texts(figure))
+    assert everything_is_inside(figure)
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 5, 8, 9, 16, 20])
+def test_up_to_sixteen_heads_and_a_note_for_more(count: int) -> None:
+    figure = heads(square(["a", "b", "c"], count))
+    panels = [text for text in texts(figure) if text.startswith("head ")]
+    assert len(panels) == min(count, 16)
+    assert ("encoder.0.self · the first 16 of 20 heads · darker = more weight" in texts(figure)) == (count == 20)
+    boxes = [axes.get_position() for axes in figure.axes]
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+    assert everything_is_inside(figure)
+
+
+def test_all_zero_and_negative_weights_can_be_drawn(site: Site, tmp_path: Path) -> None:
+    nothing = replace(site, weights=[[[0.0] * 4] * 3])
+    figure = alignment(nothing)
+    assert shade_at(figure, figure.axes[0], pixels(figure, tmp_path), 0, 0) == 255
+    signed = replace(site, weights=[[[-1.0, 0.0, 1.0, 0.0]] * 3])
+    figure = alignment(signed)
+    picture = pixels(figure, tmp_path)
+    assert [shade_at(figure, figure.axes[0], picture, 0, column) for column in (0, 2)] == [255, 0]
+
+
+def test_empty_sites_are_refused(site: Site) -> None:
+    for draw in (alignment, heads):
+        with pytest.raises(SaccadeError, match="has no rows"):
+            draw(replace(site, rows=[], weights=[[]]))
+    with pytest.raises(SaccadeError, match="there is no head 9"):
+        alignment(site, head=9)
+
+
+def test_lines_differ_by_more_than_color_and_carry_their_names() -> None:
+    many = {f"model {index}": [(0.0, float(index)), (1.0, 1.0)] for index in range(20)}
+    figure = lines(many, "length", "BLEU", "Title")
+    drawn = [line for line in figure.axes[0].lines if line.get_transform() == figure.axes[0].transData]
+    looks = {(line.get_color(), line.get_marker(), str(line._dash_pattern)) for line in drawn}  # type: ignore[attr-defined]
+    assert len(drawn) == len(looks) == 20
+    assert len({(line.get_marker()) for line in drawn[:8]}) == 8
+    names = [text for text in figure.axes[0].texts if text.get_text() in many]
+    heights = sorted(text.get_window_extent().y0 for text in names)
+    assert len(names) == 20
+    assert min(np.diff(heights)) > names[0].get_window_extent().height * 0.9
+    assert everything_is_inside(figure)
+
+
+def test_lines_go_through_their_points_in_order_of_x() -> None:
+    figure = lines({"m": [(3.0, 1.0), (1.0, 2.0), (2.0, 5.0)]}, "x", "y", "")
+    assert figure.axes[0].lines[0].get_xydata().tolist() == [[1, 2], [2, 5], [3, 1]]  # type: ignore[union-attr]
+    assert everything_is_inside(lines({"one $point$": [(1.0, 1.0)]}, "", "", ""))
+
+
+def test_bands_are_shaded_around_their_line(tmp_path: Path) -> None:
+    plain, banded = (
+        pixels(lines(SERIES, "x", "y", "t", bands=bands), tmp_path)
+        for bands in (None, {"attention": [(10.0, 27.0, 28.9), (60.0, 25.5, 26.5)]})
+    )
+    changed = (plain != banded).any(axis=2)
+    assert 0.005 < changed.mean() < 0.2
+
+
+@pytest.mark.parametrize(
+    ("series", "bands", "sentence"),
+    [
+        ({}, None, "there are no lines to draw"),
+        ({"m": []}, None, "the line 'm' has no points"),
+        ({"m": [(1.0, float("nan"))]}, None, "the line 'm' has the point (1.0, nan), but needs 2 finite numbers"),
+        ({"m": [(1.0, 2.0, 3.0)]}, None, "the line 'm' has the point (1.0, 2.0, 3.0)"),
+        (SERIES, {"atention": [(1.0, 0.0, 1.0)]}, "no line named 'atention' for this band; did you mean 'attention'?"),
+        (SERIES, {"attention": []}, "the band of 'attention' has no points"),
+        (SERIES, {"attention": [(1.0, float("inf"), 1.0)]}, "the band of 'attention' has the point (1.0, inf, 1.0)"),
+    ],
+)
+def test_lines_that_cannot_be_drawn(series: Any, bands: Any, sentence: str) -> None:
+    with pytest.raises(SaccadeError) as error:
+        lines(series, "x", "y", "t", bands=bands)
+    assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "expected"),
+    [
+        ([[27.312, 26.5], [12, 30.25]], {"27.31", "26.50", "12.00", "30.25"}),
+        ([[1, -2], [3, 4]], {"1", "-2", "3", "4"}),
+        ([[0.06338, 0.46831], [0, 1e-9]], {"0.0634", "0.4683", "0.0000"}),
+        ([[0, 0], [0, 0]], {"0"}),
+        ([[12345.678, 1.5], [2, 3]], {"12345.7", "1.5", "2.0", "3.0"}),
+    ],
+)
+def test_numbers_are_written_with_the_same_decimals(matrix: list[list[float]], expected: set[str]) -> None:
+    figure = numbers(matrix, ["first", "a row of $n$"], ["dev", "a name so long that it has to lean over"], "Title")
+    assert expected <= set(texts(figure))
+    assert everything_is_inside(figure)
+
+
+def test_letters_stand_out_from_every_shade() -> None:
+    values = np.linspace(0, 1, 12)
+    figure = numbers([values.tolist()], ["row"], [str(index) for index in range(12)])
+    axes = figure.axes[0]
+    written = [text for text in axes.texts if text.get_text().startswith(("0.", "1."))]
+    for value, text in zip(values, written, strict=True):
+        background = np.array(axes.images[0].to_rgba(np.array([[value]]))[0, 0, :3])
+        ink = np.array(colors.to_rgb(text.get_color()))
+        light, dark = sorted([_luminance(background), _luminance(ink)], reverse=True)
+        assert (light + 0.05) / (dark + 0.05) > 4.0
+
+
+def _luminance(color: np.ndarray) -> float:
+    """Relative luminance as WCAG 2 defines it."""
+    linear = np.where(color <= 0.04045, color / 12.92, ((color + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+@pytest.mark.parametrize(
+    ("matrix", "rows", "columns", "sentence"),
+    [
+        ([], [], [], "a table needs at least one row name"),
+        ([[1, 2]], ["a"], ["b"], "the table is 1 × 2, but its names say 1 × 1"),
+        ([[1], [2, 3]], ["a", "b"], ["c"], "the rows of a table must be numbers and equally long"),
+        ([["x"]], ["a"], ["b"], "the rows of a table must be numbers"),
+        ([[1, float("nan")]], ["a"], ["b", "c"], "the number at 'a', 'c' is nan, but must be finite"),
+    ],
+)
+def test_tables_that_cannot_be_drawn(matrix: Any, rows: list[str], columns: list[str], sentence: str) -> None:
+    with pytest.raises(SaccadeError) as error:
+        numbers(matrix, rows, columns, "t")
+    assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize(("suffix", "start"), [(".png", b"\x89PNG"), (".SVG", b"<?xml"), (".pdf", b"%PDF")])
+def test_saving_by_suffix_twice_gives_the_same_bytes_and_leaves_nothing_behind(
+    site: Site, tmp_path: Path, suffix: str, start: bytes
+) -> None:
+    path = tmp_path / f"picture{suffix}"
+    path.write_bytes(b"old")
+    first = save(alignment(site, "t"), path).read_bytes()
+    assert first.startswith(start)
+    assert save(alignment(site, "t"), str(path)).read_bytes() == first
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_names_that_cannot_be_written(site: Site, tmp_path: Path) -> None:
+    figure = alignment(site)
+    with pytest.raises(SaccadeError, match=r"cannot be written as 'x.gif': the name must end in .png, .svg or .pdf"):
+        save(figure, tmp_path / "x.gif")
+    with pytest.raises(SaccadeError, match=r"cannot be written as 'x'"):
+        save(figure, tmp_path / "x")
+    with pytest.raises(SaccadeError, match=r"there is no folder '.*missing' for the picture 'x.png'"):
+        save(figure, tmp_path / "missing" / "x.png")
+    (tmp_path / "folder.png").mkdir()
+    with pytest.raises(SaccadeError, match=r"folder.png' cannot be written \("):
+        save(figure, tmp_path / "folder.png")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["folder.png"]
+
+
+def test_a_disk_that_fills_up_keeps_the_old_picture(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save(alignment(site), tmp_path / "x.png")
+    before = path.read_bytes()
+
+    def full(file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(SaccadeError, match=r"cannot be written \(No space left on device\)"):
+        save(alignment(site, "another"), path)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["x.png"]
+
+
+def test_pictures_leave_no_global_state(site: Site) -> None:
+    before = dict(matplotlib.rcParams)
+    save_to = io.BytesIO()
+    alignment(site).savefig(save_to, format="png")
+    assert dict(matplotlib.rcParams) == before
+    assert save_to.getvalue().startswith(b"\x89PNG")
