@@ -26,7 +26,14 @@ from .training.loop import Progress, RunFolder, Training, Watcher
 from .views.document import Document
 from .views.document import Site as SiteView
 
-MAY_CHANGE = ("training.updates", "training.patience", "training.evaluate_every", "training.checkpoint_every", "training.log_every", "device")
+MAY_CHANGE = (
+    "training.updates",
+    "training.patience",
+    "training.evaluate_every",
+    "training.checkpoint_every",
+    "training.log_every",
+    "device",
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,9 @@ def named_pairs(recipe: Recipe, split: str) -> list[Pair]:
     """The pairs of data.train, data.dev or data.test."""
     where = getattr(recipe.data, split)
     if not where:
-        raise SaccadeError(f"data.{split} is not set; name the pairs: data.{split}={split}.tsv, or {split}.en,{split}.fr, or phrasebook:{split}")
+        raise SaccadeError(
+            f"data.{split} is not set; name the pairs: data.{split}={split}.tsv, or {split}.en,{split}.fr, or phrasebook:{split}"
+        )
     found = embedded(where)
     return corpus(where, getattr(recipe.data, found[0]) if found else None)
 
@@ -81,9 +90,6 @@ def vocabularies(recipe: Recipe, pairs: Sequence[Pair]) -> tuple[Vocabulary, Voc
         both = make(line for pair in pairs for line in (pair.source, pair.target))
         return both, both
     return make(pair.source for pair in pairs), make(pair.target for pair in pairs)
-
-
-# ---- model folders --------------------------------------------------------------------------------------------------------------
 
 
 def model_files(system: System) -> dict[str, Writer]:
@@ -133,10 +139,9 @@ def read_config(path: Path) -> Recipe:
     return config.recipe(values)
 
 
-# ---- training -------------------------------------------------------------------------------------------------------------------
-
-
-def fit(recipe: Recipe | Mapping[str, Any], out: str | Path, resume: bool = False, watcher: Watcher | None = None) -> tuple[System, Progress]:
+def fit(
+    recipe: Recipe | Mapping[str, Any], out: str | Path, resume: bool = False, watcher: Watcher | None = None
+) -> tuple[System, Progress]:
     """Trains by a recipe into a run folder; returns the best system and where the training ended."""
     made = recipe if isinstance(recipe, Recipe) else config.recipe(recipe)
     path = Path(out)
@@ -164,7 +169,9 @@ def claim(path: Path, recipe: Recipe, resume: bool) -> None:
         changed = differences(read_config(kept).to_dict(), mine)
         wrong = [name for name in changed if name not in MAY_CHANGE]
         if wrong:
-            raise SaccadeError(f"{path} was begun with another {wrong[0]}; resume with the same recipe (only {', '.join(MAY_CHANGE)} may change)")
+            raise SaccadeError(
+                f"{path} was begun with another {wrong[0]}; resume with the same recipe (only {', '.join(MAY_CHANGE)} may change)"
+            )
     elif path.is_dir() and any(path.iterdir()):
         raise SaccadeError(f"{path} holds other files and no run; choose an empty or new folder with --out")
     write_atomically(kept, (json.dumps({"saccade": 1, **mine}, indent=2, ensure_ascii=False) + "\n").encode())
@@ -173,11 +180,10 @@ def claim(path: Path, recipe: Recipe, resume: bool) -> None:
 def differences(a: Any, b: Any, path: str = "") -> list[str]:
     """The dotted names under which two trees differ."""
     if isinstance(a, dict) and isinstance(b, dict):
-        return [name for key in sorted({*a, *b}) for name in differences(a.get(key), b.get(key), f"{path}.{key}" if path else key)]
+        return [
+            name for key in sorted({*a, *b}) for name in differences(a.get(key), b.get(key), f"{path}.{key}" if path else key)
+        ]
     return [] if a == b else [path]
-
-
-# ---- using ----------------------------------------------------------------------------------------------------------------------
 
 
 def searcher(beam: int = 1, length_penalty: float = 1.0, sample: Mapping[str, Any] | None = None) -> Callable[[], Search]:
@@ -189,7 +195,9 @@ def searcher(beam: int = 1, length_penalty: float = 1.0, sample: Mapping[str, An
     return (lambda: greedy(BOS, EOS, NEVER)) if beam == 1 else (lambda: Beam(BOS, EOS, NEVER, beam, length_penalty))
 
 
-def decode(system: System, texts: Sequence[str], beam: int = 1, length_penalty: float = 1.0, sample: Mapping[str, Any] | None = None) -> list[Translated]:
+def decode(
+    system: System, texts: Sequence[str], beam: int = 1, length_penalty: float = 1.0, sample: Mapping[str, Any] | None = None
+) -> list[Translated]:
     """Translations of texts, in their order."""
     found = dict(translations(system, texts, searcher(beam, length_penalty, sample)))
     return [found[n] for n in range(len(texts))]
@@ -226,7 +234,9 @@ def quarter_scores(system: System, outputs: Sequence[str], pairs: Sequence[Pair]
         if group:
             lengths = [len(pairs[n].source.split()) for n in group]
             bleu = system.task.score([outputs[n] for n in group], [pairs[n] for n in group])["bleu"]
-            rows.append({"shortest": min(lengths), "longest": max(lengths), "mean": sum(lengths) / len(lengths), "bleu": float(bleu)})
+            rows.append(
+                {"shortest": min(lengths), "longest": max(lengths), "mean": sum(lengths) / len(lengths), "bleu": float(bleu)}
+            )
     return rows
 
 
@@ -251,6 +261,8 @@ def show(system: System, text: str, target: str | None = None, beam: int = 1) ->
         rows, columns = names["cross" if name.endswith("cross") else name.split(".")[0]]
         sites.append(SiteView(name, rows, columns, looks.weights()[0].float().cpu().tolist()))
     if not sites:
-        raise SaccadeError(f"a {system.name} model has no attention to show; train one that attends, such as bahdanau or transformer")
+        raise SaccadeError(
+            f"a {system.name} model has no attention to show; train one that attends, such as bahdanau or transformer"
+        )
     sites.sort(key=lambda site: not site.name.endswith("cross"))
     return Document(title=text, source=source[:-1], target=put_out[:-1], sites=sites, model=system.name)

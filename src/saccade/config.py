@@ -5,13 +5,10 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-import math
-import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import yaml
@@ -21,87 +18,14 @@ from . import models
 from .core import masks
 from .core.table import Table
 from .errors import SaccadeError, did_you_mean
-from .models.families import Choice, MechanismPlan, takes
+from .models.families import Choice, MechanismPlan, constructor, takes
+from .recipe import Recipe, TrainingRecipe, checked, fill
 from .training import schedules
 from .training.loop import Settings
 
-T = TypeVar("T")
 LARGEST = 64 * 1024 * 1024  # a recipe or config of more bytes is no recipe
 KNOWN_TO_LAYERS = {"dim_q", "dim_k", "dim", "heads"}  # what a layer fills in itself
 FROM_BATCHES = ("padding", "prefix", "documents", "matrix")
-
-
-def number(default: Any, low: float, high: float) -> Any:
-    """A field whose value must lie in a range."""
-    return field(default=default, metadata={"range": (low, high)})
-
-
-def one_of(default: str, *names: str) -> Any:
-    """A field whose value must be one of some names."""
-    return field(default=default, metadata={"names": names})
-
-
-@dataclass(frozen=True)
-class DataRecipe:
-    """Where the pairs come from: `phrasebook:train`, `train.tsv`, `train.jsonl` or `train.en,train.fr`."""
-
-    train: str = ""
-    dev: str = ""
-    test: str = ""
-    phrasebook: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class VocabularyRecipe:
-    """How text is cut: `words`, `bpe` or `characters`; one vocabulary for both sides when `joint`."""
-
-    kind: str = one_of("bpe", "words", "bpe", "characters")
-    size: int = number(8000, 5, 1_000_000)
-    split: str = one_of("space", "space", "punctuation")
-    lowercase: bool = False
-    min_count: int = number(1, 1, 1_000_000)
-    joint: bool = False
-
-
-@dataclass(frozen=True)
-class TrainingRecipe:
-    """How to train; see `training.loop.Settings`."""
-
-    updates: int = number(2000, 1, 10**9)
-    tokens: int = number(4096, 8, 10**8)
-    learning_rate: float = number(1e-3, 0.0, 100.0)
-    schedule: str = "inverse-sqrt"
-    warmup: int = number(100, 0, 10**9)
-    weight_decay: float = number(0.01, 0.0, 10.0)
-    beta2: float = number(0.98, 0.0, 0.999999)
-    clip: float = number(1.0, 0.0, 1e9)
-    accumulate: int = number(1, 1, 10**6)
-    smoothing: float = number(0.1, 0.0, 0.99)
-    precision: str = one_of("float32", "float32", "bf16")
-    compile: bool = False
-    evaluate_every: int = number(250, 1, 10**9)
-    checkpoint_every: int = number(250, 1, 10**9)
-    log_every: int = number(10, 1, 10**9)
-    patience: int = number(0, 0, 10**9)
-    watch: str = one_of("loss", "loss", "bleu")
-    dev_bleu: bool = False
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """A whole training: only what differs from these defaults is written in a recipe file."""
-
-    task: str = one_of("translation", "translation")
-    seed: int = number(0, 0, 2**31 - 1)
-    device: str = "auto"
-    data: DataRecipe = field(default_factory=DataRecipe)
-    vocabulary: VocabularyRecipe = field(default_factory=VocabularyRecipe)
-    model: dict[str, Any] = field(default_factory=dict)
-    training: TrainingRecipe = field(default_factory=TrainingRecipe)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Complete: every default written out, the model's parts and their options too."""
-        return {**dataclasses.asdict(self), "model": complete_model(self.model)}
 
 
 def recipe(values: Mapping[str, Any] | None = None, overrides: Sequence[str] = ()) -> Recipe:
@@ -168,51 +92,6 @@ def find_recipe(where: str) -> Path:
     raise SaccadeError(f"no recipe file '{where}', and none of that name comes with saccade{did_you_mean(where, known)}")
 
 
-def fill(kind: type[T], values: Any, where: str) -> T:
-    """A dataclass from a dict: unknown keys, wrong types and values out of range are named with their whole path."""
-    if not isinstance(values, dict):
-        raise SaccadeError(f"{where or 'the recipe'} is {values!r}; write settings below it")
-    fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    hints = typing.get_type_hints(kind)
-    found = {}
-    for name, value in values.items():
-        path = f"{where}.{name}" if where else str(name)
-        if name not in fields:
-            raise SaccadeError(f"no setting named '{path}'{did_you_mean(str(name), fields)}")
-        found[name] = checked(value, hints[name], fields[name].metadata, path)
-    return kind(**found)
-
-
-def checked(value: Any, kind: Any, rules: Mapping[str, Any], path: str) -> Any:
-    """A value of the right type and within its range."""
-    if dataclasses.is_dataclass(kind):
-        return fill(kind, value, path)  # type: ignore[arg-type]
-    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (typing.get_origin(kind) or kind,)
-    if float in kinds and isinstance(value, int | str) and not isinstance(value, bool):
-        try:
-            value = float(value)  # YAML reads 1e-3 as text
-        except ValueError:
-            pass
-    if isinstance(value, bool) and bool not in kinds or not isinstance(value, kinds):
-        names = " or ".join("nothing" if k is type(None) else WORDS.get(k, k.__name__) for k in kinds)
-        raise SaccadeError(f"{path} is {value!r}; it must be {names}")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise SaccadeError(f"{path} is {value}; it must be a finite number")
-    low, high = rules.get("range", (-math.inf, math.inf))
-    if isinstance(value, int | float) and not low <= value <= high:
-        raise SaccadeError(f"{path} is {value}; it must lie between {low:g} and {high:g}")
-    names = rules.get("names")
-    if names and value not in names:
-        raise SaccadeError(f"{path} is '{value}'{did_you_mean(value, names)}")
-    return value
-
-
-WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", dict: "settings", list: "a list"}
-
-
-# ---- models -------------------------------------------------------------------------------------------------------------------
-
-
 def family(values: Mapping[str, Any]) -> models.Family:
     name = values.get("family")
     if not isinstance(name, str):
@@ -240,7 +119,7 @@ def complete_model(values: Mapping[str, Any]) -> dict[str, Any]:
         if name not in named and name not in {f.name for f in dataclasses.fields(chosen.shape)}:
             every = [*named, *(f.name for f in dataclasses.fields(chosen.shape))]
             raise SaccadeError(f"no setting named 'model.{name}' for {values['family']}{did_you_mean(name, every)}")
-    shape = fill(chosen.shape, {name: value for name, value in rest.items() if name not in named}, "model")
+    shape: Any = fill(chosen.shape, {name: value for name, value in rest.items() if name not in named}, "model")
     check_shape(shape)
     result: dict[str, Any] = {"family": values["family"], **dataclasses.asdict(shape)}
     for name, (table, default) in named.items():
@@ -269,11 +148,13 @@ def choice(table: Table[Any], value: Any, path: str) -> Choice:
         raise SaccadeError(f"{path} is {value!r}; write a {table.singular}'s name, or {{name: …, option: …}}")
     name = settings["name"]
     if table is masks.table and name in FROM_BATCHES:
-        raise SaccadeError(f"{path} is '{name}', which is made from each batch's own lengths and needs no place in a recipe; leave it out")
+        raise SaccadeError(
+            f"{path} is '{name}', which is made from each batch's own lengths and needs no place in a recipe; leave it out"
+        )
     make = table[name]
     options = {key: option for key, option in settings.items() if key != "name"}
     wanted = options_of(make)
-    hints = typing.get_type_hints(make.__init__ if isinstance(make, type) else make) if wanted else {}
+    hints = typing.get_type_hints(constructor(make) if isinstance(make, type) else make) if wanted else {}
     for key in options:
         if key not in wanted:
             raise SaccadeError(f"{path}: {table.singular} '{name}' has no option '{key}'{did_you_mean(key, wanted)}")
@@ -290,7 +171,11 @@ def options_of(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
         wanted = takes(make)
     except ValueError:  # a built-in without a signature has no options
         return {}
-    return {name: p for name, p in wanted.items() if name not in KNOWN_TO_LAYERS and p.kind is p.POSITIONAL_OR_KEYWORD and name != "input"}
+    return {
+        name: p
+        for name, p in wanted.items()
+        if name not in KNOWN_TO_LAYERS and p.kind is p.POSITIONAL_OR_KEYWORD and name != "input"
+    }
 
 
 def spelled(table: Table[Any], chosen: Any) -> Any:
@@ -307,8 +192,13 @@ def build_model(values: Mapping[str, Any], source_vocab: int, target_vocab: int)
     """The model of complete settings."""
     chosen = family(values)
     named = slots(chosen)
-    shape = fill(chosen.shape, {name: value for name, value in values.items() if name not in named and name != "family"}, "model")
-    picked = {name: choice(table, values[name], f"model.{name}") if name in values else default for name, (table, default) in named.items()}
+    shape: Any = fill(
+        chosen.shape, {name: value for name, value in values.items() if name not in named and name != "family"}, "model"
+    )
+    picked = {
+        name: choice(table, values[name], f"model.{name}") if name in values else default
+        for name, (table, default) in named.items()
+    }
     parts: dict[str, Any] = {}
     for f in dataclasses.fields(chosen.parts):
         if isinstance(f.default, MechanismPlan):

@@ -101,7 +101,12 @@ def draw(out: Path, system: api.System, figures: dict[str, dict[str, Any]]) -> l
 
 
 def write_report(
-    out: Path, system: api.System, summary: dict[str, Any], lengths: list[list[str]], rows: list[tuple[str, str, str]], drawn: list[Path]
+    out: Path,
+    system: api.System,
+    summary: dict[str, Any],
+    lengths: list[list[str]],
+    rows: list[tuple[str, str, str]],
+    drawn: list[Path],
 ) -> Path:
     """The report page, whole in one HTML file."""
     agreement = max(rows, key=lambda row: len(row[0]))[0]

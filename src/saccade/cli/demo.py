@@ -32,8 +32,13 @@ def demo(
     out.print(result.table)
     for source, plain, attended in result.sentences:
         out.print(f"\n  {source}\n    fixed context   {plain}\n    with attention  {attended}", markup=False, soft_wrap=True)
-    out.print(f"\nAlignment error rate with attention: {result.figures['aer']:.3f}   ({result.figures['seconds']:.0f} s in all)", markup=False)
-    out.print(f"Report: {result.report}   pictures: {', '.join(path.name for path in result.pictures)}", markup=False, soft_wrap=True)
+    out.print(
+        f"\nAlignment error rate with attention: {result.figures['aer']:.3f}   ({result.figures['seconds']:.0f} s in all)",
+        markup=False,
+    )
+    out.print(
+        f"Report: {result.report}   pictures: {', '.join(path.name for path in result.pictures)}", markup=False, soft_wrap=True
+    )
     run_folder = out_folder / "bahdanau"
     out.print("\nNext:", markup=False)
     for line in (

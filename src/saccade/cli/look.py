@@ -37,7 +37,9 @@ CHECK_EXAMPLES = """Examples:
 
 def explain(
     text: Annotated[str | None, typer.Argument(help="Your own sentence; without it, the lectures' worked example.")] = None,
-    scaled: Annotated[bool, typer.Option("--scaled", help="Divide the scores by √D, as Transformers do (the lecture does not).")] = False,
+    scaled: Annotated[
+        bool, typer.Option("--scaled", help="Divide the scores by √D, as Transformers do (the lecture does not).")
+    ] = False,
     json_: Json = False,
 ) -> None:
     """Self-attention worked out step by step, with all numbers: the lectures' example, or your own sentence."""

@@ -23,7 +23,9 @@ EXAMPLES = """Examples:
 
 def train(
     recipe: Annotated[str, typer.Argument(help="A YAML file, or the name of a recipe that comes with saccade.")],
-    settings: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings that differ from the recipe's.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings that differ from the recipe's.")
+    ] = None,
     out_folder: Annotated[Path | None, typer.Option("--out", help="The run folder. [default: runs/RECIPE]")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")] = False,
     json_: Json = False,
@@ -43,10 +45,16 @@ def train(
         _, ended = api.fit(made, folder, resume, watcher)
     if ended.best is None:
         raise SaccadeError(f"{folder}: nothing was evaluated; raise training.updates")
-    facts = {"out": str(folder), **{name: value for name, value in dataclasses.asdict(ended).items() if name not in ("figures", "batch", "worse")}}
+    facts = {
+        "out": str(folder),
+        **{name: value for name, value in dataclasses.asdict(ended).items() if name not in ("figures", "batch", "worse")},
+    }
     facts["figures"] = ended.figures
     if json_:
         print_json(facts)
         return
-    out.print(f"{folder}: {ended.update:,} updates, best dev {made.training.watch} {ended.best:.4f} at update {ended.best_update:,}", markup=False)
+    out.print(
+        f"{folder}: {ended.update:,} updates, best dev {made.training.watch} {ended.best:.4f} at update {ended.best_update:,}",
+        markup=False,
+    )
     out.print(f'Use it: saccade translate {folder} "your sentence"', markup=False)

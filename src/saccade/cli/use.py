@@ -45,7 +45,9 @@ def translate(
     top_k: Annotated[int | None, typer.Option(help="Sample from the k likeliest tokens.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Sample from the smallest set with this probability.")] = None,
     seed: Annotated[int, typer.Option(help="The seed of sampling.")] = 0,
-    with_alignment: Annotated[bool, typer.Option("--align", help="Print the word alignment too, as source-target pairs (Pharaoh).")] = False,
+    with_alignment: Annotated[
+        bool, typer.Option("--align", help="Print the word alignment too, as source-target pairs (Pharaoh).")
+    ] = False,
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
@@ -74,7 +76,12 @@ def translate(
         links = {n: one.links for n, one in zip(able, aligned, strict=True)}
     for n, line in enumerate(lines):
         if json_:
-            row: dict[str, Any] = {"source": line, "translation": found[n].text, "log_prob": found[n].log_prob, "finished": found[n].finished}
+            row: dict[str, Any] = {
+                "source": line,
+                "translation": found[n].text,
+                "log_prob": found[n].log_prob,
+                "finished": found[n].finished,
+            }
             if with_alignment:
                 row["alignment"] = links.get(n, [])
             print_json(row)
@@ -134,7 +141,9 @@ def show(
     text: Annotated[str, typer.Argument(help="The sentence to look at.")],
     out_file: Annotated[Path, typer.Option("--out", help="Where to draw: .png, .svg or .pdf for a picture, .html for a page.")],
     target: Annotated[str | None, typer.Option(help="Look at the model putting out this text in place of its own.")] = None,
-    site: Annotated[str | None, typer.Option(help="Which attention, such as decoder.2.cross; a picture shows the first without it.")] = None,
+    site: Annotated[
+        str | None, typer.Option(help="Which attention, such as decoder.2.cross; a picture shows the first without it.")
+    ] = None,
     heads: Annotated[bool, typer.Option("--heads", help="A picture of every head in place of their mean.")] = False,
     beam: Beam = 1,
     device: Device = "auto",
@@ -163,8 +172,17 @@ def show(
         title = f"{document.model}, {chosen.name}"
         out_file.parent.mkdir(parents=True, exist_ok=True)
         pictures.save(pictures.heads(chosen, title) if heads else pictures.alignment(chosen, title), out_file)
-    facts = {"out": str(out_file), "source": " ".join(document.source), "target": " ".join(document.target), "site": chosen.name, "sites": names}
+    facts = {
+        "out": str(out_file),
+        "source": " ".join(document.source),
+        "target": " ".join(document.target),
+        "site": chosen.name,
+        "sites": names,
+    }
     if json_:
         print_json(facts)
     else:
-        out.print(f"{facts['source']}\n→ {facts['target']}\n{out_file}: {'all sites' if suffix in ('.html', '.json') else chosen.name}", markup=False)
+        out.print(
+            f"{facts['source']}\n→ {facts['target']}\n{out_file}: {'all sites' if suffix in ('.html', '.json') else chosen.name}",
+            markup=False,
+        )

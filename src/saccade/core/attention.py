@@ -36,7 +36,9 @@ def attend(
     return chosen.run(problem)
 
 
-def weights(q: Tensor, k: Tensor | Keys, mechanism: Mechanism | None = None, mask: Mask | None = None, places: Places | None = None) -> Tensor:
+def weights(
+    q: Tensor, k: Tensor | Keys, mechanism: Mechanism | None = None, mask: Mask | None = None, places: Places | None = None
+) -> Tensor:
     """The weights alone, B H Q K, by the definition."""
     keys = k.tensor if isinstance(k, Keys) else k
     return backends.eager.weights(pose(q, k, keys, mechanism, mask, places, 0.0))
@@ -72,7 +74,9 @@ def explain(
     keys = k.tensor if isinstance(k, Keys) else k
     problem = pose(q, k, keys if v is None else v, mechanism, mask, None, 0.0)
     chosen = backends.choose(problem)
-    found = sorted((backend.refuses(problem) is not None, backend.rank(problem), name, backend) for name, backend in backends.all_named())
+    found = sorted(
+        (backend.refuses(problem) is not None, backend.rank(problem), name, backend) for name, backend in backends.all_named()
+    )
     return Explanation(Verdict(name, backend.refuses(problem), backend is chosen) for _, _, name, backend in found)
 
 
@@ -81,6 +85,7 @@ def pose(
 ) -> Problem:
     """The problem as backends see it: sizes checked, queries and keys turned and projected."""
     mechanism = DEFAULT if mechanism is None else mechanism
+    check_kinds(mechanism, mask, dropout)
     keys = k.tensor if isinstance(k, Keys) else k
     check(q, keys, v, mechanism, ready=isinstance(k, Keys))
     if places is None:
@@ -100,19 +105,35 @@ def pose(
     return Problem(q, query, keys, v, mechanism, both, places, dropout)
 
 
+def check_kinds(mechanism: Mechanism, mask: Mask | None, dropout: float) -> None:
+    """Raises when what is handed in beside the tensors is of the wrong kind."""
+    if not isinstance(mechanism, Mechanism):
+        raise SaccadeError(f"{mechanism!r} is no mechanism; hand in Mechanism(score, normalize, mask, position)")
+    if mask is not None and not isinstance(mask, Mask):
+        raise SaccadeError(
+            f"a mask of type {type(mask).__name__}; make one by saccade.masks, such as masks.matrix(allowed) of 0/1 numbers"
+        )
+    if not 0.0 <= dropout < 1.0:
+        raise SaccadeError(f"a dropout of {dropout}; it is the share of weights left out, from 0 to less than 1")
+
+
 def check(q: Tensor, k: Tensor, v: Tensor, mechanism: Mechanism, ready: bool) -> None:
     """Raises when the shapes of q, k and v do not belong together."""
     shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
     if not q.dim() == k.dim() == v.dim() == 4:
         raise SaccadeError(f"{shapes}: each must have four dimensions, batch × heads × places × width")
-    if q.shape[0] != k.shape[0] or k.shape[:3] != v.shape[:3] and not (ready and k.shape[0] == v.shape[0] and k.shape[2] == v.shape[2]):
+    if q.shape[0] != k.shape[0] or (
+        k.shape[:3] != v.shape[:3] and not (ready and k.shape[0] == v.shape[0] and k.shape[2] == v.shape[2])
+    ):
         raise SaccadeError(f"{shapes}: q, k and v must share the batch, and k and v their heads and places")
-    if q.shape[1] % k.shape[1]:
+    if min(q.shape[1:3] + k.shape[1:3] + v.shape[1:3]) < 1:
+        raise SaccadeError(f"{shapes}: there must be at least one head, one query and one key")
+    if q.shape[1] % k.shape[1] or q.shape[1] % v.shape[1]:
         raise SaccadeError(f"{shapes}: the heads of q must be a multiple of those of k and v")
     if not ready and not mechanism.score.unequal_widths and q.shape[-1] != k.shape[-1]:
-        raise SaccadeError(f"{shapes}: this score compares equal widths; use bilinear, reduced-rank or additive, or project first")
-    if q.shape[2] < 1 or k.shape[2] < 1:
-        raise SaccadeError(f"{shapes}: there must be at least one query and one key")
+        raise SaccadeError(
+            f"{shapes}: this score compares equal widths; use bilinear, reduced-rank or additive, or project first"
+        )
 
 
 __all__ = ["Explanation", "Verdict", "attend", "explain", "weights"]

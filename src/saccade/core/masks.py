@@ -54,12 +54,6 @@ class Mask:
             return self
         return other if isinstance(other, Full) else Either(self, other)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Mask) and self.key == other.key
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
     def __repr__(self) -> str:
         return f"{type(self).__name__}{self.key[1:]}"
 
@@ -168,7 +162,9 @@ class Documents(OfTensor):
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         super().check(batch, heads, queries, keys)
         if self.values.shape[1] < keys:
-            raise SaccadeError(f"documents are given for {self.values.shape[1]} places, there are {keys} keys; give one for each key")
+            raise SaccadeError(
+                f"documents are given for {self.values.shape[1]} places, there are {keys} keys; give one for each key"
+            )
 
 
 class BigBird(OfTensor):
@@ -189,7 +185,9 @@ class BigBird(OfTensor):
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         if keys > self.values.shape[0] * self.size:
-            raise SaccadeError(f"the block mask is made for {self.values.shape[0] * self.size} places, there are {keys}; raise `length`")
+            raise SaccadeError(
+                f"the block mask is made for {self.values.shape[0] * self.size} places, there are {keys}; raise `length`"
+            )
 
 
 class Matrix(OfTensor):
@@ -216,11 +214,15 @@ class Matrix(OfTensor):
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         super().check(batch, heads, queries, keys)
         if self.by_head and self.values.shape[-3] != heads:
-            raise SaccadeError(f"the mask is for {self.values.shape[-3]} heads, the queries have {heads}; give one matrix a head, or one for all")
+            raise SaccadeError(
+                f"the mask is for {self.values.shape[-3]} heads, the queries have {heads}; give one matrix a head, or one for all"
+            )
         rows, columns = self.values.shape[-2:]
         # A square matrix over more places than there are is read from its first place on.
         if (rows, columns) != (queries, keys) and not (rows == columns >= keys >= queries):
-            raise SaccadeError(f"the mask is {rows} × {columns}, the scores are {queries} × {keys}; give one row a query, one column a key")
+            raise SaccadeError(
+                f"the mask is {rows} × {columns}, the scores are {queries} × {keys}; give one row a query, one column a key"
+            )
 
 
 class Pairwise(Mask):
@@ -335,7 +337,9 @@ def whole(values: Tensor | Sequence[Any], dims: int, what: str) -> Tensor:
     """`values` as a tensor of whole numbers with `dims` dimensions."""
     tensor = tensor_of(values, what)
     if tensor.dim() != dims or tensor.is_floating_point() or tensor.dtype == torch.bool:
-        raise SaccadeError(f"{what} of shape {tuple(tensor.shape)} and type {tensor.dtype}; give whole numbers in {dims} dimension(s)")
+        raise SaccadeError(
+            f"{what} of shape {tuple(tensor.shape)} and type {tensor.dtype}; give whole numbers in {dims} dimension(s)"
+        )
     return tensor
 
 
@@ -344,4 +348,6 @@ def tensor_of(values: Any, what: str) -> Tensor:
     try:
         return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError):
-        raise SaccadeError(f"{what} of {type(values).__name__} that is no table of numbers; give a tensor, or lists of equal lengths") from None
+        raise SaccadeError(
+            f"{what} of {type(values).__name__} that is no table of numbers; give a tensor, or lists of equal lengths"
+        ) from None

@@ -1,6 +1,6 @@
 """A mechanism says what is computed: four parts.
 
-    weights = normalize( bend( score( turn(q), turn(k) ) ), mask )        output = weights @ v
+weights = normalize( bend( score( turn(q), turn(k) ) ), mask )        output = weights @ v
 """
 
 from __future__ import annotations
@@ -33,10 +33,17 @@ class Mechanism(nn.Module):
         position: Position | None = None,
     ) -> None:
         super().__init__()
-        given = ((score, Score, "score"), (normalize, Normalizer, "normalizer"), (mask, Mask, "mask"), (position, Position, "position"))
+        given = (
+            (score, Score, "score"),
+            (normalize, Normalizer, "normalizer"),
+            (mask, Mask, "mask"),
+            (position, Position, "position"),
+        )
         for part, kind, name in given:
             if part is not None and not isinstance(part, kind):
-                raise SaccadeError(f"{part!r} is no {name}; hand in a built one, such as saccade.core.{name}s' classes, not a name")
+                raise SaccadeError(
+                    f"{part!r} is no {name}; hand in a built one, such as saccade.core.{name}s' classes, not a name"
+                )
         self.score = ScaledDot() if score is None else score
         self.normalize = Softmax() if normalize is None else normalize
         self.mask = Full() if mask is None else mask

@@ -55,6 +55,8 @@ def path_to_root(heads: Sequence[int], word: int, sentence: int) -> list[int]:
     path = [word]
     while (head := heads[path[-1]]) >= 0:
         if head >= len(heads) or head in path:
-            raise SaccadeError(f"sentence {sentence}: word {path[-1]} has head {head}; heads lie within the sentence and make no circle")
+            raise SaccadeError(
+                f"sentence {sentence}: word {path[-1]} has head {head}; heads lie within the sentence and make no circle"
+            )
         path.append(head)
     return path

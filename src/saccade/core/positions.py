@@ -89,7 +89,8 @@ class Added(Position):
             added = self.vectors[at]
         return x + (added if at.dim() == 1 else added.unsqueeze(-3)).to(x.dtype)
 
-    turn_values = turn
+    def turn_values(self, v: Tensor, at: Tensor) -> Tensor:
+        return self.turn(v, at)
 
 
 @table.add("alibi", paper="Press et al. 2022", system="P6")
@@ -185,7 +186,9 @@ class SyntaxDistance(Shaw):
 
     def index(self, places: Places) -> Tensor:
         if places.tree is None:
-            raise SaccadeError("syntax positions need a parse tree; hand in `places=Places.in_line(Q, K, tree=tree_distances(heads))`")
+            raise SaccadeError(
+                "syntax positions need a parse tree; hand in `places=Places.in_line(Q, K, tree=tree_distances(heads))`"
+            )
         return places.tree.clamp(0, self.max_distance) + self.max_distance
 
 

@@ -28,7 +28,9 @@ class Site(nn.Module):
     mechanism: Mechanism
     tape: list[tuple[Tensor, Tensor, Mask | None, Places | None]] | None = None
 
-    def look(self, q: Tensor, keys: Keys, v: Tensor, mask: Mask | None = None, places: Places | None = None, dropout: float = 0.0) -> Tensor:
+    def look(
+        self, q: Tensor, keys: Keys, v: Tensor, mask: Mask | None = None, places: Places | None = None, dropout: float = 0.0
+    ) -> Tensor:
         """`attend` with this site's mechanism, noticed by an open record."""
         if self.tape is not None:
             self.tape.append((q.detach(), keys.tensor.detach(), mask, places))
@@ -66,22 +68,18 @@ class Look:
         cut = slice(first, last + 1)
         tree = None if places.tree is None else places.tree[:, cut]
         places = Places(places.i[..., cut], places.j, tree)
-        shifted = Shifted.of(self.mask, self.mechanism.mask, queries - 1 - last, keys)
-        found = weights(self.q[:, :, cut], Keys(self.keys), without_mask(self.mechanism), shifted, places)
+        whole = self.mechanism.mask if self.mask is None else self.mechanism.mask & self.mask
+        mask = whole if last - first + 1 == queries else Shifted(whole, queries - 1 - last)
+        found = weights(self.q[:, :, cut], Keys(self.keys), without_mask(self.mechanism), mask, places)
         return found.index_select(2, torch.tensor([row - first for row in rows], device=found.device))
 
 
 class Shifted(Mask):
-    """A mask for queries that stop `back` places before the last key."""
+    """A mask for some of its queries, the last of which stands `back` places before the last key."""
 
     def __init__(self, inner: Mask, back: int) -> None:
         self.inner, self.back = inner, back
         self.by_batch, self.by_head, self.in_line = inner.by_batch, inner.by_head, inner.in_line
-
-    @staticmethod
-    def of(mask: Mask | None, own: Mask, back: int, keys: int) -> Mask:
-        whole = own if mask is None else own & mask
-        return Shifted(whole, back) if back else whole
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -127,7 +125,9 @@ class Looks:
         if len(calls) == 1:
             return calls[0].weights(rows, heads)
         if len({call.sizes[0] for call in calls}) > 1:
-            raise SaccadeError(f"'{self.name}' saw batches of different sizes; look at one call: seen['{self.name}'].calls[0].weights()")
+            raise SaccadeError(
+                f"'{self.name}' saw batches of different sizes; look at one call: seen['{self.name}'].calls[0].weights()"
+            )
         starts = [0]
         for call in calls:
             starts.append(starts[-1] + call.sizes[2])
@@ -161,7 +161,9 @@ class Seen(Mapping[str, Looks]):
 @contextmanager
 def record(model: nn.Module) -> Iterator[Seen]:
     """Within the `with`, every site of the model keeps q and k; afterwards the record can still be read."""
-    sites = {name.replace("_orig_mod.", "").removesuffix("_orig_mod"): m for name, m in model.named_modules() if isinstance(m, Site)}
+    sites = {
+        name.replace("_orig_mod.", "").removesuffix("_orig_mod"): m for name, m in model.named_modules() if isinstance(m, Site)
+    }
     if any(site.tape is not None for site in sites.values()):
         raise SaccadeError("a record of this model is open already; close it first")
     seen = {}

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..errors import SaccadeError
 from .table import Table
 
 table: Table[type[Score]] = Table("scores", "score")
@@ -47,7 +48,18 @@ class Score(nn.Module):
 
 def per_head(x: Tensor, weight: Tensor) -> Tensor:
     """x (B H N D) times one matrix a head (H D A): B H N A. One head is one large product, not one small product a batch row."""
+    check_heads(len(weight), x)
+    if weight.shape[1] != x.shape[-1]:
+        raise SaccadeError(
+            f"a score made for vectors {weight.shape[1]} wide met vectors {x.shape[-1]} wide; make it with that width"
+        )
     return x @ weight[0] if len(weight) == 1 else torch.einsum("bhnd,hda->bhna", x, weight)
+
+
+def check_heads(heads: int, x: Tensor) -> None:
+    """Raises when a score's parameters, one set a head, are for another number of heads; one set serves all."""
+    if heads not in (1, x.shape[1]):
+        raise SaccadeError(f"the score is made for {heads} heads, there are {x.shape[1]}; make it with heads={x.shape[1]}")
 
 
 @table.add("dot", paper="Luong et al. 2015", system="A3")
@@ -137,6 +149,7 @@ class Cosine(Score):
         self.log_sharpness = nn.Parameter(torch.full((heads, 1, 1), math.log(sharpness)))
 
     def query(self, q: Tensor) -> Tensor:
+        check_heads(len(self.log_sharpness), q)
         return F.normalize(q, dim=-1) * self.log_sharpness.exp().to(q.dtype)
 
     def key(self, k: Tensor) -> Tensor:

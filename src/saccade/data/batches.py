@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from saccade.errors import SaccadeError
+from ..errors import SaccadeError
 
 
 def plan(lengths: Sequence[tuple[int, int]], budget: int, seed: int, epoch: int) -> list[list[int]]:

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from saccade.data.pairs import Pair
-from saccade.data.readers import LineError, each_pair
-from saccade.errors import SaccadeError
+from ..errors import SaccadeError
+from .pairs import Pair
+from .readers import LineError, each_pair
 
 LEVELS = ("error", "warning", "note")
 NAMED_LINES = 5

@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from saccade.data import phrasebook_grammar as say
-from saccade.data import phrasebook_words as words
-from saccade.data.pairs import Pair
-from saccade.data.phrasebook_choice import ANY, DEFINITE, SINGLE, Choice, Frame, Style
-from saccade.data.phrasebook_grammar import Adjectives, Head, NounPhrase, Phrase, Tense
-from saccade.data.phrasebook_words import ANIMALS, ANIMATE, BODIES, KINDS, PEOPLE, PLACES, TOPICS, Noun, Verb
-from saccade.errors import SaccadeError
+from ..errors import SaccadeError
+from . import phrasebook_grammar as say
+from . import phrasebook_words as words
+from .pairs import Pair
+from .phrasebook_choice import ANY, DEFINITE, SINGLE, Choice, Frame, Style
+from .phrasebook_grammar import Adjectives, Head, NounPhrase, Phrase, Tense
+from .phrasebook_words import ANIMALS, ANIMATE, BODIES, KINDS, PEOPLE, PLACES, TOPICS, Noun, Verb
 
 SHORTEST, LONGEST, MOST = 4, 40, 1_000_000
 DEEPEST = 3  # relative clauses inside each other

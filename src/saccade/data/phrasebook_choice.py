@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from saccade.data import phrasebook_words as words
-from saccade.data.phrasebook_grammar import Adjectives, NounPhrase, Phrase, Tense, date, noun_phrase, word
-from saccade.data.phrasebook_words import KINDS, Adjective, Determiner, Noun, Verb
+from . import phrasebook_words as words
+from .phrasebook_grammar import Adjectives, NounPhrase, Phrase, Tense, date, noun_phrase, word
+from .phrasebook_words import KINDS, Adjective, Determiner, Noun, Verb
 
 # V very, B before the French noun, O outer and I inner after it; longer patterns where there is room for them.
 PATTERNS = (("",), ("B", "O", "I"), (*["OI"] * 6, "BO", "BI", "BB", "VB", "VO"), ("BOI", "BOI", "VOI", "BBO", "BBI"))

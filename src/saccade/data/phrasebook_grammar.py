@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from saccade.data.pairs import Pair
-from saccade.data.phrasebook_words import SOME, Adjective, Determiner, Noun, Preposition, Verb
+from .pairs import Pair
+from .phrasebook_words import SOME, Adjective, Determiner, Noun, Preposition, Verb
 
 
 class Tense(Enum):
@@ -195,8 +195,12 @@ def date(month: tuple[str, str] | None, day: tuple[str, str] | None = None, year
 
 BEFORE_VOWEL = {"le": "l'", "la": "l'", "de": "d'", "que": "qu'", "ce": "cet", "ma": "mon"}
 CONTRACTIONS = {
-    ("de", "le"): "du", ("de", "les"): "des", ("à", "le"): "au", ("à", "les"): "aux",
-    ("de", "des"): "de", ("de", "de"): "de",  # de and the indefinite plural: près de maisons
+    ("de", "le"): "du",
+    ("de", "les"): "des",
+    ("à", "le"): "au",
+    ("à", "les"): "aux",
+    ("de", "des"): "de",
+    ("de", "de"): "de",  # de and the indefinite plural: près de maisons
 }
 
 

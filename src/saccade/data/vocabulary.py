@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tokenizers import Encoding, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from saccade.errors import SaccadeError, did_you_mean
+from ..errors import SaccadeError, did_you_mean
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<unk>", "<bos>", "<eos>")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..core import KeyValues, Keys, Mechanism, Places, Site
+from ..core import Keys, KeyValues, Mechanism, Places, Site
 from ..core.masks import Mask
 from ..errors import SaccadeError
 
@@ -32,6 +32,8 @@ class MultiHeadAttention(Site):
             raise SaccadeError(f"a width of {dim} does not divide into {heads} heads; choose heads that divide it")
         if kv_heads < 1 or heads % kv_heads:
             raise SaccadeError(f"{heads} heads cannot share {kv_heads} key/value heads evenly; choose a divisor of {heads}")
+        if mechanism is not None and not isinstance(mechanism, Mechanism):
+            raise SaccadeError(f"{mechanism!r} is no mechanism; hand in Mechanism(score, normalize, mask, position)")
         self.heads, self.kv_heads, self.width = heads, kv_heads, dim // heads
         self.mechanism = Mechanism() if mechanism is None else mechanism
         self.dropout = dropout
@@ -47,6 +49,7 @@ class MultiHeadAttention(Site):
 
     def forward(self, x: Tensor, memory: Tensor | None = None, mask: Mask | None = None, places: Places | None = None) -> Tensor:
         """x: B N dim; memory: B M dim_memory, x itself when not given."""
+        self.check(x, memory)
         key, value = self.ready(x if memory is None else memory, None if places is None else places.j)
         return self.read(x, key, value, mask, places)
 
@@ -62,6 +65,14 @@ class MultiHeadAttention(Site):
         if self.kv_heads != self.heads and next(self.mechanism.score.parameters(), None) is not None:
             k = k.repeat_interleave(self.heads // self.kv_heads, 1)  # each query head has a score of its own
         return self.mechanism.keys(k, at).tensor, self.mechanism.values(v, at)
+
+    def check(self, x: Tensor, memory: Tensor | None) -> None:
+        """Raises when the shapes are not those of this layer."""
+        for name, given, width in (("x", x, self.q.in_features), ("memory", x if memory is None else memory, self.k.in_features)):
+            if given.dim() != 3 or given.shape[-1] != width:
+                raise SaccadeError(f"{name} of shape {tuple(given.shape)}; this layer takes batch × places × {width}")
+        if memory is not None and memory.shape[0] != x.shape[0]:
+            raise SaccadeError(f"x is a batch of {x.shape[0]}, memory a batch of {memory.shape[0]}; give one memory a row of x")
 
     def read(self, x: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None, places: Places | None = None) -> Tensor:
         """Attend from x to ready keys and values."""

@@ -18,14 +18,20 @@ class Block(nn.Module):
     """Self-attention, attention to a memory where there is one (`cross`), MLP; a residual around each."""
 
     def __init__(
-        self, attention: MultiHeadAttention, mlp: nn.Module, residual: Callable[[], Residual], cross: MultiHeadAttention | None = None
+        self,
+        attention: MultiHeadAttention,
+        mlp: nn.Module,
+        residual: Callable[[], Residual],
+        cross: MultiHeadAttention | None = None,
     ) -> None:
         super().__init__()
         self.attention, self.cross, self.mlp = attention, cross, mlp
         self.around_attention, self.around_mlp = residual(), residual()
         self.around_cross = None if cross is None else residual()
 
-    def forward(self, x: Tensor, mask: Mask | None = None, memory: Tensor | None = None, memory_mask: Mask | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, mask: Mask | None = None, memory: Tensor | None = None, memory_mask: Mask | None = None
+    ) -> Tensor:
         x = self.around_attention(x, lambda y: self.attention(y, mask=mask))
         return self.after_attention(x, None if memory is None else self.ready(memory), memory_mask)
 
@@ -68,7 +74,9 @@ class Stack(nn.Module):
     def __len__(self) -> int:
         return self.depth
 
-    def forward(self, x: Tensor, mask: Mask | None = None, memory: Tensor | None = None, memory_mask: Mask | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, mask: Mask | None = None, memory: Tensor | None = None, memory_mask: Mask | None = None
+    ) -> Tensor:
         for block in self:
             x = block(x, mask, memory, memory_mask)
         return self.norm(x)
@@ -78,7 +86,12 @@ class Stack(nn.Module):
         return [KeyValues() for _ in self], [None if memory is None else block.ready(memory) for block in self]
 
     def step(
-        self, x: Tensor, caches: list[KeyValues], ready: list[Ready | None], mask: Mask | None = None, memory_mask: Mask | None = None
+        self,
+        x: Tensor,
+        caches: list[KeyValues],
+        ready: list[Ready | None],
+        mask: Mask | None = None,
+        memory_mask: Mask | None = None,
     ) -> Tensor:
         for block, cache, kv in zip(self, caches, ready, strict=True):
             x = block.step(x, cache, mask, kv, memory_mask)

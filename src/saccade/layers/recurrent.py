@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -15,7 +17,7 @@ Memory = tuple[Tensor, ...]  # what a recurrence carries: (h,) or (h, c), each B
 class Cell:
     """One step of a recurrence from projected inputs and states, and PyTorch's layer of the same arithmetic."""
 
-    layer: type[nn.RNNBase]
+    layer: Callable[..., nn.RNNBase]
     carries = 1
 
     @staticmethod
@@ -87,19 +89,24 @@ class Recurrence(nn.Module):
 
         Inputs known beforehand are projected for all steps at once; only what a step computes is projected in the step.
         """
-        weight = self.layers.weight_ih_l0[:, start : start + x.shape[-1]]
-        return F.linear(x, weight, self.layers.bias_ih_l0 if start == 0 else None)
+        weight, bias = self.parameter("weight_ih_l0"), self.parameter("bias_ih_l0")
+        return F.linear(x, weight[:, start : start + x.shape[-1]], bias if start == 0 else None)
+
+    def parameter(self, name: str) -> Tensor:
+        found = getattr(self.layers, name)
+        assert isinstance(found, Tensor)
+        return found
 
     def step(self, projected: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """One step from projected inputs (B gates): the top layer's state, B H, and what is carried on."""
-        layers, new = self.layers, []
+        new: list[tuple[Tensor, ...]] = []
         for n in range(self.depth):
             carried = tuple(part[:, n] for part in memory)
-            inner = F.linear(carried[0], getattr(layers, f"weight_hh_l{n}"), getattr(layers, f"bias_hh_l{n}"))
+            inner = F.linear(carried[0], self.parameter(f"weight_hh_l{n}"), self.parameter(f"bias_hh_l{n}"))
             new.append(self.cell.advance(projected, inner, carried))
             if n + 1 < self.depth:
                 below = self.dropout(new[-1][0])
-                projected = F.linear(below, getattr(layers, f"weight_ih_l{n + 1}"), getattr(layers, f"bias_ih_l{n + 1}"))
+                projected = F.linear(below, self.parameter(f"weight_ih_l{n + 1}"), self.parameter(f"bias_ih_l{n + 1}"))
         if self.depth == 1:
             return new[0][0], tuple(part.unsqueeze(1) for part in new[0])
         return new[-1][0], tuple(torch.stack(parts, 1) for parts in zip(*new, strict=True))

@@ -39,9 +39,15 @@ class Choice:
         return self.make(**{**{name: fact for name, fact in facts.items() if name in wanted}, **self.options})
 
 
+def constructor(make: type) -> Any:
+    """The constructor of a class, its own or taken over; None when that is `object`'s or a module's bare one."""
+    owner = next(parent for parent in make.__mro__ if "__init__" in vars(parent))
+    return None if owner in (object, nn.Module) else vars(owner)["__init__"]
+
+
 def takes(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The parameters by name; none for a class that takes over `object`'s or a module's bare constructor."""
-    if isinstance(make, type) and make.__init__ in (object.__init__, nn.Module.__init__):
+    if isinstance(make, type) and constructor(make) is None:
         return {}
     return dict(inspect.signature(make).parameters)
 

@@ -77,7 +77,11 @@ class Head(nn.Module):
 
     def __init__(self, embedding: embeddings.TokenEmbedding, vocab: int, dim: int, tied: bool) -> None:
         super().__init__()
-        self.weight = embedding.tokens.weight if tied else nn.Parameter(nn.init.normal_(embedding.tokens.weight.new_empty(vocab, dim), std=dim**-0.5))
+        self.weight = (
+            embedding.tokens.weight
+            if tied
+            else nn.Parameter(nn.init.normal_(embedding.tokens.weight.new_empty(vocab, dim), std=dim**-0.5))
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight)
@@ -138,7 +142,9 @@ class LanguageModel(nn.Module):
     def start(self, source: Tensor, lengths: Tensor) -> State:
         """After reading prompts `source` (B N), all equally long."""
         if int(lengths.min()) != source.shape[1]:
-            raise SaccadeError(f"prompts of {int(lengths.min())} to {source.shape[1]} tokens in one batch; give prompts of one length")
+            raise SaccadeError(
+                f"prompts of {int(lengths.min())} to {source.shape[1]} tokens in one batch; give prompts of one length"
+            )
         caches, _ = self.decoder.start()
         if source.shape[1]:
             self._read(source, caches)
@@ -164,5 +170,7 @@ table.add("transformer-decoder", paper="Radford et al. 2018", system="B3")(
     Family(lambda _, vocab, shape, parts: LanguageModel(vocab, shape, parts), Shape, Parts, "Decoder alone: a language model.")
 )
 table.add("transformer-encoder", paper="Devlin et al. 2019", system="B3")(
-    Family(lambda vocab, _, shape, parts: TransformerEncoder(vocab, shape, parts), Shape, Parts, "Encoder alone: a vector a token.")
+    Family(
+        lambda vocab, _, shape, parts: TransformerEncoder(vocab, shape, parts), Shape, Parts, "Encoder alone: a vector a token."
+    )
 )

@@ -74,8 +74,8 @@ class Translation:
         source, lengths = pad([s for s, _, _ in numbers], PAD)
         read, _ = pad([[BOS, *t] for _, t, _ in numbers], PAD)
         wanted, sizes = pad([[*t, EOS] for _, t, _ in numbers], PAD)
-        tensors = [tensor.to(device, non_blocking=True) for tensor in (source, lengths, read, wanted)]
-        return PairBatch(*tensors, int(sizes.sum()), [line for _, _, line in numbers])
+        source, lengths, read, wanted = (tensor.to(device, non_blocking=True) for tensor in (source, lengths, read, wanted))
+        return PairBatch(source, lengths, read, wanted, int(sizes.sum()), [line for _, _, line in numbers])
 
     def loss(self, model: nn.Module, batch: PairBatch, smoothing: float = 0.0) -> Tensor:
         """The summed loss of a batch."""
@@ -92,7 +92,9 @@ class Translation:
             tokens += batch.tokens
         return total / max(tokens, 1)
 
-    def translate(self, model: nn.Module, texts: Sequence[str], search: MakeSearch, sentences: int = 64) -> Iterator[tuple[int, Translated]]:
+    def translate(
+        self, model: nn.Module, texts: Sequence[str], search: MakeSearch, sentences: int = 64
+    ) -> Iterator[tuple[int, Translated]]:
         """Translations as they come, each with the number of its text: similar lengths go through the model together."""
         model.eval()
         encoded = [[*ids, EOS] for ids in self.source.encode_ids(list(texts))]
@@ -129,7 +131,9 @@ class Translation:
                 model(batch.source, batch.lengths, batch.read)
             names = [name for name in seen if name.split(".")[-1] == "cross"]
             if not names:
-                raise SaccadeError("this model attends to no source (one fixed context is all it has), so it has no alignment; use a model with attention")
+                raise SaccadeError(
+                    "this model attends to no source (one fixed context is all it has), so it has no alignment; use a model with attention"
+                )
             weights = torch.stack([seen[name].weights().mean(1) for name in names]).mean(0).float().cpu().numpy()  # B T N
             for n, rows in zip(chosen, weights, strict=True):
                 found[n] = self.aligned(pairs[n], rows)
@@ -179,7 +183,9 @@ def by_length(pairs: Sequence[Pair], parts: int = 4) -> list[list[int]]:
 class TranslationWork:
     """What the training loop asks for: batches of the train pairs, the loss, figures on the dev pairs."""
 
-    def __init__(self, task: Translation, train: Sequence[Pair], dev: Sequence[Pair], device: torch.device, options: WorkOptions) -> None:
+    def __init__(
+        self, task: Translation, train: Sequence[Pair], dev: Sequence[Pair], device: torch.device, options: WorkOptions
+    ) -> None:
         self.task, self.dev, self.device, self.options = task, dev, device, options
         self.examples = task.numbers(train)
         self.lengths = [(len(s), len(t) + 1) for s, t, _ in self.examples]

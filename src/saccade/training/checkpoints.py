@@ -33,7 +33,9 @@ def load_model(model: nn.Module, path: Path) -> None:
     with torch.no_grad():
         for name, tensor in read(path, set(wanted)):
             if tensor.shape != wanted[name].shape:
-                raise SaccadeError(f"{path}: '{name}' is {tuple(tensor.shape)}, the model wants {tuple(wanted[name].shape)}; use the config it was written with")
+                raise SaccadeError(
+                    f"{path}: '{name}' is {tuple(tensor.shape)}, the model wants {tuple(wanted[name].shape)}; use the config it was written with"
+                )
             wanted[name].copy_(tensor)
 
 
@@ -43,7 +45,9 @@ def read(path: Path, names: set[str]) -> Iterable[tuple[str, Tensor]]:
             stored = set(file.keys())
             if stored != names:
                 odd = sorted(stored ^ names)[0]
-                raise SaccadeError(f"{path}: the parameters are not this model's ('{odd}' is on one side alone); use the config it was written with")
+                raise SaccadeError(
+                    f"{path}: the parameters are not this model's ('{odd}' is on one side alone); use the config it was written with"
+                )
             for name in sorted(stored):
                 yield name, file.get_tensor(name)
     except (SafetensorError, OSError) as error:
@@ -66,7 +70,9 @@ def load_optimizer(optimizer: Optimizer, model: nn.Module, path: Path) -> None:
             for key in file.keys():  # noqa: SIM118
                 name, _, state = key.rpartition("/")
                 if name not in parameters:
-                    raise SaccadeError(f"{path}: state of an unknown parameter '{name}'; resume with the recipe the run began with")
+                    raise SaccadeError(
+                        f"{path}: state of an unknown parameter '{name}'; resume with the recipe the run began with"
+                    )
                 parameter, value = parameters[name], file.get_tensor(key)
                 where = "cpu" if state == "step" and not optimizer.param_groups[0].get("fused") else parameter.device
                 optimizer.state[parameter][state] = value.to(where)

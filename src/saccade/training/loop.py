@@ -136,7 +136,9 @@ class RunFolder:
 class Training:
     """One training of one model; `run` goes on from the folder's last checkpoint, if there is one."""
 
-    def __init__(self, model: nn.Module, work: Work, settings: Settings, folder: RunFolder, watcher: Watcher | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, work: Work, settings: Settings, folder: RunFolder, watcher: Watcher | None = None
+    ) -> None:
         self.model, self.work, self.settings, self.folder = model, work, settings, folder
         self.watcher = watcher or Watcher()
         self.device = next(model.parameters()).device
@@ -191,7 +193,11 @@ class Training:
         batch = self.work.batch(plans[len(plans) // 2])
         self.model.train()
         cost = measure(self.model, lambda: self._loss(self.model, batch) / batch.tokens, self.settings.updates)
-        return replace(cost, flops_per_update=cost.flops_per_update * self.settings.accumulate, seconds_per_update=cost.seconds_per_update * self.settings.accumulate)
+        return replace(
+            cost,
+            flops_per_update=cost.flops_per_update * self.settings.accumulate,
+            seconds_per_update=cost.seconds_per_update * self.settings.accumulate,
+        )
 
     def _loss(self, model: nn.Module, batch: Any) -> Tensor:
         wide = self.settings.autocast
@@ -266,7 +272,9 @@ class Training:
         with torch.no_grad():
             figures = self.work.evaluate(self.model)
         if self.settings.watch not in figures:
-            raise SaccadeError(f"training.watch is '{self.settings.watch}', and the evaluation gives {', '.join(figures)}; choose one of these")
+            raise SaccadeError(
+                f"training.watch is '{self.settings.watch}', and the evaluation gives {', '.join(figures)}; choose one of these"
+            )
         value = figures[self.settings.watch]
         sign = -1 if self.settings.higher_is_better else 1
         better = self.at.best is None or sign * value < sign * self.at.best

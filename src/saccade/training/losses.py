@@ -8,4 +8,6 @@ from torch.nn import functional as F
 
 def token_loss(logits: Tensor, target: Tensor, ignore: int, smoothing: float = 0.0) -> Tensor:
     """Σ over the target's tokens of the cross-entropy with `smoothing` of the probability spread over the vocabulary (Szegedy et al. 2016)."""
-    return F.cross_entropy(logits.flatten(0, -2).float(), target.flatten(), ignore_index=ignore, label_smoothing=smoothing, reduction="sum")
+    return F.cross_entropy(
+        logits.flatten(0, -2).float(), target.flatten(), ignore_index=ignore, label_smoothing=smoothing, reduction="sum"
+    )

@@ -12,7 +12,9 @@ class Stopped(Exception):
     """A signal ended the training after a checkpoint; `code` is the process's exit code."""
 
     def __init__(self, number: int, update: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(number).name} after update {update}; a checkpoint is written, go on with --resume")
+        super().__init__(
+            f"stopped by {signal.Signals(number).name} after update {update}; a checkpoint is written, go on with --resume"
+        )
         self.code = 128 + number
 
 

@@ -10,10 +10,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from saccade.errors import SaccadeError, did_you_mean
-from saccade.views.labels import LONGEST_NAME
-from saccade.views.lettering import drawable, label, style, width_of
-from saccade.views.sheet import FAINT, GRAY, MARGIN, Heading, place, sheet
+from ..errors import SaccadeError, did_you_mean
+from .labels import LONGEST_NAME
+from .lettering import drawable, label, style, width_of
+from .sheet import FAINT, GRAY, MARGIN, Heading, place, sheet
 
 Series = Mapping[str, Sequence[tuple[float, float]]]
 Bands = Mapping[str, Sequence[tuple[float, float, float]]]

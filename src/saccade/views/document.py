@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from saccade.errors import SaccadeError, did_you_mean
+from ..errors import SaccadeError, did_you_mean
 
 DIGITS = 4
 # Each of these may end a <script> or break a script line; inside a JSON string the escaped form means the same.

@@ -11,7 +11,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.ft2font import FT2Font
 from matplotlib.textpath import text_to_path
 
-from saccade.views.labels import LONGEST, MISSING, is_undrawable, shorten
+from .labels import LONGEST, MISSING, is_undrawable, shorten
 
 BASE_FAMILY = "DejaVu Sans"  # comes with matplotlib, so it is always there
 # They know letters that the base family lacks; only those that are installed are ever asked for.

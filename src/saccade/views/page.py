@@ -16,8 +16,8 @@ from importlib.resources import files
 
 from PIL import Image, UnidentifiedImageError
 
-from saccade.errors import SaccadeError
-from saccade.views.document import Document
+from ..errors import SaccadeError
+from .document import Document
 
 NOTHING_ELSE = "base-uri 'none'; form-action 'none'"
 NUMBER = re.compile(r"[-+−]?[\d.,]+(e[-+]?\d+)?( ?[%×])?( ?± ?[\d.,]+)?", re.IGNORECASE)

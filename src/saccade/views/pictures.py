@@ -16,12 +16,12 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from saccade.errors import SaccadeError
-from saccade.views.curves import lines
-from saccade.views.document import Site
-from saccade.views.labels import LONGEST_NAME
-from saccade.views.lettering import label, style, width_of
-from saccade.views.sheet import (
+from ..errors import SaccadeError
+from .curves import lines
+from .document import Site
+from .labels import LONGEST_NAME
+from .lettering import label, style, width_of
+from .sheet import (
     GRAY,
     MARGIN,
     TILT,

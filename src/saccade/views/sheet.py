@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
-from saccade.views.lettering import style, width_of, wrapped
+from .lettering import style, width_of, wrapped
 
 DPI = 150
 MARGIN = 0.2  # inches around everything

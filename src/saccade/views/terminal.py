@@ -12,10 +12,10 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from saccade.errors import SaccadeError
-from saccade.views.document import Site
-from saccade.views.labels import shorten
-from saccade.views.worked import Shown, Worked
+from ..errors import SaccadeError
+from .document import Site
+from .labels import shorten
+from .worked import Shown, Worked
 
 MOST_WORDS = 40
 BLOCK = 8  # columns of a matrix side by side

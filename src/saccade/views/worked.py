@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from saccade.errors import SaccadeError
+from ..errors import SaccadeError
 
 MOST_TOKENS = 30
 DIMS = (2, 16)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch._dynamo
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
@@ -52,7 +53,7 @@ class Flex(Backend):
 
     def run(self, problem: Problem) -> Tensor:
         bend = problem.bend()
-        output = compiled()(
+        return fused(
             problem.query,
             problem.key,
             repeat_heads(problem.v, problem.key.shape[1]),  # keys of a score with parameters have more heads than values
@@ -61,7 +62,6 @@ class Flex(Backend):
             scale=problem.scale,
             enable_gqa=problem.query.shape[1] != problem.key.shape[1],
         )
-        return output
 
 
 def add_bend(bend: Tensor) -> Callable[..., Tensor]:
@@ -75,8 +75,18 @@ def add_bend(bend: Tensor) -> Callable[..., Tensor]:
 
 @functools.cache
 def compiled() -> Any:
-    """Compiled once for the process; uncompiled FlexAttention would hold all scores, and has nothing over `eager`."""
-    return torch.compile(flex_attention, dynamic=False)
+    return torch.compile(flex_attention)
+
+
+def fused(*tensors: Tensor, **how: Any) -> Tensor:
+    """FlexAttention compiled: uncompiled it would hold all scores, and has nothing over `eager`.
+
+    Each kind of mask is a version of its own; past the usual limit of eight, versions would silently run uncompiled.
+    """
+    if torch.compiler.is_compiling():  # inside a compiled model it is compiled with the rest
+        return flex_attention(*tensors, **how)  # type: ignore[return-value]
+    with torch._dynamo.config.patch(recompile_limit=1024, accumulated_recompile_limit=65536):
+        return compiled()(*tensors, **how)
 
 
 _block_masks: OrderedDict[tuple[Any, ...], tuple[Mask, BlockMask]] = OrderedDict()

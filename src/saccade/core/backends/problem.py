@@ -45,7 +45,9 @@ class Problem:
         """What the position adds to the scores."""
         bend = self.mechanism.position.bend(self.q, self.places, self.mechanism.score.scale(self.q.shape[-1]))
         if bend is not None and bend.shape[-3] not in (1, self.q.shape[1]):
-            raise SaccadeError(f"the position is made for {bend.shape[-3]} heads, the queries have {self.q.shape[1]}; make it with heads={self.q.shape[1]}")
+            raise SaccadeError(
+                f"the position is made for {bend.shape[-3]} heads, the queries have {self.q.shape[1]}; make it with heads={self.q.shape[1]}"
+            )
         return bend
 
     @property

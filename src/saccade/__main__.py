@@ -1,0 +1,5 @@
+"""`python -m saccade`"""
+
+from .cli import main
+
+main()

@@ -1,0 +1,22 @@
+"""What holds for all tests: one thread, the same random numbers in every run, quick property tests."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")  # set before torch is imported: the same kernels on every machine
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+torch.set_num_threads(1)
+quick = {"deadline": None, "derandomize": True, "max_examples": 25, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("saccade", **quick)
+settings.load_profile("saccade")
+
+
+@pytest.fixture(autouse=True)
+def same_random_numbers() -> None:
+    """Every test starts from the same seed, whatever ran before it."""
+    torch.manual_seed(0)

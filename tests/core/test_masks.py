@@ -1,0 +1,206 @@
+"""Masks against loops over (b, h, i, j), and what they say when they do not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saccade.core import attend, masks
+from saccade.core.masks import Mask
+from saccade.errors import SaccadeError
+
+BATCH, HEADS, KEYS = 2, 3, 6
+LENGTHS, IDS = [2, 5], [[0, 0, 1, 1, 1, 2], [7, 7, 7, 7, 3, 3]]
+EDGES = np.random.default_rng(0).integers(0, 2, (KEYS, KEYS)).tolist()
+Predicate = Callable[[int, int, int, int], bool]
+
+# One of each kind, and the predicate it stands for; `blocks` has tests of its own below.
+EXAMPLES: dict[str, tuple[Mask, Predicate]] = {
+    "full": (masks.full(), lambda b, h, i, j: True),
+    "causal": (masks.causal(), lambda b, h, i, j: j <= i),
+    "window": (masks.window(2, 1), lambda b, h, i, j: -2 <= j - i <= 1),
+    "padding": (masks.padding(LENGTHS), lambda b, h, i, j: j < LENGTHS[b]),
+    "prefix": (masks.prefix(LENGTHS), lambda b, h, i, j: j <= i or j < LENGTHS[b]),
+    "documents": (masks.documents(IDS), lambda b, h, i, j: IDS[b][i] == IDS[b][j]),
+    "matrix": (masks.matrix(EDGES), lambda b, h, i, j: EDGES[i][j] == 1),
+    "blocks": (masks.blocks(KEYS, size=1, window=1, globals=0, random=0), lambda b, h, i, j: abs(i - j) <= 1),
+}
+names = st.sampled_from(sorted(EXAMPLES))
+
+
+def by_loops(predicate: Predicate, queries: int, keys: int = KEYS) -> np.ndarray:
+    """B H Q K; the last query stands at the last key."""
+    allowed = np.zeros((BATCH, HEADS, queries, keys), dtype=bool)
+    for b, h, row, j in np.ndindex(*allowed.shape):
+        allowed[b, h, row, j] = predicate(b, h, keys - queries + row, j)
+    return allowed
+
+
+def dense(mask: Mask, queries: int, keys: int = KEYS) -> np.ndarray:
+    found = mask.dense(BATCH, HEADS, queries, keys)
+    assert found.dim() == 4
+    assert found.dtype == torch.bool
+    return found.expand(BATCH, HEADS, queries, keys).numpy()
+
+
+def test_every_mask_of_the_table_is_tried_here() -> None:
+    assert set(EXAMPLES) == set(masks.table.names())
+
+
+@pytest.mark.parametrize("queries", [KEYS, 2, 1])
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+def test_a_mask_is_its_predicate_also_for_the_last_queries_alone(name: str, queries: int) -> None:
+    mask, predicate = EXAMPLES[name]
+    np.testing.assert_array_equal(dense(mask, queries), by_loops(predicate, queries))
+
+
+@given(first=names, second=names, third=names, queries=st.integers(1, KEYS))
+def test_masks_combine_as_their_predicates_do(first: str, second: str, third: str, queries: int) -> None:
+    (a, is_a), (b, is_b), (c, is_c) = EXAMPLES[first], EXAMPLES[second], EXAMPLES[third]
+    mask = (a & b) | c
+    expected = by_loops(lambda *at: (is_a(*at) and is_b(*at)) or is_c(*at), queries)
+    np.testing.assert_array_equal(dense(mask, queries), expected)
+    mask = (a | b) & c
+    expected = by_loops(lambda *at: (is_a(*at) or is_b(*at)) and is_c(*at), queries)
+    np.testing.assert_array_equal(dense(mask, queries), expected)
+
+
+def test_a_size_on_which_a_mask_does_not_depend_stays_one() -> None:
+    assert masks.causal().dense(5, 4, 3, 7).shape == (1, 1, 3, 7)
+    assert masks.padding([1, 2]).dense(2, 4, 3, 7).shape == (2, 1, 1, 7)
+    assert (masks.causal() & masks.padding([1, 2])).dense(2, 4, 3, 7).shape == (2, 1, 3, 7)
+
+
+def test_full_disappears_in_a_combination() -> None:
+    causal, full = masks.causal(), masks.full()
+    assert causal & full is causal
+    assert full & causal is causal
+    assert (full | causal) == full == (causal | full)
+    assert causal & causal is causal
+
+
+def test_equal_masks_are_equal_and_tell_who_they_are() -> None:
+    assert masks.padding([3, 4]) == masks.padding(torch.tensor([3, 4]))
+    assert hash(masks.window(2)) == hash(masks.window(2, 2))
+    different = [masks.causal(), masks.window(1), masks.window(2), masks.padding([1]), masks.prefix([1]), masks.padding([2])]
+    different += [masks.blocks(8, 2), masks.blocks(8, 4)]
+    different += [masks.causal() & masks.padding([1]), masks.causal() | masks.padding([1])]
+    assert len(set(different)) == len(different)
+    assert masks.causal() != "causal"
+    assert repr(masks.causal() & masks.window(1, 2)) == "(Causal() & Window(1, 2))"
+    large = torch.ones(70, 70, dtype=torch.bool)
+    assert masks.matrix(large) == masks.matrix(large)
+    assert masks.matrix(large) != masks.matrix(large.clone()), "large ones are known by identity"
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (HEADS, 4, 6), (1, 4, 6), (BATCH, HEADS, 4, 6), (1, HEADS, 4, 6), (BATCH, 1, 4, 6)])
+def test_a_matrix_may_have_two_three_or_four_dimensions(shape: tuple[int, ...]) -> None:
+    allowed = torch.rand(shape) < 0.5
+    expected = allowed.view((1,) * (4 - len(shape)) + shape).expand(BATCH, HEADS, 4, 6)
+    np.testing.assert_array_equal(dense(masks.matrix(allowed), 4, 6), expected)
+    np.testing.assert_array_equal(dense(masks.matrix(allowed.long()), 4, 6), expected)
+
+
+def test_a_square_matrix_over_all_places_serves_the_first_places_and_the_last_queries() -> None:
+    allowed = torch.rand(8, 8) < 0.5
+    np.testing.assert_array_equal(dense(masks.matrix(allowed), 5, 5)[0, 0], allowed[:5, :5])
+    np.testing.assert_array_equal(dense(masks.matrix(allowed), 2, 5)[0, 0], allowed[3:5, :5])
+
+
+def test_a_matrix_may_have_more_queries_than_keys() -> None:
+    allowed = torch.rand(7, 3) < 0.5
+    np.testing.assert_array_equal(dense(masks.matrix(allowed), 7, 3)[0, 0], allowed)
+    q, k = torch.randn(BATCH, 1, 7, 4), torch.randn(BATCH, 1, 3, 4)
+    seen = attend(q, k, torch.eye(3).expand(BATCH, 1, 3, 3), mask=masks.matrix(allowed))
+    np.testing.assert_array_equal(seen[0, 0] > 0, allowed)
+
+
+@given(left=st.integers(0, 5), right=st.integers(0, 5), keys=st.integers(1, 9), data=st.data())
+def test_attention_over_a_window_is_attention_under_the_dense_band(left: int, right: int, keys: int, data: st.DataObject) -> None:
+    queries = data.draw(st.integers(1, keys))
+    q, k = torch.randn(1, 2, queries, 4), torch.randn(1, 2, keys, 4)
+    band = torch.ones(keys, keys, dtype=torch.bool).tril(right).triu(-left)[keys - queries :]
+    found = attend(q, k, k, mask=masks.window(left, right), backend="eager")
+    scores = (q @ k.mT / 2).masked_fill(~band, -torch.inf)
+    torch.testing.assert_close(found, scores.softmax(-1) @ k)
+
+
+def test_the_structure_of_big_birds_blocks() -> None:
+    size, window, first, random = 4, 1, 2, 3
+    mask = masks.blocks(64, size, window, first, random, seed=5)
+    places = dense(mask, 64, 64)[0, 0]
+    blocks = places.reshape(16, size, 16, size)
+    table = blocks[:, 0, :, 0]
+    assert (blocks == table[:, None, :, None]).all(), "a block is seen whole or not at all"
+    assert table[:first].all()
+    assert table[:, :first].all()
+    for row in range(first, 16):
+        near = {c for c in range(16) if abs(c - row) <= window} | set(range(first))
+        seen = set(np.flatnonzero(table[row]).tolist())
+        assert near <= seen
+        assert len(seen - near) == random
+    assert mask == masks.blocks(64, size, window, first, random, seed=5)
+    assert mask != masks.blocks(64, size, window, first, random, seed=6)
+    np.testing.assert_array_equal(dense(mask, 3, 50)[0, 0], places[47:50, :50])
+
+
+def test_documents_do_not_see_each_other() -> None:
+    x = torch.randn(1, 2, 6, 4)
+    ids = masks.documents([[0, 0, 0, 1, 1, 2]])
+    whole = attend(x, x, x, mask=ids & masks.causal())
+    for a, b in ((0, 3), (3, 5), (5, 6)):
+        part = x[:, :, a:b]
+        torch.testing.assert_close(whole[:, :, a:b], attend(part, part, part, mask=masks.causal()))
+
+
+def test_a_mask_moves_with_its_tensor() -> None:
+    mask = masks.causal() & (masks.padding([1, 2]) | masks.blocks(8, 2))
+    moved = mask.to("meta")
+    assert moved.second.first.values.device.type == "meta"
+    assert moved.second.second.size == 2
+    assert mask.second.first.values.device.type == "cpu"
+    assert masks.padding(torch.tensor([1])).to("cpu").values.device.type == "cpu"
+
+
+WRONG: list[tuple[str, Callable[[], object], str]] = [
+    ("negative window", lambda: masks.window(-1), "window of -1 .* both must be 0 or more"),
+    ("negative right", lambda: masks.window(1, -2), "-2 to the right"),
+    ("floating mask", lambda: masks.matrix(torch.rand(3, 3)), "floating numbers; give booleans or 0/1"),
+    ("one dimension", lambda: masks.matrix([1, 0]), r"shape \(2,\); give Q × K"),
+    ("ragged", lambda: masks.matrix([[1, 0], [1]]), "equal lengths"),
+    ("text", lambda: masks.padding("long"), "lengths of str"),
+    ("lengths in two dimensions", lambda: masks.padding([[1], [2]]), r"lengths of shape \(2, 1\) .* in 1 dimension"),
+    ("floating lengths", lambda: masks.prefix([1.5]), "whole numbers"),
+    ("booleans for lengths", lambda: masks.padding(torch.tensor([True, False])), "torch.bool; give whole numbers"),
+    ("documents in one dimension", lambda: masks.documents([1, 2]), "document numbers .* 2 dimension"),
+    ("blocks of nothing", lambda: masks.blocks(10, 0), "blocks of 0 over 10 places"),
+    ("negative random blocks", lambda: masks.blocks(10, 2, random=-1), "random -1"),
+    ("another batch", lambda: masks.padding([1, 2]).dense(3, 1, 4, 4), "batch of 2, the queries are a batch of 3"),
+    ("another batch of matrices", lambda: masks.matrix(torch.ones(2, 1, 4, 4).bool()).dense(3, 1, 4, 4), "batch of 2"),
+    ("other heads", lambda: masks.matrix(torch.ones(2, 4, 4).bool()).dense(1, 3, 4, 4), "for 2 heads, the queries have 3"),
+    ("few documents", lambda: masks.documents([[1, 2]]).dense(1, 1, 3, 3), "for 2 places, there are 3 keys"),
+    ("few blocks", lambda: masks.blocks(8, 4).dense(1, 1, 9, 9), "made for 8 places, there are 9; raise `length`"),
+    ("small matrix", lambda: masks.matrix(torch.ones(4, 4).bool()).dense(1, 1, 5, 5), "mask is 4 × 4, the scores are 5 × 5"),
+    ("wrong rows", lambda: masks.matrix(torch.ones(2, 5).bool()).dense(1, 1, 3, 5), "one row a query, one column a key"),
+    ("square, too few keys", lambda: masks.matrix(torch.ones(5, 5).bool()).dense(1, 1, 5, 3), "the scores are 5 × 3"),
+    ("inside a pair", lambda: (masks.causal() & masks.padding([1])).dense(2, 1, 3, 3), "batch of 1"),
+]
+
+
+@pytest.mark.parametrize(("make", "sentence"), [case[1:] for case in WRONG], ids=[case[0] for case in WRONG])
+def test_what_is_no_mask_or_does_not_fit_is_answered_with_a_sentence(make: Callable[[], object], sentence: str) -> None:
+    with pytest.raises(SaccadeError, match=sentence):
+        make()
+
+
+@pytest.mark.parametrize("mask", [masks.causal(), masks.window(3), masks.prefix([1]), masks.causal() & masks.padding([2])])
+def test_more_queries_than_keys_have_no_places_in_line(mask: Mask) -> None:
+    q, k = torch.randn(1, 1, 5, 4), torch.randn(1, 1, 3, 4)
+    with pytest.raises(SaccadeError, match=r"5 queries and 3 keys .* the last query stands at the last key"):
+        attend(q, k, k, mask=mask)
+    assert attend(q, k, k, mask=masks.padding([2])).shape == (1, 1, 5, 4)

@@ -1,0 +1,300 @@
+"""Positions against the papers' formulas, worked by loops in float64."""
+
+from __future__ import annotations
+
+import cmath
+import math
+import random
+from collections import deque
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from saccade.core import Mechanism, Places, attend, masks, positions, scores, tree_distances, weights
+from saccade.core.positions import T5Buckets, alibi_slopes, sinusoid
+from saccade.errors import SaccadeError
+from saccade.models.families import Choice
+
+HEADS, DIM = 2, 4
+
+
+def tensors(queries: int, keys: int, batch: int = 2, dim: int = DIM) -> tuple[Tensor, Tensor, Tensor]:
+    return tuple(torch.randn(batch, HEADS, n, dim, dtype=torch.float64) for n in (queries, keys, keys))  # type: ignore[return-value]
+
+
+def softmax(scores: Sequence[float]) -> list[float]:
+    total = sum(math.exp(s) for s in scores)
+    return [math.exp(s) / total for s in scores]
+
+
+# --- sinusoids ---
+
+
+def test_the_sinusoid_is_the_papers_formula() -> None:
+    found = sinusoid(torch.arange(50), 6, dtype=torch.float64)
+    for t, c in np.ndindex(50, 6):
+        angle = t * 10000 ** (-2 * (c // 2) / 6)
+        assert found[t, c].item() == pytest.approx(math.cos(angle) if c % 2 else math.sin(angle), abs=1e-12)
+    assert sinusoid(torch.arange(3), 6).dtype == torch.float32
+
+
+@given(step=st.integers(-40, 40), start=st.integers(50, 5000))
+def test_one_linear_map_takes_every_place_to_the_place_a_step_on(step: int, start: int) -> None:
+    dim = 8
+    move = np.zeros((dim, dim))
+    for k in range(dim // 2):
+        angle = step * 10000 ** (-2 * k / dim)
+        block = [[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]]
+        move[2 * k : 2 * k + 2, 2 * k : 2 * k + 2] = block
+    here = sinusoid(torch.tensor([0, 7, start]), dim, dtype=torch.float64).numpy()
+    there = sinusoid(torch.tensor([0, 7, start]) + step, dim, dtype=torch.float64).numpy()
+    np.testing.assert_allclose(here @ move.T, there, atol=1e-9)
+
+
+def test_sinusoids_are_bounded_unique_and_exact_far_away() -> None:
+    table = sinusoid(torch.arange(3000), 16)
+    assert table.abs().max() <= 1
+    assert len(torch.unique(table, dim=0)) == 3000
+    far = sinusoid(torch.tensor([1_000_003]), 16)[0]
+    assert far[2].item() == pytest.approx(math.sin(1_000_003 * 10000 ** (-2 / 16)), abs=1e-6)
+
+
+def test_an_odd_width_has_no_pairs() -> None:
+    with pytest.raises(SaccadeError, match="the width is 5; choose an even width"):
+        sinusoid(torch.arange(3), 5)
+    with pytest.raises(SaccadeError, match="a head's width is 3; choose an even width"):
+        positions.Rotary().turn(torch.randn(1, 1, 2, 3), torch.arange(2))
+
+
+@pytest.mark.parametrize("max_len", [None, 9])
+def test_added_is_added_to_queries_keys_and_values(max_len: int | None) -> None:
+    q, k, v = tensors(3, 5)
+    position = positions.Added(DIM, max_len).double()
+    table = sinusoid(torch.arange(5), DIM, dtype=torch.float64) if max_len is None else position.vectors[:5]
+    found = attend(q, k, v, Mechanism(position=position))
+    torch.testing.assert_close(found, attend(q + table[2:], k + table, v + table))
+    at = torch.tensor([[4, 1], [0, 2]])
+    torch.testing.assert_close(position.turn(q[:, :, :2], at), q[:, :, :2] + table[at].unsqueeze(1))
+
+
+def test_a_learned_table_ends_with_a_clear_error() -> None:
+    q = torch.randn(1, 1, 6, DIM)
+    with pytest.raises(SaccadeError, match="place 5 in a learned table of 5 places; shorten the text"):
+        attend(q, q, q, Mechanism(position=positions.Added(DIM, max_len=5)))
+
+
+# --- rotary ---
+
+
+def test_rotary_turns_each_pair_by_its_angle() -> None:
+    x, at = torch.randn(2, 1, 5, 6, dtype=torch.float64), torch.tensor([0, 1, 7, 300, 100_000])
+    found = positions.Rotary(base=500.0).turn(x, at)
+    for b, n, m in np.ndindex(2, 5, 3):
+        turned = complex(x[b, 0, n, m], x[b, 0, n, m + 3]) * cmath.exp(1j * at[n].item() * 500.0 ** (-2 * m / 6))
+        assert found[b, 0, n, m].item() == pytest.approx(turned.real, abs=1e-10)
+        assert found[b, 0, n, m + 3].item() == pytest.approx(turned.imag, abs=1e-10)
+
+
+@given(shift=st.integers(-30, 100_000))
+def test_rotary_depends_on_distances_alone(shift: int) -> None:
+    q, k, _ = tensors(4, 6)
+    here = Places.in_line(4, 6)
+    mechanism = Mechanism(position=positions.Rotary())
+    torch.testing.assert_close(weights(q, k, mechanism, None, Places(here.i + shift, here.j + shift)), weights(q, k, mechanism))
+    moved = weights(q, k, mechanism, None, Places(here.i + 3, here.j))
+    assert not torch.allclose(moved, weights(q, k, mechanism))
+
+
+def test_rotary_takes_places_of_their_own_for_each_batch_row() -> None:
+    q, k, v = tensors(3, 3)
+    at = torch.tensor([[0, 1, 2], [5, 9, 4]])
+    mechanism = Mechanism(position=positions.Rotary())
+    found = attend(q, k, v, mechanism, places=Places(at, at))
+    for b in range(2):
+        row = Places(at[b], at[b])
+        torch.testing.assert_close(found[b : b + 1], attend(q[b : b + 1], k[b : b + 1], v[b : b + 1], mechanism, places=row))
+
+
+# --- ALiBi and T5 ---
+
+
+def test_alibi_slopes_are_those_of_the_paper() -> None:
+    assert alibi_slopes(8) == [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256]
+    assert alibi_slopes(16) == pytest.approx([2 ** (-0.5 * n) for n in range(1, 17)])
+    # For 12 heads: those of 8, and the 1st, 3rd, 5th and 7th of 16.
+    assert alibi_slopes(12) == pytest.approx([2.0**-n for n in range(1, 9)] + [2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5])
+    assert alibi_slopes(1) == [2**-8]
+
+
+def test_alibi_takes_the_slope_times_the_distance_from_the_scores() -> None:
+    q, k, _ = tensors(3, 5)
+    found = weights(q, k, Mechanism(position=positions.Alibi(HEADS)), masks.causal())
+    for b, h, i in np.ndindex(2, HEADS, 3):
+        slope, last = 2.0 ** (-8 * (h + 1) / HEADS), i + 2
+        scores = [(q[b, h, i] @ k[b, h, j]).item() / 2 - slope * (last - j) for j in range(last + 1)]
+        np.testing.assert_allclose(found[b, h, i], softmax(scores) + [0.0] * (4 - last), rtol=1e-6)
+
+
+def bucket(distance: int, buckets: int, longest: int, both_sides: bool) -> int:
+    """Raffel et al. 2020: half of the buckets for single distances, the rest ever wider up to `longest`; exact, in fractions."""
+    base = 0
+    if both_sides:
+        buckets //= 2
+        base = buckets if distance > 0 else 0
+        far = abs(distance)
+    else:
+        far = max(-distance, 0)
+    exact = buckets // 2
+    if far < exact:
+        return base + far
+    wider = buckets - exact
+    # the largest n with log(far/exact) / log(longest/exact) · wider ≥ n
+    n = max(n for n in range(wider) if n == 0 or Fraction(far, exact) ** wider >= Fraction(longest, exact) ** n)
+    return base + exact + n
+
+
+@pytest.mark.parametrize(
+    ("buckets", "longest", "both_sides"), [(32, 128, True), (32, 128, False), (8, 20, True), (16, 100, False), (10, 50, True)]
+)
+def test_t5_buckets_are_single_when_near_and_logarithmic_when_far(buckets: int, longest: int, both_sides: bool) -> None:
+    distances = range(-2 * longest, 2 * longest + 1)
+    found = T5Buckets(1, buckets, longest, both_sides).bucket(torch.tensor(distances)).tolist()
+    assert found == [bucket(d, buckets, longest, both_sides) for d in distances]
+    assert set(found) == set(range(buckets)) - ({buckets // 2} if both_sides else set()), "0 is no distance to the right"
+
+
+def test_t5_adds_the_learned_number_of_the_bucket() -> None:
+    q, k, _ = tensors(3, 4)
+    position = T5Buckets(HEADS, buckets=8, max_distance=16).double()
+    torch.nn.init.normal_(position.bias)
+    found = weights(q, k, Mechanism(position=position))
+    for b, h, i in np.ndindex(2, HEADS, 3):
+        bias = [position.bias[bucket(j - (i + 1), 8, 16, True), h].item() for j in range(4)]
+        scores = [(q[b, h, i] @ k[b, h, j]).item() / 2 + bias[j] for j in range(4)]
+        np.testing.assert_allclose(found[b, h, i].detach(), softmax(scores), rtol=1e-10)
+
+
+@pytest.mark.parametrize(("buckets", "longest"), [(3, 100), (32, 32)])
+def test_t5_needs_room_for_its_buckets(buckets: int, longest: int) -> None:
+    with pytest.raises(SaccadeError, match="at least 4 buckets and a longer distance"):
+        T5Buckets(2, buckets, longest)
+
+
+@pytest.mark.parametrize("position", [positions.Alibi(3), T5Buckets(3)], ids=["alibi", "t5"])
+def test_a_position_for_another_number_of_heads_says_so(position: positions.Position) -> None:
+    q = torch.randn(1, 2, 3, 4)
+    with pytest.raises(SaccadeError, match="made for 3 heads, the queries have 2"):
+        attend(q, q, q, Mechanism(position=position))
+
+
+# --- Shaw and syntax ---
+
+
+def shaw_by_loops(q: Tensor, k: Tensor, v: Tensor, position: positions.Shaw, index: Tensor, scale: float) -> Tensor:
+    """e_ij = scale · q_i·(k_j + a^K_ij), z_i = Σ_j w_ij (v_j + a^V_ij); `index` is B × Q × K."""
+    output = torch.zeros_like(q)
+    for b, h, i in np.ndindex(*q.shape[:3]):
+        rows = index[b, i].tolist()
+        scores = [scale * (q[b, h, i] @ (k[b, h, j] + position.keys[r])).item() for j, r in enumerate(rows)]
+        for j, (w, r) in enumerate(zip(softmax(scores), rows, strict=True)):
+            output[b, h, i] += w * (v[b, h, j] + (position.value_vectors[r] if position.adds_values else 0))
+    return output
+
+
+@pytest.mark.parametrize("score", [scores.ScaledDot(), scores.Dot()], ids=["scaled-dot", "dot"])
+@pytest.mark.parametrize("values", [True, False])
+def test_shaw_adds_to_keys_and_values_by_the_clipped_distance(values: bool, score: scores.Score) -> None:
+    q, k, v = tensors(4, 6)
+    position = positions.Shaw(DIM, max_distance=2, values=values).double()
+    index = torch.tensor([[max(-2, min(2, j - (i + 2))) + 2 for j in range(6)] for i in range(4)]).expand(2, 4, 6)
+    found = attend(q, k, v, Mechanism(score, position=position))
+    torch.testing.assert_close(found, shaw_by_loops(q, k, v, position, index, score.scale(DIM)))
+    assert positions.Shaw(DIM, 3).keys.shape == (7, DIM)
+    assert positions.Shaw(DIM, 3, dim_values=9).value_vectors.shape == (7, 9)
+
+
+def random_tree(size: int, seed: int) -> list[int]:
+    """Heads of a random dependency tree over words in random order."""
+    generator = random.Random(seed)
+    order = generator.sample(range(size), size)
+    heads = [-1] * size
+    for n in range(1, size):
+        heads[order[n]] = order[generator.randrange(n)]
+    return heads
+
+
+def steps_from(word: int, heads: list[int]) -> list[int]:
+    """Breadth-first search over the tree's edges in both directions."""
+    neighbors = [{n for n, head in enumerate(heads) if head == w} | ({heads[w]} - {-1}) for w in range(len(heads))]
+    steps, queue = {word: 0}, deque([word])
+    while queue:
+        here = queue.popleft()
+        for near in neighbors[here] - set(steps):
+            steps[near] = steps[here] + 1
+            queue.append(near)
+    return [steps[w] for w in range(len(heads))]
+
+
+@given(sizes=st.lists(st.integers(1, 12), min_size=1, max_size=3), seed=st.integers(0, 10**6))
+def test_tree_distances_are_the_shortest_paths(sizes: list[int], seed: int) -> None:
+    trees = [random_tree(size, seed + n) for n, size in enumerate(sizes)]
+    found = tree_distances(trees)
+    assert found.shape == (len(trees), max(sizes), max(sizes))
+    for b, heads in enumerate(trees):
+        size = len(heads)
+        assert found[b, :size, :size].tolist() == [steps_from(word, heads) for word in range(size)]
+        assert (found[b, size:] == 0).all()
+        assert (found[b, :, size:] == 0).all()
+
+
+def test_syntax_positions_are_shaws_vectors_by_distance_in_the_tree() -> None:
+    q, k, v = tensors(5, 5)
+    trees = [random_tree(5, 1), [-1, 0, 1, 2, 3]]
+    position = positions.SyntaxDistance(DIM, max_distance=2).double()
+    places = Places.in_line(5, 5, tree=tree_distances(trees))
+    index = torch.tensor([[[min(d, 2) + 2 for d in steps_from(word, heads)] for word in range(5)] for heads in trees])
+    torch.testing.assert_close(
+        attend(q, k, v, Mechanism(position=position), places=places), shaw_by_loops(q, k, v, position, index, 0.5)
+    )
+    with pytest.raises(SaccadeError, match="syntax positions need a parse tree"):
+        attend(q, k, v, Mechanism(position=position))
+
+
+@pytest.mark.parametrize(
+    ("heads", "sentence"),
+    [([[-1, 0], [1, 0]], "sentence 1: .* no circle"), ([[-1, 5]], "word 1 has head 5"), ([[-1, 0, -1]], "share no root")],
+)
+def test_what_is_no_tree_is_named(heads: list[list[int]], sentence: str) -> None:
+    with pytest.raises(SaccadeError, match=sentence):
+        tree_distances(heads)
+
+
+# --- all of them ---
+
+
+@pytest.mark.parametrize("name", positions.table.names())
+def test_gradients_through_every_position_and_to_all_of_its_parameters(name: str) -> None:
+    position = Choice(positions.table[name])(dim=DIM, heads=HEADS).double()
+    q, k, v = (x.requires_grad_() for x in tensors(2, 3, batch=1))
+    places = Places.in_line(2, 3, tree=tree_distances([[-1, 0, 1]])[:, 1:])
+    mechanism = Mechanism(position=position)
+    inputs = (q, k, v, *position.parameters())
+    assert torch.autograd.gradcheck(
+        lambda q, k, v, *_: attend(q, k, v, mechanism, masks.causal(), places, backend="eager"), inputs
+    )
+
+
+@pytest.mark.parametrize("name", positions.table.names())
+def test_what_a_position_says_of_itself_is_true(name: str) -> None:
+    position = Choice(positions.table[name])(dim=DIM, heads=HEADS)
+    q = torch.randn(1, HEADS, 3, DIM)
+    places = Places.in_line(3, 3, tree=tree_distances([[-1, 0, 1]]))
+    assert (not torch.equal(position.turn(q, places.i), q)) == position.turns
+    assert (position.bend(q, places, 1.0) is not None) == position.bends
+    assert (position.values(torch.rand(1, HEADS, 3, 3), places) is not None) == position.adds_values

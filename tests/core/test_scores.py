@@ -1,0 +1,165 @@
+"""Scores against their formulas, worked number by number in float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from saccade.core import Mechanism, attend, scores
+from saccade.errors import SaccadeError
+from saccade.models.families import Choice
+
+HEADS, WIDTH_Q, WIDTH_K = 2, 4, 3
+
+
+def numbers(parameter: Tensor) -> np.ndarray:
+    return parameter.detach().numpy()
+
+
+def dot(a: np.ndarray, b: np.ndarray) -> float:
+    return sum(float(x) * float(y) for x, y in zip(a, b, strict=True))
+
+
+def bilinear(score: scores.Bilinear, h: int, q: np.ndarray, k: np.ndarray) -> float:
+    w = numbers(score.weight)[h]
+    return sum(q[m] * w[m, n] * k[n] for m in range(len(q)) for n in range(len(k)))
+
+
+def reduced_rank(score: scores.ReducedRank, h: int, q: np.ndarray, k: np.ndarray) -> float:
+    u, v = numbers(score.u)[h], numbers(score.v)[h]
+    return sum(dot(u[:, r], q) * dot(v[:, r], k) for r in range(u.shape[1]))
+
+
+def additive(score: scores.Additive, h: int, q: np.ndarray, k: np.ndarray) -> float:
+    w_q, w_k, v = numbers(score.w_q)[h], numbers(score.w_k)[h], numbers(score.v)[h]
+    return sum(v[a] * math.tanh(dot(w_q[:, a], q) + dot(w_k[:, a], k)) for a in range(len(v)))
+
+
+def cosine(score: scores.Cosine, h: int, q: np.ndarray, k: np.ndarray) -> float:
+    sharpness = math.exp(numbers(score.log_sharpness)[h, 0, 0])
+    return sharpness * dot(q, k) / (math.sqrt(dot(q, q)) * math.sqrt(dot(k, k)))
+
+
+def elu_kernel(score: scores.EluKernel, h: int, q: np.ndarray, k: np.ndarray) -> float:
+    def phi(x: float) -> float:
+        return x + 1 if x > 0 else math.exp(x)
+
+    return sum(phi(a) * phi(b) for a, b in zip(q, k, strict=True))
+
+
+FORMULAS: dict[str, Callable[..., float]] = {
+    "dot": lambda score, h, q, k: dot(q, k),
+    "scaled-dot": lambda score, h, q, k: dot(q, k) / math.sqrt(len(q)),
+    "bilinear": bilinear,
+    "reduced-rank": reduced_rank,
+    "additive": additive,
+    "cosine": cosine,
+    "elu-kernel": elu_kernel,
+}
+
+
+def built(name: str) -> tuple[scores.Score, Tensor, Tensor]:
+    """The score in float64 with parameters that differ from head to head, and q and k to try it on."""
+    make = scores.table[name]
+    width_k = WIDTH_K if make.unequal_widths else WIDTH_Q
+    score = Choice(make)(dim_q=WIDTH_Q, dim_k=width_k, heads=HEADS).double()
+    with torch.no_grad():
+        for parameter in score.parameters():
+            parameter.copy_(torch.randn_like(parameter))
+    q = torch.randn(2, HEADS, 3, WIDTH_Q, dtype=torch.float64, requires_grad=True)
+    k = torch.randn(2, HEADS, 5, width_k, dtype=torch.float64, requires_grad=True)
+    return score, q, k
+
+
+def test_every_score_of_the_table_has_a_formula_here() -> None:
+    assert set(FORMULAS) == set(scores.table.names())
+
+
+@pytest.mark.parametrize("name", scores.table.names())
+def test_a_score_is_its_formula(name: str) -> None:
+    score, q, k = built(name)
+    found = score(q, k)
+    assert found.shape == (2, HEADS, 3, 5)
+    for b, h, i, j in np.ndindex(*found.shape):
+        expected = FORMULAS[name](score, h, numbers(q)[b, h, i], numbers(k)[b, h, j])
+        assert found[b, h, i, j].item() == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", scores.table.names())
+def test_gradients_of_a_score_and_of_all_its_parameters(name: str) -> None:
+    score, q, k = built(name)
+    inputs = (q[:1, :, :2].detach().requires_grad_(), k[:1, :, :3].detach().requires_grad_(), *score.parameters())
+    assert torch.autograd.gradcheck(lambda q, k, *_: score(q, k), inputs)
+
+
+@pytest.mark.parametrize("name", scores.table.names())
+def test_what_a_backend_may_know_of_a_score_is_true(name: str) -> None:
+    score, q, k = built(name)
+    query, key = score.query(q), score.key(k)
+    product = score.scale(query.shape[-1]) * torch.einsum("bhqd,bhkd->bhqk", query, key)
+    assert torch.allclose(score(q, k), product) == score.dot
+    if score.kernel:
+        assert (score(3 * q, 3 * k) > 0).all()
+
+
+@pytest.mark.parametrize("name", ["bilinear", "reduced-rank", "additive", "cosine"])
+def test_one_set_of_parameters_serves_all_heads(name: str) -> None:
+    score, q, k = built(name)
+    with torch.no_grad():
+        for parameter in score.parameters():
+            parameter.copy_(parameter[:1].expand_as(parameter))
+    shared = Choice(scores.table[name])(dim_q=q.shape[-1], dim_k=k.shape[-1], heads=1).double()
+    shared.load_state_dict({key: value[:1] for key, value in score.state_dict().items()})
+    torch.testing.assert_close(shared(q, k), score(q, k))
+
+
+def test_the_scale_keeps_the_variance_of_scores_at_one() -> None:
+    q, k = torch.randn(1, 1, 200, 256), torch.randn(1, 1, 200, 256)
+    assert scores.ScaledDot()(q, k).std().item() == pytest.approx(1.0, abs=0.05)
+    assert scores.Dot()(q, k).std().item() == pytest.approx(16.0, abs=0.8)
+
+
+def test_a_reduced_rank_score_has_that_rank() -> None:
+    score = scores.ReducedRank(8, 6, rank=2).double()
+    matrix = score(torch.eye(8, dtype=torch.float64)[None, None], torch.eye(6, dtype=torch.float64)[None, None])[0, 0]
+    assert torch.linalg.matrix_rank(matrix) == 2
+
+
+def test_cosine_looks_at_directions_alone_and_stays_finite_for_a_vector_of_zeros() -> None:
+    score, q, k = built("cosine")
+    torch.testing.assert_close(score(7 * q, k / 3), score(q, k))
+    assert torch.isfinite(score(torch.zeros_like(q), k)).all()
+    assert scores.Cosine(1, sharpness=4.0).log_sharpness.exp().item() == pytest.approx(4.0)
+
+
+def test_an_additive_score_is_as_wide_as_its_query_unless_told() -> None:
+    assert scores.Additive(5, 7).v.shape == (1, 5)
+    assert scores.Additive(5, 7, hidden=3, heads=4).w_k.shape == (4, 7, 3)
+
+
+@pytest.mark.parametrize("name", ["bilinear", "reduced-rank", "additive", "cosine"])
+def test_a_score_for_another_number_of_heads_says_so(name: str) -> None:
+    q = torch.randn(1, 4, 2, 4)
+    score = Choice(scores.table[name])(dim_q=4, dim_k=4, heads=3)
+    with pytest.raises(SaccadeError, match="made for 3 heads, there are 4; make it with heads=4"):
+        attend(q, q, q, Mechanism(score))
+
+
+@pytest.mark.parametrize("name", ["bilinear", "reduced-rank", "additive"])
+def test_a_score_for_another_width_says_so(name: str) -> None:
+    q = torch.randn(1, 2, 2, 4)
+    score = Choice(scores.table[name])(dim_q=6, dim_k=4, heads=2)
+    with pytest.raises(SaccadeError, match="made for vectors 6 wide met vectors 4 wide"):
+        attend(q, q, q, Mechanism(score))
+
+
+def test_a_wrong_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(SaccadeError, match="no score named 'aditive'; did you mean 'additive'"):
+        scores.table["aditive"]
+    with pytest.raises(SaccadeError, match="'dot' is in the table already"):
+        scores.table.add("dot")(scores.Dot)

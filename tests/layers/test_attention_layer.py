@@ -1,0 +1,219 @@
+"""MultiHeadAttention against torch.nn.MultiheadAttention, caches, grouped heads; the one-headed Reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from saccade.core import KeyValues, Mechanism, Places, masks, normalizers, positions, scores, tree_distances
+from saccade.errors import SaccadeError
+from saccade.layers.attention import MultiHeadAttention, Reader
+from saccade.models.families import Choice
+
+DIM, HEADS = 12, 3
+
+
+def twins(dim_memory: int | None = None, bias: bool = True) -> tuple[MultiHeadAttention, nn.MultiheadAttention]:
+    """Our layer and PyTorch's with the same parameters, in float64."""
+    ours = MultiHeadAttention(DIM, HEADS, dim_memory=dim_memory, bias=bias).double()
+    theirs = nn.MultiheadAttention(DIM, HEADS, bias=bias, kdim=dim_memory, vdim=dim_memory, batch_first=True, dtype=torch.float64)
+    with torch.no_grad():
+        for parameter in ours.parameters():
+            parameter.copy_(torch.randn_like(parameter) / 3)
+        if dim_memory is None:
+            theirs.in_proj_weight.copy_(torch.cat([ours.q.weight, ours.k.weight, ours.v.weight]))
+        else:
+            for name in ("q", "k", "v"):
+                getattr(theirs, f"{name}_proj_weight").copy_(getattr(ours, name).weight)
+        theirs.out_proj.weight.copy_(ours.out.weight)
+        if bias:
+            theirs.in_proj_bias.copy_(torch.cat([ours.q.bias, ours.k.bias, ours.v.bias]))
+            theirs.out_proj.bias.copy_(ours.out.bias)
+    return ours, theirs
+
+
+def assert_same(
+    ours: MultiHeadAttention, theirs: nn.MultiheadAttention, inputs: list[Tensor], found: Tensor, expected: Tensor
+) -> None:
+    """Outputs, gradients of the inputs, and gradients of all parameters."""
+    torch.testing.assert_close(found, expected)
+    pull = torch.randn_like(found)
+    gradients = torch.autograd.grad(found, [*inputs, *ours.parameters()], pull)
+    by_name = dict(zip([name for name, _ in ours.named_parameters()], gradients[len(inputs) :], strict=True))
+    parameters = dict(theirs.named_parameters())
+    expected_gradients = torch.autograd.grad(expected, [*inputs, *parameters.values()], pull)
+    for one, other in zip(gradients, expected_gradients[: len(inputs)], strict=False):
+        torch.testing.assert_close(one, other)
+    for name, gradient in zip(parameters, expected_gradients[len(inputs) :], strict=True):
+        kind = name.rsplit("_", 1)[-1]
+        if name.startswith("in_proj"):
+            torch.testing.assert_close(torch.cat([by_name[f"{part}.{kind}"] for part in "qkv"]), gradient)
+        else:
+            torch.testing.assert_close(by_name[name.replace("out_proj", "out").replace("_proj_", ".")], gradient)
+
+
+def data(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_self_attention_is_pytorchs(bias: bool) -> None:
+    (ours, theirs), x = twins(bias=bias), data(2, 5, DIM)
+    assert_same(ours, theirs, [x], ours(x), theirs(x, x, x)[0])
+
+
+@pytest.mark.parametrize("dim_memory", [None, 7])
+def test_cross_attention_is_pytorchs_also_over_a_memory_of_another_width(dim_memory: int | None) -> None:
+    (ours, theirs), x, memory = twins(dim_memory), data(2, 5, DIM), data(2, 8, dim_memory or DIM)
+    assert_same(ours, theirs, [x, memory], ours(x, memory), theirs(x, memory, memory)[0])
+
+
+def test_causal_attention_is_pytorchs_with_its_opposite_mask() -> None:
+    (ours, theirs), x = twins(), data(2, 5, DIM)
+    future = torch.ones(5, 5).triu(1).bool()  # True = may NOT attend
+    assert_same(ours, theirs, [x], ours(x, mask=masks.causal()), theirs(x, x, x, attn_mask=future, is_causal=True)[0])
+    torch.testing.assert_close(ours(x, mask=masks.matrix(~future)), ours(x, mask=masks.causal()))
+
+
+def test_padding_is_pytorchs_key_padding_mask_turned_around() -> None:
+    (ours, theirs), x, memory = twins(), data(2, 4, DIM), data(2, 6, DIM)
+    lengths = torch.tensor([6, 2])
+    hidden = torch.arange(6) >= lengths[:, None]  # True = padding
+    found = ours(x, memory, masks.padding(lengths))
+    assert_same(ours, theirs, [x, memory], found, theirs(x, memory, memory, key_padding_mask=hidden)[0])
+    assert not torch.allclose(found, ours(x, memory))
+
+
+def test_the_number_of_parameters_does_not_depend_on_the_number_of_heads() -> None:
+    counts = {sum(p.numel() for p in MultiHeadAttention(24, heads).parameters()) for heads in (1, 2, 3, 8, 24)}
+    assert counts == {4 * 24 * 24 + 4 * 24}
+    assert sum(p.numel() for p in MultiHeadAttention(24, 8, kv_heads=2).parameters()) == 2 * 24 * 24 + 2 * 24 * 6 + 2 * 24 + 2 * 6
+
+
+def test_the_first_parameters_keep_the_size_of_what_passes() -> None:
+    layer = MultiHeadAttention(256, 4)
+    assert layer.q(torch.randn(100, 256)).std().item() == pytest.approx(1.0, abs=0.1)
+    assert (layer.out.bias == 0).all()
+    assert MultiHeadAttention(8, 2, bias=False).q.bias is None
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+@pytest.mark.parametrize("score", ["scaled-dot", "bilinear", "additive", "cosine"])
+def test_grouped_heads_equal_a_layer_with_those_heads_written_out(kv_heads: int, score: str) -> None:
+    def layer(groups: int) -> MultiHeadAttention:
+        return MultiHeadAttention(16, 4, groups, Mechanism(Choice(scores.table[score])(dim_q=4, dim_k=4, heads=4)))
+
+    grouped, full = layer(kv_heads), layer(4)
+    full.mechanism.load_state_dict(grouped.mechanism.state_dict())
+    with torch.no_grad():
+        for name in ("q", "out"):
+            getattr(full, name).load_state_dict(getattr(grouped, name).state_dict())
+        for name in ("k", "v"):
+            few, all_ = getattr(grouped, name), getattr(full, name)
+            all_.weight.copy_(few.weight.view(kv_heads, 4, 16).repeat_interleave(4 // kv_heads, 0).view(16, 16))
+    x = torch.randn(2, 5, 16)
+    torch.testing.assert_close(grouped(x, mask=masks.causal()), full(x, mask=masks.causal()))
+    cache = KeyValues()
+    steps = [grouped.step(x[:, t : t + 1], cache, masks.causal()) for t in range(5)]
+    torch.testing.assert_close(torch.cat(steps, 1), full(x, mask=masks.causal()))
+
+
+@pytest.mark.parametrize("position", [name for name in positions.table.names() if name != "syntax"])
+@pytest.mark.parametrize("sizes", [[1] * 6, [4, 1, 1], [2, 3, 1]], ids=str)
+def test_steps_with_a_cache_are_the_whole_pass(position: str, sizes: list[int]) -> None:
+    mechanism = Mechanism(scores.ReducedRank(4, 4, 3, heads=2), position=Choice(positions.table[position])(dim=4, heads=2))
+    layer, x = MultiHeadAttention(8, 2, mechanism=mechanism), torch.randn(3, 6, 8)
+    whole = layer(x, mask=masks.causal())
+    for grad in (True, False):
+        with torch.set_grad_enabled(grad):
+            cache = KeyValues()
+            steps = [layer.step(piece, cache, masks.causal()) for piece in x.split(sizes, 1)]
+        torch.testing.assert_close(torch.cat(steps, 1), whole)
+        assert cache.length == 6
+
+
+def test_a_memory_made_ready_once_is_read_many_times() -> None:
+    layer = MultiHeadAttention(8, 2, mechanism=Mechanism(scores.Additive(4, 4, heads=2)))
+    x, memory = torch.randn(2, 3, 8), torch.randn(2, 5, 8)
+    key, value = layer.ready(memory)
+    torch.testing.assert_close(layer.read(x, key, value, masks.padding([2, 5])), layer(x, memory, masks.padding([2, 5])))
+
+
+def test_places_reach_the_mechanism() -> None:
+    layer, x = MultiHeadAttention(8, 2, mechanism=Mechanism(position=positions.Rotary())), torch.randn(2, 3, 8)
+    at = torch.tensor([[0, 4, 9], [0, 1, 2]])
+    found = layer(x, places=Places(at, at))
+    torch.testing.assert_close(found[1], layer(x)[1])
+    assert not torch.allclose(found[0], layer(x)[0])
+    syntax = MultiHeadAttention(8, 2, mechanism=Mechanism(position=positions.SyntaxDistance(4)))
+    trees = [Places.in_line(3, 3, tree=tree_distances([heads] * 2)) for heads in ([-1, 0, 1], [-1, 0, 0])]
+    assert not torch.allclose(syntax(x, places=trees[0]), syntax(x, places=trees[1]))
+
+
+def test_dropout_falls_in_training_alone() -> None:
+    layer, x = MultiHeadAttention(8, 2, dropout=0.5), torch.randn(2, 5, 8)
+    assert not torch.equal(layer(x), layer(x))
+    layer.eval()
+    assert torch.equal(layer(x), layer(x))
+
+
+# --- mistakes ---
+
+MISTAKES: list[tuple[str, Callable[[], object], str]] = [
+    ("heads that do not divide", lambda: MultiHeadAttention(10, 3), "width of 10 does not divide into 3 heads"),
+    ("no heads", lambda: MultiHeadAttention(10, 0), "into 0 heads; choose heads that divide it"),
+    ("shared heads", lambda: MultiHeadAttention(12, 4, kv_heads=3), "4 heads cannot share 3 key/value heads evenly"),
+    ("no shared heads", lambda: MultiHeadAttention(12, 4, kv_heads=0), "choose a divisor of 4"),
+    ("width", lambda: MultiHeadAttention(8, 2)(torch.zeros(2, 3, 9)), r"x of shape \(2, 3, 9\); .* batch × places × 8"),
+    ("dimensions", lambda: MultiHeadAttention(8, 2)(torch.zeros(3, 8)), r"x of shape \(3, 8\)"),
+    ("memory", lambda: MultiHeadAttention(8, 2)(torch.zeros(2, 3, 8), torch.zeros(2, 3, 6)), r"memory of shape \(2, 3, 6\)"),
+    ("batches", lambda: MultiHeadAttention(8, 2)(torch.zeros(2, 3, 8), torch.zeros(1, 3, 8)), "batch of 2, memory a batch of 1"),
+    ("mask", lambda: MultiHeadAttention(8, 2)(torch.zeros(2, 3, 8), mask=torch.ones(3, 3).bool()), "mask of type Tensor"),
+    ("name", lambda: MultiHeadAttention(8, 2, mechanism="dot")(torch.zeros(2, 3, 8)), "'dot' is no mechanism"),
+]
+
+
+@pytest.mark.parametrize(("make", "sentence"), [case[1:] for case in MISTAKES], ids=[case[0] for case in MISTAKES])
+def test_a_mistake_is_answered_with_a_sentence(make: Callable[[], object], sentence: str) -> None:
+    with pytest.raises(SaccadeError, match=sentence):
+        make()
+
+
+@given(
+    dim=st.integers(1, 12),
+    heads=st.integers(-1, 13),
+    kv_heads=st.integers(-1, 13),
+    shape=st.lists(st.integers(1, 12), min_size=1, max_size=4),
+)
+def test_any_sizes_give_a_layer_and_an_output_or_a_sentence(dim: int, heads: int, kv_heads: int, shape: list[int]) -> None:
+    x = torch.zeros(*shape)
+    if heads < 1 or dim % heads or kv_heads < 1 or heads % kv_heads:
+        with pytest.raises(SaccadeError, match="heads"):
+            MultiHeadAttention(dim, heads, kv_heads)
+    elif len(shape) == 3 and shape[-1] == dim:
+        assert MultiHeadAttention(dim, heads, kv_heads)(x).shape == x.shape
+    else:
+        with pytest.raises(SaccadeError, match="this layer takes batch × places"):
+            MultiHeadAttention(dim, heads, kv_heads)(x)
+
+
+# --- the reader ---
+
+
+@pytest.mark.parametrize("name", scores.table.names())
+def test_a_reader_is_one_head_without_projections_except_where_widths_must_agree(name: str) -> None:
+    make = scores.table[name]
+    mechanism = Mechanism(Choice(make)(dim_q=4, dim_k=6, heads=1), normalizers.Softmax())
+    reader = Reader(4, 6, mechanism)
+    assert isinstance(reader.project, nn.Identity) == make.unequal_widths
+    query, memory = torch.randn(2, 3, 4), torch.randn(2, 5, 6)
+    found = reader(query, reader.ready(memory), memory, masks.padding([5, 2]))
+    scored = mechanism.score(reader.project(query).unsqueeze(1), memory.unsqueeze(1)).squeeze(1)
+    scored[1, :, 2:] = -torch.inf
+    torch.testing.assert_close(found, scored.softmax(-1) @ memory)
+    assert isinstance(Reader(6, 6, mechanism).project, nn.Identity)

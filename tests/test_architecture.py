@@ -1,0 +1,187 @@
+"""The shape of the tree: imports point one way, files and functions can be read, and nothing runs what a stranger wrote."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "src" / "saccade"
+FILES = sorted(ROOT.rglob("*.py"))
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+EVERY = {"errors", "files"}
+
+# What each room may import. The package's own __init__ stands above `api`, the command line above all.
+MAY: dict[str, set[str]] = {
+    "errors": set(),
+    "files": {"errors"},
+    "core": {"errors"},
+    "layers": {"core", "errors"},
+    "models": {"layers", "core", "errors"},
+    "decoding": {"core", "errors"},
+    "training": {"core", *EVERY},
+    "data": {"core", *EVERY},
+    "views": EVERY,
+    "tasks": {"core", "data", "decoding", "training", *EVERY},
+    "catalogue": {"core", "layers", "models", "data", "decoding", "training", "tasks", *EVERY},
+    "config": {"core", "layers", "models", "data", "decoding", "training", "tasks", "catalogue", *EVERY},
+}
+MAY["api"] = {*MAY["config"], "config", "views"}
+MAY["demo"] = {*MAY["api"], "api"}
+MAY["__init__"] = {*MAY["api"], "api"}
+MAY["cli"] = {*MAY["demo"], "demo", "__init__"}
+MAY["__main__"] = {"cli", "errors"}
+
+
+def room(parts: tuple[str, ...]) -> str:
+    """The folder or top-level file that a path inside the package belongs to."""
+    return parts[0].removesuffix(".py") if parts else "__init__"
+
+
+def imported(path: Path) -> Iterator[tuple[str, ...]]:
+    """What a file imports from the package, inside functions too, as paths below the package."""
+    package = path.relative_to(ROOT).parts[:-1]
+    for node in ast.walk(TREES[path]):
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                if name.name.split(".")[0] == "saccade":
+                    yield tuple(name.name.split(".")[1:])
+        elif isinstance(node, ast.ImportFrom):
+            module = (node.module or "").split(".") if node.module else []
+            if node.level:
+                base = (*package[: len(package) - node.level + 1], *module)
+            elif module[:1] == ["saccade"]:
+                base = tuple(module[1:])
+            else:
+                continue
+            for name in node.names:
+                below = ROOT.joinpath(*base, name.name)
+                yield (*base, name.name) if below.is_dir() or below.with_suffix(".py").is_file() else base
+
+
+def edges() -> dict[str, set[str]]:
+    """Room → the rooms it imports."""
+    found: dict[str, set[str]] = {}
+    for path in FILES:
+        here = room(path.relative_to(ROOT).parts)
+        found.setdefault(here, set()).update(room(target) for target in imported(path))
+    return {here: there - {here} for here, there in found.items()}
+
+
+@pytest.mark.parametrize("here", sorted(edges()))
+def test_a_room_imports_only_what_stands_below_it(here: str) -> None:
+    assert here in MAY, f"'{here}' is new: say here what it may import"
+    assert edges()[here] <= MAY[here]
+
+
+def test_there_are_rooms_and_imports_to_look_at() -> None:
+    found = edges()
+    assert {"core", "layers", "models", "data", "decoding", "training", "tasks", "views", "cli", "api"} <= set(found)
+    assert found["models"] == {"core", "errors", "layers"}
+    assert "demo" in found["cli"], "imports inside functions are seen"
+
+
+def test_no_rooms_import_each_other_in_a_circle() -> None:
+    left = edges()
+    while left:
+        free = {here for here, there in left.items() if not there & set(left)}
+        assert free, f"a circle among {sorted(left)}"
+        left = {here: there for here, there in left.items() if here not in free}
+
+
+def test_data_and_training_take_only_the_table_from_the_core() -> None:
+    for path in FILES:
+        if room(path.relative_to(ROOT).parts) in ("data", "training"):
+            taken = {target for target in imported(path) if target[:1] == ("core",)}
+            assert taken <= {("core", "table")}, path
+
+
+def test_the_core_needs_torch_and_numpy_alone() -> None:
+    for path in FILES:
+        if room(path.relative_to(ROOT).parts) in ("core", "layers", "models"):
+            for node in ast.walk(TREES[path]):
+                names = [name.name for name in node.names] if isinstance(node, ast.Import) else []
+                names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+                outside = {name.split(".")[0] for name in names} - {"torch", "numpy"}
+                assert not outside & {"tokenizers", "safetensors", "sacrebleu", "yaml", "typer", "rich", "PIL", "matplotlib"}, (
+                    path
+                )
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_file_is_read_in_a_sitting_and_a_function_on_a_screen(path: Path) -> None:
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    assert len(lines) <= 320
+    for node in ast.walk(TREES[path]):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert (node.end_lineno or 0) - node.lineno < 60, f"{node.name} has more than 60 lines"
+
+
+FORBIDDEN_MODULES = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
+FORBIDDEN_CALLS = {"eval", "exec", "__import__", "compile"}
+FORBIDDEN_ATTRIBUTES = {
+    ("torch", "load"),
+    ("torch", "save"),
+    ("yaml", "load"),
+    ("yaml", "unsafe_load"),
+    ("yaml", "full_load"),
+    ("os", "system"),
+}
+
+
+def forbidden(tree: ast.AST) -> Iterator[str]:
+    """Everything by which a file could run what a stranger wrote."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names if name.name.split(".")[0] in FORBIDDEN_MODULES)
+        elif isinstance(node, ast.ImportFrom):
+            if (node.module or "").split(".")[0] in FORBIDDEN_MODULES:
+                yield node.module or ""
+            yield from (name.name for name in node.names if (node.module, name.name) in FORBIDDEN_ATTRIBUTES)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FORBIDDEN_CALLS:
+            yield node.func.id
+        elif (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and (node.value.id, node.attr) in FORBIDDEN_ATTRIBUTES
+        ):
+            yield f"{node.value.id}.{node.attr}"
+        elif isinstance(node, ast.keyword) and node.arg == "shell" and isinstance(node.value, ast.Constant) and node.value.value:
+            yield "shell=True"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_nothing_runs_what_a_file_from_a_stranger_says(path: Path) -> None:
+    assert list(forbidden(TREES[path])) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import pickle",
+        "from pickle import loads",
+        "eval('1')",
+        "exec(x)",
+        "torch.load(f)",
+        "yaml.load(f)",
+        "from torch import load",
+    ],
+)
+def test_the_search_for_forbidden_things_finds_them(line: str) -> None:
+    assert list(forbidden(ast.parse(line)))
+    assert not list(forbidden(ast.parse("model.eval(); yaml.safe_load(f); re.compile(x)")))
+
+
+def test_every_file_and_public_function_says_what_it_is() -> None:
+    silent = []
+    for path, tree in TREES.items():
+        if any(not isinstance(node, ast.Expr) for node in tree.body) and ast.get_docstring(tree) is None:
+            silent.append(str(path.relative_to(ROOT)))
+        silent += [
+            f"{path.relative_to(ROOT)}: class {node.name}"
+            for node in tree.body
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and ast.get_docstring(node) is None
+        ]
+    assert silent == []
