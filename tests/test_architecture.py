@@ -17,6 +17,8 @@ EVERY = {"errors", "files"}
 MAY: dict[str, set[str]] = {
     "errors": set(),
     "files": {"errors"},
+    "recipe": {"errors"},
+    "results": EVERY,
     "core": {"errors"},
     "layers": {"core", "errors"},
     "models": {"layers", "core", "errors"},
@@ -26,9 +28,9 @@ MAY: dict[str, set[str]] = {
     "views": EVERY,
     "tasks": {"core", "data", "decoding", "training", *EVERY},
     "catalogue": {"core", "layers", "models", "data", "decoding", "training", "tasks", *EVERY},
-    "config": {"core", "layers", "models", "data", "decoding", "training", "tasks", "catalogue", *EVERY},
+    "config": {"core", "layers", "models", "data", "decoding", "training", "tasks", "catalogue", "recipe", *EVERY},
 }
-MAY["api"] = {*MAY["config"], "config", "views"}
+MAY["api"] = {*MAY["config"], "config", "views", "results"}
 MAY["demo"] = {*MAY["api"], "api"}
 MAY["__init__"] = {*MAY["api"], "api"}
 MAY["cli"] = {*MAY["demo"], "demo", "__init__"}

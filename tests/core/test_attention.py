@@ -191,6 +191,12 @@ MISTAKES: list[tuple[str, Callable[[], object], str]] = [
     ("a class for a normalizer", lambda: Mechanism(normalize=normalizers.Softmax), "is no normalizer"),
     ("a tensor for the mechanism's mask", lambda: Mechanism(mask=x(2, 2)), "is no mask"),
     ("a score for a position", lambda: Mechanism(position=scores.Dot()), "is no position"),
+    ("a sum of scores", lambda: Mechanism(normalize=normalizers.Sum()), "it goes with a kernel score such as elu-kernel"),
+    (
+        "a bent sum",
+        lambda: Mechanism(scores.EluKernel(), normalizers.Sum(), None, positions.Alibi(1)),
+        "no position that bends scores",
+    ),
     ("too much dropout", lambda: attend(*[x(1, 1, 2, 4)] * 3, dropout=1.0), "dropout of 1.0; .* less than 1"),
     ("a wrong backend", lambda: attend(*[x(1, 1, 2, 4)] * 3, backend="spda"), "no backend named 'spda'; did you mean 'sdpa'"),
     ("a mask of another batch", lambda: attend(*[x(2, 1, 2, 4)] * 3, mask=masks.padding([1])), "batch of 1, .* batch of 2"),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
 
-from saccade.core import Mechanism, attend, backends, masks, normalizers, positions, scores
+from saccade.core import Mechanism, Places, attend, backends, masks, normalizers, positions, scores
 from saccade.core.attention import pose
 from saccade.core.backends import flex, linear
 from saccade.core.masks import Mask
@@ -26,7 +26,7 @@ def tensors(queries: int, keys: int, heads: int = 2, width: int = 16, **options:
 @pytest.fixture
 def plain_flex(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """FlexAttention without its compiler: the same arithmetic in a moment."""
-    monkeypatch.setattr(flex, "compiled", lambda: flex_attention)
+    monkeypatch.setattr(flex, "compiled", lambda device: flex_attention)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -46,7 +46,6 @@ REFUSALS: list[tuple[str, Mechanism, dict[str, object], str]] = [
     ("flex", Mechanism(position=positions.T5Buckets(2)), {}, "no backward on a CPU"),
     ("linear", Mechanism(), {}, "the score is no kernel"),
     ("linear", Mechanism(scores.EluKernel()), {}, "no normalizer but sum"),
-    ("linear", Mechanism(scores.EluKernel(), normalizers.Sum(), None, positions.Alibi(2)), {}, "the position bends scores"),
     ("linear", KERNEL, {"mask": masks.window(2)}, r"Window\(2, 2\) is more than causal and padding"),
     ("linear", KERNEL, {"mask": masks.causal() | masks.padding([1, 2])}, "more than causal and padding"),
     ("linear", KERNEL, {"dropout": 0.1}, "dropout falls on weights"),
@@ -152,7 +151,7 @@ def test_which_masks_lie_on_keys_alone() -> None:
     assert linear.on_keys(causal & padding) == (True, True)
     assert linear.on_keys(padding) == (True, False)
     assert linear.on_keys(padding & masks.window(1)) == (False, False)
-    assert linear.key_part(causal & padding) == padding
+    assert linear.key_part(causal & padding) is padding
 
 
 # --- flex ---
@@ -166,6 +165,8 @@ FLEX: list[tuple[str, Callable[[], Mechanism], Mask | None]] = [
     ("a matrix a head", Mechanism, PLANES),
     ("documents", Mechanism, masks.documents(torch.arange(300).view(2, 150) // 40)),
     ("alibi", lambda: Mechanism(position=positions.Alibi(2)), masks.causal()),
+    ("t5", lambda: Mechanism(position=positions.T5Buckets(2)), masks.padding([150, 20])),
+    ("shaw without values", lambda: Mechanism(position=positions.Shaw(16, 3, values=False)), masks.causal()),
     ("rotary and cosine", lambda: Mechanism(scores.Cosine(2), position=positions.Rotary()), masks.prefix([7, 9])),
 ]
 
@@ -186,6 +187,19 @@ def test_flex_shares_heads_by_groups_also_when_the_keys_were_repeated_for_a_scor
     q, (_, k, v) = torch.randn(2, 4, 5, 16), tensors(1, 5)
     for mechanism in (Mechanism(), Mechanism(scores.Bilinear(16, 16, heads=4))):
         torch.testing.assert_close(attend(q, k, v, mechanism, backend="flex"), attend(q, k, v, mechanism, backend="eager"))
+
+
+@pytest.mark.usefixtures("plain_flex")
+@pytest.mark.parametrize("position", [positions.Alibi(2), positions.T5Buckets(2)], ids=["alibi", "t5"])
+@torch.no_grad()
+def test_flex_bends_by_the_places_handed_in(position: positions.Position) -> None:
+    q, k, v = tensors(3, 4)
+    for i, j in (
+        (torch.tensor([9, 0, 5]), torch.tensor([7, 7, 2, 0])),
+        (torch.randint(0, 50, (2, 3)), torch.randint(0, 50, (2, 4))),
+    ):
+        found = [attend(q, k, v, Mechanism(position=position), places=Places(i, j), backend=name) for name in ("flex", "eager")]
+        torch.testing.assert_close(*found)
 
 
 @pytest.mark.parametrize("mask", [masks.causal(), masks.padding([1, 300]), masks.window(20), PLANES], ids=repr)
@@ -216,6 +230,7 @@ def test_block_masks_are_made_once_for_a_mask_and_its_lengths(monkeypatch: pytes
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inductor uses parts of torch that torch calls deprecated
 @torch.no_grad()
 def test_flex_compiled_is_eager() -> None:
     q, k, v = tensors(150, 150)

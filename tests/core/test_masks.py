@@ -80,22 +80,22 @@ def test_full_disappears_in_a_combination() -> None:
     causal, full = masks.causal(), masks.full()
     assert causal & full is causal
     assert full & causal is causal
-    assert (full | causal) == full == (causal | full)
+    assert full | causal is full
+    assert causal | full is full
     assert causal & causal is causal
 
 
-def test_equal_masks_are_equal_and_tell_who_they_are() -> None:
-    assert masks.padding([3, 4]) == masks.padding(torch.tensor([3, 4]))
-    assert hash(masks.window(2)) == hash(masks.window(2, 2))
+def test_equal_masks_have_equal_keys_and_others_have_not() -> None:
+    assert masks.padding([3, 4]).key == masks.padding(torch.tensor([3, 4])).key
+    assert masks.window(2).key == masks.window(2, 2).key
     different = [masks.causal(), masks.window(1), masks.window(2), masks.padding([1]), masks.prefix([1]), masks.padding([2])]
-    different += [masks.blocks(8, 2), masks.blocks(8, 4)]
+    different += [masks.blocks(8, 2), masks.blocks(8, 4), masks.matrix([[1, 1]]), masks.matrix([[1], [1]])]
     different += [masks.causal() & masks.padding([1]), masks.causal() | masks.padding([1])]
-    assert len(set(different)) == len(different)
-    assert masks.causal() != "causal"
+    assert len({mask.key for mask in different}) == len(different)
     assert repr(masks.causal() & masks.window(1, 2)) == "(Causal() & Window(1, 2))"
     large = torch.ones(70, 70, dtype=torch.bool)
-    assert masks.matrix(large) == masks.matrix(large)
-    assert masks.matrix(large) != masks.matrix(large.clone()), "large ones are known by identity"
+    assert masks.matrix(large).key == masks.matrix(large).key
+    assert masks.matrix(large).key != masks.matrix(large.clone()).key, "large ones are known by identity"
 
 
 @pytest.mark.parametrize("shape", [(4, 6), (HEADS, 4, 6), (1, 4, 6), (BATCH, HEADS, 4, 6), (1, HEADS, 4, 6), (BATCH, 1, 4, 6)])
@@ -144,8 +144,8 @@ def test_the_structure_of_big_birds_blocks() -> None:
         seen = set(np.flatnonzero(table[row]).tolist())
         assert near <= seen
         assert len(seen - near) == random
-    assert mask == masks.blocks(64, size, window, first, random, seed=5)
-    assert mask != masks.blocks(64, size, window, first, random, seed=6)
+    assert mask.key == masks.blocks(64, size, window, first, random, seed=5).key
+    assert mask.key != masks.blocks(64, size, window, first, random, seed=6).key
     np.testing.assert_array_equal(dense(mask, 3, 50)[0, 0], places[47:50, :50])
 
 

@@ -189,7 +189,7 @@ def test_t5_needs_room_for_its_buckets(buckets: int, longest: int) -> None:
 @pytest.mark.parametrize("position", [positions.Alibi(3), T5Buckets(3)], ids=["alibi", "t5"])
 def test_a_position_for_another_number_of_heads_says_so(position: positions.Position) -> None:
     q = torch.randn(1, 2, 3, 4)
-    with pytest.raises(SaccadeError, match="made for 3 heads, the queries have 2"):
+    with pytest.raises(SaccadeError, match="the position is made for 3 heads; make it with heads=2"):
         attend(q, q, q, Mechanism(position=position))
 
 
@@ -298,3 +298,6 @@ def test_what_a_position_says_of_itself_is_true(name: str) -> None:
     assert (not torch.equal(position.turn(q, places.i), q)) == position.turns
     assert (position.bend(q, places, 1.0) is not None) == position.bends
     assert (position.values(torch.rand(1, HEADS, 3, 3), places) is not None) == position.adds_values
+    if position.bends_by_place:
+        at = [position.bend_at(torch.tensor(h), places.i[:, None], places.j) for h in range(HEADS)]
+        torch.testing.assert_close(position.bend(q, places, 1.0).squeeze(0), torch.stack(at))

@@ -244,7 +244,16 @@ def test_a_position_for_the_first_layer_stays_there_and_cross_attention_has_none
     assert {type(block.attention.mechanism.position) for block in bent.encoder} == {positions.Alibi}
     for block in bent.decoder:
         assert isinstance(block.cross.mechanism.position, positions.NoPosition)
-        assert block.cross.mechanism.mask == masks.full()
+        assert block.cross.mechanism.mask.key == masks.full().key
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # dynamo makes one of torch itself when it meets an autograd.Function
+def test_a_transformer_is_one_graph_for_the_compiler() -> None:
+    torch._dynamo.reset()
+    model = built(depth=1, mechanism=plan("additive", "entmax-1.5", "shaw"))
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(SOURCE, LENGTHS, TARGET), model(SOURCE, LENGTHS, TARGET))
+    torch._dynamo.reset()
 
 
 def test_mistakes_are_answered_with_sentences() -> None:

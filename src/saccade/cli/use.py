@@ -117,15 +117,19 @@ def evaluate(
     data: Annotated[str, typer.Argument(help="phrasebook:test, test.tsv, test.jsonl, or test.en,test.fr")],
     beam: Beam = 1,
     lengths: Annotated[bool, typer.Option("--lengths", help="BLEU by quarters of sentence length too.")] = False,
+    result: Annotated[str | None, typer.Option("--result", help="Write benchmarks/results/NAME.json as well.")] = None,
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
     """BLEU and chrF (sacrebleu, with signatures), loss, and the alignment error rate where the data has gold links."""
     from .. import api
+    from ..results import write_result
 
     api.searcher(beam)
     system = api.load(model, device)
     figures = api.evaluate(system, system.pairs(data), beam, lengths)
+    if result is not None:
+        write_result(result, figures, recipe=str(model), seeds=[system.recipe.seed])
     if json_:
         print_json({"model": str(model), "data": data, **figures})
         return

@@ -130,6 +130,10 @@ def check(q: Tensor, k: Tensor, v: Tensor, mechanism: Mechanism, ready: bool) ->
         raise SaccadeError(f"{shapes}: there must be at least one head, one query and one key")
     if q.shape[1] % k.shape[1] or q.shape[1] % v.shape[1]:
         raise SaccadeError(f"{shapes}: the heads of q must be a multiple of those of k and v")
+    if mechanism.position.heads not in (None, q.shape[1]):
+        raise SaccadeError(
+            f"{shapes}: the position is made for {mechanism.position.heads} heads; make it with heads={q.shape[1]}"
+        )
     if not ready and not mechanism.score.unequal_widths and q.shape[-1] != k.shape[-1]:
         raise SaccadeError(
             f"{shapes}: this score compares equal widths; use bilinear, reduced-rank or additive, or project first"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..errors import SaccadeError
 from .masks import Full, Mask
-from .normalizers import Normalizer, Softmax
+from .normalizers import Normalizer, Softmax, Sum
 from .positions import NoPosition, Position
 from .scores import ScaledDot, Score
 
@@ -48,6 +48,11 @@ class Mechanism(nn.Module):
         self.normalize = Softmax() if normalize is None else normalize
         self.mask = Full() if mask is None else mask
         self.position = NoPosition() if position is None else position
+        if isinstance(self.normalize, Sum) and (not self.score.kernel or self.position.bends):
+            raise SaccadeError(
+                "the normalizer `sum` divides by the sum of scores that are never negative: it goes with a kernel score such as elu-kernel "
+                "and with no position that bends scores; use softmax for others"
+            )
 
     def keys(self, k: Tensor, at: Tensor | None = None) -> Keys:
         """k (B H K D) turned to its places (0, 1, 2 … when not given) and projected: `attend` takes it in place of k."""

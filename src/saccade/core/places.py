@@ -18,12 +18,13 @@ class Places:
     i: Tensor
     j: Tensor
     tree: Tensor | None = None
+    usual: bool = False  # 0, 1, 2 … and the last query at the last key
 
     @staticmethod
     def in_line(queries: int, keys: int, device: torch.device | str = "cpu", tree: Tensor | None = None) -> Places:
         """0, 1, 2 … for the keys; the last query stands at the last key."""
-        j = torch.arange(keys, device=device)
-        return Places(j[keys - queries :] if queries <= keys else torch.arange(keys - queries, keys, device=device), j, tree)
+        start = keys - queries
+        return Places(torch.arange(start, keys, device=device), torch.arange(keys, device=device), tree, usual=True)
 
     @property
     def distance(self) -> Tensor:

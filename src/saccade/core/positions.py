@@ -23,8 +23,10 @@ class Position(nn.Module):
 
     turns = False
     bends = False
+    bends_by_place = False  # the bend depends on head and places alone
     adds_values = False
     first_layer_only = False  # in a stack, only the first block has it
+    heads: int | None = None  # the number of heads it is made for, where it has something for each
 
     def turn(self, x: Tensor, at: Tensor) -> Tensor:
         """q or k (B H N D) with the places `at` (N or B × N) worked into it."""
@@ -37,6 +39,10 @@ class Position(nn.Module):
     def bend(self, q: Tensor, places: Places, scale: float) -> Tensor | None:
         """What is added to the scores, broadcasting to B H Q K, or None. `q` is as handed in, before any turn; `scale` is the score's."""
         return None
+
+    def bend_at(self, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        """The bend of one head, query and key, for kernels that ask one by one; only where `bends_by_place`."""
+        raise NotImplementedError
 
     def values(self, weights: Tensor, places: Places) -> Tensor | None:
         """What is added to the output, B H Q E, or None."""
@@ -98,16 +104,21 @@ class Alibi(Position):
     """−slope_h · |i − j| with slopes 2^(−8/H), 2^(−16/H), …"""
 
     bends = True
+    bends_by_place = True
     slopes: Tensor
 
     def __init__(self, heads: int) -> None:
         super().__init__()
+        self.heads = heads
         self.register_buffer("slopes", torch.tensor(alibi_slopes(heads)), persistent=False)
 
     def bend(self, q: Tensor, places: Places, scale: float) -> Tensor:
         distance = places.distance.abs().to(q.dtype)
         distance = distance if distance.dim() == 2 else distance.unsqueeze(1)
         return -self.slopes.to(q.dtype)[:, None, None] * distance
+
+    def bend_at(self, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return -self.slopes[h] * (j - i).abs()
 
 
 def alibi_slopes(heads: int) -> list[float]:
@@ -123,12 +134,13 @@ class T5Buckets(Position):
     """A learned bias a head for each bucket of distances: exact when near, logarithmic when far, one bucket beyond `max_distance`."""
 
     bends = True
+    bends_by_place = True
 
     def __init__(self, heads: int, buckets: int = 32, max_distance: int = 128, both_sides: bool = True) -> None:
         super().__init__()
         if buckets < 4 or max_distance <= buckets:
             raise SaccadeError(f"{buckets} buckets up to distance {max_distance}; give at least 4 buckets and a longer distance")
-        self.buckets, self.max_distance, self.both_sides = buckets, max_distance, both_sides
+        self.heads, self.buckets, self.max_distance, self.both_sides = heads, buckets, max_distance, both_sides
         self.bias = nn.Parameter(torch.randn(buckets, heads) * 0.02)
 
     def bucket(self, distance: Tensor) -> Tensor:
@@ -146,6 +158,9 @@ class T5Buckets(Position):
 
     def bend(self, q: Tensor, places: Places, scale: float) -> Tensor:
         return self.bias[self.bucket(places.distance)].movedim(-1, -3).to(q.dtype)
+
+    def bend_at(self, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return self.bias[self.bucket(j - i), h]
 
 
 @table.add("shaw", paper="Shaw et al. 2018", system="P3")

@@ -158,12 +158,15 @@ class Seen(Mapping[str, Looks]):
         return len(self._sites)
 
 
+def site_name(path: str) -> str:
+    """A site's path in the model, without what `torch.compile` puts into it; a layer recorded by itself is called `attention`."""
+    return ".".join(part for part in path.split(".") if part != "_orig_mod") or "attention"
+
+
 @contextmanager
 def record(model: nn.Module) -> Iterator[Seen]:
     """Within the `with`, every site of the model keeps q and k; afterwards the record can still be read."""
-    sites = {
-        name.replace("_orig_mod.", "").removesuffix("_orig_mod"): m for name, m in model.named_modules() if isinstance(m, Site)
-    }
+    sites = {site_name(name): module for name, module in model.named_modules() if isinstance(module, Site)}
     if any(site.tape is not None for site in sites.values()):
         raise SaccadeError("a record of this model is open already; close it first")
     seen = {}

@@ -17,7 +17,7 @@ from ..normalizers import Softmax
 from .problem import Backend, Problem, repeat_heads, table
 
 CACHED = 256  # block masks kept; one is Q/128 × K/128 small numbers a batch row
-LONG = 512  # measured on an H200 (benchmarks/results/backends-cuda.json): shorter problems run faster on SDPA with a dense mask
+LONG = 2048  # measured on an H200 (benchmarks/results/backends-cuda.json): shorter problems run faster on SDPA with a dense mask
 
 
 class Flex(Backend):
@@ -52,30 +52,42 @@ class Flex(Backend):
         return 10 if problem.q.shape[2] * problem.key.shape[2] >= LONG * LONG else 30
 
     def run(self, problem: Problem) -> Tensor:
-        bend = problem.bend()
         return fused(
             problem.query,
             problem.key,
             repeat_heads(problem.v, problem.key.shape[1]),  # keys of a score with parameters have more heads than values
-            score_mod=None if bend is None else add_bend(bend.expand(problem.sizes)),
+            score_mod=bending(problem),
             block_mask=None if problem.unmasked else block_mask(problem.mask, problem.sizes, problem.q.device),
             scale=problem.scale,
             enable_gqa=problem.query.shape[1] != problem.key.shape[1],
         )
 
 
-def add_bend(bend: Tensor) -> Callable[..., Tensor]:
-    """FlexAttention's score_mod: the bend looked up for (b, h, i, j)."""
+def bending(problem: Problem) -> Callable[..., Tensor] | None:
+    """FlexAttention's score_mod: the bend computed for (h, i, j) where it depends on nothing else, or looked up in all of them."""
+    position, offset = problem.mechanism.position, problem.key.shape[2] - problem.q.shape[2]
+    if not position.bends:
+        return None
+    if problem.places.usual and position.bends_by_place:
 
-    def score_mod(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return score + bend[b, h, i, j]
+        def by_place(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return score + position.bend_at(h, i + offset, j).to(score.dtype)
 
-    return score_mod
+        return by_place
+    bend = problem.bend()
+    assert bend is not None, "a position that bends has a bend"
+    everywhere = bend.expand(problem.sizes)
+
+    def looked_up(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return score + everywhere[b, h, i, j]
+
+    return looked_up
 
 
 @functools.cache
-def compiled() -> Any:
-    return torch.compile(flex_attention)
+def compiled(device: str) -> Any:
+    # On a CPU the C++ that torch 2.13 writes for symbolic sizes does not compile: each size is a version of its own there.
+    return torch.compile(flex_attention, dynamic=False if device == "cpu" else None)
 
 
 def fused(*tensors: Tensor, **how: Any) -> Tensor:
@@ -86,7 +98,7 @@ def fused(*tensors: Tensor, **how: Any) -> Tensor:
     if torch.compiler.is_compiling():  # inside a compiled model it is compiled with the rest
         return flex_attention(*tensors, **how)  # type: ignore[return-value]
     with torch._dynamo.config.patch(recompile_limit=1024, accumulated_recompile_limit=65536):
-        return compiled()(*tensors, **how)
+        return compiled(tensors[0].device.type)(*tensors, **how)
 
 
 _block_masks: OrderedDict[tuple[Any, ...], tuple[Mask, BlockMask]] = OrderedDict()

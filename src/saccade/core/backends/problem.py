@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...errors import SaccadeError
 from ..masks import Causal, Full, Mask
 from ..mechanism import Mechanism
 from ..places import Places
@@ -43,12 +42,7 @@ class Problem:
 
     def bend(self) -> Tensor | None:
         """What the position adds to the scores."""
-        bend = self.mechanism.position.bend(self.q, self.places, self.mechanism.score.scale(self.q.shape[-1]))
-        if bend is not None and bend.shape[-3] not in (1, self.q.shape[1]):
-            raise SaccadeError(
-                f"the position is made for {bend.shape[-3]} heads, the queries have {self.q.shape[1]}; make it with heads={self.q.shape[1]}"
-            )
-        return bend
+        return self.mechanism.position.bend(self.q, self.places, self.mechanism.score.scale(self.q.shape[-1]))
 
     @property
     def scale(self) -> float:

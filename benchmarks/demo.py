@@ -1,0 +1,41 @@
+"""Runs the demo with three seeds and writes `benchmarks/results/demo.json`: figures one a seed.
+
+    python benchmarks/demo.py [--out FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from saccade.demo import run
+from saccade.results import write_result
+from saccade.training.loop import Watcher
+
+SEEDS = [0, 1, 2]
+
+
+@contextlib.contextmanager
+def silent(name: str, updates: int) -> Iterator[Watcher]:
+    yield Watcher()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    options = parser.parse_args()
+    found = []
+    for seed in SEEDS:
+        with tempfile.TemporaryDirectory() as folder:
+            found.append(run(Path(folder), seed, silent).figures)
+        print(seed, found[-1], flush=True)
+    figures = {name: [one[name] for one in found] for name in found[0] if name != "out"}
+    notes = "seconds are of the whole demo after installation: both trainings, evaluation, pictures"
+    print(write_result("demo", figures, "phrasebook-fixed-context, phrasebook-bahdanau", SEEDS, notes=notes, folder=options.out))
+
+
+if __name__ == "__main__":
+    main()

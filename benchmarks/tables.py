@@ -1,0 +1,71 @@
+"""Makes the tables in README and docs from `benchmarks/results/` and the catalogue; `--check` only tells whether they are up to date.
+
+    python benchmarks/tables.py [--check]
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from pathlib import Path
+
+from saccade.catalogue import SLOTS
+
+ROOT = Path(__file__).resolve().parents[1]
+START, END = "<!-- demo figures: made by `python benchmarks/tables.py`, checked by a test -->", "<!-- end of demo figures -->"
+ROWS = (
+    ("BLEU", "bleu_fixed_context", "bleu"),
+    ("BLEU, the longest quarter of the sentences", "bleu_long_fixed_context", "bleu_long"),
+    ("alignment error rate", None, "aer"),
+)
+
+
+def spoken(values: list[float], digits: int) -> str:
+    """mean ± standard deviation over the seeds"""
+    return f"{statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}"
+
+
+def demo_table() -> str:
+    result = json.loads((ROOT / "benchmarks/results/demo.json").read_text(encoding="utf-8"))
+    figures = result["figures"]
+    lines = [f"| mean ± standard deviation over {len(result['seeds'])} seeds | fixed context | with attention |", "|---|---|---|"]
+    for name, plain, attending in ROWS:
+        digits = 3 if attending == "aer" else 1
+        left = "–" if plain is None else spoken(figures[plain], digits)
+        lines.append(f"| {name} | {left} | {spoken(figures[attending], digits)} |")
+    seconds = f"{statistics.mean(figures['seconds']):.0f}"
+    return "\n".join([*lines, "", f"{seconds} seconds for the whole demo on {result['device']}."])
+
+
+def readme() -> str:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    before, rest = text.split(START)
+    return f"{before}{START}\n{demo_table()}\n{END}{rest.split(END)[1]}"
+
+
+def catalogue() -> str:
+    lines = ["# The catalogue", "", "Everything that can be named in a recipe; `saccade list` prints the same. Made by `python benchmarks/tables.py`."]
+    for slot, table in SLOTS.items():
+        lines += ["", f"## {slot}", "", "| name | what | paper |", "|---|---|---|"]
+        lines += [f"| `{entry.name}` | {entry.summary.replace('|', chr(92) + '|')} | {entry.paper} |" for entry in table]
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {"README.md": readme, "docs/catalogue.md": catalogue}
+
+
+def outdated() -> list[str]:
+    """The pages that differ from what their results say."""
+    return [name for name, make in PAGES.items() if not (ROOT / name).exists() or (ROOT / name).read_text(encoding="utf-8") != make()]
+
+
+def main() -> None:
+    if "--check" in sys.argv:
+        sys.exit(f"out of date: {', '.join(outdated())}; run `python benchmarks/tables.py`" if outdated() else 0)
+    for name, make in PAGES.items():
+        (ROOT / name).write_text(make(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
