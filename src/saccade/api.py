@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,8 +34,12 @@ MAY_CHANGE = (
     "training.evaluate_every",
     "training.checkpoint_every",
     "training.log_every",
+    "training.learning_rate",  # these three are the way out when a loss became NaN
+    "training.warmup",
+    "training.clip",
     "device",
 )
+MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
 
 
 @dataclass(frozen=True)
@@ -106,12 +112,12 @@ def model_files(system: System) -> dict[str, Writer]:
 
 def load(folder: str | Path, device: str = "auto") -> System:
     """The system in a model folder (or in the `best/`, else `last/`, of a run folder), checked against its manifest."""
-    path = verified(model_folder(Path(folder)), "model folder")
+    path = verified(model_folder(Path(folder)), "model folder", MODEL_FILES)
     recipe = read_config(path / "config.json")
     try:
         tokens = json.loads((path / "tokenizer.json").read_text(encoding="utf-8"))
         sides = [json.dumps(tokens[side]) for side in (("joint", "joint") if "joint" in tokens else ("source", "target"))]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise SaccadeError(f"{path}/tokenizer.json cannot be read; copy the model folder again") from None
     source = Vocabulary.from_json(sides[0])
     task = Translation(source, source if "joint" in tokens else Vocabulary.from_json(sides[1]))
@@ -124,7 +130,7 @@ def model_folder(path: Path) -> Path:
     """A run folder stands for its best model."""
     for inner in (path / "best", path / "last"):
         settle(inner)
-        if inner.is_dir() and not (path / "config.json").exists():
+        if os.path.isdir(inner) and not (path / "config.json").exists():
             return inner
     return path
 
@@ -132,7 +138,7 @@ def model_folder(path: Path) -> Path:
 def read_config(path: Path) -> Recipe:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         raise SaccadeError(f"{path} cannot be read as JSON; copy the model folder again") from None
     if not isinstance(values, dict) or values.pop("saccade", None) != 1:
         raise SaccadeError(f"{path} was not written by this version of saccade; use the version that wrote it")
@@ -148,22 +154,27 @@ def fit(
     claim(path, made, resume)
     train, dev = training_pairs(made), named_pairs(made, "dev")
     system = build(made, train)
+    check_translates(system)
     search: Callable[[], Search] | None = None
     if made.training.dev_bleu or made.training.watch == "bleu":
         search = lambda: greedy(BOS, EOS, NEVER)  # noqa: E731
     options = WorkOptions(made.training.tokens, made.training.smoothing, made.seed, search)
     work = TranslationWork(system.task, train, dev, system.device, options)
+    # only now, when nothing of the recipe was refused: a first try with a wrong path leaves no run behind
+    write_atomically(
+        path / "recipe.json", (json.dumps({"saccade": 1, **made.to_dict()}, indent=2, ensure_ascii=False) + "\n").encode()
+    )
     loop = Training(system.model, work, config.settings(made.training, made.seed), RunFolder(path, model_files(system)), watcher)
     ended = loop.run()
     return load(path / "best", made.device), ended
 
 
 def claim(path: Path, recipe: Recipe, resume: bool) -> None:
-    """Makes the run folder, or checks that an existing one is this recipe's to go on with."""
+    """Checks that the run folder is new or empty, or holds a run that is this recipe's to go on with."""
     mine, kept = recipe.to_dict(), path / "recipe.json"
-    if path.exists() and not path.is_dir():
+    if os.path.exists(path) and not path.is_dir():
         raise SaccadeError(f"{path} is a file; give a folder for the run with --out")
-    if kept.exists():
+    if os.path.exists(kept):
         if not resume:
             raise SaccadeError(f"{path} holds a run already; go on with it by --resume, or choose another --out")
         changed = differences(read_config(kept).to_dict(), mine)
@@ -172,9 +183,16 @@ def claim(path: Path, recipe: Recipe, resume: bool) -> None:
             raise SaccadeError(
                 f"{path} was begun with another {wrong[0]}; resume with the same recipe (only {', '.join(MAY_CHANGE)} may change)"
             )
-    elif path.is_dir() and any(path.iterdir()):
+    elif os.path.isdir(path) and any(path.iterdir()):
         raise SaccadeError(f"{path} holds other files and no run; choose an empty or new folder with --out")
-    write_atomically(kept, (json.dumps({"saccade": 1, **mine}, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def check_translates(system: System) -> None:
+    """A model that is trained on pairs reads a source and puts out a target."""
+    if list(inspect.signature(system.model.forward).parameters) != ["source", "lengths", "target"]:
+        raise SaccadeError(
+            f"a {system.name} does not read one text and put out another; choose another model.family, such as transformer"
+        )
 
 
 def differences(a: Any, b: Any, path: str = "") -> list[str]:
@@ -253,6 +271,7 @@ def show(system: System, text: str, target: str | None = None, beam: int = 1) ->
     source = [*system.task.source.encode(text).pieces, "<eos>"]
     put_out = [*system.task.target.encode(output).pieces, "<eos>"]
     batch = system.task.batch(numbers, system.device)
+    system.model.eval()
     with torch.no_grad(), record(system.model) as seen:
         system.model(batch.source, batch.lengths, batch.read)
     names = {"cross": (put_out, source), "encoder": (source, source), "decoder": (["<bos>", *put_out[:-1]],) * 2}

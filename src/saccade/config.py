@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import json
+import os
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,21 +19,25 @@ from .core import masks
 from .core.table import Table
 from .errors import SaccadeError, did_you_mean
 from .models.families import Choice, MechanismPlan, constructor, takes
-from .recipe import Recipe, TrainingRecipe, checked, fill
+from .recipe import Recipe, TrainingRecipe, checked, fill, plain
 from .training import schedules
 from .training.loop import Settings
 
 LARGEST = 64 * 1024 * 1024  # a recipe or config of more bytes is no recipe
-KNOWN_TO_LAYERS = {"dim_q", "dim_k", "dim", "heads"}  # what a layer fills in itself
+KNOWN_TO_LAYERS = {"dim_q", "dim_k", "dim", "dim_values", "heads"}  # what a layer fills in itself
+EVERYTHING = (-float("inf"), float("inf"))
+OPTION_RANGES = {int: (0, 1_000_000), float: (1e-6, 1e9)}  # of a score, mask or position; each may be narrower by itself
+NOT_READ = (yaml.YAMLError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)  # all that PyYAML raises
 FROM_BATCHES = ("padding", "prefix", "documents", "matrix")
 
 
 def recipe(values: Mapping[str, Any] | None = None, overrides: Sequence[str] = ()) -> Recipe:
     """A checked recipe from nested values and `training.updates=500`-like words."""
-    tree = json.loads(json.dumps(values or {}))
+    tree = plain(values or {})
     for word in overrides:
         put(tree, word)
-    made = fill(Recipe, tree, "")
+    made = fill(Recipe, plain(tree), "")
+    schedules.table.entry(made.training.schedule)
     return dataclasses.replace(made, model=complete_model(made.model))
 
 
@@ -44,8 +48,8 @@ def put(tree: dict[str, Any], word: str) -> None:
         raise SaccadeError(f"'{word}' is no setting; write key=value, such as training.updates=500")
     try:
         value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise SaccadeError(f"'{word}': the value cannot be read; put quotes around it") from None
+    except NOT_READ:
+        raise SaccadeError(f"'{word[:200]}': the value cannot be read; put quotes around it") from None
     *path, last = key.split(".")
     for step in path:
         tree = tree.setdefault(step, {})
@@ -57,16 +61,16 @@ def put(tree: dict[str, Any], word: str) -> None:
 def read_recipe(where: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """The recipe of a YAML file, by path or by the name of one that comes with saccade."""
     path = find_recipe(str(where))
-    if path.stat().st_size > LARGEST:
-        raise SaccadeError(f"{path} is larger than a recipe can be; give a small YAML file")
     try:
+        if path.stat().st_size > LARGEST:
+            raise SaccadeError(f"{path} is larger than a recipe can be; give a small YAML file")
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
+    except (UnicodeDecodeError, OSError) as error:
+        raise SaccadeError(f"{path} cannot be read as text ({error}); give a YAML file") from None
+    except NOT_READ as error:
         mark = getattr(error, "problem_mark", None)
         at = f", line {mark.line + 1}" if mark else ""
         raise SaccadeError(f"{path}{at}: this is no YAML; write `key: value` lines") from None
-    except (UnicodeDecodeError, OSError) as error:
-        raise SaccadeError(f"{path} cannot be read as text ({error}); give a YAML file") from None
     if values is None:
         raise SaccadeError(f"{path} is empty; write at least `data:` and `model:`")
     if not isinstance(values, dict):
@@ -82,9 +86,9 @@ def recipe_folders() -> list[Path]:
 
 def find_recipe(where: str) -> Path:
     path = Path(where)
-    if path.is_file():
+    if os.path.isfile(path):  # not path.is_file(), which raises for a name that is too long
         return path
-    if path.is_dir():
+    if os.path.isdir(path):
         raise SaccadeError(f"{where} is a folder; give a recipe file, or `--resume --out {where}` to go on with a run")
     known = {file.stem: file for folder in recipe_folders() for file in sorted(folder.glob("*.yaml"))}
     if where in known:
@@ -123,7 +127,7 @@ def complete_model(values: Mapping[str, Any]) -> dict[str, Any]:
     check_shape(shape)
     result: dict[str, Any] = {"family": values["family"], **dataclasses.asdict(shape)}
     for name, (table, default) in named.items():
-        result[name] = spelled(table, choice(table, rest[name], f"model.{name}") if name in rest else default)
+        result[name] = spelled(table, picked(table, default, rest[name], f"model.{name}") if name in rest else default)
     return result
 
 
@@ -141,8 +145,18 @@ def check_shape(shape: Any) -> None:
         raise SaccadeError(f"model.dim={dim} does not divide into model.heads={heads}; choose heads that divide it")
 
 
-def choice(table: Table[Any], value: Any, path: str) -> Choice:
-    """`additive`, or {name: additive, hidden: 64}, as a choice from the table; options are checked against the signature."""
+def picked(table: Table[Any], default: Any, value: Any, path: str) -> Any:
+    """What a recipe names: a choice with options for a part of the mechanism, else the table's member, which its layer makes."""
+    if isinstance(default, Choice):
+        return choice(table, value, path)
+    return choice(table, value, path, bare=True).make
+
+
+def choice(table: Table[Any], value: Any, path: str, bare: bool = False) -> Choice:
+    """`additive`, or {name: additive, hidden: 64}, as a choice from the table; options are checked against the signature.
+
+    `bare`: there are none to choose, all of them come from the layer.
+    """
     settings = {"name": value} if isinstance(value, str) else value
     if not isinstance(settings, dict) or not isinstance(settings.get("name"), str):
         raise SaccadeError(f"{path} is {value!r}; write a {table.singular}'s name, or {{name: …, option: …}}")
@@ -153,12 +167,15 @@ def choice(table: Table[Any], value: Any, path: str) -> Choice:
         )
     make = table[name]
     options = {key: option for key, option in settings.items() if key != "name"}
-    wanted = options_of(make)
+    wanted = {} if bare else options_of(make)
     hints = typing.get_type_hints(constructor(make) if isinstance(make, type) else make) if wanted else {}
     for key in options:
         if key not in wanted:
             raise SaccadeError(f"{path}: {table.singular} '{name}' has no option '{key}'{did_you_mean(key, wanted)}")
-        options[key] = checked(options[key], hints.get(key, object), {}, f"{path}.{key}")
+        kind = hints.get(key, object)
+        kinds = typing.get_args(kind) or (kind,)
+        rules = {"range": next((OPTION_RANGES[one] for one in (float, int) if one in kinds), EVERYTHING)}
+        options[key] = checked(options[key], kind, rules, f"{path}.{key}")
     missing = [key for key, parameter in wanted.items() if parameter.default is inspect.Parameter.empty and key not in options]
     if missing:
         raise SaccadeError(f"{path}: {table.singular} '{name}' needs {missing[0]}; write {{name: {name}, {missing[0]}: …}}")
@@ -195,18 +212,23 @@ def build_model(values: Mapping[str, Any], source_vocab: int, target_vocab: int)
     shape: Any = fill(
         chosen.shape, {name: value for name, value in values.items() if name not in named and name != "family"}, "model"
     )
-    picked = {
-        name: choice(table, values[name], f"model.{name}") if name in values else default
+    found = {
+        name: picked(table, default, values[name], f"model.{name}") if name in values else default
         for name, (table, default) in named.items()
     }
     parts: dict[str, Any] = {}
     for f in dataclasses.fields(chosen.parts):
         if isinstance(f.default, MechanismPlan):
-            parts[f.name] = MechanismPlan(**{g.name: picked[g.name] for g in dataclasses.fields(MechanismPlan)})
+            parts[f.name] = MechanismPlan(**{g.name: found[g.name] for g in dataclasses.fields(MechanismPlan)})
         else:
-            part = picked[f.name]
-            parts[f.name] = part.make if isinstance(part, Choice) else part
-    return chosen.build(source_vocab, target_vocab, shape, chosen.parts(**parts))
+            parts[f.name] = found[f.name]
+    try:
+        return chosen.build(source_vocab, target_vocab, shape, chosen.parts(**parts))
+    except (RuntimeError, ArithmeticError, ValueError) as error:  # too large for the memory, or sizes that do not go together
+        why = str(error).split("\n")[0][:200]
+        raise SaccadeError(
+            f"no {values['family']} can be built with these settings ({why}); change model.* sizes or options"
+        ) from None
 
 
 def settings(training: TrainingRecipe, seed: int) -> Settings:
@@ -230,7 +252,13 @@ def device(name: str) -> torch.device:
     try:
         found = torch.device(name)
     except RuntimeError:
-        raise SaccadeError(f"no device named '{name}'; write auto, cpu or cuda") from None
+        found = None
+    if found is None or found.type not in ("cpu", "cuda"):
+        raise SaccadeError(f"no device named '{name}'; write auto, cpu or cuda")
     if found.type == "cuda" and not torch.cuda.is_available():
         raise SaccadeError("device is 'cuda', and no GPU is to be seen here; write device=cpu or device=auto")
+    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
+        raise SaccadeError(
+            f"device is '{name}', and there are {torch.cuda.device_count()} GPUs here, counted from 0; write device=cuda"
+        )
     return found

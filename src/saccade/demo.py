@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -38,6 +39,7 @@ class Result:
 def run(out: Path, seed: int, watching: MakeWatcher) -> Result:
     """Trains both models into `out`, evaluates them on the phrasebook's test pairs, draws, and writes the report."""
     began = time.perf_counter()
+    check_place(out)
     systems, figures = {}, {}
     for name in (FIXED, ATTENDING):
         systems[name], figures[name] = trained(out / name, name, seed, watching)
@@ -58,11 +60,19 @@ def run(out: Path, seed: int, watching: MakeWatcher) -> Result:
     return Result(summary, length_table(figures), rows, report, drawn)
 
 
+def check_place(out: Path) -> None:
+    """A new or empty folder, or that of an older demo, in which nothing but its two runs is replaced."""
+    runs = [out / name for name in (FIXED, ATTENDING)]
+    wrong = [folder for folder in runs if os.path.exists(folder) and not (folder / "recipe.json").is_file()]
+    if os.path.isdir(out) and any(out.iterdir()) and not any(os.path.exists(folder) for folder in runs):
+        wrong.append(out)
+    if wrong:
+        raise SaccadeError(f"{wrong[0]} holds other files than a demo's run; choose another --out")
+
+
 def trained(folder: Path, name: str, seed: int, watching: MakeWatcher) -> tuple[api.System, dict[str, Any]]:
-    """One model, trained anew; an older demo's run in its place is removed, anything else is left alone."""
+    """One model, trained anew in place of an older demo's."""
     if folder.exists():
-        if not (folder / "recipe.json").is_file():
-            raise SaccadeError(f"{folder} holds other files than a demo's run; choose another --out")
         shutil.rmtree(folder)
     recipe = config.read_recipe(f"phrasebook-{name}", [f"seed={seed}"])
     with watching(name, recipe.training.updates) as watcher:

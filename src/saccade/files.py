@@ -6,7 +6,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from .errors import SaccadeError
@@ -27,7 +28,7 @@ def sync(path: Path) -> None:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """All of the content under that name, or what was there before."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}{NEW}")
+    temporary = path.with_name(f".{path.name[:50]}.{os.getpid()}{NEW}")  # a file's name has at most 255 bytes
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_bytes(content)
@@ -35,7 +36,8 @@ def write_atomically(path: Path, content: bytes) -> None:
         os.replace(temporary, path)
         sync(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
         raise SaccadeError(f"cannot write {path}: {error.strerror or error}; choose another place or make room") from None
 
 
@@ -53,6 +55,8 @@ def write_folder(target: Path, writers: Mapping[str, Writer]) -> None:
     `writers` maps a file's name to what writes it to a path.
     """
     settle(target)
+    if os.path.exists(target) and not target.is_dir():
+        raise SaccadeError(f"cannot write {target}: it is a file, and a folder is to be written there; choose another place")
     new, old = target.with_name(target.name + NEW), target.with_name(target.name + OLD)
     shutil.rmtree(new, ignore_errors=True)
     try:
@@ -69,6 +73,8 @@ def write_folder(target: Path, writers: Mapping[str, Writer]) -> None:
         os.replace(new, target)
         sync(target.parent)
     except OSError as error:
+        if os.path.exists(target):  # else the new one is complete, and `settle` puts it in place
+            shutil.rmtree(new, ignore_errors=True)
         raise SaccadeError(f"cannot write {target}: {error.strerror or error}; choose another place or make room") from None
     shutil.rmtree(old, ignore_errors=True)
 
@@ -76,43 +82,47 @@ def write_folder(target: Path, writers: Mapping[str, Writer]) -> None:
 def settle(target: Path) -> None:
     """Puts right what a kill between two renames left: the new folder is complete then, and takes its place."""
     new, old = target.with_name(target.name + NEW), target.with_name(target.name + OLD)
-    if not target.exists():
+    if not os.path.exists(target):  # not target.exists(), which raises for a name that is too long
         for candidate in (new, old):
-            if (candidate / MANIFEST).is_file() and not broken(candidate):
-                os.replace(candidate, target)
+            if os.path.isfile(candidate / MANIFEST) and not broken(candidate):
+                with suppress(OSError):  # the training that writes it has put it in place just now
+                    os.replace(candidate, target)
                 break
-    if target.exists():
+    if os.path.exists(target):
         shutil.rmtree(old, ignore_errors=True)
 
 
-def broken(folder: Path) -> str | None:
-    """What is wrong with a folder by its manifest, or None."""
+def broken(folder: Path, needs: Collection[str] = ()) -> str | None:
+    """What is wrong with a folder by its manifest, which must list the files it `needs`; None when nothing is."""
     try:
         listed = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
         facts = {str(name): (str(row["sha256"]), int(row["bytes"])) for name, row in listed.items()}
     except FileNotFoundError:
         return f"it has no {MANIFEST}"
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return f"its {MANIFEST} is unreadable"
+    missing = sorted(set(needs) - set(facts))
+    if missing or not facts:
+        return f"its {MANIFEST} does not list {missing[0] if missing else 'any file'}"
     for name, (digest, size) in facts.items():
         if Path(name).name != name:
             return f"its {MANIFEST} names a file outside the folder"
         path = folder / name
-        if not path.is_file():
+        if not os.path.isfile(path):
             return f"{name} is missing"
         if path.stat().st_size != size or sha256(path) != digest:
             return f"{name} is not what was written (its sha256 differs from the manifest)"
     return None
 
 
-def verified(folder: Path, what: str) -> Path:
+def verified(folder: Path, what: str, needs: Collection[str] = ()) -> Path:
     """The folder, once it has been settled and all its files agree with the manifest."""
     settle(folder)
-    if not folder.exists():
+    if not os.path.exists(folder):
         raise SaccadeError(f"no {what} at {folder}; give the path of a folder written by `saccade train`")
     if not folder.is_dir():
         raise SaccadeError(f"{folder} is a file, and a {what} is a folder; give the path of a folder written by `saccade train`")
-    wrong = broken(folder)
+    wrong = broken(folder, needs)
     if wrong:
         raise SaccadeError(f"{folder} is no intact {what}: {wrong}; copy it again or use another")
     return folder

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from .errors import SaccadeError, did_you_mean
 
 T = TypeVar("T")
+MOST_VALUES, DEEPEST = 100_000, 20  # of a recipe; a few lines of YAML with aliases can stand for billions
 
 
 def number(default: Any, low: float, high: float) -> Any:
@@ -87,6 +88,30 @@ class Recipe:
     def to_dict(self) -> dict[str, Any]:
         """Complete: every default written out (`config.recipe` has completed the model's parts and their options)."""
         return dataclasses.asdict(self)
+
+
+def plain(values: Any, what: str = "the recipe") -> Any:
+    """A copy of nested values in which all is what JSON knows; dates, sets, endless loops and endless numbers are named."""
+    left = MOST_VALUES
+
+    def copied(value: Any, path: str, deep: int) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0 or deep > DEEPEST:
+            raise SaccadeError(
+                f"{what} has more than {MOST_VALUES:,} values or {DEEPEST} levels; write only what differs from the defaults"
+            )
+        if isinstance(value, Mapping):
+            return {str(name): copied(one, f"{path}.{name}" if path else str(name), deep + 1) for name, one in value.items()}
+        if isinstance(value, list | tuple):
+            return [copied(one, path, deep + 1) for one in value]
+        if isinstance(value, int) and value.bit_length() > 64:
+            raise SaccadeError(f"{path or what} is a whole number of {value.bit_length()} bits; no setting is that large")
+        if value is None or isinstance(value, str | int | float):
+            return value
+        raise SaccadeError(f"{path or what} is read as {type(value).__name__} ({value}); put quotes around it if it is text")
+
+    return copied(values, "", 0)
 
 
 def fill(kind: type[T], values: Any, where: str) -> T:

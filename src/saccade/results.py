@@ -36,7 +36,9 @@ def write_result(
     content = {
         "name": name,
         "recipe": recipe,
-        "command": " ".join(["saccade" if sys.argv[0].endswith(("saccade", "__main__.py")) else sys.argv[0], *map(shlex.quote, sys.argv[1:])]),
+        "command": " ".join(
+            ["saccade" if sys.argv[0].endswith(("saccade", "__main__.py")) else sys.argv[0], *map(shlex.quote, sys.argv[1:])]
+        ),
         "commit": commit(),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "device": device(),
@@ -55,7 +57,9 @@ def commit() -> str:
     """The checkout's commit, with a + when files differ from it; empty outside a checkout."""
     try:
         head = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, timeout=10, check=True)
-        dirty = subprocess.run(["git", "status", "--porcelain", "--", "src"], capture_output=True, text=True, timeout=10, check=True)
+        dirty = subprocess.run(
+            ["git", "status", "--porcelain", "--", "src"], capture_output=True, text=True, timeout=10, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return ""
     return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")

@@ -86,7 +86,7 @@ def test_weights_on_demand_are_the_definitions_for_any_rows_and_heads(
     with record(site) as seen:
         site(q, k, mask, places)
     whole = weights(q, k, mechanism, mask, places)
-    look = seen[""]
+    look = seen["attention"]
     torch.testing.assert_close(look.weights(), whole)
     for rows in ([0], [8], [4, 5, 6], [6, 1, 1], [0, 8], [-1, -9]):
         torch.testing.assert_close(look.weights(rows=rows), whole[:, :, rows])
@@ -100,19 +100,19 @@ def test_more_queries_than_keys_can_be_looked_at_in_part(mask: Mask, monkeypatch
     attention = MultiHeadAttention(8, 2)
     with record(attention) as seen:
         attention(torch.randn(2, 10, 8), torch.randn(2, 4, 8), mask)
-    whole = seen[""].weights()
-    torch.testing.assert_close(seen[""].weights(rows=range(8)), whole[:, :, :8])
+    whole = seen["attention"].weights()
+    torch.testing.assert_close(seen["attention"].weights(rows=range(8)), whole[:, :, :8])
     monkeypatch.setattr(sys.modules["saccade.core.record"], "CHUNK_NUMBERS", 2 * 2 * 4 * 5)
-    torch.testing.assert_close(seen[""].weights(), whole)
+    torch.testing.assert_close(seen["attention"].weights(), whole)
 
 
 def test_part_of_the_rows_of_a_matrix_mask_with_fewer_queries_than_keys() -> None:
     attention, mask = MultiHeadAttention(8, 2), masks.matrix(torch.rand(4, 9) < 0.6)
     with record(attention) as seen:
         attention(torch.randn(2, 4, 8), torch.randn(2, 9, 8), mask)
-    whole = seen[""].weights()
+    whole = seen["attention"].weights()
     for rows in ([3], [0, 1], [2, 3]):
-        torch.testing.assert_close(seen[""].weights(rows=rows), whole[:, :, rows])
+        torch.testing.assert_close(seen["attention"].weights(rows=rows), whole[:, :, rows])
 
 
 def test_a_long_sequence_is_looked_into_without_ever_holding_all_weights(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,10 +123,10 @@ def test_a_long_sequence_is_looked_into_without_ever_holding_all_weights(monkeyp
     q = torch.randn(1, 1, length, 4)
     with record(site) as seen:
         site(q, q, masks.causal())
-    found = seen[""].weights(rows=[0, 1500, 2999])
+    found = seen["attention"].weights(rows=[0, 1500, 2999])
     assert max(sizes) <= length, "three rows far apart are computed one by one"
     monkeypatch.setattr(sys.modules["saccade.core.record"], "CHUNK_NUMBERS", 100 * length)
-    seen[""].weights()
+    seen["attention"].weights()
     assert max(sizes) <= 100 * length
     expected = (q[0, 0, 1500] @ q[0, 0, :1501].T / 2).softmax(-1)
     torch.testing.assert_close(found[0, 0, 1, :1501], expected)
@@ -139,7 +139,7 @@ def test_grouped_heads_are_seen_as_the_heads_of_the_queries() -> None:
     with record(attention) as seen:
         attention(x, mask=masks.causal())
     q, k = attention.split(attention.q(x), 4), attention.split(attention.k(x), 2).repeat_interleave(2, 1)
-    torch.testing.assert_close(seen[""].weights(), weights(q, k, None, masks.causal()))
+    torch.testing.assert_close(seen["attention"].weights(), weights(q, k, None, masks.causal()))
 
 
 def test_steps_of_a_decoder_follow_one_another_as_rows() -> None:

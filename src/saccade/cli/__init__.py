@@ -7,6 +7,8 @@ import sys
 
 from ..errors import SaccadeError
 
+NO_MEMORY = "there is not enough memory for this; use smaller sizes"
+
 
 def main() -> None:
     """Runs the command line and ends the process with its exit code."""
@@ -29,11 +31,16 @@ def run(words: list[str]) -> int:
     except BrokenPipeError:  # the reader of a pipe has gone: nothing to say, and nobody to say it to
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:  # a full disk, a folder that may not be written to
+        where = f"{error.filename}: " if error.filename else ""
+        return complain(f"{where}{error.strerror or error}; check the path, its permissions and the free space", 2)
     except MemoryError:
-        return complain("there is not enough memory for this; use smaller sizes", 2)
+        return complain(NO_MEMORY, 2)
     except Exception as error:  # typer's own errors carry a message and an exit code; anything else is a defect and shows itself
         if type(error).__name__ == "Abort":
             return complain("stopped", 130)
+        if isinstance(error, RuntimeError) and any(words in str(error) for words in ("allocate memory", "out of memory")):
+            return complain(NO_MEMORY, 2)
         if not hasattr(error, "exit_code"):
             raise
         message = error.format_message() if hasattr(error, "format_message") else str(error)

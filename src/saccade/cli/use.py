@@ -98,18 +98,23 @@ def read_lines(text: str | None, path: Path | None) -> list[str]:
     if text is not None:
         if not text.strip():
             raise SaccadeError("the text is empty; give a sentence")
-        return text.splitlines()
+        return lines_of(text)
     if path is not None:
         return list(open_text(path))
     if sys.stdin.isatty():
         raise SaccadeError('nothing to translate; give a text ("the black cat"), --input FILE, or lines on stdin')
     try:
-        lines = sys.stdin.read().splitlines()
+        lines = lines_of(sys.stdin.read())
     except UnicodeDecodeError:
         raise SaccadeError("stdin is not UTF-8 text; convert it first") from None
     if not lines:
         raise SaccadeError("stdin is empty; give at least one line")
     return lines
+
+
+def lines_of(text: str) -> list[str]:
+    """Lines as `--input` reads them: only a line feed ends one, so that line n of the output is the translation of line n."""
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
 
 
 def evaluate(

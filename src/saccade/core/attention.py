@@ -88,14 +88,15 @@ def pose(
     check_kinds(mechanism, mask, dropout)
     keys = k.tensor if isinstance(k, Keys) else k
     check(q, keys, v, mechanism, ready=isinstance(k, Keys))
-    if places is None:
+    position = mechanism.position
+    if places is None and (position.turns or position.bends or position.adds_values):
         places = Places.in_line(q.shape[-2], keys.shape[-2], q.device)
     if not isinstance(k, Keys):
         if keys.shape[1] != q.shape[1] and next(mechanism.score.parameters(), None) is not None:
             keys = keys.repeat_interleave(q.shape[1] // keys.shape[1], 1)  # each query head has a projection of its own
-        keys = mechanism.keys(keys, places.j).tensor
-        v = mechanism.values(v, places.j)
-    query = mechanism.score.query(mechanism.position.turn(q, places.i))
+        at = None if places is None else places.j
+        keys, v = mechanism.keys(keys, at).tensor, mechanism.values(v, at)
+    query = mechanism.score.query(q if places is None else position.turn(q, places.i))
     both = mechanism.mask if mask is None else mechanism.mask & mask
     if both.in_line and q.shape[-2] > keys.shape[-2]:
         raise SaccadeError(

@@ -25,6 +25,7 @@ table: Table[Callable[..., Mask]] = Table("masks", "mask")
 class Mask:
     """A predicate on (b, h, i, j); masks with the same `key` are the same mask."""
 
+    _last: tuple[tuple[int, int, int, int, str], Tensor] | None = None
     by_batch = False  # the answer depends on b
     by_head = False  # the answer depends on h
     in_line = True  # i is a place among the keys, so that there can be no more queries than keys
@@ -58,7 +59,16 @@ class Mask:
         return f"{type(self).__name__}{self.key[1:]}"
 
     def dense(self, batch: int, heads: int, queries: int, keys: int, device: torch.device | str = "cpu") -> Tensor:
-        """The mask as booleans, B|1 × H|1 × Q|1 × K: a size it does not depend on stays 1."""
+        """The mask as booleans, B|1 × H|1 × Q|1 × K: a size it does not depend on stays 1. The last one made is kept: a decoder's
+        steps ask for the same again and again."""
+        sizes = (batch, heads, queries, keys, str(device))
+        if torch.compiler.is_compiling() or torch.is_inference_mode_enabled():  # graphs and inference keep nothing for others
+            return self._dense(*sizes)
+        if self._last is None or self._last[0] != sizes:
+            self._last = (sizes, self._dense(*sizes))
+        return self._last[1]
+
+    def _dense(self, batch: int, heads: int, queries: int, keys: int, device: str) -> Tensor:
         self.check(batch, heads, queries, keys)
         b = torch.arange(batch, device=device).view(-1, 1, 1, 1)
         h = torch.arange(heads, device=device).view(-1, 1, 1)

@@ -56,11 +56,11 @@ class Mechanism(nn.Module):
 
     def keys(self, k: Tensor, at: Tensor | None = None) -> Keys:
         """k (B H K D) turned to its places (0, 1, 2 … when not given) and projected: `attend` takes it in place of k."""
-        return Keys(self.score.key(self.position.turn(k, in_line(k, at))))
+        return Keys(self.score.key(self.position.turn(k, in_line(k, at)) if self.position.turns else k))
 
     def values(self, v: Tensor, at: Tensor | None = None) -> Tensor:
         """v (B H K E) made ready to go with such keys."""
-        return self.position.turn_values(v, in_line(v, at))
+        return self.position.turn_values(v, in_line(v, at)) if self.position.turns else v
 
     def extra_repr(self) -> str:
         return f"normalize={self.normalize!r}, mask={self.mask!r}"

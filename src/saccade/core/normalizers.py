@@ -23,34 +23,32 @@ class Normalizer:
         wide = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
         if allowed is None:
             return self.rows(wide, None).to(scores.dtype)
-        allowed = allowed.expand(torch.broadcast_shapes(allowed.shape, wide.shape))
-        # An empty row is computed as if it were full and then blanked: -inf everywhere would make NaN gradients.
-        usable = allowed | ~allowed.any(-1, keepdim=True)
-        return self.rows(wide, usable).masked_fill(~allowed, 0.0).to(scores.dtype)
+        hidden = ~allowed
+        return self.rows(wide, hidden).masked_fill(hidden, 0.0).to(scores.dtype)
 
-    def rows(self, scores: Tensor, usable: Tensor | None) -> Tensor:
-        """Weights of rows that have at least one usable place; what stands at the others is blanked by the caller."""
+    def rows(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
+        """The weights; what stands at hidden places is blanked by the caller, but must be finite, also in a row all hidden."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
 
 
-def hide(scores: Tensor, usable: Tensor | None) -> Tensor:
-    return scores if usable is None else scores.masked_fill(~usable, float("-inf"))
-
-
-def count(scores: Tensor, usable: Tensor | None) -> Tensor | int:
-    """How many keys each row may attend to."""
-    return scores.shape[-1] if usable is None else usable.sum(-1, keepdim=True).to(scores.dtype)
+def count(scores: Tensor, hidden: Tensor | None) -> Tensor:
+    """How many keys each row may attend to, 1 for a row that may attend to none."""
+    if hidden is None:
+        return scores.new_tensor(scores.shape[-1])
+    return (~hidden).expand(*hidden.shape[:-1], scores.shape[-1]).sum(-1, keepdim=True).clamp_min(1).to(scores.dtype)
 
 
 @table.add("softmax", paper="Bahdanau et al. 2015", system="A4")
 class Softmax(Normalizer):
     """exp(s_j) / Σ exp(s)"""
 
-    def rows(self, scores: Tensor, usable: Tensor | None) -> Tensor:
-        return hide(scores, usable).softmax(-1)
+    def rows(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
+        # The lowest finite number, not −∞: exp gives the same zero, and a row all hidden has no NaN in its gradient.
+        seen = scores if hidden is None else scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
+        return seen.softmax(-1)
 
 
 class Pointwise(Normalizer):
@@ -73,39 +71,37 @@ class Pointwise(Normalizer):
 class Relu(Pointwise):
     """max(s_j, 0), the lecture's "any scaling function"; with `by_count` divided by the number of keys."""
 
-    def rows(self, scores: Tensor, usable: Tensor | None) -> Tensor:
+    def rows(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
         weights = scores.relu()
-        return weights / count(scores, usable) if self.by_count else weights
+        return weights / count(scores, hidden) if self.by_count else weights
 
 
 @table.add("sigmoid", paper="Ramapuram et al. 2024", system="A4")
 class Sigmoid(Pointwise):
     """1 / (1 + exp(−s_j)); with `by_count` shifted by −log n."""
 
-    def rows(self, scores: Tensor, usable: Tensor | None) -> Tensor:
-        if not self.by_count:
-            return scores.sigmoid()
-        return (scores - torch.as_tensor(count(scores, usable), dtype=scores.dtype, device=scores.device).log()).sigmoid()
+    def rows(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
+        return (scores - count(scores, hidden).log()).sigmoid() if self.by_count else scores.sigmoid()
 
 
 @table.add("sum", paper="Katharopoulos et al. 2020", system="A4")
 class Sum(Normalizer):
     """s_j / Σ s, for kernel scores, which are never negative."""
 
-    def rows(self, scores: Tensor, usable: Tensor | None) -> Tensor:
-        kept = scores if usable is None else scores.masked_fill(~usable, 0.0)
+    def rows(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
+        kept = scores if hidden is None else scores.masked_fill(hidden, 0.0)
         return kept / kept.sum(-1, keepdim=True).clamp_min(torch.finfo(scores.dtype).tiny)
 
 
 class Entmax(Normalizer):
     """argmax_p p·s + H_α(p): sparse weights [max(0, (α−1)s_j − τ)]^(1/(α−1)), with τ such that a row sums to one."""
 
-    def rows(self, scores: Tensor, usable: Tensor | None) -> Tensor:
+    def rows(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
         # The row's largest score is moved to 0, so that float32 keeps its digits; a hidden place stands below any support.
         floor = torch.finfo(scores.dtype).min
-        top = (scores if usable is None else scores.masked_fill(~usable, floor)).amax(-1, keepdim=True).detach()
+        top = (scores if hidden is None else scores.masked_fill(hidden, floor)).amax(-1, keepdim=True).detach()
         shifted = scores - top
-        return self.project(shifted if usable is None else shifted.masked_fill(~usable, -1e4))
+        return self.project(shifted if hidden is None else shifted.masked_fill(hidden, -1e4))
 
     def project(self, shifted: Tensor) -> Tensor:
         raise NotImplementedError

@@ -66,6 +66,8 @@ class Sample(Search):
             raise SaccadeError(f"top_k = {top_k}; give at least 1, or leave it out")
         if top_p is not None and not 0 < top_p <= 1:
             raise SaccadeError(f"top_p = {top_p}; give a number above 0 and at most 1, or leave it out")
+        if not 0 <= seed < 2**63:
+            raise SaccadeError(f"a seed of {seed}; give a whole number from 0 to 2^63 − 1")
         self.temperature, self.top_k, self.top_p, self.seed = temperature, top_k, top_p, seed
 
     def begin(self, limits: list[int], device: torch.device) -> Tensor | None:
@@ -81,7 +83,8 @@ class Sample(Search):
         """One token a row."""
         if self.temperature == 0:
             return log_probs.argmax(-1)
-        scores = log_probs / self.temperature
+        # counted from the best, so that no temperature, however low or high, makes all of them −∞ or one of them NaN
+        scores = (log_probs - log_probs.amax(-1, keepdim=True)) / min(max(self.temperature, 1e-30), 1e30)
         if self.top_k is not None and self.top_k < scores.shape[-1]:
             lowest = scores.topk(self.top_k, -1).values[:, -1:]
             scores = scores.masked_fill(scores < lowest, float("-inf"))
@@ -89,6 +92,7 @@ class Sample(Search):
             ranked, order = scores.sort(-1, descending=True)
             probs = ranked.softmax(-1)
             beyond = probs.cumsum(-1) - probs >= self.top_p  # the set is full before this token
+            beyond[:, 0] = False
             scores = scores.masked_fill(beyond.gather(-1, order.argsort(-1)), float("-inf"))
         return torch.multinomial(scores.softmax(-1), 1, generator=self.generator).squeeze(-1)
 

@@ -48,6 +48,8 @@ class LuongParts(Parts):
 class Decoder(nn.Module):
     """What the decoders share: `start` from the encoder's output, `forward` over a whole target, `step` over one token."""
 
+    reads_memory = False  # every place of the encoder's output, not its end alone
+
     def __init__(self, parts: Parts, shape: Shape, dim_input: int) -> None:
         super().__init__()
         self.rnn = Recurrence(parts.cell, dim_input, shape.hidden, shape.depth, shape.dropout)
@@ -113,6 +115,8 @@ class BahdanauDecoder(Decoder):
     The output is read from [s_t; c_t; y_(t−1)] through one tanh layer (the paper has a maxout there).
     """
 
+    reads_memory = True
+
     def __init__(self, parts: BahdanauParts, shape: Shape) -> None:
         super().__init__(parts, shape, shape.dim + 2 * shape.hidden)
         mechanism = parts.mechanism(dim_q=shape.hidden, dim_k=2 * shape.hidden, heads=1, first=True, cross=True)
@@ -151,6 +155,8 @@ class LuongDecoder(Decoder):
     No step's state depends on a context, so a whole target is one recurrence and one attention.
     """
 
+    reads_memory = True
+
     def __init__(self, parts: LuongParts, shape: Shape) -> None:
         super().__init__(parts, shape, shape.dim)
         mechanism = parts.mechanism(dim_q=shape.hidden, dim_k=2 * shape.hidden, heads=1, first=True, cross=True)
@@ -183,7 +189,9 @@ class RnnSeq2Seq(nn.Module):
         self.dropout = nn.Dropout(shape.dropout)
         self.head = nn.Linear(shape.hidden, target_vocab)
         for table_ in (self.source, self.target):
-            nn.init.normal_(table_.weight, std=0.3)  # wide enough for attention to tell words apart from the start
+            nn.init.normal_(table_.weight, std=0.2)  # wide enough for attention to tell words apart from the start
+        if decoder.reads_memory:
+            self.encoder.favor_own_word()
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """Logits for the token after each of `target`: B T V."""

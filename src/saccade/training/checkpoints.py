@@ -24,7 +24,18 @@ def learned(model: nn.Module) -> dict[str, Tensor]:
 
 
 def save_model(model: nn.Module, path: Path) -> None:
-    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in learned(model).items()}, path)
+    store(learned(model), path)
+
+
+def store(tensors: dict[str, Tensor], path: Path) -> None:
+    """Writes safetensors, readable by whom files are readable here; a full disk is an OSError, as everywhere."""
+    path.touch()
+    mode = path.stat().st_mode
+    try:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:
+        raise OSError(str(error)) from None
+    path.chmod(mode)  # the library makes it readable by its owner alone
 
 
 def load_model(model: nn.Module, path: Path) -> None:
@@ -59,8 +70,8 @@ def save_optimizer(optimizer: Optimizer, model: nn.Module, path: Path) -> None:
     states = {}
     for name, parameter in learned(model).items():
         for key, value in optimizer.state.get(parameter, {}).items():
-            states[f"{name}/{key}"] = value.detach().cpu().contiguous()
-    save_file(states, path)
+            states[f"{name}/{key}"] = value
+    store(states, path)
 
 
 def load_optimizer(optimizer: Optimizer, model: nn.Module, path: Path) -> None:
@@ -74,6 +85,11 @@ def load_optimizer(optimizer: Optimizer, model: nn.Module, path: Path) -> None:
                         f"{path}: state of an unknown parameter '{name}'; resume with the recipe the run began with"
                     )
                 parameter, value = parameters[name], file.get_tensor(key)
+                if value.dim() and value.shape != parameter.shape:  # a number, such as `step`, has no dimension
+                    raise SaccadeError(
+                        f"{path}: '{key}' is {tuple(value.shape)}, the parameter is {tuple(parameter.shape)}; "
+                        "resume with the recipe the run began with"
+                    )
                 where = "cpu" if state == "step" and not optimizer.param_groups[0].get("fused") else parameter.device
                 optimizer.state[parameter][state] = value.to(where)
     except (SafetensorError, OSError) as error:

@@ -21,7 +21,7 @@ from .checkpoints import load_model, load_optimizer, save_model, save_optimizer
 from .cost import Cost, measure
 from .logs import Logs
 from .schedules import Schedule, inverse_sqrt
-from .stopping import Stopper
+from .stopping import Stopped, Stopper
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Training:
     def run(self) -> Progress:
         """Trains to the end, an early stop or a signal; returns where it stands."""
         self._resume()
-        if self.at.done and self.at.update >= self.settings.updates:
+        if self.at.done and (self.at.update >= self.settings.updates or self._tired()):
             return self.at
         self.at = replace(self.at, done=False)
         self.watcher.cost(self._cost())
@@ -174,9 +174,11 @@ class Training:
                 if last or self.at.update % self.settings.evaluate_every == 0:
                     self._evaluate(logs, last)
                     pace = Pace()
-                if self.at.done or stopper.signal or self.at.update % self.settings.checkpoint_every == 0:
+                asked = stopper.signal  # looked at once: what comes after waits for the next update, and for its checkpoint
+                if self.at.done or asked or self.at.update % self.settings.checkpoint_every == 0:
                     self.folder.save_last(self.model, self.optimizer, self.at)
-                stopper.leave(self.at.update)
+                if asked:
+                    raise Stopped(asked, self.at.update)
         return self.at
 
     def _resume(self) -> None:
@@ -188,9 +190,10 @@ class Training:
             self.watcher.note(f"going on from update {found.update}")
 
     def _cost(self) -> Cost:
-        """Measured on the first epoch's middle batch."""
-        plans = self.work.epoch(self.at.epoch)
-        batch = self.work.batch(plans[len(plans) // 2])
+        """Measured on the middle one by size of some of the epoch's batches."""
+        plans = self._epoch(self.at.epoch)
+        some = sorted((self.work.batch(plan) for plan in plans[:: len(plans) // 16 + 1]), key=lambda batch: batch.tokens)
+        batch = some[len(some) // 2]
         self.model.train()
         cost = measure(self.model, lambda: self._loss(self.model, batch) / batch.tokens, self.settings.updates)
         return replace(
@@ -238,11 +241,11 @@ class Training:
             loss.backward()
             value = float(loss.detach())
             if not math.isfinite(value):
-                self._not_finite(number, value, batch)
+                self._not_finite(number, value, batch.lines)
             total += value
         norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip if settings.clip > 0 else float("inf")))
         if not math.isfinite(norm):
-            self._not_finite(number, norm, batches[0])
+            self._not_finite(number, norm, [line for batch in batches for line in batch.lines])
         rate = settings.learning_rate * settings.schedule(number, settings.warmup, settings.updates)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -259,8 +262,8 @@ class Training:
             "batch_tokens": tokens,
         }
 
-    def _not_finite(self, number: int, value: float, batch: Batch) -> None:
-        lines = ", ".join(map(str, sorted(batch.lines)[:20])) + (" …" if len(batch.lines) > 20 else "")
+    def _not_finite(self, number: int, value: float, at: Sequence[int]) -> None:
+        lines = ", ".join(map(str, sorted(at)[:20])) + (" …" if len(at) > 20 else "")
         raise SaccadeError(
             f"the loss or its gradient became {value} at update {number}, on a batch of lines {lines}; nothing of it was saved. "
             f"Lower training.learning_rate (it is {self.settings.learning_rate:g}), lengthen training.warmup or look at those lines "
@@ -275,6 +278,12 @@ class Training:
             raise SaccadeError(
                 f"training.watch is '{self.settings.watch}', and the evaluation gives {', '.join(figures)}; choose one of these"
             )
+        for name, value in figures.items():
+            if not math.isfinite(value):
+                raise SaccadeError(
+                    f"the dev {name} became {value} at update {self.at.update}; nothing of it was saved. Lower training.learning_rate "
+                    f"(it is {self.settings.learning_rate:g}) or lengthen training.warmup, then go on with --resume"
+                )
         value = figures[self.settings.watch]
         sign = -1 if self.settings.higher_is_better else 1
         better = self.at.best is None or sign * value < sign * self.at.best
@@ -289,8 +298,11 @@ class Training:
             self.folder.save("best", self.model)
         logs.add(update=self.at.update, epoch=self.at.epoch, **{f"dev_{name}": number for name, number in figures.items()})
         self.watcher.evaluated(self.at, figures, better)
-        tired = 0 < self.settings.patience <= self.at.worse
-        self.at = replace(self.at, done=last or tired)
+        self.at = replace(self.at, done=last or self._tired())
+
+    def _tired(self) -> bool:
+        """So many evaluations without a better one that it is time to stop."""
+        return 0 < self.settings.patience <= self.at.worse
 
 
 class Pace:

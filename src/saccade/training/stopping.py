@@ -38,8 +38,3 @@ class Stopper:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-
-    def leave(self, update: int) -> None:
-        """Raises `Stopped` when a signal came."""
-        if self.signal is not None:
-            raise Stopped(self.signal, update)

@@ -68,7 +68,7 @@ def bending(problem: Problem) -> Callable[..., Tensor] | None:
     position, offset = problem.mechanism.position, problem.key.shape[2] - problem.q.shape[2]
     if not position.bends:
         return None
-    if problem.places.usual and position.bends_by_place:
+    if problem.places is not None and problem.places.usual and position.bends_by_place:
 
         def by_place(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
             return score + position.bend_at(h, i + offset, j).to(score.dtype)
@@ -90,13 +90,13 @@ def compiled(device: str) -> Any:
     return torch.compile(flex_attention, dynamic=False if device == "cpu" else None)
 
 
-def fused(*tensors: Tensor, **how: Any) -> Tensor:
+def fused(*tensors: Any, **how: Any) -> Any:
     """FlexAttention compiled: uncompiled it would hold all scores, and has nothing over `eager`.
 
     Each kind of mask is a version of its own; past the usual limit of eight, versions would silently run uncompiled.
     """
     if torch.compiler.is_compiling():  # inside a compiled model it is compiled with the rest
-        return flex_attention(*tensors, **how)  # type: ignore[return-value]
+        return flex_attention(*tensors, **how)
     with torch._dynamo.config.patch(recompile_limit=1024, accumulated_recompile_limit=65536):
         return compiled(tensors[0].device.type)(*tensors, **how)
 

@@ -23,7 +23,7 @@ class Problem:
     v: Tensor
     mechanism: Mechanism
     mask: Mask
-    places: Places
+    places: Places | None  # None where the position asks for none
     dropout: float
 
     @property
@@ -42,6 +42,8 @@ class Problem:
 
     def bend(self) -> Tensor | None:
         """What the position adds to the scores."""
+        if self.places is None:
+            return None
         return self.mechanism.position.bend(self.q, self.places, self.mechanism.score.scale(self.q.shape[-1]))
 
     @property
