@@ -70,7 +70,10 @@ def compare(batch: int, length: int, rounds: int, repeats: int) -> dict[str, dic
         row: dict[str, float] = {}
         for backend in able:
             got = run(backend, mechanism, mask, qkv)
-            error = max(float((a - b).detach().float().norm() / a.detach().float().norm().clamp_min(1e-9)) for a, b in zip(wanted, got, strict=True))
+            error = max(
+                float((a - b).detach().float().norm() / a.detach().float().norm().clamp_min(1e-9))
+                for a, b in zip(wanted, got, strict=True)
+            )
             row[f"{backend}_error"] = round(error, 6)
             seconds(backend, mechanism, mask, qkv, 2)
         times: dict[str, list[float]] = {backend: [] for backend in able}
@@ -92,7 +95,10 @@ def main() -> None:
     options = parser.parse_args()
     sizes = [(32, 64), (16, 256), (8, 1024), (4, 4096)] if CUDA else [(32, 32), (16, 128), (8, 512)]
     rounds, repeats = (3, 2) if options.quick or not CUDA else (7, 10)
-    figures = {f"B{batch}-T{length}": compare(batch, length, rounds, repeats) for batch, length in (sizes[:2] if options.quick else sizes)}
+    figures = {
+        f"B{batch}-T{length}": compare(batch, length, rounds, repeats)
+        for batch, length in (sizes[:2] if options.quick else sizes)
+    }
     notes = f"8 heads of 64, {DTYPE}, forward and backward; numbers are speed relative to eager in the same run, medians of interleaved rounds"
     print(write_result(f"backends-{DEVICE}", figures, notes=notes, folder=options.out))
 

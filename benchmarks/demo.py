@@ -1,6 +1,6 @@
 """Runs the demo with three seeds and writes `benchmarks/results/demo.json`: figures one a seed.
 
-    python benchmarks/demo.py [--out FOLDER]
+python benchmarks/demo.py [--out FOLDER]
 """
 
 from __future__ import annotations

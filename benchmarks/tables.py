@@ -1,6 +1,6 @@
 """Makes the tables in README and docs from `benchmarks/results/` and the catalogue; `--check` only tells whether they are up to date.
 
-    python benchmarks/tables.py [--check]
+python benchmarks/tables.py [--check]
 """
 
 from __future__ import annotations
@@ -45,7 +45,11 @@ def readme() -> str:
 
 
 def catalogue() -> str:
-    lines = ["# The catalogue", "", "Everything that can be named in a recipe; `saccade list` prints the same. Made by `python benchmarks/tables.py`."]
+    lines = [
+        "# The catalogue",
+        "",
+        "Everything that can be named in a recipe; `saccade list` prints the same. Made by `python benchmarks/tables.py`.",
+    ]
     for slot, table in SLOTS.items():
         lines += ["", f"## {slot}", "", "| name | what | paper |", "|---|---|---|"]
         lines += [f"| `{entry.name}` | {entry.summary.replace('|', chr(92) + '|')} | {entry.paper} |" for entry in table]
@@ -57,7 +61,9 @@ PAGES = {"README.md": readme, "docs/catalogue.md": catalogue}
 
 def outdated() -> list[str]:
     """The pages that differ from what their results say."""
-    return [name for name, make in PAGES.items() if not (ROOT / name).exists() or (ROOT / name).read_text(encoding="utf-8") != make()]
+    return [
+        name for name, make in PAGES.items() if not (ROOT / name).exists() or (ROOT / name).read_text(encoding="utf-8") != make()
+    ]
 
 
 def main() -> None:

@@ -78,10 +78,7 @@ def read_recipe(where: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     return recipe(values, overrides)
 
 
-def recipe_folders() -> list[Path]:
-    """Where recipes lie: inside an installed package, or beside the sources in a checkout."""
-    here = Path(__file__).resolve().parent
-    return [folder for folder in (here / "recipes", here.parents[1] / "recipes") if folder.is_dir()]
+RECIPES = Path(__file__).resolve().parent / "recipes"  # in a checkout a link to the folder beside `src`
 
 
 def find_recipe(where: str) -> Path:
@@ -90,7 +87,7 @@ def find_recipe(where: str) -> Path:
         return path
     if os.path.isdir(path):
         raise SaccadeError(f"{where} is a folder; give a recipe file, or `--resume --out {where}` to go on with a run")
-    known = {file.stem: file for folder in recipe_folders() for file in sorted(folder.glob("*.yaml"))}
+    known = {file.stem: file for file in sorted(RECIPES.glob("*.yaml"))}
     if where in known:
         return known[where]
     raise SaccadeError(f"no recipe file '{where}', and none of that name comes with saccade{did_you_mean(where, known)}")

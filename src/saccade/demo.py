@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.table import Table
 
 from . import api, config
@@ -18,6 +19,7 @@ from .data.phrasebook import LECTURE_SENTENCES
 from .errors import SaccadeError
 from .files import write_atomically
 from .training.loop import Watcher
+from .training.relay import Beside
 from .views import curves, pictures
 from .views.page import Section, report_page
 
@@ -36,13 +38,25 @@ class Result:
     pictures: list[Path]
 
 
-def run(out: Path, seed: int, watching: MakeWatcher) -> Result:
-    """Trains both models into `out`, evaluates them on the phrasebook's test pairs, draws, and writes the report."""
+def run(out: Path, seed: int, watching: MakeWatcher, settings: Sequence[str] = ()) -> Result:
+    """Trains both models into `out`, evaluates them on the phrasebook's test pairs, draws, and writes the report.
+
+    `settings` are key=value words for both recipes.
+    """
     began = time.perf_counter()
     check_place(out)
-    systems, figures = {}, {}
-    for name in (FIXED, ATTENDING):
-        systems[name], figures[name] = trained(out / name, name, seed, watching)
+    words = [f"seed={seed}", *settings]
+    updates = config.read_recipe(f"phrasebook-{ATTENDING}", words).training.updates
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the other core trains the other model
+    try:
+        with watching(FIXED, updates) as beside, watching(ATTENDING, updates) as here:
+            with Beside(trained, (out / FIXED, FIXED, words), beside) as other:
+                figures = {ATTENDING: trained(here, out / ATTENDING, ATTENDING, words)}
+                figures[FIXED] = other.result()
+    finally:
+        torch.set_num_threads(threads)
+    systems = {name: api.load(out / name) for name in (FIXED, ATTENDING)}
     sources = [pair.source for pair in LECTURE_SENTENCES]
     outputs = {name: [one.text for one in api.decode(system, sources)] for name, system in systems.items()}
     drawn = draw(out, systems[ATTENDING], figures)
@@ -70,15 +84,14 @@ def check_place(out: Path) -> None:
         raise SaccadeError(f"{wrong[0]} holds other files than a demo's run; choose another --out")
 
 
-def trained(folder: Path, name: str, seed: int, watching: MakeWatcher) -> tuple[api.System, dict[str, Any]]:
-    """One model, trained anew in place of an older demo's."""
+def trained(watcher: Watcher, folder: Path, name: str, words: Sequence[str]) -> dict[str, Any]:
+    """Trains one model anew in place of an older demo's; its figures on the test pairs."""
     if folder.exists():
         shutil.rmtree(folder)
-    recipe = config.read_recipe(f"phrasebook-{name}", [f"seed={seed}"])
-    with watching(name, recipe.training.updates) as watcher:
-        system, _ = api.fit(recipe, folder, watcher=watcher)
-        watcher.note("translating the test sentences")
-        return system, api.evaluate(system, api.named_pairs(recipe, "test"), quarters=True)
+    recipe = config.read_recipe(f"phrasebook-{name}", words)
+    system, _ = api.fit(recipe, folder, watcher=watcher)
+    watcher.note("translating the test sentences")
+    return api.evaluate(system, api.named_pairs(recipe, "test"), quarters=True)
 
 
 def length_rows(figures: dict[str, dict[str, Any]]) -> list[list[str]]:

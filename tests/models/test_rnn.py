@@ -214,6 +214,17 @@ def test_a_decoder_looks_at_words_and_never_at_padding() -> None:
         torch.testing.assert_close(weights.sum(-1), torch.ones(3, 1, 4))
 
 
+@pytest.mark.parametrize(("family", "asks"), [("bahdanau", "the state before the step"), ("luong", "the state after the step")])
+@torch.no_grad()
+def test_the_top_layer_asks(family: str, asks: str) -> None:
+    model = built(family, depth=3)
+    with record(model) as seen:
+        state = model.start(SOURCE, LENGTHS)
+        _, after = model.step(TARGET[:, 0], state)
+    carried = state.carried if asks == "the state before the step" else after.carried
+    torch.testing.assert_close(seen["decoder.cross"].calls[0].q[:, 0, 0], model.decoder.cross.project(carried[0][:, -1]))
+
+
 def test_dropout_falls_in_training_alone() -> None:
     make = models.table["bahdanau"]
     model = make.build(V, V, Shape(dim=16, hidden=16, dropout=0.5), make.parts())

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .shared import Json, TrainingWatcher, err, out, print_json
+from .shared import Board, Json, out, print_json
 
 EXAMPLES = """Examples:
 
@@ -25,7 +25,7 @@ def demo(
     """Train a translator without and one with attention on the embedded phrasebook, compare them, and draw where the second looks."""
     from ..demo import run
 
-    result = run(out_folder, seed, lambda name, updates: TrainingWatcher(name, updates))
+    result = run(out_folder, seed, Board().watcher)
     if json_:
         print_json(result.figures)
         return
@@ -47,4 +47,3 @@ def demo(
         f"saccade train phrasebook-transformer --out {out_folder.parent / 'transformer'}",
     ):
         out.print(f"  {line}", markup=False, soft_wrap=True)
-    err.print("", end="")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -32,32 +34,41 @@ def bar() -> Progress:
     return Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
 
 
-class TrainingWatcher(Watcher):
-    """Shows a training on stderr: a live bar in a terminal, a line at each evaluation everywhere."""
+class Board:
+    """Shows trainings on stderr: a live bar for each in a terminal, a line at each evaluation everywhere."""
 
-    def __init__(self, name: str, updates: int) -> None:
-        self.name, self.updates = name, updates
-        self.progress = Progress(
-            TextColumn(f"{name}"),
+    def __init__(self) -> None:
+        columns = (
+            TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[state]}"),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            console=err,
-            transient=True,
-            disable=not err.is_terminal,
         )
+        self.progress = Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
+        self.open = 0
+
+    @contextmanager
+    def watcher(self, name: str, updates: int) -> Iterator[TrainingWatcher]:
+        self.open += 1
+        self.progress.start()
+        try:
+            yield TrainingWatcher(self.progress, name, updates)
+        finally:
+            self.open -= 1
+            if not self.open:
+                self.progress.stop()
+
+
+class TrainingWatcher(Watcher):
+    """One training on a board."""
+
+    def __init__(self, progress: Progress, name: str, updates: int) -> None:
+        self.progress, self.name, self.updates = progress, name, updates
         self.task: TaskID | None = None
         self.speed, self.before = 0.0, (0, 0.0)
-
-    def __enter__(self) -> TrainingWatcher:
-        self.progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
 
     def cost(self, cost: Cost) -> None:
         self.note(f"{cost}")

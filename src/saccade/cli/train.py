@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ..errors import SaccadeError
-from .shared import Json, TrainingWatcher, err, out, print_json
+from .shared import Board, Json, err, out, print_json
 
 EXAMPLES = """Examples:
 
@@ -41,7 +41,7 @@ def train(
             "(some CPUs advertise AMX and then trap).",
             markup=False,
         )
-    with TrainingWatcher(made.model["family"], made.training.updates) as watcher:
+    with Board().watcher(made.model["family"], made.training.updates) as watcher:
         _, ended = api.fit(made, folder, resume, watcher)
     if ended.best is None:
         raise SaccadeError(f"{folder}: nothing was evaluated; raise training.updates")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,12 @@ def embedded(where: str) -> tuple[str, str] | None:
     return (name, split) if name in table else None
 
 
+@functools.lru_cache(maxsize=4)
+def made(name: str, options: tuple[tuple[str, Any], ...]) -> dict[str, list[Pair]]:
+    """An embedded corpus; the last few are kept, since train, dev and test are asked for one after another."""
+    return table[name](**dict(options))
+
+
 def corpus(where: str, options: dict[str, Any] | None = None) -> list[Pair]:
     """The pairs of `phrasebook:test` (made with `options`), or of a file or two."""
     found = embedded(where)
@@ -28,7 +35,7 @@ def corpus(where: str, options: dict[str, Any] | None = None) -> list[Pair]:
         return read_pairs(where)
     name, split = found
     try:
-        splits = table[name](**(options or {}))
+        splits = made(name, tuple(sorted((options or {}).items())))
     except TypeError as error:
         raise SaccadeError(f"the corpus '{name}' cannot be made with {options}: {error}") from None
     if split not in splits:

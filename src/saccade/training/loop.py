@@ -129,7 +129,7 @@ class RunFolder:
             raise SaccadeError(f"{last} is no intact checkpoint: {wrong}; remove it to begin again")
         try:
             return Progress(**json.loads((last / "training.json").read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             raise SaccadeError(f"{last}/training.json cannot be read ({error}); remove {last} to begin again") from None
 
 

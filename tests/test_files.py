@@ -1,0 +1,258 @@
+"""Files that survive a kill: at whatever call a process dies, the old or the new is there, whole."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saccade.errors import SaccadeError
+from saccade.files import MANIFEST, broken, settle, sha256, verified, write_atomically, write_folder
+
+# Every call by which the disk changes. A kill comes before one, after one, or in the middle of one.
+CALLS = ((os, "replace"), (os, "fsync"), (shutil, "rmtree"), (Path, "mkdir"), (Path, "write_text"), (Path, "write_bytes"))
+MOMENTS = ("before", "during", "after")
+
+
+class Killed(BaseException):
+    """Stands for kill -9: nothing catches it."""
+
+
+@contextmanager
+def killed_at(number: int, moment: str, failure: Callable[[], BaseException] = Killed) -> Iterator[list[str]]:
+    """The calls that are made; the one with this number does not come back."""
+    made: list[str] = []
+
+    def wrapped(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            made.append(name)
+            if len(made) - 1 == number and moment != "after":
+                if moment == "during":
+                    half(name, *args)
+                raise failure()
+            result = plain(*args, **options) if name != "fsync" else None  # a disk need not be waited for here
+            if len(made) - 1 == number:
+                raise failure()
+            return result
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, name in CALLS:
+            patch.setattr(owner, name, wrapped(name, getattr(owner, name)))
+        yield made
+
+
+def half(name: str, *args: Any) -> None:
+    """What a call has done when it dies in the middle."""
+    if name == "rmtree" and Path(args[0]).is_dir():
+        for path in sorted(Path(args[0]).iterdir())[:1]:
+            os.unlink(path)
+    elif name.startswith("write_"):
+        with open(args[0], "wb") as file:
+            file.write(b"ha")
+
+
+def write(target: Path, text: str) -> None:
+    write_folder(target, {"a.txt": lambda path: path.write_text(text), "b.txt": lambda path: path.write_text(2 * text)})
+
+
+def content(target: Path) -> str | None:
+    """The text of the folder, which is whole, or None where none is."""
+    settle(target)
+    if not target.exists():
+        return None
+    assert broken(target) is None
+    text = (target / "a.txt").read_text()
+    assert (target / "b.txt").read_text() == 2 * text
+    return text
+
+
+def calls_of(work: Callable[[], object]) -> list[str]:
+    with killed_at(-1, "after") as made:
+        work()
+    return made
+
+
+def test_a_folder_is_written_with_its_manifest(tmp_path: Path) -> None:
+    write(tmp_path / "m", "one")
+    listed = json.loads((tmp_path / "m" / MANIFEST).read_text())["files"]
+    assert listed == {
+        name: {"sha256": hashlib.sha256(text).hexdigest(), "bytes": len(text)}
+        for name, text in {"a.txt": b"one", "b.txt": b"oneone"}.items()
+    }
+    write(tmp_path / "m", "two")
+    assert content(tmp_path / "m") == "two"
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
+
+
+def test_what_is_written_is_synced_before_it_takes_its_name(tmp_path: Path) -> None:
+    """Files, manifest and folder first, then the rename, then the folder above."""
+    write(tmp_path / "m", "one")
+    made = calls_of(lambda: write(tmp_path / "m", "two"))
+    writes = ["write_text", "fsync"] * 3  # two files and the manifest
+    assert made == ["rmtree"] * 2 + ["mkdir"] + writes + ["fsync", "replace", "replace", "fsync", "rmtree"]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_kill_at_any_call_leaves_the_old_or_the_new(tmp_path: Path, first: bool) -> None:
+    """And a kill while that is put right changes nothing; and the next writing works and cleans up."""
+
+    def prepared(name: str) -> Path:
+        target = tmp_path / name / "m"
+        target.parent.mkdir()
+        if not first:
+            write(target, "old")
+        return target
+
+    dry = prepared("dry")
+    whole = calls_of(lambda: write(dry, "new"))
+    assert whole.count("replace") == (1 if first else 2)
+    outcomes = set()
+    for number in range(len(whole)):
+        for moment in MOMENTS:
+            for again in range(-1, 3):  # then a second kill, while a reader settles the folder
+                target = prepared(f"{number}-{moment}-{again}")
+                with pytest.raises(Killed), killed_at(number, moment):
+                    write(target, "new")
+                try:
+                    with killed_at(again, "during"):
+                        settle(target)
+                except Killed:
+                    pass
+                found = content(target)
+                outcomes.add(found)
+                assert found in (("new", None) if first else ("old", "new")), (number, moment, whole[number])
+                write(target, "newer")
+                assert content(target) == "newer"
+                assert [path.name for path in target.parent.iterdir()] == ["m"]
+    assert outcomes == ({None, "new"} if first else {"old", "new"})
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EACCES, errno.EIO])
+def test_a_failing_disk_is_told_and_costs_nothing(tmp_path: Path, error: int) -> None:
+    write(tmp_path / "dry", "old")
+    whole = calls_of(lambda: write(tmp_path / "dry", "new"))
+    for number, name in enumerate(whole):
+        target = tmp_path / str(number)
+        write(target, "old")
+        if name == "rmtree":
+            continue  # it is told to ignore errors
+        with pytest.raises(SaccadeError) as told, killed_at(number, "before", lambda: OSError(error, os.strerror(error))):
+            write(target, "new")
+        assert str(told.value) == f"cannot write {target}: {os.strerror(error)}; choose another place or make room"
+        assert content(target) in ("old", "new")
+        write(target, "newer")
+        assert content(target) == "newer"
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "x.json"
+    write_atomically(path, b"old")
+    whole = calls_of(lambda: write_atomically(path, b"old"))
+    assert whole == ["mkdir", "write_bytes", "fsync", "replace", "fsync"]
+    for number in range(len(whole)):
+        for moment in MOMENTS:
+            write_atomically(path, b"old")
+            with pytest.raises(Killed), killed_at(number, moment):
+                write_atomically(path, b"new")
+            assert path.read_bytes() in (b"old", b"new")
+    for number in range(len(whole)):
+        full = lambda: OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: E731
+        with pytest.raises(SaccadeError, match="No space left on device; choose another"), killed_at(number, "before", full):
+            write_atomically(path, b"newer")
+    assert len(list(path.parent.iterdir())) <= 2, "what could not be written is removed; the one kill above left its part"
+
+
+@pytest.mark.parametrize("name", ["file/x", "file/deep/x", "long" * 100])
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("mine")
+    for work in (lambda: write_atomically(tmp_path / name, b"x"), lambda: write(tmp_path / name, "x")):
+        with pytest.raises(SaccadeError, match=r"cannot write .*; choose another place or make room"):
+            work()
+    with pytest.raises(SaccadeError, match=r"cannot write .*: Is a directory"):
+        write_atomically(tmp_path, b"x")
+    assert (tmp_path / "file").read_text() == "mine"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_file_in_the_place_of_a_folder_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "m").write_text("mine")
+    with pytest.raises(SaccadeError, match="m: it is a file, and a folder is to be written there; choose another place"):
+        write(tmp_path / "m", "x")
+    assert (tmp_path / "m").read_text() == "mine"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_long_name_is_no_obstacle(tmp_path: Path) -> None:
+    path = tmp_path / ("ü" * 120 + ".json")
+    write_atomically(path, b"x")
+    assert path.read_bytes() == b"x"
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("missing", "no model folder at {}; give the path of a folder written by `saccade train`"),
+        ("file", "{} is a file, and a model folder is a folder"),
+        ("empty", "{} is no intact model folder: it has no manifest.json; copy it again or use another"),
+        ("long" * 100, "no model folder at {}"),
+    ],
+)
+def test_what_is_no_folder_of_ours_is_told(tmp_path: Path, name: str, sentence: str) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SaccadeError) as told:
+        verified(tmp_path / name, "model folder")
+    assert str(told.value).startswith(sentence.format(tmp_path / name))
+
+
+def test_the_files_that_are_needed_must_be_listed(tmp_path: Path) -> None:
+    write(tmp_path / "m", "x")
+    assert verified(tmp_path / "m", "model folder", ["a.txt"]) == tmp_path / "m"
+    with pytest.raises(SaccadeError, match=r"its manifest.json does not list config.json"):
+        verified(tmp_path / "m", "model folder", ["a.txt", "config.json"])
+    write_folder(tmp_path / "none", {})
+    assert broken(tmp_path / "none") == "its manifest.json does not list any file"
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    max_leaves=6,
+)
+entries = st.fixed_dictionaries({"sha256": values | st.just("0" * 64), "bytes": values})
+
+
+@given(st.one_of(values, st.fixed_dictionaries({"files": values | st.dictionaries(st.text(max_size=5), entries)})))
+def test_no_manifest_whatever_is_in_it_gives_more_than_a_sentence(
+    tmp_path_factory: pytest.TempPathFactory, manifest: Any
+) -> None:
+    folder = tmp_path_factory.mktemp("m")
+    (folder / "a.txt").write_text("x")
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    assert broken(folder) is not None
+    with pytest.raises(SaccadeError, match="is no intact model folder"):
+        verified(folder, "model folder")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"files": {"a": {"sha256": "0", "bytes": Infinity}}}', "\udcff"])
+def test_a_manifest_that_is_no_json_is_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / MANIFEST).write_bytes(text.encode(errors="surrogateescape"))
+    assert broken(tmp_path) == "its manifest.json is unreadable"
+
+
+def test_sha256_is_that_of_the_whole_file(tmp_path: Path) -> None:
+    path = tmp_path / "big"
+    path.write_bytes(os.urandom(1 << 20) + b"tail")
+    assert sha256(path) == hashlib.sha256(path.read_bytes()).hexdigest()
