@@ -258,7 +258,7 @@ def test_syntax_positions_are_shaws_vectors_by_distance_in_the_tree() -> None:
     trees = [random_tree(5, 1), [-1, 0, 1, 2, 3]]
     position = positions.SyntaxDistance(DIM, max_distance=2).double()
     places = Places.in_line(5, 5, tree=tree_distances(trees))
-    index = torch.tensor([[[min(d, 2) + 2 for d in steps_from(word, heads)] for word in range(5)] for heads in trees])
+    index = torch.tensor([[[min(d, 2) for d in steps_from(word, heads)] for word in range(5)] for heads in trees])
     torch.testing.assert_close(
         attend(q, k, v, Mechanism(position=position), places=places), shaw_by_loops(q, k, v, position, index, 0.5)
     )

@@ -32,7 +32,7 @@ RECIPE: dict[str, Any] = {
     },
     "vocabulary": {"kind": "words", "split": "punctuation", "lowercase": True},
     "model": {"family": "bahdanau", "dim": 16, "hidden": 16, "dropout": 0.1},
-    "training": {"updates": 60, "tokens": 1000, "checkpoint_every": 5, "evaluate_every": 20, "learning_rate": 0.01, "warmup": 10},
+    "training": {"updates": 60, "tokens": 400, "checkpoint_every": 5, "evaluate_every": 20, "learning_rate": 0.01, "warmup": 10},
     "device": "cpu",
 }
 
@@ -49,7 +49,7 @@ def main(root: Path, kills: int) -> None:
     while len(events) < kills:
         runs += 1
         run = root / f"run-{runs}"
-        while not killed(run, chance.uniform(0.0, 0.7 * length), events, kills):
+        while not killed(run, chance.uniform(0.0, 0.5 * length), events, kills):
             pass
     print(json.dumps({"events": events, "runs": runs, "length": length}))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -56,11 +56,10 @@ def translate(
     from ..data.pairs import Pair
     from ..data.readers import format_pharaoh
 
-    sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-    sample: dict[str, Any] | None = None
-    if any(value is not None for value in sampling.values()):
-        sample = {**{name: value for name, value in sampling.items() if value is not None}, "seed": seed}
-    search = api.searcher(beam, length_penalty, sample)
+    chosen = {
+        name: value for name, value in (("temperature", temperature), ("top_k", top_k), ("top_p", top_p)) if value is not None
+    }
+    search = api.searcher(beam, length_penalty, {**chosen, "seed": seed} if chosen else None)
     system = api.load(model, device)
     lines = read_lines(text, input_file)
     found = {}
@@ -69,24 +68,14 @@ def translate(
         for n, one in api.translations(system, lines, search):
             found[n] = one
             progress.advance(task)
-    links: dict[int, list[tuple[int, int]]] = {}
-    if with_alignment:
-        able = [n for n in range(len(lines)) if found[n].text.strip()]
-        aligned = api.align(system, [Pair(lines[n], found[n].text) for n in able])
-        links = {n: one.links for n, one in zip(able, aligned, strict=True)}
-    for n, line in enumerate(lines):
+    rows = [{"source": line, "translation": found[n].text} for n, line in enumerate(lines)]
+    links = api.align(system, [Pair(row["source"], row["translation"]) for row in rows]) if with_alignment else []
+    for n, row in enumerate(rows):
         if json_:
-            row: dict[str, Any] = {
-                "source": line,
-                "translation": found[n].text,
-                "log_prob": found[n].log_prob,
-                "finished": found[n].finished,
-            }
-            if with_alignment:
-                row["alignment"] = links.get(n, [])
-            print_json(row)
+            facts = {"log_prob": found[n].log_prob, "finished": found[n].finished}
+            print_json({**row, **facts, **({"alignment": links[n].links} if with_alignment else {})})
         else:
-            sys.stdout.write(found[n].text + (f"\t{format_pharaoh(links.get(n, []))}" if with_alignment else "") + "\n")
+            sys.stdout.write(row["translation"] + (f"\t{format_pharaoh(links[n].links)}" if with_alignment else "") + "\n")
 
 
 def read_lines(text: str | None, path: Path | None) -> list[str]:

@@ -171,14 +171,16 @@ class Shaw(Position):
     """
 
     bends = True
+    nearest = -1  # the least distance is this times `max_distance`
 
     def __init__(self, dim: int, max_distance: int = 16, values: bool = True, dim_values: int | None = None) -> None:
         super().__init__()
         self.max_distance, self.adds_values = max_distance, values
-        self.keys = nn.Parameter(torch.randn(2 * max_distance + 1, dim) / math.sqrt(dim))
+        distances = max_distance + 1 - self.nearest * max_distance
+        self.keys = nn.Parameter(torch.randn(distances, dim) / math.sqrt(dim))
         if values:
             width = dim if dim_values is None else dim_values
-            self.value_vectors = nn.Parameter(torch.randn(2 * max_distance + 1, width) / math.sqrt(width))
+            self.value_vectors = nn.Parameter(torch.randn(distances, width) / math.sqrt(width))
 
     def index(self, places: Places) -> Tensor:
         return places.distance.clamp(-self.max_distance, self.max_distance) + self.max_distance
@@ -197,14 +199,16 @@ class Shaw(Position):
 
 @table.add("syntax", paper="Wang et al. 2019", system="P4")
 class SyntaxDistance(Shaw):
-    """Shaw's vectors with distances along a parse tree in place of distances along the line."""
+    """Shaw's vectors with distances along a parse tree, which are never negative, in place of distances along the line."""
+
+    nearest = 0
 
     def index(self, places: Places) -> Tensor:
         if places.tree is None:
             raise SaccadeError(
                 "syntax positions need a parse tree; hand in `places=Places.in_line(Q, K, tree=tree_distances(heads))`"
             )
-        return places.tree.clamp(0, self.max_distance) + self.max_distance
+        return places.tree.clamp(0, self.max_distance)
 
 
 def broadcast_index(index: Tensor, like: Tensor) -> Tensor:

@@ -104,4 +104,4 @@ class Reader(Site):
     def forward(self, query: Tensor, key: Tensor, memory: Tensor, mask: Mask | None = None) -> Tensor:
         """query: B N dim_query, memory: B M dim_memory → contexts B N dim_memory."""
         q = self.project(query).unsqueeze(1)
-        return self.look(q, Keys(key), memory.unsqueeze(1), mask).squeeze(1)
+        return self.look(q, Keys(key), self.mechanism.values(memory.unsqueeze(1)), mask).squeeze(1)

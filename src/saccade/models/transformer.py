@@ -120,7 +120,8 @@ class Transformer(nn.Module):
         return State(caches=caches, ready=ready, lengths=lengths)
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """One token a row (B) → logits (B V) and the state after it."""
+        """One token a row (B) → logits (B V) and the state after it. The caches grow in place: to step twice from one state,
+        `reorder` it first."""
         x = self.target(tokens.unsqueeze(1), state.caches[0].length)
         x = self.decoder.step(x, state.caches, state.ready, masks.causal(), masks.padding(state.lengths))
         return self.head(x).squeeze(1), state

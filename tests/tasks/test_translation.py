@@ -1,0 +1,253 @@
+"""Translation: batches, losses, outputs in order, alignments from scripted attention, scores as sacrebleu gives them."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import sacrebleu
+import torch
+from torch import Tensor, nn
+
+from saccade import config
+from saccade.core import Mechanism, State
+from saccade.core.mechanism import Keys
+from saccade.core.record import Site
+from saccade.core.scores import Dot
+from saccade.data.pairs import Pair
+from saccade.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
+from saccade.decoding import Beam, greedy
+from saccade.errors import SaccadeError
+from saccade.tasks.translation import NEVER, Translation, TranslationWork, WorkOptions, by_length
+
+PAIRS = [
+    Pair("the black cat ate", "le chat noir a mangé", 1),
+    Pair("the cat", "le chat", 2),
+    Pair("the mouse ate the black cat here", "la souris a mangé le chat noir ici", 3),
+    Pair("mouse", "souris", 4),
+]
+
+
+def task(kind: str = "words") -> Translation:
+    size = 300 if kind == "bpe" else 8000
+    return Translation(
+        *(Vocabulary.train(lines, kind, size) for lines in zip(*((p.source, p.target) for p in PAIRS), strict=True))
+    )
+
+
+def tiny(words: Translation, family: str = "bahdanau") -> nn.Module:
+    more = {"heads": 2, "depth": 1} if family.startswith("transformer") else {}
+    torch.manual_seed(1)
+    settings = config.recipe({"model": {"family": family, "dim": 8, "hidden": 8, "dropout": 0.0, **more}}).model
+    return config.build_model(settings, len(words.source), len(words.target)).eval()
+
+
+class Copier(nn.Module):
+    """Puts out the source's own numbers, then <eos>; its decoder looks at source place t at step t, and at <eos> at last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[int] = []
+        self.weight = nn.Parameter(torch.zeros(1))
+
+    def start(self, source: Tensor, lengths: Tensor) -> State:
+        self.batches.append(len(source))
+        return State(source=source, at=torch.zeros(len(source), dtype=torch.long))
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        wanted = state.source.gather(1, state.at.unsqueeze(1)).squeeze(1)
+        return 50.0 * nn.functional.one_hot(wanted, 40).float(), state.next(at=state.at + 1)
+
+
+class Cross(Site):
+    """A site of attention that looks where it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mechanism = Mechanism(score=Dot())
+
+    def forward(self, wanted: Tensor) -> Tensor:
+        """`wanted`: weights, T N."""
+        keys = torch.eye(wanted.shape[1])[None, None]
+        return self.look(wanted.clamp(min=1e-30).log()[None, None], Keys(keys), keys)
+
+
+class Scripted(nn.Module):
+    """Two layers of cross-attention with given weights, and self-attention that must not be taken for them."""
+
+    def __init__(self, *weights: Tensor) -> None:
+        super().__init__()
+        self.scripts = weights
+        self.layers = nn.ModuleList(nn.ModuleDict({"cross": Cross(), "self": Cross()}) for _ in weights)
+        self.weight = nn.Parameter(torch.zeros(1))
+
+    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        assert source.shape[1] == self.scripts[0].shape[1]
+        assert target.shape[1] == self.scripts[0].shape[0]
+        for layer, script in zip(self.layers, self.scripts, strict=True):
+            layer["cross"](script)  # type: ignore[index]
+            layer["self"](script.flip(1))  # type: ignore[index]
+        return self.weight
+
+
+def test_a_batch_holds_sources_and_targets_as_the_model_meets_them() -> None:
+    words = task()
+    batch = words.batch(words.numbers(PAIRS[:2]), torch.device("cpu"))
+    the, cat = words.source.id("the"), words.source.id("cat")
+    le, chat = words.target.id("le"), words.target.id("chat")
+    assert batch.source.tolist()[1] == [the, cat, EOS, PAD, PAD]
+    assert batch.lengths.tolist() == [5, 3]
+    assert batch.read.tolist()[1] == [BOS, le, chat, PAD, PAD, PAD]
+    assert batch.wanted.tolist()[1] == [le, chat, EOS, PAD, PAD, PAD]
+    assert (batch.tokens, batch.lines) == (6 + 3, [1, 2])
+
+
+@pytest.mark.parametrize("family", ["bahdanau", "luong", "fixed-context", "transformer"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_the_loss_of_a_padded_batch_is_the_sum_of_its_sentences(family: str, smoothing: float) -> None:
+    words = task()
+    model, numbers, device = tiny(words, family), words.numbers(PAIRS), torch.device("cpu")
+    with torch.no_grad():
+        together = float(words.loss(model, words.batch(numbers, device), smoothing))
+        alone = [float(words.loss(model, words.batch([one], device), smoothing)) for one in numbers]
+        assert together == pytest.approx(sum(alone), rel=1e-5)
+        plain = sum(float(words.loss(model, words.batch([one], device))) for one in numbers)
+    tokens = sum(len(target) + 1 for _, target, _ in numbers)
+    for budget in (8, 20, 10_000):  # a sentence longer than the budget is a batch by itself
+        assert words.mean_loss(model, PAIRS, budget) == pytest.approx(plain / tokens, rel=1e-5)
+
+
+def copying(words: Translation) -> Translation:
+    return Translation(words.source, words.source)
+
+
+def test_outputs_carry_the_number_of_their_text_and_empty_lines_stay_empty() -> None:
+    words = copying(task())
+    texts = ["the black cat", "", "cat", "the mouse ate the black cat here", "   ", "the cat", "unknown cat"]
+    model = Copier()
+    found = list(words.translate(model, texts, lambda: greedy(BOS, EOS, NEVER), sentences=2))
+    assert sorted(number for number, _ in found) == list(range(7))
+    by_number = dict(found)
+    assert [by_number[n].text for n in range(7)] == [*texts[:4], "", "the cat", "<unk> cat"]
+    assert all(one.finished for one in by_number.values())
+    assert model.batches == [2, 2, 1], "five texts with something in them, two at a time"
+    assert by_number[1].tokens == []
+    assert not dict(words.translate(model, [], lambda: greedy(BOS, EOS, NEVER)))
+
+
+def test_similar_lengths_go_through_the_model_together() -> None:
+    words = copying(task())
+    order = [
+        number for number, _ in words.translate(Copier(), ["the black cat", "cat", "the cat"], lambda: greedy(BOS, EOS, NEVER))
+    ]
+    assert order == [1, 2, 0]
+
+
+def test_a_translation_has_at_most_twice_its_source_and_ten() -> None:
+    class Endless(Copier):
+        def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+            return nn.functional.one_hot(torch.full_like(tokens, UNK), 40).float(), state
+
+    [(_, one)] = task().translate(Endless(), ["the cat"], lambda: greedy(BOS, EOS, NEVER))
+    assert len(one.tokens) == 2 * 3 + 10
+    assert not one.finished
+
+
+def test_a_beam_gives_alternatives() -> None:
+    words = task()
+    [(_, one)] = words.translate(tiny(words), ["the black cat"], lambda: Beam(BOS, EOS, NEVER, 3))
+    assert len(one.alternatives) == 2
+    assert len({one.text, *one.alternatives}) == 3
+
+
+def test_links_come_from_the_mean_of_all_cross_attention() -> None:
+    """Source: black cat <eos>; target: chat noir . <eos>; the two layers disagree, and their mean decides."""
+    pair = Pair("black cat", "chat noir ici", 1)
+    words = task()
+    first = torch.tensor([[0.2, 0.7, 0.1], [0.6, 0.3, 0.1], [0.2, 0.2, 0.6], [0.1, 0.1, 0.8]])
+    second = torch.tensor([[0.6, 0.4, 0.0], [0.8, 0.1, 0.1], [0.45, 0.1, 0.45], [0.1, 0.1, 0.8]])
+    [found] = words.align(Scripted(first, second), [pair])
+    torch.testing.assert_close(torch.from_numpy(found.weights).float(), (first + second) / 2)
+    assert found.links == [(1, 0), (0, 1)], "the third word looks at <eos>, at no word"
+    assert (found.source.pieces, found.target.pieces) == (["black", "cat"], ["chat", "noir", "ici"])
+
+
+def test_pieces_are_put_together_to_words() -> None:
+    words = task("characters")
+    pair = Pair("a cat", "chat", 1)
+    weights = torch.zeros(5, 6)  # c h a t <eos> × a ␣ c a t <eos>
+    weights[:4, 0] = 0.4  # no single piece is above "a"
+    weights[:4, 1:5] = 0.15  # but the word "cat", whose first piece is the space before it, is
+    weights[4, 5] = 1.0
+    [found] = words.align(Scripted(weights), [pair])
+    assert found.source.words == [0, 1, 1, 1, 1]
+    assert found.links == [(1, 0)]
+
+
+def test_alignments_come_in_the_order_of_the_pairs_and_padding_has_no_say() -> None:
+    words = task()
+    model = tiny(words)
+    together, two_by_two = words.align(model, PAIRS), words.align(model, PAIRS, sentences=2)
+    for pair, one, other in zip(PAIRS, together, two_by_two, strict=True):
+        [alone] = words.align(model, [pair])
+        assert one.links == other.links == alone.links
+        assert one.weights.shape == (len(pair.target.split()) + 1, len(pair.source.split()) + 1)
+        torch.testing.assert_close(torch.from_numpy(one.weights), torch.from_numpy(alone.weights), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(torch.from_numpy(one.weights.sum(1)).float(), torch.ones(len(one.weights)))
+
+
+def test_a_model_without_attention_to_the_source_has_no_alignment() -> None:
+    words = task()
+    with pytest.raises(SaccadeError, match=r"this model attends to no source .* use a model with attention"):
+        words.align(tiny(words, "fixed-context"), PAIRS)
+
+
+def test_the_alignment_error_is_taken_over_pairs_with_gold_links() -> None:
+    words = task()
+    weights = torch.tensor([[0.9, 0.0, 0.1], [0.0, 0.9, 0.1], [0.0, 0.1, 0.9]])
+    gold = Pair("the cat", "le chat", alignment=((0, 0), (0, 1)), possible=((1, 1),))
+    # A = {0-0, 1-1}, S = {0-0, 0-1}, P adds 1-1: 1 − (1 + 2) / 4
+    assert words.alignment_error(Scripted(weights), [gold, Pair("the mouse", "la souris")]) == pytest.approx(0.25)
+    assert words.alignment_error(Scripted(weights), [Pair("the cat", "le chat")]) is None
+
+
+def test_scores_are_sacrebleu_s_own() -> None:
+    outputs = ["le chat noir a mangé", "le chien", "la souris a mangé un chat noir ici", "souris"]
+    found = task().score(outputs, PAIRS)
+    references = [[pair.target for pair in PAIRS]]
+    assert found["bleu"] == sacrebleu.corpus_bleu(outputs, references).score
+    assert found["chrf"] == sacrebleu.corpus_chrf(outputs, references).score
+    assert 0 < float(found["bleu"]) < 100
+    assert str(found["bleu_signature"]).startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+    assert "nc:6|nw:0" in str(found["chrf_signature"])
+
+
+def test_quarters_by_length_hold_every_pair_once() -> None:
+    for count in (0, 1, 3, 4, 10, 13):
+        pairs = [Pair(" ".join("x" * (1 + (7 * n) % 13)), "y") for n in range(count)]
+        groups = by_length(pairs)
+        assert sorted(itertools.chain(*groups)) == list(range(count))
+        assert max(map(len, groups)) - min(map(len, groups)) <= 1
+        lengths = [len(pairs[n].source.split()) for group in groups for n in group]
+        assert lengths == sorted(lengths)
+
+
+def test_a_line_too_long_for_a_batch_is_named() -> None:
+    words = task()
+    with pytest.raises(
+        SaccadeError, match=r"line 3 of the training data has 8 \+ 9 tokens, .* \(training.tokens=16\); raise training.tokens"
+    ):
+        TranslationWork(words, PAIRS, PAIRS, torch.device("cpu"), WorkOptions(tokens=16))
+    work = TranslationWork(words, PAIRS, PAIRS, torch.device("cpu"), WorkOptions(tokens=17))
+    assert sorted(itertools.chain(*work.epoch(0))) == [0, 1, 2, 3]
+
+
+def test_the_dev_figures_are_the_loss_and_bleu_when_it_is_asked_for() -> None:
+    words = task()
+    model, device = tiny(words), torch.device("cpu")
+    plain = TranslationWork(words, PAIRS, PAIRS[:2], device, WorkOptions(tokens=100))
+    assert plain.evaluate(model) == {"loss": pytest.approx(words.mean_loss(model, PAIRS[:2]), rel=1e-5)}
+    scored = TranslationWork(words, PAIRS, PAIRS[:2], device, WorkOptions(tokens=100, search=lambda: greedy(BOS, EOS, NEVER)))
+    outputs = dict(words.translate(model, [pair.source for pair in PAIRS[:2]], lambda: greedy(BOS, EOS, NEVER)))
+    expected = sacrebleu.corpus_bleu([outputs[0].text, outputs[1].text], [[pair.target for pair in PAIRS[:2]]]).score
+    assert scored.evaluate(model) == {"loss": plain.evaluate(model)["loss"], "bleu": expected}
