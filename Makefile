@@ -14,7 +14,7 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "make: '$(PYTHON)' comes without venv; install it (Debian: apt-get install python3-venv)"; exit 1; }
 	@echo "Setting up $(VENV) (once; a few minutes and about 1.5 GB of downloads, most of it PyTorch)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' || { echo "make: the installation failed; the lines above say why (no network? no space?). Run make again to go on."; exit 1; }
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]' || { echo "make: the installation failed; the lines above say why (no network? no space?). Run make again to go on."; exit 1; }
 	@touch $@
 
 setup: $(VENV)/ready ## set up .venv

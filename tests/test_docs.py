@@ -38,7 +38,8 @@ def test_make_targets_named_in_the_readme_exist() -> None:
 
 def test_tables_are_what_the_programs_make() -> None:
     spec = importlib.util.spec_from_file_location("tables", ROOT / "benchmarks" / "tables.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     tables = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tables)
     assert tables.outdated() == [], "run `python benchmarks/tables.py`"

@@ -50,10 +50,13 @@ def run(out: Path, seed: int, watching: MakeWatcher, settings: Sequence[str] = (
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the other core trains the other model
     try:
-        with watching(FIXED, updates) as beside, watching(ATTENDING, updates) as here:
-            with Beside(trained, (out / FIXED, FIXED, words), beside) as other:
-                figures = {ATTENDING: trained(here, out / ATTENDING, ATTENDING, words)}
-                figures[FIXED] = other.result()
+        with (
+            watching(FIXED, updates) as beside,
+            watching(ATTENDING, updates) as here,
+            Beside(trained, (out / FIXED, FIXED, words), beside) as other,
+        ):
+            figures = {ATTENDING: trained(here, out / ATTENDING, ATTENDING, words)}
+            figures[FIXED] = other.result()
     finally:
         torch.set_num_threads(threads)
     systems = {name: api.load(out / name) for name in (FIXED, ATTENDING)}
@@ -76,18 +79,33 @@ def run(out: Path, seed: int, watching: MakeWatcher, settings: Sequence[str] = (
 
 def check_place(out: Path) -> None:
     """A new or empty folder, or that of an older demo, in which nothing but its two runs is replaced."""
+    if os.path.exists(out) and not out.is_dir():
+        raise SaccadeError(f"{out} is a file; choose a folder with --out")
     runs = [out / name for name in (FIXED, ATTENDING)]
-    wrong = [folder for folder in runs if os.path.exists(folder) and not (folder / "recipe.json").is_file()]
-    if os.path.isdir(out) and any(out.iterdir()) and not any(os.path.exists(folder) for folder in runs):
+    wrong = [folder for folder in runs if foreign(folder) and not (folder / "recipe.json").is_file()]
+    if foreign(out) and not any(os.path.exists(folder) for folder in runs):
         wrong.append(out)
     if wrong:
         raise SaccadeError(f"{wrong[0]} holds other files than a demo's run; choose another --out")
 
 
+def foreign(folder: Path) -> bool:
+    """Whether there is a file, or a folder in which something is; hidden names are what a killed demo left."""
+    return os.path.exists(folder) and (not folder.is_dir() or any(not path.name.startswith(".") for path in folder.iterdir()))
+
+
+def remove(folder: Path) -> None:
+    """Renamed first, so that a kill in between leaves no half of a run under a run's name."""
+    old = folder.with_name(f".{folder.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if folder.exists():
+        os.replace(folder, old)
+        shutil.rmtree(old, ignore_errors=True)
+
+
 def trained(watcher: Watcher, folder: Path, name: str, words: Sequence[str]) -> dict[str, Any]:
     """Trains one model anew in place of an older demo's; its figures on the test pairs."""
-    if folder.exists():
-        shutil.rmtree(folder)
+    remove(folder)
     recipe = config.read_recipe(f"phrasebook-{name}", words)
     system, _ = api.fit(recipe, folder, watcher=watcher)
     watcher.note("translating the test sentences")

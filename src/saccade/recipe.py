@@ -107,6 +107,8 @@ def plain(values: Any, what: str = "the recipe") -> Any:
             return [copied(one, path, deep + 1) for one in value]
         if isinstance(value, int) and value.bit_length() > 64:
             raise SaccadeError(f"{path or what} is a whole number of {value.bit_length()} bits; no setting is that large")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise SaccadeError(f"{path or what} is {value}; it must be a finite number")
         if value is None or isinstance(value, str | int | float):
             return value
         raise SaccadeError(f"{path or what} is read as {type(value).__name__} ({value}); put quotes around it if it is text")

@@ -49,7 +49,11 @@ def write_result(
         "notes": notes,
     }
     path = folder / f"{name}.json"
-    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
+    try:
+        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise SaccadeError(f"the figures of '{name}' cannot be written ({error}); give finite numbers") from None
+    write_atomically(path, (text + "\n").encode())
     return path
 
 

@@ -161,7 +161,7 @@ def test_a_beam_gives_alternatives() -> None:
 
 
 def test_links_come_from_the_mean_of_all_cross_attention() -> None:
-    """Source: black cat <eos>; target: chat noir . <eos>; the two layers disagree, and their mean decides."""
+    """Source: black cat <eos>; target: chat noir ici <eos>; the two layers disagree, and their mean decides."""
     pair = Pair("black cat", "chat noir ici", 1)
     words = task()
     first = torch.tensor([[0.2, 0.7, 0.1], [0.6, 0.3, 0.1], [0.2, 0.2, 0.6], [0.1, 0.1, 0.8]])

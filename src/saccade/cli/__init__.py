@@ -43,8 +43,8 @@ def run(words: list[str]) -> int:
             return complain(NO_MEMORY, 2)
         if not hasattr(error, "exit_code"):
             raise
-        message = error.format_message() if hasattr(error, "format_message") else str(error)
-        return complain(f"{message} See: saccade --help", int(error.exit_code) or 2)
+        message = (error.format_message() if hasattr(error, "format_message") else str(error)) or "no command was given"
+        return complain(f"{' '.join(message.split()).rstrip('.')}; see saccade --help", int(error.exit_code) or 2)
 
 
 def complain(text: str, code: int) -> int:

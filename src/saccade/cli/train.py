@@ -24,7 +24,7 @@ EXAMPLES = """Examples:
 def train(
     recipe: Annotated[str, typer.Argument(help="A YAML file, or the name of a recipe that comes with saccade.")],
     settings: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings that differ from the recipe's.")
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings that differ from the recipe's.")
     ] = None,
     out_folder: Annotated[Path | None, typer.Option("--out", help="The run folder. [default: runs/RECIPE]")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")] = False,

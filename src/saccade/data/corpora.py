@@ -39,5 +39,5 @@ def corpus(where: str, options: dict[str, Any] | None = None) -> list[Pair]:
     except TypeError as error:
         raise SaccadeError(f"the corpus '{name}' cannot be made with {options}: {error}") from None
     if split not in splits:
-        raise SaccadeError(f"'{where}' names no part of {name}{did_you_mean(split, splits)} Write {name}:test, say.")
+        raise SaccadeError(f"'{where}' names no part of {name}{did_you_mean(split, splits)}")
     return splits[split]

@@ -1,0 +1,270 @@
+"""Systems made, trained, written and read: build, fit, load."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from saccade import api, config, models
+from saccade.data.pairs import Pair
+from saccade.data.phrasebook import phrasebook
+from saccade.errors import SaccadeError
+from saccade.files import MANIFEST
+from saccade.training.loop import Progress, RunFolder, Watcher
+
+RECIPE: dict[str, Any] = {
+    "data": {
+        "train": "phrasebook:train",
+        "dev": "phrasebook:dev",
+        "test": "phrasebook:test",
+        "phrasebook": {"train": 150, "dev": 12, "test": 12},
+    },
+    "vocabulary": {"kind": "words", "split": "punctuation", "lowercase": True},
+    "model": {"family": "bahdanau", "dim": 12, "hidden": 12, "dropout": 0.1},
+    "training": {"updates": 30, "tokens": 500, "learning_rate": 0.02, "warmup": 5, "evaluate_every": 10, "checkpoint_every": 10},
+    "device": "cpu",
+}
+SMALL = {"dim": 12, "hidden": 12, "depth": 1}
+
+
+def recipe(*words: str) -> config.Recipe:
+    return config.recipe(RECIPE, words)
+
+
+def family(name: str) -> dict[str, Any]:
+    return {"family": name, **SMALL, **({"heads": 2} if name.startswith("transformer") else {})}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, api.System, Progress]:
+    folder = tmp_path_factory.mktemp("api") / "run"
+    system, ended = api.fit(RECIPE, folder)
+    return folder, system, ended
+
+
+@pytest.fixture
+def copy(trained: Any, tmp_path: Path) -> Path:
+    """The run folder, to be changed."""
+    return Path(shutil.copytree(trained[0], tmp_path / "run"))
+
+
+@pytest.fixture(scope="module")
+def held_out() -> list[Pair]:
+    return phrasebook(**RECIPE["data"]["phrasebook"])["test"]
+
+
+class Quit(Watcher):
+    """Ends a training after an update, as a crash does."""
+
+    def __init__(self, update: int) -> None:
+        self.at = update
+
+    def update(self, at: Progress, row: dict[str, float]) -> None:
+        if at.update == self.at:
+            raise InterruptedError("quit")
+
+
+def equal(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+    a, b = one.state_dict(), other.state_dict()
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def told(work: Any) -> str:
+    with pytest.raises(SaccadeError) as error:
+        work()
+    return str(error.value)
+
+
+# --- build and load
+
+
+def test_a_seed_gives_the_same_model_and_another_gives_another(held_out: list[Pair]) -> None:
+    assert equal(api.build(recipe("seed=1"), held_out).model, api.build(recipe("seed=1"), held_out).model)
+    assert not equal(api.build(recipe("seed=1"), held_out).model, api.build(recipe("seed=2"), held_out).model)
+
+
+def test_vocabularies_are_made_from_the_training_pairs(held_out: list[Pair]) -> None:
+    apart, joint = api.build(RECIPE, held_out).task, api.build(recipe("vocabulary.joint=true"), held_out).task
+    assert joint.source is joint.target
+    words = {word for pair in held_out for word in pair.source.lower().split() if word.isalpha()}
+    assert all(apart.source.id(word) != 1 and joint.source.id(word) != 1 for word in words)
+    assert len(joint.source) > max(len(apart.source), len(apart.target))
+    assert api.build(recipe("vocabulary.size=10"), held_out).task.source.unknown_share([held_out[0].source]) > 0
+
+
+@pytest.mark.parametrize("name", models.table.names())
+@pytest.mark.parametrize("joint", [False, True])
+def test_every_family_is_itself_after_it_was_saved_and_loaded(
+    tmp_path: Path, held_out: list[Pair], name: str, joint: bool
+) -> None:
+    changed = {**RECIPE, "model": family(name), "vocabulary": {**RECIPE["vocabulary"], "joint": joint}}
+    system = api.build(changed, held_out)
+    RunFolder(tmp_path, api.model_files(system)).save("best", system.model)
+    again = api.load(tmp_path)
+    assert again.recipe == system.recipe
+    assert equal(again.model, system.model)
+    assert again.name == name
+    assert not again.model.training
+    assert (again.task.source is again.task.target) is joint
+    assert again.task.source.to_json() == system.task.source.to_json()
+    assert again.task.target.to_json() == system.task.target.to_json()
+
+
+def test_a_run_folder_stands_for_its_best_model_and_else_its_last(copy: Path) -> None:
+    assert equal(api.load(copy).model, api.load(copy / "best").model)
+    shutil.rmtree(copy / "best")
+    assert equal(api.load(copy).model, api.load(str(copy / "last")).model)
+    shutil.rmtree(copy / "last")
+    assert "is no intact model folder: it has no manifest.json" in told(lambda: api.load(copy))
+
+
+def rewrite(folder: Path, name: str, text: str) -> None:
+    """Changes a file and its line in the manifest, as somebody does who means it."""
+    (folder / name).write_text(text)
+    listed = json.loads((folder / MANIFEST).read_text())
+    listed["files"][name] = {"sha256": hashlib.sha256(text.encode()).hexdigest(), "bytes": len(text.encode())}
+    (folder / MANIFEST).write_text(json.dumps(listed))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("config.json", "{", "config.json cannot be read as JSON; copy the model folder again"),
+        ("config.json", "[" * 100_000, "config.json cannot be read as JSON"),
+        ("config.json", "[]", "config.json was not written by this version of saccade; use the version that wrote it"),
+        ("config.json", '{"saccade": 2}', "was not written by this version of saccade"),
+        ("config.json", '{"saccade": 1}', "model.family is None; name a model"),
+        ("config.json", '{"saccade": 1, "model": {"family": "luong"}}', "the parameters are not this model's"),
+        ("tokenizer.json", "{}", "tokenizer.json cannot be read; copy the model folder again"),
+        ("tokenizer.json", "[]", "tokenizer.json cannot be read"),
+        ("tokenizer.json", "[" * 100_000, "tokenizer.json cannot be read"),
+        ("tokenizer.json", '{"joint": {}}', "not a vocabulary of saccade"),
+        ("model.safetensors", "junk", "model.safetensors cannot be read as safetensors"),
+    ],
+)  # fmt: skip
+def test_a_model_folder_that_does_not_fit_is_told(copy: Path, name: str, text: str, sentence: str) -> None:
+    rewrite(copy / "best", name, text)
+    assert sentence in told(lambda: api.load(copy))
+
+
+def test_a_changed_byte_and_a_missing_path_are_told(copy: Path, tmp_path: Path) -> None:
+    path = copy / "best" / "config.json"
+    path.write_text(path.read_text().replace("12", "13", 1))
+    assert "config.json is not what was written (its sha256 differs from the manifest)" in told(lambda: api.load(copy))
+    assert told(lambda: api.load(tmp_path / "nowhere")).startswith(f"no model folder at {tmp_path / 'nowhere'}; give the path")
+    assert "is a file, and a model folder is a folder" in told(lambda: api.load(path))
+    assert "no model folder at aaa" in told(lambda: api.load("a" * 400))
+
+
+# --- fit
+
+
+def test_the_best_system_comes_back_and_the_run_folder_is_complete(trained: Any) -> None:
+    folder, system, ended = trained
+    assert (ended.update, ended.done) == (30, True)
+    dev = api.named_pairs(system.recipe, "dev")
+    assert system.task.mean_loss(system.model, dev) == pytest.approx(ended.best, rel=1e-5)
+    assert {path.name for path in folder.iterdir()} == {"recipe.json", "metrics.csv", "log.jsonl", "last", "best"}
+    written = json.loads((folder / "recipe.json").read_text())
+    assert written == json.loads((folder / "best" / "config.json").read_text()) == {"saccade": 1, **system.recipe.to_dict()}
+    assert ended.best < 5.5, "it learns something"
+
+
+@pytest.mark.parametrize("name", ["bahdanau", "transformer"])
+def test_a_resumed_fit_ends_bit_for_bit_where_a_whole_one_does(tmp_path: Path, trained: Any, name: str) -> None:
+    changed = {**RECIPE, "model": {**family(name), "dropout": 0.1}}
+    whole = trained[0] if name == "bahdanau" else tmp_path / "whole"
+    if name != "bahdanau":
+        api.fit(changed, whole)
+    for update in (14, 27):
+        with pytest.raises(InterruptedError):
+            api.fit(changed, tmp_path / "run", resume=True, watcher=Quit(update))
+    _, ended = api.fit(changed, tmp_path / "run", resume=True)
+    assert ended.epoch >= 2
+    for path in ("last/model.safetensors", "last/training.safetensors", "best/model.safetensors"):
+        a, b = load_file(whole / path), load_file(tmp_path / "run" / path)
+        assert a.keys() == b.keys()
+        assert all(torch.equal(a[key], b[key]) for key in a), path
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [
+        ("model.dim=10", "model.dim"),
+        ("seed=1", "seed"),
+        ("data.phrasebook.train=149", "data.phrasebook.train"),
+        ("training.smoothing=0.2", "training.smoothing"),
+        ("model.score=dot", "model.score"),
+        ("vocabulary.lowercase=false", "vocabulary.lowercase"),
+    ],
+)
+def test_a_run_is_not_resumed_with_another_recipe(copy: Path, word: str, name: str) -> None:
+    before = (copy / "recipe.json").read_bytes()
+    sentence = told(lambda: api.fit(recipe(word), copy, resume=True))
+    assert sentence.startswith(f"{copy} was begun with another {name}; resume with the same recipe (only training.updates, ")
+    assert (copy / "recipe.json").read_bytes() == before
+
+
+def test_more_updates_and_another_rate_may_be_asked_for(copy: Path) -> None:
+    """A lower rate is the way out that a NaN loss names."""
+    words = ["training.updates=32", "training.learning_rate=0.001", "training.warmup=7", "training.clip=0.5"]
+    _, ended = api.fit(recipe(*words), copy, resume=True)
+    assert ended.update == 32
+    assert json.loads((copy / "recipe.json").read_text())["training"]["learning_rate"] == 0.001
+
+
+def test_a_place_that_is_taken_is_left_alone(copy: Path, tmp_path: Path) -> None:
+    assert (
+        told(lambda: api.fit(RECIPE, copy)) == f"{copy} holds a run already; go on with it by --resume, or choose another --out"
+    )
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "mine.txt").write_text("mine")
+    for resume in (False, True):
+        assert "holds other files and no run; choose an empty or new folder" in told(partial(api.fit, RECIPE, other, resume))
+        assert "is a file; give a folder for the run" in told(partial(api.fit, RECIPE, other / "mine.txt", resume))
+    assert [path.name for path in other.iterdir()] == ["mine.txt"]
+    (other / "recipe.json").write_text("{")
+    assert "recipe.json cannot be read as JSON" in told(lambda: api.fit(RECIPE, other, resume=True))
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("data.train=''", "data.train is not set; name the pairs: data.train=train.tsv"),
+        ("data.dev=''", "data.dev is not set"),
+        ("data.train=nowhere.tsv", "there is no file 'nowhere.tsv'"),
+        ("data.train=phrasebook:trian", "'phrasebook:trian' names no part of phrasebook; did you mean 'train'?"),
+        ("data.phrasebook={trian: 5}", "the corpus 'phrasebook' cannot be made with {'trian': 5}"),
+        ("data.phrasebook={train: -5}", "-5"),
+        ("data.phrasebook={train: many}", "many"),
+        ("data.phrasebook={train: [1]}", "the corpus 'phrasebook' cannot be made with"),
+        ("data.phrasebook={train: 1000000000000}", "1,000,000"),
+        ("training.tokens=8", "more than a batch may hold (training.tokens=8)"),
+        ("model.family=transformer-decoder", "a transformer-decoder does not read one text and put out another"),
+        ("model.family=transformer-encoder", "a transformer-encoder does not read one text and put out another"),
+        ("device=tpu", "no device named 'tpu'; write auto, cpu or cuda"),
+        ("vocabulary={kind: bpe, size: 100}", "a bpe vocabulary of size 100 is too small"),
+    ],
+)  # fmt: skip
+def test_a_mistake_leaves_nothing_behind(tmp_path: Path, word: str, sentence: str) -> None:
+    changed = {**RECIPE, "model": family("transformer")} if "transformer" in word else RECIPE
+    found = told(lambda: api.fit(config.recipe(changed, [word]), tmp_path / "run"))
+    assert sentence in found
+    assert not (tmp_path / "run").exists(), "so that the next try needs no other folder"
+
+
+def test_early_stopping_and_bleu_on_dev_are_a_word_in_the_recipe(tmp_path: Path) -> None:
+    words = ["training.watch=bleu", "training.patience=1", "training.evaluate_every=2", "training.learning_rate=0.0"]
+    _, ended = api.fit(recipe(*words), tmp_path / "run")
+    assert set(ended.figures) == {"loss", "bleu"}
+    assert (ended.update, ended.best_update) == (4, 2), "nothing is learned at rate 0, so the second evaluation is no better"
+    assert "dev_bleu" in (tmp_path / "run" / "log.jsonl").read_text()

@@ -1,0 +1,105 @@
+"""What a program does with a system: decode, evaluate, align, show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import sacrebleu
+import torch
+
+from saccade import api
+from saccade.data.pairs import Pair
+from saccade.data.phrasebook import phrasebook
+from saccade.errors import SaccadeError
+
+SIZES = {"train": 150, "dev": 12, "test": 12}
+RECIPE: dict[str, Any] = {
+    "data": {"train": "phrasebook:train", "dev": "phrasebook:dev", "test": "phrasebook:test", "phrasebook": SIZES},
+    "vocabulary": {"kind": "words", "split": "punctuation", "lowercase": True},
+    "model": {"family": "bahdanau", "dim": 12, "hidden": 12, "dropout": 0.1},
+    "training": {"updates": 30, "tokens": 500, "learning_rate": 0.02, "warmup": 5},
+    "device": "cpu",
+}
+
+
+def family(name: str) -> dict[str, Any]:
+    return {"family": name, "dim": 12, "hidden": 12, "depth": 1, **({"heads": 2} if name == "transformer" else {})}
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory) -> api.System:
+    return api.fit(RECIPE, tmp_path_factory.mktemp("use") / "run")[0]
+
+
+@pytest.fixture(scope="module")
+def held_out() -> list[Pair]:
+    return phrasebook(**SIZES)["test"]
+
+
+def told(work: Any) -> str:
+    with pytest.raises(SaccadeError) as error:
+        work()
+    return str(error.value)
+
+
+def test_translations_come_in_the_order_of_the_texts(system: api.System, held_out: list[Pair]) -> None:
+    texts = [pair.source for pair in held_out]
+    found = api.decode(system, texts)
+    assert [api.decode(system, [text])[0].text for text in texts] == [one.text for one in found]
+    assert api.decode(system, ["", "the cat", " "])[0].text == ""
+    assert api.decode(system, []) == []
+
+
+def test_every_search_can_be_asked_for(system: api.System, held_out: list[Pair]) -> None:
+    texts = [pair.source for pair in held_out[:4]]
+    plain, beam = api.decode(system, texts), api.decode(system, texts, beam=4, length_penalty=0.0)
+    assert all(b.log_prob >= a.log_prob - 1e-4 or not a.finished for a, b in zip(plain, beam, strict=True))
+    assert all(len(one.alternatives) >= 1 for one in beam)
+    one, two, three = (api.decode(system, texts, sample={"temperature": 1.5, "seed": seed}) for seed in (1, 1, 2))
+    assert one == two != three
+    assert [s.text for s in api.decode(system, texts, sample={"top_k": 1})] == [p.text for p in plain]
+    assert told(lambda: api.searcher(beam=0)).startswith("a beam of 0")
+    assert told(lambda: api.searcher(sample={"top_p": 2.0})).startswith("top_p = 2.0")
+
+
+def test_an_evaluation_is_sacrebleu_s_with_its_signature(system: api.System, held_out: list[Pair]) -> None:
+    found = api.evaluate(system, held_out, beam=2, quarters=True)
+    outputs = [one.text for one in api.decode(system, [pair.source for pair in held_out], beam=2)]
+    assert found["bleu"] == sacrebleu.corpus_bleu(outputs, [[pair.target for pair in held_out]]).score
+    assert (found["sentences"], found["beam"]) == (12, 2)
+    assert found["loss"] == pytest.approx(system.task.mean_loss(system.model, held_out))
+    assert 0 <= found["aer"] <= 1
+    assert [row["shortest"] <= row["mean"] <= row["longest"] for row in found["by_length"]] == [True] * 4
+    assert "aer" not in api.evaluate(system, [Pair("the cat", "le chat")])
+    assert "by_length" not in api.evaluate(system, held_out)
+    assert told(lambda: api.evaluate(system, [])) == "there are no pairs to evaluate on; give data with at least one"
+    assert system.pairs("phrasebook:test") == held_out, "made with the sizes of the recipe"
+
+
+def test_a_model_without_attention_is_evaluated_without_alignment(held_out: list[Pair]) -> None:
+    system = api.build({**RECIPE, "model": family("fixed-context")}, held_out)
+    assert not api.attends_to_source(system)
+    assert "aer" not in api.evaluate(system, held_out[:2])
+    assert told(lambda: api.show(system, "the cat")).startswith("a fixed-context model has no attention to show; train one")
+
+
+@pytest.mark.parametrize("name", ["bahdanau", "luong", "transformer"])
+def test_what_is_shown_is_what_the_model_looked_at(held_out: list[Pair], name: str) -> None:
+    system = api.build({**RECIPE, "model": {**family(name), "dropout": 0.5}}, held_out)
+    document = api.show(system, "the black cat", target="le chat noir")
+    assert (document.source, document.target, document.model) == (["the", "black", "cat"], ["le", "chat", "noir"], name)
+    first = document.sites[0]
+    assert first.name.endswith("cross")
+    assert (first.rows, first.columns) == (["le", "chat", "noir", "<eos>"], ["the", "black", "cat", "<eos>"])
+    for site in document.sites:
+        site.check()
+        rows = torch.tensor(site.weights)
+        torch.testing.assert_close(rows.sum(-1), torch.ones(rows.shape[:2]), atol=1e-4, rtol=0)
+    if name == "transformer":
+        assert [len(site.weights) for site in document.sites] == [2, 2, 2]
+        assert {site.rows[0] for site in document.sites[1:]} == {"the", "<bos>"}
+    assert api.show(system, "the black cat", target="le chat noir").sites[0].weights == first.weights, "no dropout"
+    [aligned] = api.align(system, [Pair("the black cat", "le chat noir")])
+    torch.testing.assert_close(torch.tensor(first.weights).mean(0), torch.from_numpy(aligned.weights).float(), atol=1e-4, rtol=0)
+    assert told(lambda: api.show(system, "  ")) == "the text is empty; give a sentence"

@@ -1,0 +1,304 @@
+"""Recipes: every key is checked, junk gives sentences and nothing else, and what is complete comes back as itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import typing
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from saccade import catalogue, config, models
+from saccade.core import masks, normalizers, positions, scores
+from saccade.errors import SaccadeError
+from saccade.layers.attention import MultiHeadAttention
+from saccade.recipe import DataRecipe, Recipe, TrainingRecipe, VocabularyRecipe, plain
+from saccade.training import schedules
+
+TINY: dict[str, Any] = {"family": "transformer", "dim": 8, "hidden": 8, "depth": 1, "heads": 2}
+SECTIONS = {"": Recipe, "data": DataRecipe, "vocabulary": VocabularyRecipe, "training": TrainingRecipe}
+KEYS = [f"{section}.{f.name}".strip(".") for section, kind in SECTIONS.items() for f in dataclasses.fields(kind)]
+MODEL_KEYS = ["family", "dim", "hidden", "depth", "heads", "kv_heads", "dropout", "max_len", "tied", "score", "normalize", "mask"]
+MODEL_KEYS += ["position", "norm", "residual", "activation", "places", "entry"]
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6) | st.dates() | st.binary(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6) | st.integers(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def small(family: str, **more: Any) -> dict[str, Any]:
+    """A family's smallest model."""
+    shape = {"dim": 8, "hidden": 8, "depth": 1, **({"heads": 2} if family.startswith("transformer") else {})}
+    return {"family": family, **shape, **more}
+
+
+def nested(path: str, value: Any) -> dict[str, Any]:
+    tree: dict[str, Any] = {"model": TINY}
+    *sections, last = path.split(".")
+    inner = tree
+    for section in sections:
+        inner = inner.setdefault(section, {})
+    inner[last] = value
+    return tree
+
+
+def told(*args: Any) -> str:
+    with pytest.raises(SaccadeError) as error:
+        config.recipe(*args)
+    return str(error.value)
+
+
+# --- values
+
+
+@pytest.mark.parametrize("path", KEYS)
+@settings(max_examples=100)
+@given(value=junk)
+def test_junk_under_any_key_is_taken_or_told(path: str, value: Any) -> None:
+    try:
+        made = config.recipe(nested(path, value))
+    except SaccadeError:
+        return
+    assert config.recipe(made.to_dict()) == made
+    assert json.loads(json.dumps(made.to_dict(), allow_nan=False)) == made.to_dict(), "strict JSON"
+
+
+@pytest.mark.parametrize("key", MODEL_KEYS)
+@settings(max_examples=100)
+@given(value=junk | st.fixed_dictionaries({"name": st.sampled_from([*scores.table.names(), *masks.table.names()]), "left": junk}))
+def test_junk_in_the_model_is_taken_or_told(key: str, value: Any) -> None:
+    with suppress(SaccadeError):
+        made = config.recipe({"model": {**TINY, key: value}})
+        assert config.recipe(made.to_dict()) == made
+        if not isinstance(value, int) or value < 100:
+            config.build_model(made.model, 7, 7)
+
+
+@settings(max_examples=300)
+@given(st.text(max_size=30) | junk.map(str))
+def test_junk_on_the_command_line_is_taken_or_told(text: str) -> None:
+    for word in (text, f"training.updates={text}", f"data.phrasebook={text}", f"{text}=1", f"model.score={text}"):
+        with suppress(SaccadeError):
+            config.recipe({"model": TINY}, [word])
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("training.updates=lots", "training.updates is 'lots'; it must be a whole number"),
+        ("training.updates=0", "training.updates is 0; it must lie between 1 and 1e+09"),
+        ("training.updates=1.5", "training.updates is 1.5; it must be a whole number"),
+        ("training.updates=true", "training.updates is True; it must be a whole number"),
+        ("training.learning_rate=.nan", "training.learning_rate is nan; it must be a finite number"),
+        ("training.learning_rate=-1", "training.learning_rate is -1.0; it must lie between 0 and 100"),
+        ("training.learning_rate=" + "1" * 400, "training.learning_rate is a whole number of 1326 bits; no setting is that large"),
+        ("training.compile=1", "training.compile is 1; it must be true or false"),
+        ("training.precision=bf15", "training.precision is 'bf15'; did you mean 'bf16'?"),
+        ("training.schedule=cosin", "no schedule named 'cosin'; did you mean 'cosine'?"),
+        ("training.updatse=5", "no setting named 'training.updatse'; did you mean 'updates'?"),
+        ("trainign.updates=5", "no setting named 'trainign'; did you mean 'training'?"),
+        ("seed=2020-01-01", "seed is read as date (2020-01-01); put quotes around it if it is text"),
+        ("seed=2020-99-99", "'seed=2020-99-99': the value cannot be read; put quotes around it"),
+        ("seed=-1", "seed is -1; it must lie between 0 and 2.14748e+09"),
+        ("data=train.tsv", "data is 'train.tsv'; write settings below it"),
+        ("model.dim.x=1", "'model.dim.x=1': 'dim' is a value and has nothing inside it"),
+        ("data.train.x=1", "data.train is {'x': 1}; it must be text"),
+        ("data.phrasebook=5", "data.phrasebook is 5; it must be settings"),
+        ("vocabulary.kind=word", "vocabulary.kind is 'word'; did you mean 'words'?"),
+        ("updates", "'updates' is no setting; write key=value, such as training.updates=500"),
+        ("=5", "'=5' is no setting; write key=value"),
+        ("model.family=bahdanu", "no model named 'bahdanu'; did you mean 'bahdanau'?"),
+        ("model.dim=1000000000000", "model.dim is 1000000000000; it must lie between 1 and 65536"),
+        ("model.dim=9", "model.dim=9 does not divide into model.heads=2; choose heads that divide it"),
+        ("model.dropout=1", "model.dropout is 1.0; it must lie between 0 and 0.99"),
+        ("model.dimm=9", "no setting named 'model.dimm' for transformer; did you mean 'dim'?"),
+        ("model.score=aditive", "no score named 'aditive'; did you mean 'additive'?"),
+        ("model.score=5", "model.score is 5; write a score's name, or {name: …, option: …}"),
+        ("model.score={name: additive, hiden: 5}", "model.score: score 'additive' has no option 'hiden'; did you mean 'hidden'?"),
+        ("model.score={name: additive, hidden: 1000000000000}", "model.score.hidden is 1000000000000; it must lie between 0 and 1e+06"),
+        ("model.score={name: cosine, sharpness: 0}", "model.score.sharpness is 0.0; it must lie between 1e-06 and 1e+09"),
+        ("model.norm={name: layer, eps: 0.1}", "model.norm: norm 'layer' has no option 'eps'; there are none"),
+        ("model.mask=window", "model.mask: mask 'window' needs left; write {name: window, left: …}"),
+        ("model={family: 5}", "model.family is 5; name a model: fixed-first, fixed-context, bahdanau"),
+        ("model={}", "model.family is None; name a model"),
+    ],
+)  # fmt: skip
+def test_a_wrong_setting_is_told_with_its_rule(word: str, sentence: str) -> None:
+    assert told({"model": TINY}, [word]).startswith(sentence)
+
+
+@pytest.mark.parametrize("name", config.FROM_BATCHES)
+def test_masks_that_need_a_batch_are_refused(name: str) -> None:
+    assert told({"model": {**TINY, "mask": name}}) == (
+        f"model.mask is '{name}', which is made from each batch's own lengths and needs no place in a recipe; leave it out"
+    )
+
+
+def test_sizes_that_do_not_go_together_are_told_when_the_model_is_built() -> None:
+    made = config.recipe({"model": {**TINY, "score": {"name": "additive", "hidden": 0}}})
+    with pytest.raises(
+        SaccadeError, match=r"no transformer can be built with these settings \(.*\); change model.\* sizes or options"
+    ):
+        config.build_model(made.model, 7, 7)
+
+
+def test_words_become_nested_values() -> None:
+    words = ["training.updates=7", "training.learning_rate=1e-3", "data.phrasebook={train: 9}", 'data.train="a=b.tsv"', "seed=3"]
+    made = config.recipe({"model": TINY, "training": {"updates": 5, "clip": 2}}, words)
+    assert (made.training.updates, made.training.learning_rate, made.training.clip) == (7, 0.001, 2.0)
+    assert (made.data.phrasebook, made.data.train, made.seed) == ({"train": 9}, "a=b.tsv", 3)
+    assert config.recipe({"model": TINY}, ["model.score.name=additive", "model.score.hidden=4"]).model["score"] == {
+        "name": "additive",
+        "hidden": 4,
+    }
+
+
+def test_what_is_handed_in_is_not_changed() -> None:
+    tree = {"model": dict(TINY), "training": {"updates": 5}}
+    before = json.dumps(tree)
+    config.recipe(tree, ["training.updates=9", "model.dim=16"])
+    assert json.dumps(tree) == before
+
+
+def test_trees_without_end_are_told() -> None:
+    loop: dict[str, Any] = {}
+    loop["data"] = loop
+    wide: list[Any] = []
+    for _ in range(9):
+        wide = [wide] * 9  # a few lines of YAML with aliases
+    for tree in (loop, {"data": wide}, {"data": [0] * 200_000}):
+        with pytest.raises(SaccadeError, match="has more than 100,000 values or 20 levels"):
+            plain(tree)
+
+
+# --- complete
+
+
+@pytest.mark.parametrize("family", models.table.names())
+def test_a_family_with_its_defaults_comes_back_as_itself(family: str) -> None:
+    made = config.recipe({"model": small(family)})
+    assert set(made.model) >= {"family", "dim", "hidden", "depth", "dropout"}
+    again = config.recipe(json.loads(json.dumps(made.to_dict())))
+    assert again == made
+    assert config.recipe(again.to_dict()) == again
+    torch.manual_seed(0)
+    one = config.build_model(made.model, 7, 9)
+    torch.manual_seed(0)
+    other = config.build_model(again.model, 7, 9)
+    assert str(one) == str(other)
+    assert all(torch.equal(p, q) for p, q in zip(one.parameters(), other.parameters(), strict=True))
+
+
+def everything() -> list[Any]:
+    """family, slot, value: every name that a recipe can choose."""
+    options = {"window": {"left": 2}, "blocks": {"length": 8, "size": 2}}
+    found = []
+    for entry in models.table:
+        for slot, (table, _) in config.slots(entry.make).items():
+            for name in table.names():
+                if table is not masks.table or name not in config.FROM_BATCHES:
+                    value = {"name": name, **options[name]} if name in options else name
+                    found.append(pytest.param(entry.name, slot, value, id=f"{entry.name}-{slot}-{name}"))
+    return found
+
+
+@pytest.mark.parametrize(("family", "slot", "value"), everything())
+def test_every_part_can_be_named_in_a_recipe(family: str, slot: str, value: Any) -> None:
+    more = {"score": "elu-kernel"} if value == "sum" else {}
+    made = config.recipe({"model": small(family, **{slot: value, **more})})
+    assert config.recipe(made.to_dict()) == made
+    chosen = made.model[slot]
+    assert (chosen if isinstance(chosen, str) else chosen["name"]) == (value if isinstance(value, str) else value["name"])
+    assert config.build_model(made.model, 7, 9) is not None
+
+
+def test_a_named_part_is_the_part_that_is_built() -> None:
+    chosen = {
+        "score": {"name": "cosine", "sharpness": 3.0},
+        "normalize": "sparsemax",
+        "position": "alibi",
+        "residual": "post-norm",
+    }
+    model = config.build_model(
+        config.recipe({"model": small("transformer", **chosen, norm="rms", activation="gelu")}).model, 7, 9
+    )
+    first = next(module.mechanism for module in model.modules() if isinstance(module, MultiHeadAttention))
+    assert isinstance(first.score, scores.Cosine)
+    torch.testing.assert_close(first.score.log_sharpness.detach().exp().flatten(), torch.full((2,), 3.0))
+    assert isinstance(first.normalize, normalizers.Sparsemax)
+    assert isinstance(first.position, positions.Alibi)
+    text = str(model)
+    assert "RMSNorm" in text
+    assert "PostNorm" in text
+    assert "LayerNorm" not in text
+
+
+def test_settings_become_objects() -> None:
+    made = config.recipe({"model": TINY, "training": {"schedule": "cosine", "precision": "bf16", "watch": "bleu", "clip": 3}})
+    found = config.settings(made.training, 7)
+    assert (found.schedule, found.autocast, found.higher_is_better, found.seed, found.clip) == (
+        schedules.cosine,
+        torch.bfloat16,
+        True,
+        7,
+        3.0,
+    )
+    assert config.settings(TrainingRecipe(), 0).autocast is None
+
+
+@pytest.mark.parametrize("name", ["gpu", "", "meta", "mps", "privateuseone", "cuda:x", "cpu cpu"])
+def test_a_device_that_cannot_train_is_told(name: str) -> None:
+    with pytest.raises(SaccadeError, match="write auto, cpu or cuda"):
+        config.device(name)
+
+
+def test_the_device_is_the_cpu_where_no_gpu_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert config.device("auto") == config.device("cpu") == torch.device("cpu")
+    with pytest.raises(SaccadeError, match="device is 'cuda', and no GPU is to be seen here; write device=cpu or device=auto"):
+        config.device("cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert config.device("cuda:1") == torch.device("cuda:1")
+    with pytest.raises(SaccadeError, match="device is 'cuda:2', and there are 2 GPUs here"):
+        config.device("cuda:2")
+
+
+# --- the catalogue
+
+
+@pytest.mark.parametrize("slot", catalogue.SLOTS)
+def test_every_entry_has_a_name_of_its_own_and_says_what_it_is(slot: str) -> None:
+    table = catalogue.slot(slot)
+    assert table.slot == slot
+    assert len({name.lower() for name in table.names()}) == len(table) > 0
+    for entry in table:
+        assert len(entry.summary) >= 3, entry.name
+        assert table.name_of(entry.make) == entry.name
+
+
+def test_the_catalogue_is_searched_in_every_column() -> None:
+    every = catalogue.rows()
+    assert len(every) == sum(map(len, catalogue.SLOTS.values()))
+    assert {row["slot"] for row in every} == set(catalogue.SLOTS)
+    for words in ("BAHDANAU", "2015", "s2"):
+        found = catalogue.rows(where=words)
+        assert ("models", "bahdanau") in {(row["slot"], row["name"]) for row in found}
+        assert 0 < len(found) < len(every)
+    assert [row["name"] for row in catalogue.rows("scores")] == scores.table.names()
+    assert catalogue.rows(where="nothing like it") == []
+    with pytest.raises(SaccadeError, match=r"no slot named 'score'; did you mean 'scores'\?"):
+        catalogue.rows("score")
+
+
+def test_every_type_of_a_setting_has_a_word() -> None:
+    for kind in SECTIONS.values():
+        for hint in typing.get_type_hints(kind).values():
+            assert dataclasses.is_dataclass(hint) or (typing.get_origin(hint) or hint) in (int, float, str, bool, dict)

@@ -1,0 +1,76 @@
+"""Recipe files: those that come with saccade, and those that are none."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import yaml
+
+from saccade import api, config
+from saccade.data.pairs import Pair
+from saccade.errors import SaccadeError
+from saccade.recipe import TrainingRecipe
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "is empty; write at least `data:` and `model:`"),
+        (b"# nothing\n", "is empty; write at least"),
+        (b"- a\n- b\n", "holds list, not settings; write `key: value` lines"),
+        (b"just text", "holds str, not settings"),
+        (b"a: 1\nb: [\n", ", line 3: this is no YAML; write `key: value` lines"),
+        (b"a: 1\n\tb: 2\n", ", line 2: this is no YAML"),
+        (b"seed: 2020-99-99", ": this is no YAML; write `key: value` lines"),
+        (b"seed: !!bool maybe", ": this is no YAML"),
+        (b"seed: !!python/object/apply:os.system [ls]", ", line 1: this is no YAML"),
+        (b"a: " + b"[" * 5000, ": this is no YAML"),
+        (b"model: \xff\xfe", "cannot be read as text"),
+        (b"a: &a [*a]\n", "the recipe has more than 100,000 values or 20 levels"),
+        (b"\0\0\0", ": this is no YAML"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_recipe_is_told(tmp_path: Path, content: bytes, sentence: str) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_bytes(content)
+    with pytest.raises(SaccadeError) as error:
+        config.read_recipe(path)
+    assert sentence in str(error.value)
+
+
+def test_a_recipe_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for where, sentence in {
+        str(tmp_path / "missing.yaml"): "no recipe file '.*missing.yaml', and none of that name comes with saccade",
+        "phrasebook-bahdanu": "did you mean 'phrasebook-bahdanau'?",
+        str(tmp_path): f"{tmp_path} is a folder; give a recipe file, or `--resume --out {tmp_path}`",
+        "a" * 400: "no recipe file 'aaa",
+        "a\0b": "no recipe file",
+    }.items():
+        with pytest.raises(SaccadeError, match=sentence.replace("?", r"\?")):
+            config.read_recipe(where)
+    monkeypatch.setattr(config, "LARGEST", 5)
+    (tmp_path / "big.yaml").write_text("seed: 1\n")
+    with pytest.raises(SaccadeError, match=r"big.yaml is larger than a recipe can be"):
+        config.read_recipe(tmp_path / "big.yaml")
+
+
+RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_parses_builds_and_says_only_what_differs(path: Path) -> None:
+    made = config.read_recipe(path.stem)
+    assert made == config.read_recipe(path)
+    assert config.recipe(made.to_dict()) == made
+    system = api.build(made, [Pair("the cat", "le chat", 1)])
+    assert system.name == made.model["family"]
+    assert config.settings(made.training, made.seed).updates == made.training.updates
+    assert set(yaml.safe_load(path.read_text())["training"]) <= {f.name for f in dataclasses.fields(TrainingRecipe)}
+
+
+def test_there_are_recipes_for_the_demo() -> None:
+    assert {"phrasebook-bahdanau", "phrasebook-fixed-context"} <= {path.stem for path in RECIPES}
