@@ -18,7 +18,7 @@ from .config import Recipe
 from .core import record
 from .data.corpora import corpus, embedded
 from .data.pairs import Pair
-from .data.vocabulary import BOS, EOS, Vocabulary
+from .data.vocabulary import BOS, EOS, UNK, Vocabulary
 from .decoding import Beam, Sample, Search, greedy
 from .errors import SaccadeError
 from .files import Writer, settle, verified, write_atomically
@@ -224,6 +224,12 @@ def decode(
 def translations(system: System, texts: Sequence[str], search: Callable[[], Search]) -> Iterator[tuple[int, Translated]]:
     """Translations as they come, each with the number of its text."""
     return system.task.translate(system.model, texts, search)
+
+
+def unknown_words(system: System, texts: Sequence[str]) -> list[str]:
+    """The pieces of the texts that the model has never seen and reads as <unk>, each once, in order."""
+    encoded = system.task.source.encode_batch(list(texts))
+    return list(dict.fromkeys(piece for one in encoded for id, piece in zip(one.ids, one.pieces, strict=True) if id == UNK))
 
 
 def align(system: System, pairs: Sequence[Pair]) -> list[Aligned]:

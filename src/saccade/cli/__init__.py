@@ -21,7 +21,8 @@ def run(words: list[str]) -> int:
     from .app import app
 
     try:
-        return int(app(words, standalone_mode=False, prog_name="saccade") or 0)
+        code = int(app(words, standalone_mode=False, prog_name="saccade") or 0)
+        return complain("stopped", code) if code == 130 else code  # typer makes a code of Ctrl-C, and says nothing
     except SaccadeError as error:
         return complain(str(error), 2)
     except Stopped as stopped:

@@ -40,6 +40,7 @@ def train(
             "note: bf16 on a CPU. If the process dies with 'Illegal instruction', set ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 "
             "(some CPUs advertise AMX and then trap).",
             markup=False,
+            soft_wrap=True,
         )
     with Board().watcher(made.model["family"], made.training.updates) as watcher:
         _, ended = api.fit(made, folder, resume, watcher)
@@ -56,5 +57,6 @@ def train(
     out.print(
         f"{folder}: {ended.update:,} updates, best dev {made.training.watch} {ended.best:.4f} at update {ended.best_update:,}",
         markup=False,
+        soft_wrap=True,
     )
-    out.print(f'Use it: saccade translate {folder} "your sentence"', markup=False)
+    out.print(f'Use it: saccade translate {folder} "your sentence"', markup=False, soft_wrap=True)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import SaccadeError
-from .shared import Device, Json, bar, out, print_json
+from .shared import Device, Json, bar, err, out, print_json
+
+if TYPE_CHECKING:
+    from ..api import System
 
 TRANSLATE_EXAMPLES = """Examples:
 
@@ -62,6 +65,7 @@ def translate(
     search = api.searcher(beam, length_penalty, {**chosen, "seed": seed} if chosen else None)
     system = api.load(model, device)
     lines = read_lines(text, input_file)
+    note_unknown(system, lines)
     found = {}
     with bar() as progress:
         task = progress.add_task("translating", total=len(lines))
@@ -104,6 +108,18 @@ def read_lines(text: str | None, path: Path | None) -> list[str]:
 def lines_of(text: str) -> list[str]:
     """Lines as `--input` reads them: only a line feed ends one, so that line n of the output is the translation of line n."""
     return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
+
+
+def note_unknown(system: System, lines: list[str]) -> None:
+    """Says on stderr which words the model has never seen."""
+    from .. import api
+
+    words = api.unknown_words(system, lines)
+    if words:
+        named = ", ".join(f"'{word}'" for word in words[:8]) + (" …" if len(words) > 8 else "")
+        err.print(
+            f"note: the model has never seen {named} and reads {'it' if len(words) == 1 else 'each'} as <unk>", markup=False
+        )
 
 
 def evaluate(
@@ -157,7 +173,9 @@ def show(
     suffix = out_file.suffix.lower()
     if suffix not in (".png", ".svg", ".pdf", ".html", ".json"):
         raise SaccadeError(f"cannot draw to '{out_file}'; name a file ending in .png, .svg, .pdf, .html or .json")
-    document = api.show(api.load(model, device), text, target, beam)
+    system = api.load(model, device)
+    note_unknown(system, [text])
+    document = api.show(system, text, target, beam)
     names = [one.name for one in document.sites]
     if site is not None and site not in names:
         raise SaccadeError(f"no attention named '{site}'{did_you_mean(site, names)}")
@@ -183,4 +201,5 @@ def show(
         out.print(
             f"{facts['source']}\n→ {facts['target']}\n{out_file}: {'all sites' if suffix in ('.html', '.json') else chosen.name}",
             markup=False,
+            soft_wrap=True,
         )

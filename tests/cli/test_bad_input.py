@@ -1,0 +1,218 @@
+"""Whatever is typed or lies on the disk: a mistake is one line that begins with `saccade:`, code 2, and nothing is lost."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from saccade.files import MANIFEST
+
+LONG = "a" * 300
+# words after `saccade`, and how the sentence begins or what it contains; all paths lie in one folder, see `place`
+ROWS: list[tuple[str, str]] = [
+    # no such command, argument or value
+    ("nope", "No such command 'nope'"),
+    ("--nope", "No such option: --nope"),
+    ("translate", "Missing argument 'model'; see saccade --help"),
+    ("translate run the cat", "unexpected extra argument"),
+    ("translate run x --beam three", "Invalid value for '--beam'"),
+    ("translate run x --beam 99999999999999999999999999", "a beam of"),
+    ("show run x", "Missing option '--out'"),
+    ("train", "Missing argument 'recipe'"),
+    ("evaluate run", "Missing argument 'data'"),
+    ("check", "Missing argument 'data'"),
+    ("demo --seed -1", "Invalid value for '--seed'"),
+    # models
+    ("translate nowhere x", "no model folder at nowhere; give the path of a folder written by `saccade train`"),
+    (f"translate {LONG} x", "no model folder at aaa"),
+    ("translate text.txt x", "text.txt is a file, and a model folder is a folder"),
+    ("translate empty x", "empty is no intact model folder: it has no manifest.json"),
+    ("translate torn x", "model.safetensors is not what was written (its sha256 differs from the manifest)"),
+    ("translate other x", "is (3, 3), the model wants"),
+    ("evaluate nowhere phrasebook:test", "no model folder at nowhere"),
+    ("show nowhere x --out x.png", "no model folder at nowhere"),
+    ("translate run x --device tpu", "no device named 'tpu'; write auto, cpu or cuda"),
+    # texts
+    ("translate run ''", "the text is empty; give a sentence"),
+    ("translate run", "stdin is empty; give at least one line"),
+    ("translate run x --input text.txt", "both a text and --input were given; give one of them"),
+    ("translate run --input nowhere.txt", "there is no file 'nowhere.txt'"),
+    ("translate run --input tetx.txt", "there is no file 'tetx.txt'; did you mean 'text.txt'?"),
+    ("translate run --input empty", "empty is a folder, not a file"),
+    ("translate run --input empty.txt", "empty.txt is empty; it needs at least one line"),
+    ("translate run --input latin.txt", "latin.txt, line 2: not UTF-8 (byte 0xe9 at column 4)"),
+    ("translate run --input torn.gz", "torn.gz"),
+    ("translate run '\udcff'", "half of a surrogate pair at column 1"),
+    ("translate fixed x --align", "this model attends to no source"),
+    ("explain ''", "the sentence is empty"),
+    # searches
+    ("translate run x --beam 100000", "a beam of 100000; give a whole number from 1 to 1000"),
+    ("translate run x --beam 0", "a beam of 0"),
+    ("translate run x --length-penalty nan", "a length penalty of nan; give a number from -10 to 10"),
+    ("translate run x --temperature nan", "a temperature of nan; give a number of 0 or more"),
+    ("translate run x --temperature -1", "a temperature of -1.0"),
+    ("translate run x --top-k 0", "top_k = 0; give at least 1"),
+    ("translate run x --top-p 1.5", "top_p = 1.5; give a number above 0 and at most 1"),
+    ("translate run x --top-p 0.5 --seed 99999999999999999999", "a seed of 99999999999999999999"),
+    ("evaluate run phrasebook:test --beam -3", "a beam of -3"),
+    ("show run x --out x.png --beam 5000", "a beam of 5000"),
+    # data
+    ("evaluate run nowhere.tsv", "there is no file 'nowhere.tsv'"),
+    ("evaluate run phrasebook:tset", "'phrasebook:tset' names no part of phrasebook; did you mean 'test'?"),
+    ("evaluate run broken.tsv", "broken.tsv, line 2: 1 column instead of 2 or 3; a line is source<TAB>target"),
+    ("evaluate run broken.jsonl", "broken.jsonl, line 1: not JSON"),
+    ("evaluate run text.txt", "'text.txt' does not end in .tsv or .jsonl"),
+    ("evaluate run text.txt,empty.txt", "empty.txt is empty"),
+    ("evaluate run short.txt,text.txt", "short.txt has 1 lines and text.txt has 2"),
+    ("check nowhere.tsv", "there is no file 'nowhere.tsv'"),
+    ("check empty", "empty is a folder, not a file"),
+    ("check a b c", "3 files were given"),
+    ("list scors", "no slot named 'scors'; did you mean 'scores'?"),
+    ("list --where zzz", "nothing in the catalogue contains 'zzz'"),
+    # pictures
+    ("show run x --out x.bmp", "cannot draw to 'x.bmp'; name a file ending in .png, .svg, .pdf, .html or .json"),
+    ("show run x --out empty", "cannot draw to 'empty'"),
+    ("show run x --out text.txt/x.png", "text.txt: "),
+    ("show run x --out text.txt/x.html", "cannot write text.txt/x.html"),
+    ("show run x --out folder.png", "folder.png"),
+    ("show run x --out folder.html", "cannot write folder.html: Is a directory"),
+    (f"show run x --out {LONG}.json", "File name too long"),
+    ("show run x --out x.png --site decoder.cros", "no attention named 'decoder.cros'; did you mean 'decoder.cross'?"),
+    ("show run '' --out x.png", "the text is empty; give a sentence"),
+    ("show fixed x --out x.png", "a fixed-context model has no attention to show; train one that attends"),
+    # recipes
+    ("train nowhere.yaml", "no recipe file 'nowhere.yaml', and none of that name comes with saccade"),
+    ("train phrasebook-bahdanu", "did you mean 'phrasebook-bahdanau'?"),
+    ("train empty", "empty is a folder; give a recipe file"),
+    ("train empty.txt", "empty.txt is empty; write at least `data:` and `model:`"),
+    ("train broken.yaml", "broken.yaml, line 2: this is no YAML"),
+    ("train latin.txt", "latin.txt cannot be read as text"),
+    ("train good.yaml training.updatse=5", "no setting named 'training.updatse'; did you mean 'updates'?"),
+    ("train good.yaml training.updates", "'training.updates' is no setting; write key=value"),
+    ("train good.yaml training.learning_rate=.nan", "training.learning_rate is nan; it must be a finite number"),
+    ("train good.yaml model.dim=1000000000000", "model.dim is 1000000000000; it must lie between 1 and 65536"),
+    ("train good.yaml model.score=dott", "no score named 'dott'; did you mean 'dot'?"),
+    ("train good.yaml data.train=broken.tsv --out new", "broken.tsv, line 2: 1 column instead of 2 or 3"),
+    ("train good.yaml data.train=empty.txt,empty.txt --out new", "empty.txt is empty"),
+    ("train good.yaml data.phrasebook.train=1000000000000 --out new", "1,000,000"),
+    ("train good.yaml model.family=transformer-encoder --out new", "does not read one text and put out another"),
+    ("train good.yaml device=cuda:77 --out new", "device"),
+    # places of runs
+    ("train good.yaml --out run", "run holds a run already; go on with it by --resume, or choose another --out"),
+    ("train good.yaml --out run --resume", "run was begun with another "),
+    ("train good.yaml --out text.txt", "text.txt is a file; give a folder for the run with --out"),
+    ("train good.yaml --out folder.png", "folder.png holds other files and no run; choose an empty or new folder"),
+    ("train good.yaml --out text.txt/deep", "cannot write text.txt/deep/recipe.json"),
+    (f"train good.yaml --out {LONG}", "File name too long"),
+    ("demo --out folder.png", "folder.png holds other files than a demo's run; choose another --out"),
+    ("demo --out text.txt", "text.txt is a file; choose a folder with --out"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def place(models: Path, recipe_text: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with models and files, good and bad."""
+    root = tmp_path_factory.mktemp("place")
+    shutil.copytree(models / "run", root / "run")
+    for name in ("fixed", "torn", "other"):
+        shutil.copytree(models / "fixed", root / name)
+    torn = root / "torn" / "model.safetensors"
+    torn.write_bytes(torn.read_bytes()[:-1] + b"x")
+    wrong_shape(root / "other")
+    for name in ("empty", "folder.png", "folder.html"):
+        (root / name).mkdir()
+    (root / "folder.png" / "mine.txt").write_text("mine")
+    texts = {
+        "text.txt": "the cat\nthe dog\n",
+        "short.txt": "le chat\n",
+        "empty.txt": "",
+        "broken.tsv": "the cat\tle chat\nno tab here\n",
+        "broken.jsonl": '{"source": \n',
+        "broken.yaml": "data: [\nmodel: }\n",
+        "good.yaml": recipe_text,
+    }
+    for name, text in texts.items():
+        (root / name).write_text(text)
+    (root / "latin.txt").write_bytes(b"the cat\ncaf\xe9\n")
+    (root / "torn.gz").write_bytes(b"\x1f\x8b\x08\x00junk")
+    return root
+
+
+@pytest.fixture(scope="module")
+def recipe_text() -> str:
+    """Good in itself, and small, should it ever be trained."""
+    return json.dumps(
+        {
+            "data": {"train": "phrasebook:train", "dev": "phrasebook:dev", "phrasebook": {"train": 20, "dev": 4, "test": 4}},
+            "model": {"family": "transformer", "dim": 8, "hidden": 8, "depth": 1, "heads": 2},
+            "vocabulary": {"kind": "words"},
+            "training": {"updates": 1},
+            "device": "cpu",
+        }
+    )
+
+
+def wrong_shape(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    tensors[min(tensors)] = torch.zeros(3, 3)
+    save_file(tensors, path)
+    listed = json.loads((folder / MANIFEST).read_text())
+    listed["files"][path.name] = {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "bytes": path.stat().st_size}
+    (folder / MANIFEST).write_text(json.dumps(listed))
+
+
+def snapshot(root: Path) -> dict[str, Any]:
+    return {str(p.relative_to(root)): p.read_bytes() if p.is_file() else None for p in sorted(root.rglob("*"))}
+
+
+def split(line: str) -> list[str]:
+    """Words at spaces; '' is an empty word."""
+    return [word.strip("'") for word in line.split(" ")]
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"), ROWS, ids=[f"{n}-{line[:50]}".encode("ascii", "replace").decode() for n, (line, _) in enumerate(ROWS)]
+)
+def test_a_mistake_is_one_line_and_costs_nothing(
+    saccade: Callable[..., Any], place: Path, monkeypatch: pytest.MonkeyPatch, line: str, sentence: str
+) -> None:
+    monkeypatch.chdir(place)
+    before = snapshot(place)
+    said = saccade(*split(line))
+    assert said.code == 2
+    assert said.out == ""
+    errors = [line for line in said.err.splitlines() if not line.startswith("transformer: ")]  # what a training says
+    [error] = errors
+    assert error.startswith("saccade: ")
+    assert sentence in error
+    assert "Traceback" not in said.err
+    assert snapshot(place) == before
+
+
+def test_json_changes_nothing_about_mistakes(saccade: Callable[..., Any], place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    for line in (
+        "translate nowhere x",
+        "train nowhere.yaml",
+        "list scors",
+        "check nowhere.tsv",
+        "explain ''",
+        "demo --out text.txt",
+    ):
+        plain, machine = saccade(*split(line)), saccade(*split(line), "--json")
+        assert (plain.code, plain.err, plain.out) == (machine.code, machine.err, machine.out)
+
+
+def test_a_person_at_a_terminal_is_not_waited_for(saccade: Callable[..., Any], models: Path) -> None:
+    said = saccade("translate", models / "run", terminal=True)
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith('saccade: nothing to translate; give a text ("the black cat"), --input FILE, or lines on stdin')

@@ -1,0 +1,294 @@
+"""Every command as people type it: what it prints, what it writes, with which code it ends."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from saccade import __version__, api
+from saccade.cli.app import app
+from saccade.data.readers import parse_pharaoh
+from saccade.training.stopping import Stopped
+
+COMMANDS = [command.name for command in app.registered_commands]
+TEXT = "the black cat ate the mouse"
+
+
+def test_the_commands_are_the_eight() -> None:
+    assert COMMANDS == ["demo", "train", "translate", "evaluate", "show", "explain", "list", "check"]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_examples_that_use_what_there_is(
+    saccade: Callable[..., Any], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    said = saccade(name, "--help")
+    assert said.code == 0
+    above, examples = said.out.split("Examples:")
+    lines = [line.strip() for line in examples.splitlines() if "saccade" in line]
+    assert lines
+    for line in lines:
+        command = line.split("| ")[-1]
+        assert command.startswith(f"saccade {name}")
+        for flag in re.findall(r"--[a-z-]+", command):
+            assert flag in above, f"{line}: there is no {flag}"
+    assert "--json" in above
+
+
+def test_the_top_says_where_to_start(saccade: Callable[..., Any]) -> None:
+    said = saccade("--help")
+    assert said.code == 0
+    assert "Start with:" in said.out
+    assert all(name in said.out for name in COMMANDS)
+    bare = saccade()
+    assert bare.out.strip() == said.out.strip()
+    assert (bare.code, bare.err) == (2, "saccade: no command was given; see saccade --help\n")
+
+
+def test_the_version_in_a_process_of_its_own() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    done = subprocess.run(
+        [sys.executable, "-m", "saccade", "--version"], capture_output=True, text=True, env=environment, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"saccade {__version__}\n", "")
+
+
+# --- train
+
+
+def test_a_training_is_told_resumed_and_finished(saccade: Callable[..., Any], recipe: Path, tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "mine"
+    said = saccade("train", recipe, "--out", run, "--json")
+    assert said.code == 0
+    facts = said.json
+    assert (facts["out"], facts["update"], facts["done"]) == (str(run), 4, True)
+    assert set(facts) == {"out", "update", "epoch", "tokens", "seconds", "best", "best_update", "done", "figures"}
+    assert re.search(r"bahdanau: [\d,]+ parameters, 4 updates at most, .* FLOPs an update", said.err)
+    assert "bahdanau: update 4  dev loss" in said.err
+    again = saccade("train", recipe, "training.updates=6", "--out", run, "--resume")
+    assert again.code == 0
+    assert "going on from update 4" in again.err
+    assert f"{run}: 6 updates, best dev loss" in again.out
+    assert f'Use it: saccade translate {run} "your sentence"\n' in again.out
+    assert saccade("train", recipe, "training.updates=6", "--out", run, "--resume", "--json").json["update"] == 6
+
+
+def test_the_run_folder_is_named_after_the_recipe(
+    saccade: Callable[..., Any], recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert saccade("train", recipe, "training.updates=1", "--json").json["out"] == "runs/small"
+    assert (tmp_path / "runs" / "small" / "best" / "model.safetensors").is_file()
+
+
+def test_own_data_train_a_model_from_files(saccade: Callable[..., Any], recipe: Path, tmp_path: Path) -> None:
+    """Two parallel files for training, TSV for dev, BPE over both languages."""
+    pairs = [("the cat eats", "le chat mange"), ("the dog eats", "le chien mange"), ("a cat", "un chat"), ("a dog", "un chien")]
+    (tmp_path / "t.en").write_text("".join(f"{source}\n" for source, _ in pairs))
+    (tmp_path / "t.fr").write_text("".join(f"{target}\n" for _, target in pairs))
+    (tmp_path / "dev.tsv").write_text("the cat\tle chat\n")
+    words = [f"data.train={tmp_path}/t.en,{tmp_path}/t.fr", f"data.dev={tmp_path}/dev.tsv", "training.updates=3"]
+    said = saccade("train", recipe, *words, "vocabulary={kind: bpe, size: 270, joint: true}", "--out", tmp_path / "run", "--json")
+    assert said.code == 0, said.err
+    assert saccade("translate", tmp_path / "run", "the cat").code == 0
+
+
+def test_bf16_on_a_cpu_comes_with_a_note(saccade: Callable[..., Any], recipe: Path, tmp_path: Path) -> None:
+    said = saccade("train", recipe, "training.precision=bf16", "training.updates=2", "--out", tmp_path / "run", "--json")
+    assert said.code == 0
+    assert "ONEDNN_MAX_CPU_ISA" in said.err
+
+
+# --- translate
+
+
+def test_a_text_a_file_and_stdin_give_the_same(saccade: Callable[..., Any], models: Path, tmp_path: Path) -> None:
+    lines = [TEXT, "", "the dog saw a bird", "the red house is big"]
+    expected = [one.text for one in api.decode(api.load(models / "run"), lines)]
+    assert expected[1] == ""
+    assert all(expected[n] for n in (0, 2, 3))
+    (tmp_path / "in.txt").write_text("\n".join(lines) + "\n")
+    (tmp_path / "in.txt.gz").write_bytes(gzip.compress("\r\n".join(lines).encode()))
+    outputs = [
+        saccade("translate", models / "run", "\n".join(lines)),
+        saccade("translate", models / "run", "--input", tmp_path / "in.txt"),
+        saccade("translate", models / "run" / "best", "--input", tmp_path / "in.txt.gz"),
+        saccade("translate", models / "run", stdin="\n".join(lines) + "\n"),
+    ]
+    for said in outputs:
+        assert (said.code, said.out.split("\n")[:-1], said.err) == (0, expected, "")
+
+
+def test_only_a_line_feed_ends_a_line(saccade: Callable[..., Any], models: Path) -> None:
+    """So that line n of the output is the translation of line n, whatever separators the text holds."""
+    said = saccade("translate", models / "run", stdin="the cat\u2028saw\x85the\x0cdog\n\nthe dog\r\n")
+    assert len(said.out.split("\n")) == 4
+
+
+def test_json_has_a_line_for_each_line(saccade: Callable[..., Any], models: Path) -> None:
+    said = saccade("translate", models / "run", f"{TEXT}\n\nthe dog", "--json", "--align", "--beam", "3")
+    rows = [json.loads(line) for line in said.out.splitlines()]
+    assert [row["source"] for row in rows] == [TEXT, "", "the dog"]
+    assert all(set(row) == {"source", "translation", "log_prob", "finished", "alignment"} for row in rows)
+    assert rows[0]["log_prob"] < 0
+    assert rows[1] == {"source": "", "translation": "", "log_prob": 0.0, "finished": True, "alignment": []}
+
+
+def test_an_alignment_names_words_that_are_there(saccade: Callable[..., Any], models: Path) -> None:
+    said = saccade("translate", models / "run", TEXT, "--align")
+    text, links = said.out.rstrip("\n").split("\t")
+    sure, possible = parse_pharaoh(links)
+    assert sure
+    assert not possible
+    assert all(i < len(TEXT.split()) and j < len(text.split()) for i, j in sure)
+    assert len({j for _, j in sure}) == len(sure), "one link at most for a target word"
+
+
+def test_searches_and_samples_are_flags(saccade: Callable[..., Any], models: Path) -> None:
+    def text(*flags: object) -> str:
+        said = saccade("translate", models / "run", TEXT, *flags)
+        assert said.code == 0, said.err
+        return str(said.out)
+
+    greedy = text()
+    assert text("--top-k", 1) == text("--temperature", 0) == text("--beam", 1) == greedy
+    assert text("--beam", 3, "--length-penalty", 0.5)
+    drawn = [text("--temperature", 3, "--top-p", 0.99, "--seed", seed) for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+# --- evaluate, show
+
+
+def test_an_evaluation_is_printed_and_counted(saccade: Callable[..., Any], models: Path) -> None:
+    facts = saccade("evaluate", models / "run", "phrasebook:test", "--lengths", "--json").json
+    assert facts["sentences"] == 12
+    assert {"model", "data", "beam", "bleu", "chrf", "bleu_signature", "chrf_signature", "loss", "aer", "by_length"} <= set(facts)
+    assert len(facts["by_length"]) == 4
+    said = saccade("evaluate", models / "run", "phrasebook:test", "--lengths")
+    assert f"bleu            {facts['bleu']:.4f}" in said.out
+    assert facts["bleu_signature"] in said.out
+    assert said.out.count("BLEU") == 4
+    plain = saccade("evaluate", models / "fixed", "phrasebook:test", "--json", "--beam", 2).json
+    assert "aer" not in plain
+    assert plain["beam"] == 2
+
+
+def test_gold_links_in_a_file_give_an_error_rate(saccade: Callable[..., Any], models: Path, tmp_path: Path) -> None:
+    (tmp_path / "gold.jsonl").write_text('{"source": "the cat", "target": "le chat", "alignment": "0-0 1-1"}\n')
+    (tmp_path / "none.tsv").write_text("the cat\tle chat\n")
+    assert "aer" in saccade("evaluate", models / "run", tmp_path / "gold.jsonl", "--json").json
+    assert "aer" not in saccade("evaluate", models / "run", tmp_path / "none.tsv", "--json").json
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("a.png", b"\x89PNG"),
+        ("a.svg", b"<?xml"),
+        ("a.pdf", b"%PDF"),
+        ("deep/a.html", b"<!"),
+        ("a.json", b"{"),
+        ("A.PNG", b"\x89PNG"),
+    ],
+)
+def test_a_picture_is_drawn_by_its_ending(
+    saccade: Callable[..., Any], models: Path, tmp_path: Path, name: str, start: bytes
+) -> None:
+    path = tmp_path / name
+    facts = saccade("show", models / "run", TEXT, "--out", path, "--json").json
+    assert facts["out"] == str(path)
+    assert (facts["source"], facts["site"]) == (TEXT, "decoder.cross")
+    content = path.read_bytes()
+    assert content.startswith(start)
+    if name.endswith("html"):
+        assert not re.search(rb"""(src|href)\s*=\s*["']?(https?:)?//""", content), "the page needs nothing but itself"
+        assert b"mouse" in content
+    assert [other.name for other in path.parent.iterdir()] == [path.name], "no part of it is left over"
+
+
+def test_what_is_shown_can_be_chosen(saccade: Callable[..., Any], models: Path, tmp_path: Path) -> None:
+    words = ("--target", "le chat noir", "--site", "decoder.cross", "--heads", "--out", tmp_path / "x.png")
+    said = saccade("show", models / "run", "the black cat", *words)
+    assert said.code == 0, said.err
+    assert said.out.startswith("the black cat\n→ le chat noir\n")
+
+
+# --- explain, list, check
+
+
+def test_the_worked_example_and_an_own_sentence(saccade: Callable[..., Any]) -> None:
+    worked, own = saccade("explain", "--json").json, saccade("explain", "the cat sat", "--json").json
+    assert own["tokens"] == ["the", "cat", "sat"]
+    assert worked["tokens"] != own["tokens"]
+    assert saccade("explain", "--scaled", "--json").json != worked
+    assert "1. Inputs" in saccade("explain").out
+
+
+def test_the_catalogue_is_listed(saccade: Callable[..., Any]) -> None:
+    rows = saccade("list", "--json").json
+    assert {"slot", "name", "paper", "system", "what"} == set(rows[0])
+    assert {row["slot"] for row in saccade("list", "masks", "--json").json} == {"masks"}
+    assert {row["name"] for row in saccade("list", "--where", "bahdanau", "--json").json} >= {"additive", "bahdanau"}
+    assert "scaled-dot" in saccade("list").out
+    assert saccade("list", "--where", "no such thing", "--json").json == []
+
+
+def test_data_are_looked_at(saccade: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "bad.tsv").write_text("the cat\tle chat\nno tab\nthe cat\tle chat\n\tx\n")
+    said = saccade("check", tmp_path / "bad.tsv")
+    assert said.code == 0
+    assert "2 pairs" in said.out
+    assert saccade("check", tmp_path / "bad.tsv", "--json").json
+    (tmp_path / "a.en").write_text("the cat\n")
+    (tmp_path / "a.fr").write_text("le chat\n")
+    assert "1 pair" in saccade("check", tmp_path / "a.en", tmp_path / "a.fr").out
+    assert "500 pairs" in saccade("check", "phrasebook:test").out
+
+
+# --- how commands end
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "sentence"),
+    [
+        (Stopped(signal.SIGINT, 7), 130, "stopped by SIGINT after update 7; a checkpoint is written, go on with --resume"),
+        (Stopped(signal.SIGTERM, 7), 143, "stopped by SIGTERM after update 7"),
+        (KeyboardInterrupt(), 130, "stopped"),
+        (MemoryError(), 2, "there is not enough memory for this; use smaller sizes"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried …"), 2, "there is not enough memory"),
+        (RuntimeError("CUDA out of memory. Tried …"), 2, "there is not enough memory"),
+        (OSError(28, "No space left on device", "log.jsonl"), 2, "log.jsonl: No space left on device; check the path"),
+    ],
+)
+def test_a_command_that_is_cut_short_says_why(
+    saccade: Callable[..., Any], recipe: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, sentence: str
+) -> None:
+    def fit(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(api, "fit", fit)
+    said = saccade("train", recipe)
+    assert (said.code, said.out) == (code, "")
+    assert said.err.startswith(f"saccade: {sentence}")
+    assert said.err.count("\n") == 1
+
+
+def test_a_defect_shows_itself(saccade: Callable[..., Any], recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fit(*_: object) -> None:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(api, "fit", fit)
+    with pytest.raises(ZeroDivisionError, match="a defect"):
+        saccade("train", recipe)
