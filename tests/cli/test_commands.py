@@ -168,6 +168,17 @@ def test_searches_and_samples_are_flags(saccade: Callable[..., Any], models: Pat
     assert drawn[0] == drawn[1] != drawn[2]
 
 
+def test_words_never_seen_are_named(saccade: Callable[..., Any], models: Path, tmp_path: Path) -> None:
+    expected = "note: the model has never seen 'zebra' and reads it as <unk>\n"
+    assert saccade("translate", models / "run", "the zebra saw the zebra").err == expected
+    said = saccade("translate", models / "run", " ".join(f"unknownword{'ab'[n % 2] * n}" for n in range(1, 30)), "--json")
+    assert said.code == 0
+    assert said.json["translation"]
+    assert said.err.startswith("note: the model has never seen 'unknownwordb', 'unknownwordaa', ")
+    assert said.err.endswith(" … and reads each as <unk>\n")
+    assert said.err.count("\n") == 1
+
+
 # --- evaluate, show
 
 

@@ -118,7 +118,9 @@ def note_unknown(system: System, lines: list[str]) -> None:
     if words:
         named = ", ".join(f"'{word}'" for word in words[:8]) + (" …" if len(words) > 8 else "")
         err.print(
-            f"note: the model has never seen {named} and reads {'it' if len(words) == 1 else 'each'} as <unk>", markup=False
+            f"note: the model has never seen {named} and reads {'it' if len(words) == 1 else 'each'} as <unk>",
+            markup=False,
+            soft_wrap=True,
         )
 
 

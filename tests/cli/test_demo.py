@@ -1,0 +1,202 @@
+"""The demo from end to end, small: figures, report, pictures, a second time, and foreign folders left alone."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from saccade import api, demo
+from saccade.data.phrasebook import LECTURE_SENTENCES
+from saccade.errors import SaccadeError
+from saccade.training.loop import Progress, Watcher
+from saccade.training.relay import Beside
+
+KEYS = ["bleu", "bleu_fixed_context", "bleu_long", "bleu_long_fixed_context", "aer", "seconds", "out"]
+SMALL = [
+    "data.phrasebook={train: 150, dev: 8, test: 16}",
+    "model.dim=16",
+    "model.hidden=16",
+    "training.updates=10",
+    "training.evaluate_every=5",
+    "training.checkpoint_every=5",
+]
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+class Heard(Watcher):
+    """Keeps what a training says."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+
+    def cost(self, cost: Any) -> None:
+        self.words.append("cost")
+
+    def update(self, at: Progress, row: dict[str, float]) -> None:
+        self.words.append(f"update {at.update}")
+
+    def evaluated(self, at: Progress, figures: dict[str, float], best: bool) -> None:
+        self.words.append(f"evaluated {at.update}")
+
+    def note(self, text: str) -> None:
+        self.words.append(text)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[demo.Result, dict[str, Heard]]:
+    heard: dict[str, Heard] = {}
+
+    @contextmanager
+    def watching(name: str, updates: int) -> Iterator[Watcher]:
+        assert updates == 10
+        heard[name] = Heard()
+        yield heard[name]
+
+    return demo.run(tmp_path_factory.mktemp("demo") / "out", 3, watching, SMALL), heard
+
+
+def test_the_figures_are_those_of_the_two_models(done: Any) -> None:
+    result = done[0]
+    out = Path(result.figures["out"])
+    assert list(result.figures) == KEYS
+    for name, key in (("fixed-context", "bleu_fixed_context"), ("bahdanau", "bleu")):
+        system = api.load(out / name)
+        assert (system.name, system.recipe.seed) == (name, 3)
+        found = api.evaluate(system, system.pairs("phrasebook:test"), quarters=True)
+        assert result.figures[key] == pytest.approx(found["bleu"], abs=0.006)
+        assert result.figures[key.replace("bleu", "bleu_long")] == pytest.approx(found["by_length"][-1]["bleu"], abs=0.006)
+    assert result.figures["aer"] == pytest.approx(found["aer"], abs=1e-4)
+    assert result.table.row_count == 5
+
+
+def test_both_trainings_are_watched(done: Any) -> None:
+    heard = done[1]
+    assert set(heard) == {"fixed-context", "bahdanau"}
+    for watcher in heard.values():
+        assert watcher.words[0] == "cost"
+        assert [word for word in watcher.words if word.startswith("evaluated")] == ["evaluated 5", "evaluated 10"]
+        assert "update 10" in watcher.words
+        assert watcher.words[-1] == "translating the test sentences"
+
+
+def test_the_lectures_sentences_are_translated_and_drawn(done: Any) -> None:
+    result = done[0]
+    out = Path(result.figures["out"])
+    sources = [pair.source for pair in LECTURE_SENTENCES]
+    assert any("european economic area" in source.lower() for source in sources)
+    assert [row[0] for row in result.sentences] == sources
+    assert [path.name for path in result.pictures] == [
+        "bleu-by-length.png",
+        *(f"alignment-{n + 1}.png" for n in range(len(sources))),
+    ]
+    assert all(path.parent == out and path.read_bytes().startswith(PNG) for path in result.pictures)
+
+
+def test_the_report_needs_nothing_but_itself(done: Any) -> None:
+    result = done[0]
+    page = result.report.read_text(encoding="utf-8")
+    assert result.report == Path(result.figures["out"]) / "report.html"
+    assert not re.search(r"""(src|href)\s*=\s*["'](?!data:|#)""", page)
+    assert not re.search(r"@import|url\((?!['\"]?data:)", page)
+    drawn = {base64.b64decode(text) for text in re.findall(r"data:image/png;base64,([A-Za-z0-9+/=]+)", page)}
+    assert drawn == {path.read_bytes() for path in result.pictures}
+    for pair in LECTURE_SENTENCES:
+        assert pair.source in page
+    assert f"{result.figures['aer']:.3f}" in page
+
+
+def test_the_command_ends_with_one_line_and_replaces_an_older_demo(
+    done: Any, saccade: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same folder again: the figures of the same seed are the same, and a file of one's own stays."""
+    first = done[0].figures
+    out = Path(first["out"])
+    (out / "mine.txt").write_text("mine")
+    monkeypatch.setattr(demo, "run", functools.partial(demo.run, settings=SMALL))
+    said = saccade("demo", "--out", out, "--seed", 3, "--json")
+    assert said.code == 0, said.err
+    assert list(said.json) == KEYS
+    assert {key: said.json[key] for key in KEYS if key != "seconds"} == {key: first[key] for key in KEYS if key != "seconds"}
+    assert "bahdanau: update 10  dev loss" in said.err
+    assert "fixed-context: update 10  dev loss" in said.err
+    assert (out / "mine.txt").read_text() == "mine"
+    runs = {"bahdanau", "fixed-context"}
+    assert {path.name for path in out.iterdir()} == {*runs, "mine.txt", "report.html", *(path.name for path in done[0].pictures)}
+
+
+def test_people_get_a_table_sentences_and_three_commands(
+    done: Any, saccade: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "run", lambda *_: done[0])
+    out = Path(done[0].figures["out"])
+    said = saccade("demo", "--out", out)
+    assert said.code == 0
+    assert "BLEU on sentences never seen in training" in said.out
+    for source, plain, attended in done[0].sentences:
+        assert f"  {source}\n    fixed context   {plain}\n    with attention  {attended}\n" in said.out
+    assert f"Alignment error rate with attention: {done[0].figures['aer']:.3f}" in said.out
+    assert f"Report: {out}/report.html" in said.out
+    next_ = [line.strip() for line in said.out.split("Next:\n")[1].splitlines() if line.strip()]
+    assert [line.split()[:2] for line in next_] == [["saccade", "translate"], ["saccade", "show"], ["saccade", "train"]]
+    assert saccade("translate", out / "bahdanau", "two old dogs saw the white horse", "--align").code == 0
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "fixed-context/notes.txt", "bahdanau/notes.txt", "bahdanau"])
+def test_a_foreign_folder_is_refused_before_anything_is_done(tmp_path: Path, saccade: Callable[..., Any], name: str) -> None:
+    path = tmp_path / "out" / name
+    path.parent.mkdir(parents=True)
+    path.write_text("mine")
+    said = saccade("demo", "--out", tmp_path / "out", "--json")
+    assert (said.code, said.out) == (2, "")
+    assert re.fullmatch(r"saccade: .* holds other files than a demo's run; choose another --out\n", said.err)
+    assert [p for p in (tmp_path / "out").rglob("*") if p.is_file()] == [path]
+    assert path.read_text() == "mine"
+
+
+def test_what_a_killed_demo_left_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / "out" / "bahdanau").mkdir(parents=True)
+    (tmp_path / "out" / "bahdanau" / ".recipe.json.123.new").write_text("{")
+    (tmp_path / "out" / ".fixed-context.old").mkdir()
+    demo.check_place(tmp_path / "out")
+    demo.remove(tmp_path / "out" / "bahdanau")
+    demo.remove(tmp_path / "out" / "fixed-context")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def dies(_: Watcher) -> None:
+    os._exit(9)
+
+
+def test_what_goes_wrong_in_the_process_beside_is_told_here(tmp_path: Path) -> None:
+    wrong, dead = Beside(demo.trained, (tmp_path / "x", "nope", []), Heard()), Beside(dies, (), Heard())
+    with wrong, dead:
+        with pytest.raises(SaccadeError, match="no recipe file 'phrasebook-nope'"):
+            wrong.result()
+        with pytest.raises(SaccadeError, match="the process beside this one ended without a word"):
+            dead.result()
+    assert not wrong.process.is_alive()
+    assert not dead.process.is_alive()
+
+
+@pytest.mark.slow
+def test_the_real_demo_reaches_its_targets(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    environment.pop("OMP_NUM_THREADS", None)
+    command = [sys.executable, "-m", "saccade", "demo", "--out", str(tmp_path / "out"), "--json"]
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=1200, check=False)
+    assert ended.returncode == 0, ended.stderr
+    figures = json.loads(ended.stdout.splitlines()[-1])
+    assert figures["bleu"] >= 95
+    assert figures["bleu_long"] >= figures["bleu_long_fixed_context"] + 25
+    assert figures["aer"] <= 0.08
