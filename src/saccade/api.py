@@ -24,7 +24,8 @@ from .errors import SaccadeError
 from .files import Writer, settle, verified, write_atomically
 from .tasks.translation import NEVER, Aligned, Translated, Translation, TranslationWork, WorkOptions, by_length
 from .training.checkpoints import load_model
-from .training.loop import Progress, RunFolder, Training, Watcher
+from .training.loop import Training, Watcher
+from .training.runs import Progress, RunFolder
 from .views.document import Document
 from .views.document import Site as SiteView
 

@@ -18,7 +18,7 @@ from saccade import config
 from saccade.errors import SaccadeError
 from saccade.files import MANIFEST, broken, verified, write_folder
 from saccade.training.checkpoints import learned, load_model, load_optimizer, save_model, save_optimizer
-from saccade.training.loop import Progress, RunFolder
+from saccade.training.runs import Progress, RunFolder
 
 
 def transformer(seed: int = 0, **more: object) -> nn.Module:

@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 
 from saccade import api
 from saccade.files import broken, settle
-from saccade.training.loop import RunFolder
+from saccade.training.runs import RunFolder
 
 KILLS = 20
 RECIPE: dict[str, Any] = {

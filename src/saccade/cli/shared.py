@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from ..training.cost import Cost
-from ..training.loop import Progress as At
 from ..training.loop import Watcher
+from ..training.runs import Progress as At
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for machines.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]

@@ -3,23 +3,21 @@ resumed run continues bit for bit on a CPU from any checkpoint."""
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import SaccadeError
-from ..files import Writer, broken, settle, write_folder
-from .checkpoints import load_model, load_optimizer, save_model, save_optimizer
+from .checkpoints import load_model, load_optimizer
 from .cost import Cost, measure
 from .logs import Logs
+from .runs import Progress, RunFolder
 from .schedules import Schedule, inverse_sqrt
 from .stopping import Stopped, Stopper
 
@@ -82,55 +80,12 @@ class Watcher:
 
 
 @dataclass(frozen=True)
-class Progress:
-    """Where a training stands; all that a resumed run must know besides parameters and optimizer."""
+class Made:
+    """An update whose numbers have not been read yet: the loss of each of its batches with their lines, and the gradient's norm."""
 
-    update: int = 0
-    epoch: int = 0
-    batch: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    best: float | None = None
-    best_update: int = 0
-    worse: int = 0
-    done: bool = False
-    figures: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class RunFolder:
-    """Where a run is written: `last/` and `best/` model folders and logs; `files` are the model folder's other files."""
-
-    path: Path
-    files: dict[str, Writer]
-
-    def save(self, name: str, model: nn.Module, more: dict[str, Writer] | None = None) -> None:
-        write_folder(self.path / name, {**self.files, "model.safetensors": lambda path: save_model(model, path), **(more or {})})
-
-    def save_last(self, model: nn.Module, optimizer: torch.optim.Optimizer, at: Progress) -> None:
-        text = json.dumps(at.__dict__, indent=2) + "\n"
-        self.save(
-            "last",
-            model,
-            {
-                "training.safetensors": lambda path: save_optimizer(optimizer, model, path),
-                "training.json": lambda path: path.write_text(text, encoding="utf-8"),
-            },
-        )
-
-    def progress(self) -> Progress | None:
-        """Where the last checkpoint stands, None when there is none yet."""
-        last = self.path / "last"
-        settle(last)
-        if not last.exists():
-            return None
-        wrong = broken(last)
-        if wrong:
-            raise SaccadeError(f"{last} is no intact checkpoint: {wrong}; remove it to begin again")
-        try:
-            return Progress(**json.loads((last / "training.json").read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError, RecursionError) as error:
-            raise SaccadeError(f"{last}/training.json cannot be read ({error}); remove {last} to begin again") from None
+    update: int
+    losses: list[tuple[Tensor, Sequence[int]]]
+    norm: Tensor
 
 
 class Training:
@@ -150,6 +105,8 @@ class Training:
             fused=self.device.type in ("cpu", "cuda"),
         )
         self.at = Progress()
+        self._unread: list[Made] = []
+        self._numbers: dict[str, float] = {}
         self.forward: nn.Module = torch.compile(model) if settings.compile else model  # type: ignore[assignment]
 
     def run(self) -> Progress:
@@ -163,23 +120,47 @@ class Training:
         pace = Pace()
         with Stopper() as stopper:
             while not self.at.done:
+                before = self.at.tokens
                 row = self._update()
                 self.at = replace(self.at, seconds=since + time.perf_counter() - began)
-                pace.count(int(row["batch_tokens"]))
-                if self.at.update % self.settings.log_every == 0:
-                    row["tokens_per_second"] = pace.per_second()
-                    logs.add(**{name: value for name, value in row.items() if name != "batch_tokens"})
-                self.watcher.update(self.at, row)
+                pace.count(self.at.tokens - before)
                 last = self.at.update >= self.settings.updates
-                if last or self.at.update % self.settings.evaluate_every == 0:
+                if last or stopper.signal or self.device.type == "cpu" or any(map(self._due, ("log", "evaluate", "checkpoint"))):
+                    row.update(self._settle())
+                    self.watcher.update(self.at, row)
+                if self._due("log"):
+                    logs.add(**row, tokens_per_second=pace.per_second())
+                if last or self._due("evaluate"):
                     self._evaluate(logs, last)
                     pace = Pace()
                 asked = stopper.signal  # looked at once: what comes after waits for the next update, and for its checkpoint
-                if self.at.done or asked or self.at.update % self.settings.checkpoint_every == 0:
+                if asked:
+                    self._settle()
+                if self.at.done or asked or self._due("checkpoint"):
                     self.folder.save_last(self.model, self.optimizer, self.at)
                 if asked:
                     raise Stopped(asked, self.at.update)
         return self.at
+
+    def _due(self, what: str) -> bool:
+        """Whether the update just made is one to log, evaluate or checkpoint at."""
+        return self.at.update % int(getattr(self.settings, f"{what}_every")) == 0
+
+    def _settle(self) -> dict[str, float]:
+        """Reads the losses and gradient norms since the last time, stops at one that is not finite; the last update's two.
+
+        On a GPU a number is not read at every update: the processor would wait for it. Nothing is written before it was read.
+        """
+        for made in self._unread:
+            norm = float(made.norm)
+            self._numbers = {"loss": sum(float(value) for value, _ in made.losses), "gradient_norm": norm}
+            for value, lines in made.losses:
+                if not math.isfinite(float(value)):
+                    self._not_finite(made.update, float(value), lines)
+            if not math.isfinite(norm):
+                self._not_finite(made.update, norm, [line for _, lines in made.losses for line in lines])
+        self._unread = []
+        return self._numbers
 
     def _resume(self) -> None:
         found = self.folder.progress()
@@ -235,17 +216,15 @@ class Training:
             batches.append(self.work.batch(plan))
         tokens = sum(batch.tokens for batch in batches)
         self.model.train()
-        total = 0.0
+        losses = []
         for batch in batches:
             loss = self._loss(self.forward, batch) / tokens
             loss.backward()
-            value = float(loss.detach())
-            if not math.isfinite(value):
-                self._not_finite(number, value, batch.lines)
-            total += value
-        norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip if settings.clip > 0 else float("inf")))
-        if not math.isfinite(norm):
-            self._not_finite(number, norm, [line for batch in batches for line in batch.lines])
+            losses.append((loss.detach(), batch.lines))
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip if settings.clip > 0 else float("inf"))
+        self._unread.append(Made(number, losses, norm))
+        if self.device.type == "cpu":  # reading costs nothing here, and what is not finite is not applied
+            self._settle()
         rate = settings.learning_rate * settings.schedule(number, settings.warmup, settings.updates)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -255,11 +234,8 @@ class Training:
         return {
             "update": number,
             "epoch": epoch,
-            "loss": total,
             "learning_rate": rate,
-            "gradient_norm": norm,
             "tokens": self.at.tokens,
-            "batch_tokens": tokens,
         }
 
     def _not_finite(self, number: int, value: float, at: Sequence[int]) -> None:

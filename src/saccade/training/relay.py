@@ -15,7 +15,8 @@ import torch
 
 from ..errors import SaccadeError
 from .cost import Cost
-from .loop import Progress, Watcher
+from .loop import Watcher
+from .runs import Progress
 from .stopping import Stopped
 
 
