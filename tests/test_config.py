@@ -110,6 +110,7 @@ def test_junk_on_the_command_line_is_taken_or_told(text: str) -> None:
         ("data=train.tsv", "data is 'train.tsv'; write settings below it"),
         ("model.dim.x=1", "'model.dim.x=1': 'dim' is a value and has nothing inside it"),
         ("data.train.x=1", "data.train is {'x': 1}; it must be text"),
+        ("data.phrasebook={train: .nan}", "data.phrasebook.train is nan; it must be a finite number"),
         ("data.phrasebook=5", "data.phrasebook is 5; it must be settings"),
         ("vocabulary.kind=word", "vocabulary.kind is 'word'; did you mean 'words'?"),
         ("updates", "'updates' is no setting; write key=value, such as training.updates=500"),

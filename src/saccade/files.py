@@ -70,7 +70,11 @@ def write_folder(target: Path, writers: Mapping[str, Writer]) -> None:
         sync(new)
         if target.exists():
             os.replace(target, old)
-        os.replace(new, target)
+        try:
+            os.replace(new, target)
+        except FileNotFoundError:
+            if not target.exists():  # else a reader's `settle` was quicker
+                raise
         sync(target.parent)
     except OSError as error:
         if os.path.exists(target):  # else the new one is complete, and `settle` puts it in place

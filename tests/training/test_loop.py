@@ -145,6 +145,14 @@ def test_a_nan_loss_names_update_lines_and_the_way_out(stage: Any, toy: Callable
     assert stage.same("whole", "run"), "with the lines mended, the run goes on as if nothing had been"
 
 
+def test_of_accumulated_batches_the_bad_one_is_named(stage: Any, toy: Callable[..., Any]) -> None:
+    task = toy(poison=107)
+    bad = next(plan for plan in task.epoch(0) if 7 in plan)
+    lines = ", ".join(str(100 + n) for n in sorted(bad))
+    with pytest.raises(SaccadeError, match=f"became nan at update 1, on a batch of lines {lines}; nothing"):
+        stage.training("run", task, accumulate=4).run()
+
+
 def test_a_gradient_that_is_not_finite_is_caught_before_it_is_applied(stage: Any, toy: Callable[..., Any]) -> None:
     task = toy(size=13)
     plain = task.loss

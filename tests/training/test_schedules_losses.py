@@ -163,6 +163,7 @@ def test_bf16_autocast_trains_nearly_alike_and_keeps_float32_parameters(stage: A
 
 
 @pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inductor uses parts of torch that torch calls deprecated
 def test_a_compiled_model_trains_alike_and_is_saved_under_its_own_names(
     stage: Any, monkeypatch: pytest.MonkeyPatch, backend: str
 ) -> None:
