@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,3 +105,17 @@ def test_what_is_shown_is_what_the_model_looked_at(held_out: list[Pair], name: s
     [aligned] = api.align(system, [Pair("the black cat", "le chat noir")])
     torch.testing.assert_close(torch.tensor(first.weights).mean(0), torch.from_numpy(aligned.weights).float(), atol=1e-4, rtol=0)
     assert told(lambda: api.show(system, "  ")) == "the text is empty; give a sentence"
+
+
+def test_two_trainings_do_not_share_a_folder(tmp_path: Path) -> None:
+    from saccade.files import held
+
+    with held(tmp_path / "run"), pytest.raises(SaccadeError, match="another process is training into"), held(tmp_path / "run"):
+        pass
+    with held(tmp_path / "run"):
+        pass
+
+
+def test_batches_of_samples_draw_from_seeds_of_their_own() -> None:
+    search = api.searcher(sample={"temperature": 1.0, "seed": 5})
+    assert [search().seed for _ in range(3)] == [5, 6, 7]  # type: ignore[attr-defined]

@@ -135,10 +135,12 @@ def test_a_wrong_setting_is_told_with_its_rule(word: str, sentence: str) -> None
     assert told({"model": TINY}, [word]).startswith(sentence)
 
 
-@pytest.mark.parametrize("name", config.FROM_BATCHES)
-def test_masks_that_need_a_batch_are_refused(name: str) -> None:
-    assert told({"model": {**TINY, "mask": name}}) == (
-        f"model.mask is '{name}', which is made from each batch's own lengths and needs no place in a recipe; leave it out"
+@pytest.mark.parametrize(("slot", "name"), [(slot, name) for slot, names in config.FROM_BATCHES.items() for name in names])
+def test_what_is_made_from_a_batch_is_refused(slot: str, name: str) -> None:
+    key = slot.removesuffix("s")
+    assert told({"model": {**TINY, key: name}}) == (
+        f"model.{key} is '{name}', which is made from each batch's own lengths or trees and has no place in a recipe; leave it out, "
+        "or hand it to `attend` from Python"
     )
 
 
@@ -204,7 +206,7 @@ def everything() -> list[Any]:
     for entry in models.table:
         for slot, (table, _) in config.slots(entry.make).items():
             for name in table.names():
-                if table is not masks.table or name not in config.FROM_BATCHES:
+                if name not in config.FROM_BATCHES.get(table.slot, ()):
                     value = {"name": name, **options[name]} if name in options else name
                     found.append(pytest.param(entry.name, slot, value, id=f"{entry.name}-{slot}-{name}"))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from .data.pairs import Pair
 from .data.vocabulary import BOS, EOS, UNK, Vocabulary
 from .decoding import Beam, Sample, Search, greedy
 from .errors import SaccadeError
-from .files import Writer, settle, verified, write_atomically
+from .files import Writer, held, settle, verified, write_atomically
 from .tasks.translation import NEVER, Aligned, Translated, Translation, TranslationWork, WorkOptions, by_length
 from .training.checkpoints import load_model
 from .training.loop import Training, Watcher
@@ -161,13 +162,14 @@ def fit(
         search = lambda: greedy(BOS, EOS, NEVER)  # noqa: E731
     options = WorkOptions(made.training.tokens, made.training.smoothing, made.seed, search)
     work = TranslationWork(system.task, train, dev, system.device, options)
-    # only now, when nothing of the recipe was refused: a first try with a wrong path leaves no run behind
-    write_atomically(
-        path / "recipe.json", (json.dumps({"saccade": 1, **made.to_dict()}, indent=2, ensure_ascii=False) + "\n").encode()
-    )
-    loop = Training(system.model, work, config.settings(made.training, made.seed), RunFolder(path, model_files(system)), watcher)
-    ended = loop.run()
-    return load(path / "best", made.device), ended
+    settings, folder = config.settings(made.training, made.seed), RunFolder(path, model_files(system))
+    with held(path):
+        # only now, when nothing of the recipe was refused: a first try with a wrong path leaves no run behind
+        write_atomically(
+            path / "recipe.json", (json.dumps({"saccade": 1, **made.to_dict()}, indent=2, ensure_ascii=False) + "\n").encode()
+        )
+        ended = Training(system.model, work, settings, folder, watcher).run()
+        return load(path / "best", made.device), ended
 
 
 def claim(path: Path, recipe: Recipe, resume: bool) -> None:
@@ -209,7 +211,8 @@ def searcher(beam: int = 1, length_penalty: float = 1.0, sample: Mapping[str, An
     """Makes the search of one batch: greedy for a beam of 1, a beam above, or sampling with temperature, top_k, top_p, seed."""
     if sample is not None:
         Sample(BOS, EOS, NEVER, **sample)  # a wrong value shows before any work is done
-        return lambda: Sample(BOS, EOS, NEVER, **sample)
+        seeds = itertools.count(int(sample.get("seed", 0)))  # each batch draws from a seed of its own
+        return lambda: Sample(BOS, EOS, NEVER, **{**sample, "seed": next(seeds)})
     Beam(BOS, EOS, NEVER, beam, length_penalty)
     return (lambda: greedy(BOS, EOS, NEVER)) if beam == 1 else (lambda: Beam(BOS, EOS, NEVER, beam, length_penalty))
 

@@ -15,7 +15,6 @@ import yaml
 from torch import nn
 
 from . import models
-from .core import masks
 from .core.table import Table
 from .errors import SaccadeError, did_you_mean
 from .models.families import Choice, MechanismPlan, constructor, takes
@@ -28,7 +27,10 @@ KNOWN_TO_LAYERS = {"dim_q", "dim_k", "dim", "dim_values", "heads"}  # what a lay
 EVERYTHING = (-float("inf"), float("inf"))
 OPTION_RANGES = {int: (0, 1_000_000), float: (1e-6, 1e9)}  # of a score, mask or position; each may be narrower by itself
 NOT_READ = (yaml.YAMLError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)  # all that PyYAML raises
-FROM_BATCHES = ("padding", "prefix", "documents", "matrix")
+FROM_BATCHES = {
+    "masks": ("padding", "prefix", "documents", "matrix"),
+    "positions": ("syntax",),
+}  # what is made from each batch's own lengths or trees
 
 
 def recipe(values: Mapping[str, Any] | None = None, overrides: Sequence[str] = ()) -> Recipe:
@@ -158,9 +160,10 @@ def choice(table: Table[Any], value: Any, path: str, bare: bool = False) -> Choi
     if not isinstance(settings, dict) or not isinstance(settings.get("name"), str):
         raise SaccadeError(f"{path} is {value!r}; write a {table.singular}'s name, or {{name: …, option: …}}")
     name = settings["name"]
-    if table is masks.table and name in FROM_BATCHES:
+    if name in FROM_BATCHES.get(table.slot, ()):
         raise SaccadeError(
-            f"{path} is '{name}', which is made from each batch's own lengths and needs no place in a recipe; leave it out"
+            f"{path} is '{name}', which is made from each batch's own lengths or trees and has no place in a recipe; leave it out, "
+            "or hand it to `attend` from Python"
         )
     make = table[name]
     options = {key: option for key, option in settings.items() if key != "name"}

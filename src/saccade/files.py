@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .errors import SaccadeError
@@ -15,6 +16,23 @@ from .errors import SaccadeError
 MANIFEST = "manifest.json"
 NEW, OLD = ".new", ".old"
 Writer = Callable[[Path], object]
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Within the `with`, no other process holds the folder; the hold ends with the process, however it ends."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise SaccadeError(f"cannot write {folder}: {error.strerror or error}; choose another place or make room") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise SaccadeError(f"another process is training into {folder}; wait for it, or choose another --out") from None
+    finally:
+        os.close(handle)
 
 
 def sync(path: Path) -> None:

@@ -110,7 +110,7 @@ ROWS: list[tuple[str, str]] = [
     ("train good.yaml --out run --resume", "run was begun with another "),
     ("train good.yaml --out text.txt", "text.txt is a file; give a folder for the run with --out"),
     ("train good.yaml --out folder.png", "folder.png holds other files and no run; choose an empty or new folder"),
-    ("train good.yaml --out text.txt/deep", "cannot write text.txt/deep/recipe.json"),
+    ("train good.yaml --out text.txt/deep", "cannot write text.txt/deep"),
     (f"train good.yaml --out {LONG}", "File name too long"),
     ("demo --out folder.png", "folder.png holds other files than a demo's run; choose another --out"),
     ("demo --out text.txt", "text.txt is a file; choose a folder with --out"),

@@ -98,6 +98,8 @@ class ReducedRank(Score):
 
     def __init__(self, dim_q: int, dim_k: int, rank: int = 32, heads: int = 1) -> None:
         super().__init__()
+        if rank < 1:
+            raise SaccadeError(f"a reduced rank of {rank}; give at least 1")
         self.u = nn.Parameter(torch.empty(heads, dim_q, rank))
         self.v = nn.Parameter(torch.empty(heads, dim_k, rank))
         for parameter, width in ((self.u, dim_q), (self.v, dim_k)):

@@ -38,7 +38,7 @@ class Parts:
     mechanism: MechanismPlan = MechanismPlan()
     norm: type[nn.Module] = part(norms.table, norms.LayerNorm)
     residual: type[residuals.Residual] = part(residuals.table, residuals.PreNorm)
-    activation: Callable[[Tensor], Tensor] = part(feedforward.activations, F.relu)
+    activation: Callable[[Tensor], Tensor] = part(feedforward.activations, feedforward.relu)
     places: type[embeddings.PlaceEmbedding] = part(embeddings.table, embeddings.Sinusoidal)
     entry: type[embeddings.Entry] = part(embeddings.entries, embeddings.Add)
 

@@ -112,7 +112,7 @@ class Training:
     def run(self) -> Progress:
         """Trains to the end, an early stop or a signal; returns where it stands."""
         self._resume()
-        if self.at.done and (self.at.update >= self.settings.updates or self._tired()):
+        if (self.at.best is not None and self.at.update >= self.settings.updates) or (self.at.done and self._tired()):
             return self.at
         self.at = replace(self.at, done=False)
         self.watcher.cost(self._cost())
