@@ -303,3 +303,14 @@ def test_a_defect_shows_itself(saccade: Callable[..., Any], recipe: Path, monkey
     monkeypatch.setattr(api, "fit", fit)
     with pytest.raises(ZeroDivisionError, match="a defect"):
         saccade("train", recipe)
+
+
+def test_the_hints_name_the_command_as_the_user_can_call_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from saccade.cli.shared import me
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [str(tmp_path / ".venv/bin/saccade"), "demo"])
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert me() == ".venv/bin/saccade"
+    monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/saccade")
+    assert me() == "saccade"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .shared import Board, Json, out, print_json
+from .shared import Board, Json, me, out, print_json
 
 EXAMPLES = """Examples:
 
@@ -42,8 +42,8 @@ def demo(
     run_folder = out_folder / "bahdanau"
     out.print("\nNext:", markup=False)
     for line in (
-        f'saccade translate {run_folder} "two old dogs saw the white horse" --align',
-        f'saccade show {run_folder} "the small dog saw the black cat" --out cat.html',
-        f"saccade train phrasebook-transformer --out {out_folder.parent / 'transformer'}",
+        f'{me()} translate {run_folder} "two old dogs saw the white horse" --align',
+        f'{me()} show {run_folder} "the small dog saw the black cat" --out cat.html',
+        f"{me()} train phrasebook-transformer --out {out_folder.parent / 'transformer'}",
     ):
         out.print(f"  {line}", markup=False, soft_wrap=True)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +24,14 @@ Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
+
+
+def me() -> str:
+    """How the user can call this command from here: `saccade` when a shell finds it, else the path it was called by."""
+    called = Path(sys.argv[0])
+    if called.name != "saccade" or shutil.which("saccade") is not None:
+        return "saccade"
+    return os.path.relpath(called) if called.is_relative_to(Path.cwd()) else str(called)
 
 
 def print_json(value: Any) -> None:

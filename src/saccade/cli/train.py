@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ..errors import SaccadeError
-from .shared import Board, Json, err, out, print_json
+from .shared import Board, Json, err, me, out, print_json
 
 EXAMPLES = """Examples:
 
@@ -59,4 +59,4 @@ def train(
         markup=False,
         soft_wrap=True,
     )
-    out.print(f'Use it: saccade translate {folder} "your sentence"', markup=False, soft_wrap=True)
+    out.print(f'Use it: {me()} translate {folder} "your sentence"', markup=False, soft_wrap=True)
