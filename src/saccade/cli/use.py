@@ -13,6 +13,7 @@ from .shared import Device, Json, bar, err, out, print_json
 
 if TYPE_CHECKING:
     from ..api import System
+    from ..views.document import Document, Site
 
 TRANSLATE_EXAMPLES = """Examples:
 
@@ -168,9 +169,6 @@ def show(
     """Draw what a model looks at: an alignment heatmap, the heads of any layer, or a page to explore them all."""
     from .. import api
     from ..errors import did_you_mean
-    from ..files import write_atomically
-    from ..views import pictures
-    from ..views.page import attention_page
 
     suffix = out_file.suffix.lower()
     if suffix not in (".png", ".svg", ".pdf", ".html", ".json"):
@@ -182,14 +180,7 @@ def show(
     if site is not None and site not in names:
         raise SaccadeError(f"no attention named '{site}'{did_you_mean(site, names)}")
     chosen = next(one for one in document.sites if site is None or one.name == site)
-    if suffix == ".html":
-        write_atomically(out_file, attention_page(document).encode())
-    elif suffix == ".json":
-        write_atomically(out_file, document.to_json().encode())
-    else:
-        title = f"{document.model}, {chosen.name}"
-        out_file.parent.mkdir(parents=True, exist_ok=True)
-        pictures.save(pictures.heads(chosen, title) if heads else pictures.alignment(chosen, title), out_file)
+    draw(document, chosen, heads, out_file)
     facts = {
         "out": str(out_file),
         "source": " ".join(document.source),
@@ -205,3 +196,20 @@ def show(
             markup=False,
             soft_wrap=True,
         )
+
+
+def draw(document: Document, site: Site, heads: bool, out_file: Path) -> None:
+    """A page or a document of all sites, or a picture of one, by the file's ending."""
+    from ..files import write_atomically
+    from ..views import pictures
+    from ..views.page import attention_page
+
+    suffix = out_file.suffix.lower()
+    if suffix == ".html":
+        write_atomically(out_file, attention_page(document).encode())
+    elif suffix == ".json":
+        write_atomically(out_file, document.to_json().encode())
+    else:
+        title = f"{document.model}, {site.name}"
+        out_file.parent.mkdir(parents=True, exist_ok=True)
+        pictures.save(pictures.heads(site, title) if heads else pictures.alignment(site, title), out_file)

@@ -107,7 +107,15 @@ class Entmax(Normalizer):
         raise NotImplementedError
 
 
-class SparsemaxProjection(torch.autograd.Function):
+class Projection(torch.autograd.Function):
+    """A projection onto the simplex whose backward needs nothing but its output."""
+
+    @staticmethod
+    def setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(output)
+
+
+class SparsemaxProjection(Projection):
     """Sparsemax with its own backward: on the support S, ∂p/∂s · g = g − mean_S(g)."""
 
     @staticmethod
@@ -118,10 +126,6 @@ class SparsemaxProjection(torch.autograd.Function):
         size = (rank * ranked > sums).sum(-1, keepdim=True)
         threshold = sums.gather(-1, size - 1) / size
         return (scores - threshold).clamp_min(0)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(output)
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
@@ -138,7 +142,7 @@ class Sparsemax(Entmax):
         return SparsemaxProjection.apply(shifted)
 
 
-class Entmax15Projection(torch.autograd.Function):
+class Entmax15Projection(Projection):
     """Entmax-1.5 with its own backward: with r = √p, ∂p/∂s · g = r (g − Σ r g / Σ r)."""
 
     @staticmethod
@@ -151,10 +155,6 @@ class Entmax15Projection(torch.autograd.Function):
         thresholds = mean - ((1 - spread) / rank).clamp_min(0).sqrt()
         size = (thresholds <= ranked).sum(-1, keepdim=True)
         return (halves - thresholds.gather(-1, size - 1)).clamp_min(0).square()
-
-    @staticmethod
-    def setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(output)
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
