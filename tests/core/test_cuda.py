@@ -1,0 +1,67 @@
+"""Every backend against eager on a GPU, forward and backward, and record under torch.compile there; skipped where there is no GPU."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from saccade.core import Mechanism, attend, backends, masks, normalizers, positions, record, scores
+from saccade.core.attention import pose
+from saccade.models import table
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+
+LENGTHS = [0, 5, 160]
+MECHANISMS = {
+    "plain": lambda: Mechanism(),
+    "rotary": lambda: Mechanism(position=positions.Rotary()),
+    "alibi": lambda: Mechanism(position=positions.Alibi(4)),
+    "t5": lambda: Mechanism(position=positions.T5Buckets(4)),
+    "shaw": lambda: Mechanism(position=positions.Shaw(32)),
+    "cosine": lambda: Mechanism(scores.Cosine(heads=4)),
+    "additive": lambda: Mechanism(scores.Additive(32, 32, heads=4), normalizers.Sparsemax()),
+    "linear": lambda: Mechanism(scores.EluKernel(), normalizers.Sum()),
+}
+MASKS = {
+    "full": masks.full(),
+    "causal": masks.causal(),
+    "padding": masks.padding(LENGTHS),
+    "padding & causal": masks.padding(LENGTHS) & masks.causal(),
+    "window | first": masks.window(3) | masks.padding([1, 1, 1]),
+}
+
+
+@pytest.mark.parametrize(("name", "mask", "sizes"), itertools.product(MECHANISMS, MASKS, [(160, 160), (1, 160), (130, 160)]))
+def test_backends_agree_with_eager_on_a_gpu(name: str, mask: str, sizes: tuple[int, int]) -> None:
+    mechanism = MECHANISMS[name]().cuda()
+    q = torch.randn(3, 4, sizes[0], 32, device="cuda", requires_grad=True)
+    k, v = (torch.randn(3, 2, sizes[1], 32, device="cuda", requires_grad=True) for _ in range(2))
+    problem = pose(q, k, v, mechanism, MASKS[mask], None, 0.0)
+
+    def run(backend: str) -> tuple[torch.Tensor, ...]:
+        output = attend(q, k, v, mechanism, MASKS[mask], backend=backend)
+        return (output, *torch.autograd.grad(output.square().sum(), (q, k, v)))
+
+    wanted = run("eager")
+    for other in [one for one, backend in backends.all_named() if backend.refuses(problem) is None and one != "eager"]:
+        for a, b in zip(wanted, run(other), strict=True):
+            assert bool(b.isfinite().all())
+            torch.testing.assert_close(a, b, rtol=2e-3, atol=2e-3)
+
+
+def test_a_record_survives_compilation_on_a_gpu() -> None:
+    family = table["transformer"]
+    model = family.build(50, 60, family.shape(dim=64, hidden=64, depth=2, heads=2, dropout=0.0), family.parts()).cuda().eval()
+    compiled = torch.compile(model)
+    source, target = torch.randint(4, 50, (4, 12), device="cuda"), torch.randint(4, 60, (4, 9), device="cuda")
+    lengths = torch.tensor([12, 7, 3, 1], device="cuda")
+    with torch.no_grad():
+        before = compiled(source, lengths, target)
+        with record(compiled) as seen:
+            during = compiled(source, lengths, target)
+        with record(model) as plain:
+            model(source, lengths, target)
+    torch.testing.assert_close(before, during)
+    torch.testing.assert_close(seen["decoder.1.cross"].weights(), plain["decoder.1.cross"].weights(), rtol=1e-3, atol=1e-4)
