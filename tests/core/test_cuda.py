@@ -33,7 +33,9 @@ MASKS = {
 }
 
 
-@pytest.mark.parametrize(("name", "mask", "sizes"), itertools.product(MECHANISMS, MASKS, [(160, 160), (1, 160), (130, 160)]))
+@pytest.mark.parametrize(
+    ("name", "mask", "sizes"), list(itertools.product(MECHANISMS, MASKS, [(160, 160), (1, 160), (130, 160)]))
+)
 def test_backends_agree_with_eager_on_a_gpu(name: str, mask: str, sizes: tuple[int, int]) -> None:
     mechanism = MECHANISMS[name]().cuda()
     q = torch.randn(3, 4, sizes[0], 32, device="cuda", requires_grad=True)
