@@ -23,6 +23,7 @@ demo: $(VENV)/ready ## train two translators, compare them, draw where one looks
 	@$(BIN)/saccade demo
 
 test: $(VENV)/ready ## the tests (under 8 minutes on 2 cores)
+	@echo "Running the tests (a few minutes on 2 cores)"
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
 test-all: $(VENV)/ready ## the slow tests too

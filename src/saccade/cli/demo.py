@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .shared import Board, Json, me, out, print_json
+from .shared import Board, Json, err, me, out, print_json
 
 EXAMPLES = """Examples:
 
@@ -25,6 +25,10 @@ def demo(
     """Train a translator without and one with attention on the embedded phrasebook, compare them, and draw where the second looks."""
     from ..demo import run
 
+    err.print(
+        "Training two translators side by side on generated English–French sentences; about 90 seconds on 2 CPU cores.",
+        markup=False,
+    )
     result = run(out_folder, seed, Board().watcher)
     if json_:
         print_json(result.figures)
