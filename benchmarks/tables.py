@@ -10,7 +10,9 @@ import statistics
 import sys
 from pathlib import Path
 
+from saccade import models
 from saccade.catalogue import SLOTS
+from saccade.config import recipe
 
 ROOT = Path(__file__).resolve().parents[1]
 START, END = "<!-- demo figures: made by `python benchmarks/tables.py`, checked by a test -->", "<!-- end of demo figures -->"
@@ -48,7 +50,9 @@ def catalogue() -> str:
     lines = [
         "# The catalogue",
         "",
-        "Everything that can be named in a recipe; `saccade list` prints the same. Made by `python benchmarks/tables.py`.",
+        "Everything that has a name; `saccade list` prints the same. Made by `python benchmarks/tables.py`. Parts of a model are named in "
+        "a recipe, with options as `{name: window, left: 4}`; masks made from a batch (padding, prefix, documents, matrix), syntax "
+        "positions and backends are for Python.",
     ]
     for slot, table in SLOTS.items():
         lines += ["", f"## {slot}", "", "| name | what | paper |", "|---|---|---|"]
@@ -56,7 +60,25 @@ def catalogue() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"README.md": readme, "docs/catalogue.md": catalogue}
+def recipes() -> str:
+    lines = [
+        "# Recipes",
+        "",
+        "Every key of a recipe with its default; a recipe file holds only what differs. On the command line: `training.updates=500`. "
+        "Made by `python benchmarks/tables.py`.",
+    ]
+    whole = recipe({"model": {"family": "transformer"}}).to_dict()
+    parts = {"top": {key: value for key, value in whole.items() if not isinstance(value, dict)}}
+    parts.update({key: value for key, value in whole.items() if isinstance(value, dict) and key != "model"})
+    for family in models.table.names():
+        parts[f"model ({family})"] = recipe({"model": {"family": family}}).model
+    for name, keys in parts.items():
+        lines += ["", f"## {name}", "", "| key | default |", "|---|---|"]
+        lines += [f"| `{key}` | `{json.dumps(value, ensure_ascii=False)}` |" for key, value in keys.items()]
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {"README.md": readme, "docs/catalogue.md": catalogue, "docs/recipes.md": recipes}
 
 
 def outdated() -> list[str]:

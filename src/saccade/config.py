@@ -130,13 +130,16 @@ def complete_model(values: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+LARGEST_SIZES = {"max_len": 1_000_000, "depth": 1000}
+
+
 def check_shape(shape: Any) -> None:
     """Sizes that make sense, before anything is allocated."""
     for f in dataclasses.fields(shape):
         value = getattr(shape, f.name)
         if isinstance(value, bool) or value is None:
             continue
-        low, high = (0.0, 0.99) if "dropout" in f.name else (1, 1_000_000 if f.name == "max_len" else 65_536)
+        low, high = (0.0, 0.99) if "dropout" in f.name else (1, LARGEST_SIZES.get(f.name, 65_536))
         if not low <= value <= high:
             raise SaccadeError(f"model.{f.name} is {value}; it must lie between {low:g} and {high:g}")
     dim, heads = getattr(shape, "dim", 0), getattr(shape, "heads", 1)

@@ -131,6 +131,11 @@ def fill(kind: type[T], values: Any, where: str) -> T:
     return kind(**found)
 
 
+def shown(bound: float) -> str:
+    """A bound as people write it: 2,147,483,647 or 1e-06."""
+    return f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
+
+
 def checked(value: Any, kind: Any, rules: Mapping[str, Any], path: str) -> Any:
     """A value of the right type and within its range."""
     if dataclasses.is_dataclass(kind):
@@ -146,7 +151,7 @@ def checked(value: Any, kind: Any, rules: Mapping[str, Any], path: str) -> Any:
         raise SaccadeError(f"{path} is {value}; it must be a finite number")
     low, high = rules.get("range", (-math.inf, math.inf))
     if isinstance(value, int | float) and not low <= value <= high:
-        raise SaccadeError(f"{path} is {value}; it must lie between {low:g} and {high:g}")
+        raise SaccadeError(f"{path} is {value}; it must lie between {shown(low)} and {shown(high)}")
     names = rules.get("names")
     if names and value not in names:
         raise SaccadeError(f"{path} is '{value}'{did_you_mean(value, names)}")

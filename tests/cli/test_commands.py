@@ -259,12 +259,13 @@ def test_the_catalogue_is_listed(saccade: Callable[..., Any]) -> None:
 def test_data_are_looked_at(saccade: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "bad.tsv").write_text("the cat\tle chat\nno tab\nthe cat\tle chat\n\tx\n")
     said = saccade("check", tmp_path / "bad.tsv")
-    assert said.code == 0
+    assert said.code == 2, "broken lines must stop a chain of commands"
     assert "2 pairs" in said.out
     assert saccade("check", tmp_path / "bad.tsv", "--json").json
     (tmp_path / "a.en").write_text("the cat\n")
     (tmp_path / "a.fr").write_text("le chat\n")
-    assert "1 pair" in saccade("check", tmp_path / "a.en", tmp_path / "a.fr").out
+    good = saccade("check", tmp_path / "a.en", tmp_path / "a.fr")
+    assert (good.code, "1 pair" in good.out) == (0, True)
     assert "500 pairs" in saccade("check", "phrasebook:test").out
 
 
@@ -314,3 +315,15 @@ def test_the_hints_name_the_command_as_the_user_can_call_it(tmp_path: Path, monk
     assert me() == ".venv/bin/saccade"
     monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/saccade")
     assert me() == "saccade"
+
+
+def test_what_cannot_go_together_is_refused(saccade: Callable[..., Any], models: Path, tmp_path: Path) -> None:
+    said = saccade("translate", models / "run", TEXT, "--beam", "4", "--temperature", "1")
+    assert (said.code, "a beam and sampling were both asked for" in said.err) == (2, True)
+    said = saccade("show", models / "run", TEXT, "--target", " ", "--out", tmp_path / "x.png")
+    assert (said.code, "the target is empty" in said.err) == (2, True)
+
+
+def test_resuming_nothing_says_that_a_new_run_begins(saccade: Callable[..., Any], recipe: Path, tmp_path: Path) -> None:
+    said = saccade("train", recipe, "training.updates=2", "--out", tmp_path / "none", "--resume", "--json")
+    assert (said.code, "there is no run in" in said.err) == (0, True)

@@ -222,3 +222,25 @@ def test_shapes_give_an_output_or_a_sentence_and_nothing_else(q: tuple[int, ...]
     elif not fits:
         with pytest.raises(SaccadeError, match=r"^q \("):
             attend(x(*q), x(*k), x(*v))
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: attend(torch.ones(1, 1, 2, 2).long(), torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 2)), "q is torch.int64"),
+        (lambda: attend(torch.ones(1, 1, 2, 2), [[1.0]], torch.ones(1, 1, 2, 2)), "k is list"),  # type: ignore[arg-type]
+        (
+            lambda: attend(torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 2).double(), torch.ones(1, 1, 2, 2)),
+            "bring them to one type",
+        ),
+        (lambda: positions.Alibi(0), "ALiBi for 0 heads"),
+        (lambda: positions.Shaw(4, max_distance=0), "give at least 1"),
+        (lambda: scores.Cosine(2, sharpness=-1.0), "give a number above 0"),
+        (lambda: scores.Additive(4, 4, 0), "give at least 1 of each"),
+        (lambda: scores.ReducedRank(4, 4, 0), "give at least 1"),
+        (lambda: masks.window(1.5), "whole numbers"),  # type: ignore[arg-type]
+    ],
+)
+def test_wrong_parts_and_tensors_are_answered_with_a_sentence(make: Callable[[], object], sentence: str) -> None:
+    with pytest.raises(SaccadeError, match=sentence):
+        make()

@@ -168,7 +168,7 @@ def test_a_mask_moves_with_its_tensor() -> None:
 
 
 WRONG: list[tuple[str, Callable[[], object], str]] = [
-    ("negative window", lambda: masks.window(-1), "window of -1 .* both must be 0 or more"),
+    ("negative window", lambda: masks.window(-1), "window of -1 .* both must be whole numbers of 0 or more"),
     ("negative right", lambda: masks.window(1, -2), "-2 to the right"),
     ("floating mask", lambda: masks.matrix(torch.rand(3, 3)), "floating numbers; give booleans or 0/1"),
     ("one dimension", lambda: masks.matrix([1, 0]), r"shape \(2,\); give Q × K"),

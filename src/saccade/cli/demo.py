@@ -23,8 +23,9 @@ def demo(
     json_: Json = False,
 ) -> None:
     """Train a translator without and one with attention on the embedded phrasebook, compare them, and draw where the second looks."""
-    from ..demo import run
+    from ..demo import check_place, run
 
+    check_place(out_folder)
     err.print(
         "Training two translators side by side on generated English–French sentences; about 90 seconds on 2 CPU cores.",
         markup=False,

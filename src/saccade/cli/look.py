@@ -79,7 +79,10 @@ def check(
     data: Annotated[list[str], typer.Argument(help="A .tsv or .jsonl file, two text files, or phrasebook:train.")],
     json_: Json = False,
 ) -> None:
-    """Look at data before a training is wasted on it: counts, lengths, duplicates, empty, broken and suspicious lines."""
+    """Look at data before a training is wasted on it: counts, lengths, duplicates, empty, broken and suspicious lines.
+
+    Ends with 2 when a line is broken, so that `saccade check … && saccade train …` stops.
+    """
     from ..data.checks import check_pairs, scan_pairs
     from ..data.corpora import corpus, embedded
 
@@ -95,3 +98,5 @@ def check(
         print_json(report.to_dict())
     else:
         out.print("\n".join(report.lines()), markup=False, soft_wrap=True)
+    if report.errors:
+        raise typer.Exit(2)

@@ -42,6 +42,8 @@ def train(
             markup=False,
             soft_wrap=True,
         )
+    if resume and not (folder / "recipe.json").exists():
+        err.print(f"note: there is no run in {folder} to go on with; a new one begins", markup=False, soft_wrap=True)
     with Board().watcher(made.model["family"], made.training.updates) as watcher:
         _, ended = api.fit(made, folder, resume, watcher)
     if ended.best is None:

@@ -60,6 +60,8 @@ def translate(
     from ..data.pairs import Pair
     from ..data.readers import format_pharaoh
 
+    if beam > 1 and (temperature, top_k, top_p) != (None, None, None):
+        raise SaccadeError("a beam and sampling were both asked for; leave out --beam, or --temperature, --top-k and --top-p")
     chosen = {
         name: value for name, value in (("temperature", temperature), ("top_k", top_k), ("top_p", top_p)) if value is not None
     }
@@ -156,7 +158,10 @@ def evaluate(
 def show(
     model: Model,
     text: Annotated[str, typer.Argument(help="The sentence to look at.")],
-    out_file: Annotated[Path, typer.Option("--out", help="Where to draw: .png, .svg or .pdf for a picture, .html for a page.")],
+    out_file: Annotated[
+        Path,
+        typer.Option("--out", help="Where to draw: .png, .svg or .pdf, .html for a page, .json for the numbers."),
+    ],
     target: Annotated[str | None, typer.Option(help="Look at the model putting out this text in place of its own.")] = None,
     site: Annotated[
         str | None, typer.Option(help="Which attention, such as decoder.2.cross; a picture shows the first without it.")
@@ -173,6 +178,8 @@ def show(
     suffix = out_file.suffix.lower()
     if suffix not in (".png", ".svg", ".pdf", ".html", ".json"):
         raise SaccadeError(f"cannot draw to '{out_file}'; name a file ending in .png, .svg, .pdf, .html or .json")
+    if target is not None and not target.strip():
+        raise SaccadeError("the target is empty; give a text, or leave --target out")
     system = api.load(model, device)
     note_unknown(system, [text])
     document = api.show(system, text, target, beam)

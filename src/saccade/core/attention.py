@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ..errors import SaccadeError
@@ -119,7 +120,13 @@ def check_kinds(mechanism: Mechanism, mask: Mask | None, dropout: float) -> None
 
 
 def check(q: Tensor, k: Tensor, v: Tensor, mechanism: Mechanism, ready: bool) -> None:
-    """Raises when the shapes of q, k and v do not belong together."""
+    """Raises when q, k and v are not tensors of one floating type, or their shapes do not belong together."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(x, Tensor) or not x.is_floating_point():
+            what = x.dtype if isinstance(x, Tensor) else type(x).__name__
+            raise SaccadeError(f"{name} is {what}; hand in a tensor of floating numbers, such as float32 or bfloat16")
+    if not q.dtype == k.dtype == v.dtype and not torch.is_autocast_enabled(q.device.type):  # autocast brings them together itself
+        raise SaccadeError(f"q is {q.dtype}, k {k.dtype}, v {v.dtype}; bring them to one type first")
     shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
     if not q.dim() == k.dim() == v.dim() == 4:
         raise SaccadeError(f"{shapes}: each must have four dimensions, batch × heads × places × width")

@@ -289,8 +289,8 @@ def causal() -> Mask:
 def window(left: int, right: int | None = None) -> Mask:
     """Neighbors only: i − left ≤ j ≤ i + right; `right` is `left` when not given."""
     right = left if right is None else right
-    if left < 0 or right < 0:
-        raise SaccadeError(f"a window of {left} to the left and {right} to the right; both must be 0 or more")
+    if not isinstance(left, int) or not isinstance(right, int) or left < 0 or right < 0:
+        raise SaccadeError(f"a window of {left} to the left and {right} to the right; both must be whole numbers of 0 or more")
     return Window(left, right)
 
 
@@ -314,8 +314,11 @@ def documents(ids: Tensor | Sequence[Sequence[int]]) -> Mask:
 
 @table.add("blocks", paper="Zaheer et al. 2020 (Big Bird)", system="A9")
 def blocks(length: int, size: int = 64, window: int = 1, globals: int = 1, random: int = 3, seed: int = 0) -> Mask:
-    """Big Bird over blocks of `size` places: `window` blocks either side, the first `globals` blocks seen by and seeing everybody,
-    and `random` more blocks for each row of blocks."""
+    """Big Bird: a window of blocks, some global blocks, and some random ones.
+
+    Blocks are `size` places; a row of blocks sees `window` blocks either side, the first `globals` blocks (which see everybody, too)
+    and `random` more.
+    """
     if min(length, size) < 1 or min(window, globals, random) < 0 or -(-length // size) > 65536:
         raise SaccadeError(
             f"blocks of {size} over {length} places with window {window}, globals {globals}, random {random}; "

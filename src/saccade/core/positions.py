@@ -76,7 +76,7 @@ class Rotary(Position):
         return torch.cat([left * cos - right * sin, left * sin + right * cos], -1)
 
 
-@table.add("added", paper="L0: k + p, q + p, v + p", system="P5")
+@table.add("added", system="P5")
 class Added(Position):
     """p_t added to q, k and v (and only in the first layer of a stack): sinusoidal, or a learned table of `max_len` places."""
 
@@ -109,6 +109,8 @@ class Alibi(Position):
 
     def __init__(self, heads: int) -> None:
         super().__init__()
+        if heads < 1:
+            raise SaccadeError(f"ALiBi for {heads} heads; there is at least one")
         self.heads = heads
         self.register_buffer("slopes", torch.tensor(alibi_slopes(heads)), persistent=False)
 
@@ -175,6 +177,8 @@ class Shaw(Position):
 
     def __init__(self, dim: int, max_distance: int = 16, values: bool = True, dim_values: int | None = None) -> None:
         super().__init__()
+        if max_distance < 1:
+            raise SaccadeError(f"relative positions up to a distance of {max_distance}; give at least 1")
         self.max_distance, self.adds_values = max_distance, values
         distances = max_distance + 1 - self.nearest * max_distance
         self.keys = nn.Parameter(torch.randn(distances, dim) / math.sqrt(dim))
@@ -186,6 +190,10 @@ class Shaw(Position):
         return places.distance.clamp(-self.max_distance, self.max_distance) + self.max_distance
 
     def bend(self, q: Tensor, places: Places, scale: float) -> Tensor:
+        if q.shape[-1] != self.keys.shape[1]:
+            raise SaccadeError(
+                f"the position's vectors are {self.keys.shape[1]} wide, the queries {q.shape[-1]}; make it with dim={q.shape[-1]}"
+            )
         by_distance = scale * (q @ self.keys.to(q.dtype).transpose(0, 1))  # B H Q R: one score a distance, not one vector a pair
         return by_distance.gather(-1, broadcast_index(self.index(places), by_distance))
 

@@ -166,6 +166,8 @@ def site_name(path: str) -> str:
 @contextmanager
 def record(model: nn.Module) -> Iterator[Seen]:
     """Within the `with`, every site of the model keeps q and k; afterwards the record can still be read."""
+    if not isinstance(model, nn.Module):
+        raise SaccadeError(f"a record of {type(model).__name__}; hand in a model or a layer")
     sites = {site_name(name): module for name, module in model.named_modules() if isinstance(module, Site)}
     if any(site.tape is not None for site in sites.values()):
         raise SaccadeError("a record of this model is open already; close it first")

@@ -125,6 +125,8 @@ class Additive(Score):
     def __init__(self, dim_q: int, dim_k: int, hidden: int | None = None, heads: int = 1) -> None:
         super().__init__()
         hidden = dim_q if hidden is None else hidden
+        if min(hidden, heads) < 1:
+            raise SaccadeError(f"an additive score {hidden} wide with {heads} heads; give at least 1 of each")
         self.w_q = nn.Parameter(torch.empty(heads, dim_q, hidden))
         self.w_k = nn.Parameter(torch.empty(heads, dim_k, hidden))
         self.v = nn.Parameter(torch.empty(heads, hidden))
@@ -148,6 +150,8 @@ class Cosine(Score):
 
     def __init__(self, heads: int = 1, sharpness: float = 10.0) -> None:
         super().__init__()
+        if sharpness <= 0:
+            raise SaccadeError(f"a sharpness of {sharpness}; give a number above 0")
         self.log_sharpness = nn.Parameter(torch.full((heads, 1, 1), math.log(sharpness)))
 
     def query(self, q: Tensor) -> Tensor:
