@@ -263,7 +263,7 @@ def test_a_device_that_cannot_train_is_told(name: str) -> None:
 def test_the_device_is_the_cpu_where_no_gpu_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert config.device("auto") == config.device("cpu") == torch.device("cpu")
-    with pytest.raises(SaccadeError, match="device is 'cuda', and no GPU is to be seen here; write device=cpu or device=auto"):
+    with pytest.raises(SaccadeError, match="device is 'cuda', and no GPU is to be seen here; choose cpu or auto"):
         config.device("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)

@@ -259,7 +259,7 @@ def device(name: str) -> torch.device:
     if found is None or found.type not in ("cpu", "cuda"):
         raise SaccadeError(f"no device named '{name}'; write auto, cpu or cuda")
     if found.type == "cuda" and not torch.cuda.is_available():
-        raise SaccadeError("device is 'cuda', and no GPU is to be seen here; write device=cpu or device=auto")
+        raise SaccadeError(f"device is '{name}', and no GPU is to be seen here; choose cpu or auto")
     if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
         raise SaccadeError(
             f"device is '{name}', and there are {torch.cuda.device_count()} GPUs here, counted from 0; write device=cuda"

@@ -176,7 +176,7 @@ class Training:
         some = sorted((self.work.batch(plan) for plan in plans[:: len(plans) // 16 + 1]), key=lambda batch: batch.tokens)
         batch = some[len(some) // 2]
         self.model.train()
-        cost = measure(self.model, lambda: self._loss(self.model, batch) / batch.tokens, self.settings.updates)
+        cost = measure(self.model, lambda: self._loss(self.model, batch) / batch.tokens, self.settings.updates - self.at.update)
         return replace(
             cost,
             flops_per_update=cost.flops_per_update * self.settings.accumulate,
