@@ -6,6 +6,7 @@ import gzip
 import json
 import lzma
 import os
+import random
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -142,8 +143,8 @@ BROKEN: list[tuple[str, bytes, str]] = [
     ("a.tsv", "é\té\nüü\xe9".encode()[:-1], "a.tsv, line 2: not UTF-8 (byte 0xc3 at column 3)"),
     ("a.tsv", GOOD.encode("utf-16"), "a.tsv, line 1: not UTF-8 but UTF-16; save the file as UTF-8"),
     ("a.tsv", b"", "a.tsv is empty; it needs at least one line"),
-    ("a.tsv.gz", gzip.compress(b""), "a.tsv.gz is empty"),
-    ("a.tsv.gz", gzip.compress(os.urandom(4000).hex().encode() * 3)[:-500], "is cut off after line 0"),
+    ("a.tsv.gz", gzip.compress(b"", mtime=0), "a.tsv.gz is empty"),
+    ("a.tsv.gz", gzip.compress(random.Random(0).randbytes(4000).hex().encode() * 3, mtime=0)[:-500], "is cut off after line 0"),
     ("a.tsv.xz", lzma.compress(GOOD.encode() * 9)[:-20], "a.tsv.xz is cut off after line"),
     ("a.tsv.gz", GOOD.encode(), "a.tsv.gz cannot be unpacked after line 0 (Not a gzipped file"),
     ("a.tsv.xz", GOOD.encode(), "a.tsv.xz cannot be unpacked after line 0 (Input format not supported"),
@@ -176,11 +177,11 @@ BROKEN: list[tuple[str, bytes, str]] = [
     ("a.jsonl", b'{"source": "a b", "target": "b", "tags": ["N"]}', "a.jsonl, line 1: 1 tags for 2 source words"),
     ("a.jsonl", b'{"source": "a", "target": "b", "tags": ["\\udc00"]}', "half of a surrogate pair in the tags"),
     ("a.txt", GOOD.encode(), "does not end in .tsv or .jsonl, so its pairs cannot be told apart; give one .tsv or"),
-    ("a.gz", gzip.compress(GOOD.encode()), "does not end in .tsv or .jsonl"),
+    ("a.gz", gzip.compress(GOOD.encode(), mtime=0), "does not end in .tsv or .jsonl"),
 ]
 
 
-@pytest.mark.parametrize(("name", "content", "sentence"), BROKEN)
+@pytest.mark.parametrize(("name", "content", "sentence"), BROKEN, ids=[f"{name}-{sentence}" for name, _, sentence in BROKEN])
 def test_each_broken_file_has_its_sentence(tmp_path: Path, name: str, content: bytes, sentence: str) -> None:
     path = tmp_path / name
     path.write_bytes(content)
