@@ -170,7 +170,7 @@ def test_a_changed_byte_and_a_missing_path_are_told(copy: Path, tmp_path: Path) 
 def test_the_best_system_comes_back_and_the_run_folder_is_complete(trained: Any) -> None:
     folder, system, ended = trained
     assert (ended.update, ended.done) == (30, True)
-    dev = api.named_pairs(system.recipe, "dev")
+    dev = api.examples_of(system.recipe, "dev")
     assert system.task.mean_loss(system.model, dev) == pytest.approx(ended.best, rel=1e-5)
     assert {path.name for path in folder.iterdir()} == {"recipe.json", "metrics.csv", "log.jsonl", "last", "best"}
     written = json.loads((folder / "recipe.json").read_text())

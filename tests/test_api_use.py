@@ -76,7 +76,7 @@ def test_an_evaluation_is_sacrebleu_s_with_its_signature(system: api.System, hel
     assert "aer" not in api.evaluate(system, [Pair("the cat", "le chat")])
     assert "by_length" not in api.evaluate(system, held_out)
     assert told(lambda: api.evaluate(system, [])) == "there are no pairs to evaluate on; give data with at least one"
-    assert system.pairs("phrasebook:test") == held_out, "made with the sizes of the recipe"
+    assert system.read("phrasebook:test") == held_out, "made with the sizes of the recipe"
 
 
 def test_a_model_without_attention_is_evaluated_without_alignment(held_out: list[Pair]) -> None:

@@ -26,11 +26,12 @@ MAY: dict[str, set[str]] = {
     "training": {"core", *EVERY},
     "data": {"core", *EVERY},
     "views": EVERY,
-    "tasks": {"core", "data", "decoding", "training", *EVERY},
+    "tasks": {"core", "layers", "models", "data", "decoding", "training", "recipe", *EVERY},
     "catalogue": {"core", "layers", "models", "data", "decoding", "training", "tasks", *EVERY},
     "config": {"core", "layers", "models", "data", "decoding", "training", "tasks", "catalogue", "recipe", *EVERY},
 }
-MAY["api"] = {*MAY["config"], "config", "views", "results"}
+MAY["system"] = {*MAY["config"], "config"}
+MAY["api"] = {*MAY["system"], "system", "views", "results"}
 MAY["demo"] = {*MAY["api"], "api"}
 MAY["__init__"] = {*MAY["api"], "api"}
 MAY["cli"] = {*MAY["demo"], "demo", "__init__"}

@@ -7,24 +7,23 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from . import config
 from .config import Recipe
 from .core import record
-from .data.corpora import corpus, embedded
 from .data.pairs import Pair
-from .data.vocabulary import BOS, EOS, UNK, Vocabulary
-from .decoding import Beam, Sample, Search, greedy
+from .data.vocabulary import BOS, EOS, UNK
+from .decoding import Beam, Ensemble, Sample, Search, greedy
 from .errors import SaccadeError
-from .files import Writer, held, settle, verified, write_atomically
-from .tasks.translation import NEVER, Aligned, Translated, Translation, TranslationWork, WorkOptions, by_length
-from .training.checkpoints import load_model
+from .files import held, write_atomically
+from .system import System, build, examples_of, load, model_files, read_config
+from .tasks.translation import NEVER, Aligned, Translated
+from .training.averaging import mean_parameters, set_parameters
+from .training.checkpoints import learned
 from .training.loop import Training, Watcher
 from .training.runs import Progress, RunFolder
 from .views.document import Document
@@ -41,110 +40,6 @@ MAY_CHANGE = (
     "training.clip",
     "device",
 )
-MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
-
-
-@dataclass(frozen=True)
-class System:
-    """A model with its recipe and its task: what a model folder holds."""
-
-    recipe: Recipe
-    model: nn.Module
-    task: Translation
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.model.parameters()).device
-
-    @property
-    def name(self) -> str:
-        return str(self.recipe.model["family"])
-
-    def pairs(self, where: str) -> list[Pair]:
-        """A corpus as this system's recipe would make it."""
-        found = embedded(where)
-        return corpus(where, getattr(self.recipe.data, found[0]) if found else None)
-
-
-def build(recipe: Recipe | Mapping[str, Any], train: Sequence[Pair] | None = None) -> System:
-    """A fresh, untrained system: vocabularies made from the training pairs, parameters drawn by the recipe's seed."""
-    made = recipe if isinstance(recipe, Recipe) else config.recipe(recipe)
-    pairs = training_pairs(made) if train is None else train
-    task = Translation(*vocabularies(made, pairs))
-    torch.manual_seed(made.seed)
-    model = config.build_model(made.model, len(task.source), len(task.target))
-    return System(made, model.to(config.device(made.device)), task)
-
-
-def training_pairs(recipe: Recipe) -> list[Pair]:
-    return named_pairs(recipe, "train")
-
-
-def named_pairs(recipe: Recipe, split: str) -> list[Pair]:
-    """The pairs of data.train, data.dev or data.test."""
-    where = getattr(recipe.data, split)
-    if not where:
-        raise SaccadeError(
-            f"data.{split} is not set; name the pairs: data.{split}={split}.tsv, or {split}.en,{split}.fr, or phrasebook:{split}"
-        )
-    found = embedded(where)
-    return corpus(where, getattr(recipe.data, found[0]) if found else None)
-
-
-def vocabularies(recipe: Recipe, pairs: Sequence[Pair]) -> tuple[Vocabulary, Vocabulary]:
-    how = recipe.vocabulary
-    make = lambda lines: Vocabulary.train(lines, how.kind, how.size, how.split, how.lowercase, how.min_count)  # noqa: E731
-    if how.joint:
-        both = make(line for pair in pairs for line in (pair.source, pair.target))
-        return both, both
-    return make(pair.source for pair in pairs), make(pair.target for pair in pairs)
-
-
-def model_files(system: System) -> dict[str, Writer]:
-    """The model folder's files besides the parameters."""
-    text = json.dumps({"saccade": 1, **system.recipe.to_dict()}, indent=2, ensure_ascii=False) + "\n"
-    joint = system.task.source is system.task.target
-    sides = {"joint": system.task.source} if joint else {"source": system.task.source, "target": system.task.target}
-    tokens = json.dumps({side: json.loads(vocabulary.to_json()) for side, vocabulary in sides.items()}, ensure_ascii=False) + "\n"
-    return {
-        "config.json": lambda path: path.write_text(text, encoding="utf-8"),
-        "tokenizer.json": lambda path: path.write_text(tokens, encoding="utf-8"),
-    }
-
-
-def load(folder: str | Path, device: str = "auto") -> System:
-    """The system in a model folder (or in the `best/`, else `last/`, of a run folder), checked against its manifest."""
-    path = verified(model_folder(Path(folder)), "model folder", MODEL_FILES)
-    recipe = read_config(path / "config.json")
-    try:
-        tokens = json.loads((path / "tokenizer.json").read_text(encoding="utf-8"))
-        sides = [json.dumps(tokens[side]) for side in (("joint", "joint") if "joint" in tokens else ("source", "target"))]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise SaccadeError(f"{path}/tokenizer.json cannot be read; copy the model folder again") from None
-    source = Vocabulary.from_json(sides[0])
-    task = Translation(source, source if "joint" in tokens else Vocabulary.from_json(sides[1]))
-    model = config.build_model(recipe.model, len(task.source), len(task.target))
-    load_model(model, path / "model.safetensors")
-    return System(recipe, model.to(config.device(device)).eval(), task)
-
-
-def model_folder(path: Path) -> Path:
-    """A run folder stands for its best model."""
-    for inner in (path / "best", path / "last"):
-        settle(inner)
-        if os.path.isdir(inner) and not (path / "config.json").exists():
-            return inner
-    return path
-
-
-def read_config(path: Path) -> Recipe:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        raise SaccadeError(f"{path} cannot be read as JSON; copy the model folder again") from None
-    if not isinstance(values, dict) or values.pop("saccade", None) != 1:
-        raise SaccadeError(f"{path} was not written by this version of saccade; use the version that wrote it")
-    return config.recipe(values)
 
 
 def fit(
@@ -154,15 +49,12 @@ def fit(
     made = recipe if isinstance(recipe, Recipe) else config.recipe(recipe)
     path = Path(out)
     claim(path, made, resume)
-    train, dev = training_pairs(made), named_pairs(made, "dev")
+    train, dev = examples_of(made, "train"), examples_of(made, "dev")
     system = build(made, train)
-    check_translates(system)
-    search: Callable[[], Search] | None = None
-    if made.training.dev_bleu or made.training.watch == "bleu":
-        search = lambda: greedy(BOS, EOS, NEVER)  # noqa: E731
-    options = WorkOptions(made.training.tokens, made.training.smoothing, made.seed, search)
-    work = TranslationWork(system.task, train, dev, system.device, options)
-    settings, folder = config.settings(made.training, made.seed), RunFolder(path, model_files(system))
+    work = system.task.work(made, train, dev, system.device)
+    settings, folder = config.settings(made), RunFolder(path, model_files(system))
+    if watcher is not None:
+        watcher.note(f"{work.padding():.1%} of the tokens in batches are padding")
     with held(path):
         # only now, when nothing of the recipe was refused: a first try with a wrong path leaves no run behind
         write_atomically(
@@ -188,14 +80,6 @@ def claim(path: Path, recipe: Recipe, resume: bool) -> None:
             )
     elif os.path.isdir(path) and any(path.iterdir()):
         raise SaccadeError(f"{path} holds other files and no run; choose an empty or new folder with --out")
-
-
-def check_translates(system: System) -> None:
-    """A model that is trained on pairs reads a source and puts out a target."""
-    if list(inspect.signature(system.model.forward).parameters) != ["source", "lengths", "target"]:
-        raise SaccadeError(
-            f"a {system.name} does not read one text and put out another; choose another model.family, such as transformer"
-        )
 
 
 def differences(a: Any, b: Any, path: str = "") -> list[str]:
@@ -232,7 +116,7 @@ def translations(system: System, texts: Sequence[str], search: Callable[[], Sear
 
 def unknown_words(system: System, texts: Sequence[str]) -> list[str]:
     """The pieces of the texts that the model has never seen and reads as <unk>, each once, in order."""
-    encoded = system.task.source.encode_batch(list(texts))
+    encoded = system.task.reads.encode_batch(list(texts))
     return list(dict.fromkeys(piece for one in encoded for id, piece in zip(one.ids, one.pieces, strict=True) if id == UNK))
 
 
@@ -241,35 +125,42 @@ def align(system: System, pairs: Sequence[Pair]) -> list[Aligned]:
     return system.task.align(system.model, pairs)
 
 
-def evaluate(system: System, pairs: Sequence[Pair], beam: int = 1, quarters: bool = False) -> dict[str, Any]:
-    """BLEU and chrF with their signatures, loss, the alignment error rate where gold links are, and BLEU by length quarter when asked."""
-    if not pairs:
-        raise SaccadeError("there are no pairs to evaluate on; give data with at least one")
-    outputs = [one.text for one in decode(system, [pair.source for pair in pairs], beam)]
-    figures: dict[str, Any] = {"sentences": len(pairs), "beam": beam, **system.task.score(outputs, pairs)}
-    figures["loss"] = system.task.mean_loss(system.model, pairs)
-    if attends_to_source(system) and (error := system.task.alignment_error(system.model, pairs)) is not None:
-        figures["aer"] = error
-    if quarters:
-        figures["by_length"] = quarter_scores(system, outputs, pairs)
-    return figures
+def ensemble(systems: Sequence[System]) -> System:
+    """Several systems of one vocabulary as one, whose probabilities are the mean of theirs."""
+    first = systems[0]
+    for other in systems[1:]:
+        if other.task.tokens() != first.task.tokens():
+            raise SaccadeError(f"the vocabularies of {first.name} and {other.name} differ; an ensemble needs models of one vocabulary")
+    return System(first.recipe, Ensemble([system.model for system in systems]).eval(), first.task)
 
 
-def quarter_scores(system: System, outputs: Sequence[str], pairs: Sequence[Pair]) -> list[dict[str, float]]:
-    """BLEU of each quarter of the pairs by source length (S5)."""
-    rows = []
-    for group in by_length(pairs):
-        if group:
-            lengths = [len(pairs[n].source.split()) for n in group]
-            bleu = system.task.score([outputs[n] for n in group], [pairs[n] for n in group])["bleu"]
-            rows.append(
-                {"shortest": min(lengths), "longest": max(lengths), "mean": sum(lengths) / len(lengths), "bleu": float(bleu)}
-            )
-    return rows
+def average(folders: Sequence[str | Path], out: str | Path) -> System:
+    """The mean of several models' parameters, written to a new model folder."""
+    systems = [load(folder, "cpu") for folder in folders]
+    first = systems[0]
+    for folder, other in zip(folders[1:], systems[1:], strict=True):
+        if other.recipe.model != first.recipe.model or other.task.tokens() != first.task.tokens():
+            raise SaccadeError(f"{folder} is another model than {folders[0]}; average models of one shape and vocabulary")
+    if os.path.exists(out):
+        raise SaccadeError(f"{out} is there already; choose a new folder with --out")
+    set_parameters(first.model, mean_parameters([learned(system.model) for system in systems]))
+    RunFolder(Path(out).parent, model_files(first)).save(Path(out).name, first.model)
+    return load(out)
 
 
-def attends_to_source(system: System) -> bool:
-    return any(name.split(".")[-1] == "cross" for name, module in system.model.named_modules() if hasattr(module, "tape"))
+def evaluate(system: System, examples: Sequence[Any], **options: Any) -> dict[str, Any]:
+    """The task's figures on examples: BLEU, chrF, loss and the alignment error rate of translations, accuracy of labels, perplexity …
+
+    Options are the task's own: `beam`, `quarters` and `moses` for texts put out, `stride` for language models.
+    """
+    if not examples:
+        raise SaccadeError("there are no examples to evaluate on; give data with at least one")
+    wanted = inspect.signature(system.task.evaluate).parameters
+    wrong = next((name for name in options if name not in wanted), None)
+    if wrong:
+        raise SaccadeError(f"an evaluation of {system.recipe.task} has no option '{wrong}'; leave it out")
+    found: dict[str, Any] = system.task.evaluate(system.model, examples, **options)
+    return found
 
 
 def show(system: System, text: str, target: str | None = None, beam: int = 1) -> Document:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import models
+from . import models, tasks
 from .core import backends, masks, normalizers, positions, scores
 from .core.table import Table
 from .data import corpora
@@ -27,6 +27,7 @@ SLOTS: dict[str, Table[Any]] = {
         feedforward.activations,
         recurrent.cells,
         models.table,
+        tasks.table,
         schedules.table,
         corpora.table,
     )

@@ -14,11 +14,11 @@ import torch
 import yaml
 from torch import nn
 
-from . import models
+from . import models, tasks
 from .core.table import Table
 from .errors import SaccadeError, did_you_mean
 from .models.families import Choice, MechanismPlan, constructor, takes
-from .recipe import Recipe, TrainingRecipe, checked, fill, plain
+from .recipe import Recipe, checked, fill, plain
 from .training import schedules
 from .training.loop import Settings
 
@@ -40,7 +40,16 @@ def recipe(values: Mapping[str, Any] | None = None, overrides: Sequence[str] = (
         put(tree, word)
     made = fill(Recipe, plain(tree), "")
     schedules.table.entry(made.training.schedule)
+    tasks.objectives.table.entry(made.language.objective)
+    measures = task(made).measures
+    if made.training.watch not in measures:
+        raise SaccadeError(f"training.watch is '{made.training.watch}'{did_you_mean(made.training.watch, measures)}")
     return dataclasses.replace(made, model=complete_model(made.model))
+
+
+def task(made: Recipe) -> type[tasks.Task]:
+    """The class of the recipe's task."""
+    return tasks.table[made.task]
 
 
 def put(tree: dict[str, Any], word: str) -> None:
@@ -234,16 +243,41 @@ def build_model(values: Mapping[str, Any], source_vocab: int, target_vocab: int)
         ) from None
 
 
-def settings(training: TrainingRecipe, seed: int) -> Settings:
+@dataclasses.dataclass(frozen=True)
+class Builder:
+    """Makes what a recipe's `model` names, for a task that knows how many tokens and labels there are."""
+
+    values: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return str(self.values["family"])
+
+    @property
+    def dropout(self) -> float:
+        return float(self.values.get("dropout", 0.0))
+
+    def whole(self, source_vocab: int, target_vocab: int) -> nn.Module:
+        return build_model(self.values, source_vocab, target_vocab)
+
+    def body(self, vocab: int) -> nn.Module:
+        return build_body(self.values, vocab)
+
+    def pool(self, dim: int, vocab: int) -> nn.Module:
+        return build_pool(self.values, dim, vocab)
+
+
+def settings(made: Recipe) -> Settings:
     """The loop's settings: names become a schedule, a type, a direction."""
+    training = made.training
     same = {f.name: getattr(training, f.name) for f in dataclasses.fields(Settings) if hasattr(training, f.name)}
     return Settings(
         **{
             **same,
             "schedule": schedules.table[training.schedule],
             "autocast": torch.bfloat16 if training.precision == "bf16" else None,
-            "higher_is_better": training.watch == "bleu",
-            "seed": seed,
+            "higher_is_better": task(made).measures[training.watch],
+            "seed": made.seed,
         }
     )
 

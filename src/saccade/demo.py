@@ -109,7 +109,7 @@ def trained(watcher: Watcher, folder: Path, name: str, words: Sequence[str]) -> 
     recipe = config.read_recipe(f"phrasebook-{name}", words)
     system, _ = api.fit(recipe, folder, watcher=watcher)
     watcher.note("translating the test sentences")
-    return api.evaluate(system, api.named_pairs(recipe, "test"), quarters=True)
+    return api.evaluate(system, api.examples_of(recipe, "test"), quarters=True)
 
 
 def length_rows(figures: dict[str, dict[str, Any]]) -> list[list[str]]:

@@ -29,12 +29,24 @@ def one_of(default: str, *names: str) -> Any:
 
 @dataclass(frozen=True)
 class DataRecipe:
-    """Where the pairs come from: `phrasebook:train`, `train.tsv`, `train.jsonl` or `train.en,train.fr`."""
+    """Where the examples come from: `phrasebook:train`, `train.tsv`, `train.jsonl`, `train.en,train.fr`, `train.conllu`, `train.txt` …
+
+    `column` is the CoNLL-U column that a tagger learns, `documents` what separates the documents of plain text; embedded corpora
+    take options under their own names.
+    """
 
     train: str = ""
     dev: str = ""
     test: str = ""
+    column: str = one_of("upos", "upos", "xpos")
+    documents: str = one_of("file", "file", "line", "blank")
     phrasebook: dict[str, Any] = field(default_factory=dict)
+    dates: dict[str, Any] = field(default_factory=dict)
+    reviews: dict[str, Any] = field(default_factory=dict)
+
+    def options(self, corpus: str) -> dict[str, Any]:
+        """What an embedded corpus is made with; nothing for files."""
+        return dict(getattr(self, corpus.partition(":")[0], None) or {}) if ":" in corpus else {}
 
 
 @dataclass(frozen=True)
@@ -47,6 +59,20 @@ class VocabularyRecipe:
     lowercase: bool = False
     min_count: int = number(1, 1, 1_000_000)
     joint: bool = False
+
+
+@dataclass(frozen=True)
+class LanguageRecipe:
+    """What a language model learns on plain text: `objective` is a row of the objectives' table, `block` the tokens it reads at once.
+
+    `share` of the tokens is hidden from a masked or denoising model (the last `share` of the order is asked of a permutation
+    model), in spans of `span` tokens on average when denoising.
+    """
+
+    objective: str = "causal"
+    block: int = number(256, 2, 1_000_000)
+    share: float = number(0.15, 0.01, 0.9)
+    span: float = number(3.0, 1.0, 100.0)
 
 
 @dataclass(frozen=True)
@@ -69,7 +95,8 @@ class TrainingRecipe:
     checkpoint_every: int = number(250, 1, 10**9)
     log_every: int = number(10, 1, 10**9)
     patience: int = number(0, 0, 10**9)
-    watch: str = one_of("loss", "loss", "bleu")
+    average: int = number(0, 0, 1000)
+    watch: str = "loss"
     dev_bleu: bool = False
 
 
@@ -77,11 +104,13 @@ class TrainingRecipe:
 class Recipe:
     """A whole training: only what differs from these defaults is written in a recipe file."""
 
-    task: str = one_of("translation", "translation")
+    task: str = "translation"
+    start_from: str = ""
     seed: int = number(0, 0, 2**31 - 1)
     device: str = "auto"
     data: DataRecipe = field(default_factory=DataRecipe)
     vocabulary: VocabularyRecipe = field(default_factory=VocabularyRecipe)
+    language: LanguageRecipe = field(default_factory=LanguageRecipe)
     model: dict[str, Any] = field(default_factory=dict)
     training: TrainingRecipe = field(default_factory=TrainingRecipe)
 

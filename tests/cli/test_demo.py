@@ -73,7 +73,7 @@ def test_the_figures_are_those_of_the_two_models(done: Any) -> None:
     for name, key in (("fixed-context", "bleu_fixed_context"), ("bahdanau", "bleu")):
         system = api.load(out / name)
         assert (system.name, system.recipe.seed) == (name, 3)
-        found = api.evaluate(system, system.pairs("phrasebook:test"), quarters=True)
+        found = api.evaluate(system, system.read("phrasebook:test"), quarters=True)
         assert result.figures[key] == pytest.approx(found["bleu"], abs=0.006)
         assert result.figures[key.replace("bleu", "bleu_long")] == pytest.approx(found["by_length"][-1]["bleu"], abs=0.006)
     assert result.figures["aer"] == pytest.approx(found["aer"], abs=1e-4)

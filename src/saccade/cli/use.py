@@ -132,6 +132,9 @@ def evaluate(
     data: Annotated[str, typer.Argument(help="phrasebook:test, test.tsv, test.jsonl, or test.en,test.fr")],
     beam: Beam = 1,
     lengths: Annotated[bool, typer.Option("--lengths", help="BLEU by quarters of sentence length too.")] = False,
+    moses: Annotated[
+        str | None, typer.Option("--moses", help="BLEU on lower-cased Moses tokens of this language too, such as de.")
+    ] = None,
     result: Annotated[str | None, typer.Option("--result", help="Write benchmarks/results/NAME.json as well.")] = None,
     device: Device = "auto",
     json_: Json = False,
@@ -142,7 +145,8 @@ def evaluate(
 
     api.searcher(beam)
     system = api.load(model, device)
-    figures = api.evaluate(system, system.pairs(data), beam, lengths)
+    options = {name: value for name, value in (("beam", beam), ("quarters", lengths), ("moses", moses)) if value not in (1, False, None)}
+    figures = api.evaluate(system, system.read(data), **options)
     if result is not None:
         write_result(result, figures, recipe=str(model), seeds=[system.recipe.seed])
     if json_:

@@ -114,6 +114,12 @@ class Vocabulary:
             return self._tokenizer.decode(shown, skip_special_tokens=False).removeprefix(" ")
         return (" " if self.kind == "words" else "").join(tokens)
 
+    def decode_more(self, ids: Sequence[int]) -> str:
+        """The text of these numbers inside a longer text: a space before its first word is kept."""
+        if self.kind == "bpe":
+            return self._tokenizer.decode([int(i) for i in ids if i >= len(SPECIALS)], skip_special_tokens=False)
+        return self.decode(ids)
+
     def token(self, id: int) -> str:
         """The piece with this number, spelled as it is stored."""
         if not 0 <= id < len(self._tokens):

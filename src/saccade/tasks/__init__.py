@@ -1,1 +1,6 @@
 """Tasks: what is learned, one file each: its batches, loss, prediction and figures."""
+
+from . import classification, language, objectives, tagging, translation
+from .task import Task, table
+
+__all__ = ["Task", "classification", "language", "objectives", "table", "tagging", "translation"]

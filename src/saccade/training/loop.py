@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import SaccadeError
+from .averaging import Kept, set_parameters
 from .checkpoints import load_model, load_optimizer
 from .cost import Cost, measure
 from .logs import Logs
@@ -24,7 +25,8 @@ from .stopping import Stopped, Stopper
 
 @dataclass(frozen=True)
 class Settings:
-    """How to train; `autocast` is a 16-bit type or None, `patience` the evaluations without a better one before stopping (0: never)."""
+    """How to train; `autocast` is a 16-bit type or None, `patience` the evaluations without a better one before stopping
+    (0: never), `average` the last evaluations whose mean is tried at the end (0: none)."""
 
     updates: int = 2000
     learning_rate: float = 1e-3
@@ -40,6 +42,7 @@ class Settings:
     checkpoint_every: int = 250
     log_every: int = 10
     patience: int = 0
+    average: int = 0
     watch: str = "loss"
     higher_is_better: bool = False
     seed: int = 0
@@ -247,6 +250,26 @@ class Training:
         )
 
     def _evaluate(self, logs: Logs, last: bool) -> None:
+        figures = self._figures()
+        value = figures[self.settings.watch]
+        better = self._better(value)
+        self.at = replace(
+            self.at,
+            figures=figures,
+            best=value if better else self.at.best,
+            best_update=self.at.update if better else self.at.best_update,
+            worse=0 if better else self.at.worse + 1,
+        )
+        if better:
+            self.folder.save("best", self.model)
+        logs.add(update=self.at.update, epoch=self.at.epoch, **{f"dev_{name}": number for name, number in figures.items()})
+        self.watcher.evaluated(self.at, figures, better)
+        self.at = replace(self.at, done=last or self._tired())
+        if self.settings.average:
+            self._average(logs)
+
+    def _figures(self) -> dict[str, float]:
+        """Figures on the dev set; what is missing or not finite stops the run."""
         self.model.eval()
         with torch.no_grad():
             figures = self.work.evaluate(self.model)
@@ -260,21 +283,27 @@ class Training:
                     f"the dev {name} became {value} at update {self.at.update}; nothing of it was saved. Lower training.learning_rate "
                     f"(it is {self.settings.learning_rate:g}) or lengthen training.warmup, then go on with --resume"
                 )
-        value = figures[self.settings.watch]
+        return figures
+
+    def _better(self, value: float) -> bool:
         sign = -1 if self.settings.higher_is_better else 1
-        better = self.at.best is None or sign * value < sign * self.at.best
-        self.at = replace(
-            self.at,
-            figures=figures,
-            best=value if better else self.at.best,
-            best_update=self.at.update if better else self.at.best_update,
-            worse=0 if better else self.at.worse + 1,
-        )
+        return self.at.best is None or sign * value < sign * self.at.best
+
+    def _average(self, logs: Logs) -> None:
+        """Keeps this evaluation's parameters; at the end, the mean of the last few becomes the best model if it is better."""
+        kept = Kept(self.folder.path, self.settings.average)
+        kept.add(self.model, self.at.update)
+        if not self.at.done:
+            return
+        before = set_parameters(self.model, kept.mean(self.at.update))
+        figures = self._figures()
+        better = self._better(figures[self.settings.watch])
         if better:
             self.folder.save("best", self.model)
-        logs.add(update=self.at.update, epoch=self.at.epoch, **{f"dev_{name}": number for name, number in figures.items()})
-        self.watcher.evaluated(self.at, figures, better)
-        self.at = replace(self.at, done=last or self._tired())
+            self.at = replace(self.at, figures=figures, best=figures[self.settings.watch], best_update=self.at.update)
+        shown = "  ".join(f"dev {name} {value:.3f}" for name, value in figures.items())
+        self.watcher.note(f"mean of the last {self.settings.average} evaluations  {shown}{'  best' if better else ''}")
+        set_parameters(self.model, before)
 
     def _tired(self) -> bool:
         """So many evaluations without a better one that it is time to stop."""

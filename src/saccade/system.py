@@ -1,0 +1,133 @@
+"""A system: a model with its recipe and its task; built fresh, or loaded from a model folder."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from . import config
+from .config import Recipe
+from .data.vocabulary import Vocabulary
+from .errors import SaccadeError
+from .files import Writer, settle, verified
+from .tasks.task import Task, from_tokens
+from .training.checkpoints import load_model
+from .training.transfer import take_over
+
+MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
+
+
+@dataclass(frozen=True)
+class System:
+    """A model with its recipe and its task: what a model folder holds."""
+
+    recipe: Recipe
+    model: nn.Module
+    task: Any
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @property
+    def name(self) -> str:
+        return str(self.recipe.model["family"])
+
+    def read(self, where: str) -> list[Any]:
+        """Examples as this system's recipe would read them."""
+        found: list[Any] = self.task.read(self.recipe, where)
+        return found
+
+
+def build(recipe: Recipe | Mapping[str, Any], train: Sequence[Any] | None = None) -> System:
+    """A fresh, untrained system: vocabularies made from the training examples, parameters drawn by the recipe's seed.
+
+    With `start_from`, the vocabulary and the encoder or decoder of that model folder are taken over.
+    """
+    made = recipe if isinstance(recipe, Recipe) else config.recipe(recipe)
+    kind = config.task(made)
+    examples = examples_of(made, "train") if train is None else train
+    first = verified(model_folder(Path(made.start_from)), "model folder", MODEL_FILES) if made.start_from else None
+    given = vocabulary_of(first) if first else None
+    task = kind.learn(made, examples, given)
+    torch.manual_seed(made.seed)
+    model = task.build(config.Builder(made.model))
+    task.prepare(model, examples)
+    if first:
+        take_over(model, first / "model.safetensors")
+    return System(made, model.to(config.device(made.device)), task)
+
+
+def examples_of(recipe: Recipe, split: str) -> list[Any]:
+    """The examples of data.train, data.dev or data.test."""
+    where = getattr(recipe.data, split)
+    if not where:
+        raise SaccadeError(
+            f"data.{split} is not set; name the data: data.{split}={split}.tsv, or {split}.en,{split}.fr, or phrasebook:{split}"
+        )
+    found: list[Any] = config.task(recipe).read(recipe, where)
+    return found
+
+
+def vocabulary_of(folder: Path) -> Vocabulary:
+    """The vocabulary in which a model reads."""
+    return from_tokens(read_tokens(folder), "text", "joint", "source")
+
+
+def model_files(system: System) -> dict[str, Writer]:
+    """The model folder's files besides the parameters."""
+    text = json.dumps({"saccade": 1, **system.recipe.to_dict()}, indent=2, ensure_ascii=False) + "\n"
+    tokens = json.dumps(system.task.tokens(), ensure_ascii=False) + "\n"
+    return {
+        "config.json": lambda path: path.write_text(text, encoding="utf-8"),
+        "tokenizer.json": lambda path: path.write_text(tokens, encoding="utf-8"),
+    }
+
+
+def load(folder: str | Path, device: str = "auto") -> System:
+    """The system in a model folder (or in the `best/`, else `last/`, of a run folder), checked against its manifest."""
+    path = verified(model_folder(Path(folder)), "model folder", MODEL_FILES)
+    recipe = read_config(path / "config.json")
+    try:
+        task: Task = config.task(recipe).restore(recipe, read_tokens(path))
+    except (KeyError, TypeError, AttributeError):
+        raise SaccadeError(f"{path}/tokenizer.json is not that of a {recipe.task} model; copy the model folder again") from None
+    model = task.build(config.Builder(recipe.model))
+    load_model(model, path / "model.safetensors")
+    return System(recipe, model.to(config.device(device)).eval(), task)
+
+
+def read_tokens(folder: Path) -> dict[str, Any]:
+    try:
+        tokens = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        tokens = None
+    if not isinstance(tokens, dict):
+        raise SaccadeError(f"{folder}/tokenizer.json cannot be read; copy the model folder again")
+    return tokens
+
+
+def model_folder(path: Path) -> Path:
+    """A run folder stands for its best model."""
+    for inner in (path / "best", path / "last"):
+        settle(inner)
+        if os.path.isdir(inner) and not (path / "config.json").exists():
+            return inner
+    return path
+
+
+def read_config(path: Path) -> Recipe:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        raise SaccadeError(f"{path} cannot be read as JSON; copy the model folder again") from None
+    if not isinstance(values, dict) or values.pop("saccade", None) != 1:
+        raise SaccadeError(f"{path} was not written by this version of saccade; use the version that wrote it")
+    return config.recipe(values)

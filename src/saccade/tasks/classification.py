@@ -1,0 +1,162 @@
+"""Classification: one label a text. B batch, N tokens, C classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from ..data.batches import pad
+from ..data.corpora import labeled
+from ..data.labeled import Labeled
+from ..data.vocabulary import EOS, PAD, Vocabulary
+from ..errors import SaccadeError
+from ..models.labels import Classifier
+from ..recipe import Recipe
+from ..training.losses import token_loss
+from .reading import padded, rows_of
+from .task import Builder, ExampleWork, Labels, Task, from_tokens, in_batches, learned_vocabulary, table, to_tokens
+
+Numbered = tuple[list[list[int]], int, int]
+UNLABELED = -100
+
+
+@dataclass(frozen=True)
+class TextBatch:
+    """Texts ending in <eos>, and the number of each one's label."""
+
+    read: Tensor
+    lengths: Tensor
+    wanted: Tensor
+    tokens: int
+    lines: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Classified:
+    """A text's label, the probability of each, and how much each of its pieces counted."""
+
+    label: str
+    probabilities: dict[str, float]
+    pieces: list[str]
+    weights: list[float]
+
+
+@table.add("classification", paper="Yang et al. 2016", system="T4")
+class Classification(Task):
+    """One label for a text: its vectors are put together by a pool, whose weights say what counted."""
+
+    measures: ClassVar[dict[str, bool]] = {"loss": False, "accuracy": True}
+    command: ClassVar[str] = 'classify {model} "your text"'
+
+    def __init__(self, text: Vocabulary, labels: Labels) -> None:
+        self.text, self.labels = text, labels
+        self.reads_bytes = False
+
+    @property
+    def reads(self) -> Vocabulary:
+        """The vocabulary of what is read."""
+        return self.text
+
+    @classmethod
+    def read(cls, recipe: Recipe, where: str) -> list[Labeled]:
+        return labeled(where, recipe.data.options(where))
+
+    @classmethod
+    def learn(cls, recipe: Recipe, train: Sequence[Labeled], given: Vocabulary | None = None) -> Self:
+        for one in train:
+            if one.label is None:
+                raise SaccadeError(f"line {one.line} of the training data has no label; give every text one")
+        labels = Labels.of((one.label for one in train if one.label is not None), "label")
+        return cls(learned_vocabulary(recipe, (one.text for one in train), given), labels)
+
+    @classmethod
+    def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
+        return cls(from_tokens(tokens, "text"), Labels(tokens["labels"]))
+
+    def tokens(self) -> dict[str, Any]:
+        return {**to_tokens(text=self.text), "labels": self.labels.names}
+
+    def build(self, builder: Builder) -> nn.Module:
+        body = builder.body(len(self.text))
+        self.reads_bytes = bool(getattr(body, "reads_bytes", False))
+        return Classifier(body, builder.pool(int(body.dim), len(self.text)), len(self.labels), builder.dropout)  # type: ignore[arg-type]
+
+    def prepare(self, model: nn.Module, train: Sequence[Labeled]) -> None:
+        """TF-IDF weights count in how many training texts a token occurs."""
+        prepare = getattr(model.pool, "prepare", None)
+        if prepare is not None:
+            prepare([*ids, EOS] for ids in self.text.encode_ids([one.text for one in train]))
+
+    def work(self, recipe: Recipe, train: Sequence[Labeled], dev: Sequence[Labeled], device: torch.device) -> ExampleWork:
+        return ExampleWork(self, recipe, train, dev, device)
+
+    def numbers(self, examples: Sequence[Labeled]) -> list[Numbered]:
+        """Texts as rows of numbers (a token's own, and its bytes where the model reads them), label and line."""
+        rows = rows_of(self.text, [one.text for one in examples], self.reads_bytes)
+        return [
+            (row, UNLABELED if one.label is None else self.labels.number(one.label, one.line, "label"), one.line)
+            for row, one in zip(rows, examples, strict=True)
+        ]
+
+    def size(self, example: Numbered) -> tuple[int, int]:
+        return len(example[0]), 0
+
+    def batch(self, numbers: Sequence[Numbered], device: torch.device) -> TextBatch:
+        read, lengths = padded([rows for rows, _, _ in numbers], PAD)
+        wanted = torch.tensor([label for _, label, _ in numbers])
+        read, lengths, wanted = (tensor.to(device, non_blocking=True) for tensor in (read, lengths, wanted))
+        return TextBatch(read, lengths, wanted, len(numbers), [line for _, _, line in numbers])
+
+    def loss(self, model: nn.Module, batch: TextBatch, smoothing: float = 0.0) -> Tensor:
+        """The summed loss of a batch of texts."""
+        return token_loss(model(batch.read, batch.lengths), batch.wanted, UNLABELED, smoothing)
+
+    @torch.no_grad()
+    def logits(self, model: nn.Module, numbers: Sequence[Numbered], budget: int = 8192) -> Tensor:
+        """Of all examples, in their order, on the CPU: E C."""
+        model.eval()
+        device, found = next(model.parameters()).device, torch.zeros(len(numbers), len(self.labels))
+        for indices, some in in_batches(self, numbers, budget):
+            batch = self.batch(some, device)
+            found[torch.tensor(indices)] = model(batch.read, batch.lengths).float().cpu()
+        return found
+
+    def figures(self, model: nn.Module, numbers: Sequence[Numbered], budget: int = 8192) -> dict[str, float]:
+        """Loss a text and the share of right labels, in percent."""
+        logits, wanted = self.logits(model, numbers, budget), torch.tensor([label for _, label, _ in numbers])
+        right = (logits.argmax(-1) == wanted).float().mean()
+        return {"loss": float(token_loss(logits, wanted, UNLABELED)) / max(len(numbers), 1), "accuracy": 100 * float(right)}
+
+    def evaluate(self, model: nn.Module, examples: Sequence[Labeled]) -> dict[str, Any]:
+        """Accuracy, the mean F1 of the labels, and what always giving the commonest label would reach."""
+        for one in examples:
+            if one.label is None:
+                raise SaccadeError(f"line {one.line} has no label to compare with; give every text one, or use `classify`")
+        numbers = self.numbers(examples)
+        guessed, wanted = self.logits(model, numbers).argmax(-1), torch.tensor([label for _, label, _ in numbers])
+        counts = torch.bincount(wanted, minlength=len(self.labels))
+        f1 = []
+        for label in range(len(self.labels)):
+            hit = int(((guessed == label) & (wanted == label)).sum())
+            f1.append(2 * hit / max(int((guessed == label).sum()) + int(counts[label]), 1))
+        commonest = 100 * float(counts.max()) / len(numbers)
+        return {"texts": len(numbers), **self.figures(model, numbers), "f1": 100 * sum(f1) / len(f1), "commonest_label": commonest}
+
+    @torch.no_grad()
+    def classify(self, model: nn.Module, texts: Sequence[str]) -> list[Classified]:
+        """Each text's label, with the weight of each piece."""
+        numbers = self.numbers([Labeled(text, None, n) for n, text in enumerate(texts, 1)])
+        logits, device = self.logits(model, numbers), next(model.parameters()).device
+        found = []
+        for text, example, row in zip(texts, numbers, logits.softmax(-1).tolist(), strict=True):
+            batch = self.batch([example], device)
+            weights = model.weights(batch.read, batch.lengths)[0].float().cpu().tolist()  # type: ignore[operator]
+            pieces = self.text.encode(text).pieces
+            best = max(range(len(row)), key=row.__getitem__)
+            chances = dict(zip(self.labels.names, row, strict=True))
+            found.append(Classified(self.labels.names[best], chances, [*pieces, "<eos>"], weights[: len(pieces) + 1]))
+        return found

@@ -1,0 +1,290 @@
+"""Language modelling: text as a stream of tokens in blocks, its perplexity, and going on with a text. B blocks, N tokens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ..data.corpora import documents
+from ..data.text import Document
+from ..data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
+from ..decoding import Sample
+from ..errors import SaccadeError
+from ..recipe import LanguageRecipe, Recipe
+from ..training.losses import token_loss
+from .objectives import Blocks, LanguageBatch, Objective
+from .objectives import table as objectives
+from .task import Builder, Task, from_tokens, learned_vocabulary, table, to_tokens
+
+
+@table.add("language-modelling", paper="Bengio et al. 2003; Radford et al. 2018", system="T2")
+class LanguageModelling(Task):
+    """What comes next in plain text, or what was hidden in it: the objective says which."""
+
+    measures: ClassVar[dict[str, bool]] = {"loss": False, "perplexity": False}
+    command: ClassVar[str] = 'generate {model} "Once upon a time"'
+
+    def __init__(self, text: Vocabulary, how: LanguageRecipe, several: bool) -> None:
+        self.text, self.how, self.several = text, how, several
+        self.objective: Objective = objectives[how.objective](len(text), how)
+
+    @property
+    def reads(self) -> Vocabulary:
+        """The vocabulary of what is read."""
+        return self.text
+
+    @property
+    def lines_end(self) -> bool:
+        """Whether <eos> stands for a line's end: words know no other sign for it."""
+        return self.text.kind == "words"
+
+    @classmethod
+    def read(cls, recipe: Recipe, where: str) -> list[Document]:
+        return documents(where, recipe.data.options(where), recipe.data.documents)
+
+    @classmethod
+    def learn(cls, recipe: Recipe, train: Sequence[Document], given: Vocabulary | None = None) -> Self:
+        return cls(learned_vocabulary(recipe, (one.text for one in train), given), recipe.language, len(train) > 1)
+
+    @classmethod
+    def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
+        return cls(from_tokens(tokens, "text"), recipe.language, bool(tokens["several"]))
+
+    def tokens(self) -> dict[str, Any]:
+        return {**to_tokens(text=self.text), "several": self.several}
+
+    def build(self, builder: Builder) -> nn.Module:
+        return self.objective.build(builder)
+
+    def work(self, recipe: Recipe, train: Sequence[Document], dev: Sequence[Document], device: torch.device) -> StreamWork:
+        return StreamWork(self, recipe, self.numbers(train), self.numbers(dev), device)
+
+    def numbers(self, examples: Sequence[Document]) -> list[NDArray[np.int64]]:
+        """Each document's tokens: <bos> … <eos> where there are several; a line of words ends in <eos>."""
+        found = []
+        for one in examples:
+            ids = self.encode(one.text)
+            found.append(np.array([BOS, *ids, EOS] if self.several else ids, dtype=np.int64))
+        return found
+
+    def encode(self, text: str) -> list[int]:
+        if not self.lines_end:
+            return self.text.encode_ids([text])[0]
+        lines = text.removesuffix("\n").split("\n")
+        ids = [[*one, EOS] for one in self.text.encode_ids(lines)]
+        joined = [id for one in ids for id in one]
+        return joined if text.endswith("\n") or not self.several and len(lines) > 1 else joined[:-1]
+
+    def loss(self, model: nn.Module, batch: LanguageBatch, smoothing: float = 0.0) -> Tensor:
+        return self.objective.loss(model, batch, smoothing)
+
+    @torch.no_grad()
+    def figures(self, model: nn.Module, stream: Stream, budget: int, rows: int = 1) -> dict[str, float]:
+        """Loss and perplexity a wanted token: every token of the stream once, in blocks one after another. A recurrent model
+        carries its state through the whole stream, which is cut into `rows` read side by side."""
+        model.eval()
+        if hasattr(model, "forward_from"):
+            total, tokens = self.carried(model, stream, rows)
+        else:
+            total, tokens = 0.0, 0
+            starts, count = stream.starts(0), max(1, budget // self.how.block)
+            for at in range(0, len(starts), count):
+                batch = self.objective.batch(stream.blocks(starts[at : at + count], (0, at)))
+                total += float(self.loss(model, batch))
+                tokens += batch.tokens
+        loss = total / max(tokens, 1)
+        return {"loss": loss, "perplexity": math.exp(min(loss, 700))}
+
+    def carried(self, model: nn.Module, stream: Stream, rows: int) -> tuple[float, int]:
+        """The summed loss of a recurrent model that reads each row from its first token to its last, and the tokens counted."""
+        size = -(-(len(stream.here) - 1) // rows)
+        at = np.arange(rows)[:, None] * size + np.arange(size + 1)
+        here = np.where(at < len(stream.here), stream.here[at.clip(max=len(stream.here) - 1)], PAD)
+        ids, total = torch.from_numpy(here).to(stream.device), 0.0
+        state = model.start(ids[:, :0], torch.zeros(rows, dtype=torch.long))  # type: ignore[operator]
+        for begin in range(0, size, self.how.block):
+            read, wanted = ids[:, begin : begin + self.how.block], ids[:, begin + 1 : begin + self.how.block + 1]
+            logits, state = model.forward_from(read[:, : wanted.shape[1]], state)  # type: ignore[operator]
+            total += float(token_loss(logits, wanted.masked_fill(wanted == BOS, PAD), PAD))
+        return total, int(np.isin(here[:, 1:], (PAD, BOS), invert=True).sum())
+
+    def evaluate(self, model: nn.Module, examples: Sequence[Document], stride: int = 0) -> dict[str, Any]:
+        """Loss, perplexity, and bits a character of a causal model; with a `stride`, a window slides by so many tokens, so that
+        each is guessed from at least block − stride tokens before it."""
+        stream = Stream(self.numbers(examples), self.how.block, self.several, 0, next(model.parameters()).device)
+        characters = sum(len(one.text) for one in examples)
+        found: dict[str, Any] = {"documents": len(examples), "characters": characters}
+        found |= self.figures(model, stream, 16 * self.how.block)
+        if self.how.objective == "causal":
+            tokens = int(sum((one[1:] != BOS).sum() for one in self.numbers(examples)))
+            found["tokens"] = tokens
+            found["bits_per_character"] = found["loss"] * tokens / characters / math.log(2)
+        if stride:
+            found |= {f"sliding_{name}": value for name, value in self.sliding(model, stream, stride).items()}
+            found["stride"] = stride
+        return found
+
+    @torch.no_grad()
+    def sliding(self, model: nn.Module, stream: Stream, stride: int) -> dict[str, float]:
+        """Loss and perplexity with a window that moves by `stride` tokens; of each window the new tokens count."""
+        if self.several or self.how.objective != "causal":
+            raise SaccadeError("a sliding window needs a causal model of one long text; leave out --stride")
+        if not 1 <= stride <= self.how.block:
+            raise SaccadeError(f"a stride of {stride}; give 1 to {self.how.block}, the tokens the model reads at once")
+        model.eval()
+        total, ids, block = 0.0, stream.tokens, self.how.block
+        for at in range(0, len(ids) - 1, stride):
+            end = min(at + stride, len(ids) - 1)  # the tokens at+1 … end are new here
+            begin = max(0, end - block)
+            logits = model(ids[begin:end].unsqueeze(0))[0, at - begin :].float()
+            total += float(nn.functional.cross_entropy(logits, ids[at + 1 : end + 1], reduction="sum"))
+        loss = total / max(len(ids) - 1, 1)
+        return {"loss": loss, "perplexity": math.exp(min(loss, 700))}
+
+    def generate(self, model: nn.Module, prompt: str, search: Sample, limit: int) -> Iterator[str]:
+        """Goes on with a prompt, piece by piece, until <eos> ends a document or `limit` tokens are put out."""
+        if self.how.objective != "causal":
+            raise SaccadeError(f"a {self.how.objective} model does not go on with a text; train one with language.objective=causal")
+        model.eval()
+        ids = self.begun(prompt)
+        device = next(model.parameters()).device
+        search.begin([limit], device)
+        search.tokens = torch.tensor(ids[-1:], device=device)
+        state, used, shown = None, 0, Speller(self)
+        while search.active:
+            if state is None or used >= self.how.block:  # what the model can read at once is full: go on from its second half
+                before = ids[:-1][-max(self.how.block // 2, 1) :] if used or len(ids) >= self.how.block else ids[:-1]
+                source = torch.tensor([before], dtype=torch.long, device=device)
+                state, used = model.start(source, torch.tensor([len(before)])), len(before)  # type: ignore[operator]
+            with torch.inference_mode():
+                logits, state = model.step(search.tokens, state)  # type: ignore[operator]
+                search.advance(logits.float().log_softmax(-1))
+            used += 1
+            if search.outputs[0]:
+                ids.append(search.outputs[0][-1])
+            if search.finished[0]:
+                break
+            yield shown.add(ids[-1])
+        yield shown.rest()
+
+    def begun(self, prompt: str) -> list[int]:
+        """The prompt's tokens; a prompt of nothing begins where a document or a line does."""
+        ids = self.text.encode_ids([prompt])[0] if not self.lines_end else self.encode(prompt) if prompt else []
+        if self.several:
+            return [BOS, *ids]
+        if ids:
+            return ids
+        newline = self.text.encode_ids(["\n"])[0]
+        return [EOS] if self.lines_end else newline[-1:] or [UNK]
+
+
+class Speller:
+    """Tokens to text as they come; bytes that are no whole character yet wait for the next ones."""
+
+    def __init__(self, task: LanguageModelling) -> None:
+        self.task, self.waiting, self.begins = task, list[int](), True
+
+    def add(self, id: int) -> str:
+        self.waiting.append(id)
+        text = self.text()
+        if text.endswith("\ufffd") and len(self.waiting) < 8:
+            return ""
+        self.waiting = []
+        return text
+
+    def text(self) -> str:
+        if not self.task.lines_end:
+            return self.task.text.decode_more(self.waiting)
+        words = []
+        for id in self.waiting:
+            words.append("\n" if id == EOS else ("" if self.begins else " ") + self.task.text.decode([id], keep_unknown=True))
+            self.begins = id == EOS
+        return "".join(words)
+
+    def rest(self) -> str:
+        text, self.waiting = self.text() if self.waiting else "", []
+        return text
+
+
+class Stream:
+    """Documents one after another as one row of tokens, cut into blocks; the order and the cuts are a function of (seed, epoch)."""
+
+    def __init__(self, each: Sequence[NDArray[np.int64]], block: int, several: bool, seed: int, device: torch.device) -> None:
+        self.each, self.block, self.several, self.seed, self.device = list(each), block, several, seed, device
+        self._made = -1
+        self.make(0)
+
+    def make(self, epoch: int) -> None:
+        """The stream of an epoch: documents in a random order, those of epoch 0 as they stand."""
+        if self._made == epoch or (self._made >= 0 and not self.several):
+            return
+        order = np.arange(len(self.each))
+        if epoch:
+            order = np.argsort(np.random.PCG64([self.seed, epoch, 1]).random_raw(len(self.each)), kind="stable")
+        sizes = [len(self.each[n]) for n in order]
+        self.here = np.concatenate([self.each[n] for n in order])
+        self.tokens = torch.from_numpy(self.here).to(self.device)
+        self.documents = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes)).to(self.device)
+        self.numbers = np.repeat(order, sizes) if self.several else None
+        self._made = epoch
+
+    def starts(self, epoch: int) -> list[int]:
+        """Where the blocks of an epoch begin: every token is wanted once, but for those before a first cut drawn for the epoch."""
+        last = len(self.tokens) - 1
+        first = int(np.random.PCG64([self.seed, epoch]).random_raw() % self.block) if epoch and last > self.block else 0
+        return list(range(first, max(last, 1), self.block))
+
+    def blocks(self, starts: Sequence[int], chance: tuple[int, ...]) -> Blocks:
+        """The blocks that begin at these places, with one token more behind each."""
+        places = np.asarray(starts, dtype=np.int64)[:, None] + np.arange(self.block + 1)
+        beyond = places >= len(self.here)
+        places = places.clip(max=len(self.here) - 1)
+        here = np.where(beyond, PAD, self.here[places])
+        at, gone = torch.from_numpy(places).to(self.device), torch.from_numpy(beyond).to(self.device)
+        documents = self.documents[at].masked_fill(gone, -1) if self.several else None
+        lines = [int(self.numbers[start]) + 1 if self.numbers is not None else start for start in starts]
+        tokens = self.tokens[at].masked_fill(gone, PAD)
+        return Blocks(tokens, here, documents, np.random.PCG64([self.seed, *chance]), lines)
+
+
+class StreamWork:
+    """What the training loop asks for: blocks of the training stream in a random order, figures on the dev stream."""
+
+    def __init__(
+        self, task: LanguageModelling, recipe: Recipe, train: list[NDArray[np.int64]], dev: list[NDArray[np.int64]], device: torch.device
+    ) -> None:
+        block = recipe.language.block
+        self.task, self.smoothing, self.tokens = task, recipe.training.smoothing, recipe.training.tokens
+        self.count, self.seed = max(1, self.tokens // block), recipe.seed
+        self.stream = Stream(train, block, task.several, recipe.seed, device)
+        self.dev = Stream(dev, block, task.several, recipe.seed, device)
+        if len(self.stream.tokens) < 2 or len(self.dev.tokens) < 2:
+            raise SaccadeError("the text has fewer than two tokens; give more text")
+
+    def epoch(self, epoch: int) -> Sequence[list[tuple[int, int]]]:
+        """Batches of (epoch, start); epochs are counted from 1 here, so that the first one is shuffled too."""
+        self.stream.make(epoch + 1)
+        starts = self.stream.starts(epoch + 1)
+        order = np.argsort(np.random.PCG64([self.seed, epoch + 1, 2]).random_raw(len(starts)), kind="stable")
+        return [[(epoch + 1, starts[n]) for n in order[at : at + self.count]] for at in range(0, len(starts), self.count)]
+
+    def padding(self) -> float:
+        """Which part of an epoch's batches is padding: at most the end of the last block."""
+        starts = self.stream.starts(1)
+        return 1 - (len(self.stream.tokens) - 1 - starts[0]) / (len(starts) * self.stream.block)
+
+    def batch(self, plan: list[tuple[int, int]]) -> LanguageBatch:
+        self.stream.make(plan[0][0])
+        return self.task.objective.batch(self.stream.blocks([start for _, start in plan], plan[0]))
+
+    def loss(self, model: nn.Module, batch: LanguageBatch) -> Tensor:
+        return self.task.loss(model, batch, self.smoothing)
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        return self.task.figures(model, self.dev, self.tokens, rows=16 if len(self.dev.here) > 10_000 else 1)

@@ -1,0 +1,159 @@
+"""Tagging: one label a word. B batch, N tokens, W words, C tags."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from ..data.batches import pad
+from ..data.conllu import Sentence
+from ..data.corpora import sentences
+from ..data.vocabulary import PAD, UNK, Vocabulary
+from ..errors import SaccadeError
+from ..models.labels import Tagger
+from ..recipe import Recipe
+from ..training.losses import token_loss
+from .reading import Rows, padded, with_bytes
+from .task import Builder, ExampleWork, Labels, Task, from_tokens, in_batches, learned_vocabulary, table, to_tokens
+
+Numbered = tuple[Rows, list[int], list[int], int]
+UNTAGGED = -100
+
+
+@dataclass(frozen=True)
+class SentenceBatch:
+    """Tokens, the place of each word's first one, and each word's tag."""
+
+    read: Tensor
+    lengths: Tensor
+    at: Tensor
+    wanted: Tensor
+    tokens: int
+    lines: Sequence[int]
+
+
+@table.add("tagging", paper="Ling et al. 2015", system="T3")
+class Tagging(Task):
+    """One label for each word, such as its part of speech; a word of several pieces is tagged at its first."""
+
+    measures: ClassVar[dict[str, bool]] = {"loss": False, "accuracy": True}
+    command: ClassVar[str] = "tag {model} your.conllu"
+
+    def __init__(self, text: Vocabulary, labels: Labels) -> None:
+        self.text, self.labels = text, labels
+        self.reads_bytes = False
+
+    @property
+    def reads(self) -> Vocabulary:
+        """The vocabulary of what is read."""
+        return self.text
+
+    @classmethod
+    def read(cls, recipe: Recipe, where: str) -> list[Sentence]:
+        return sentences(where, recipe.data.options(where), recipe.data.column)
+
+    @classmethod
+    def learn(cls, recipe: Recipe, train: Sequence[Sentence], given: Vocabulary | None = None) -> Self:
+        for one in train:
+            if one.tags is None:
+                raise SaccadeError(f"the sentence at line {one.line} of the training data has no tags; give every word one")
+        labels = Labels.of((tag for one in train for tag in one.tags or ()), "tag")
+        return cls(learned_vocabulary(recipe, (" ".join(one.words) for one in train), given), labels)
+
+    @classmethod
+    def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
+        return cls(from_tokens(tokens, "text"), Labels(tokens["labels"]))
+
+    def tokens(self) -> dict[str, Any]:
+        return {**to_tokens(text=self.text), "labels": self.labels.names}
+
+    def build(self, builder: Builder) -> nn.Module:
+        body = builder.body(len(self.text))
+        self.reads_bytes = bool(getattr(body, "reads_bytes", False))
+        return Tagger(body, len(self.labels), builder.dropout)
+
+    def work(self, recipe: Recipe, train: Sequence[Sentence], dev: Sequence[Sentence], device: torch.device) -> ExampleWork:
+        return ExampleWork(self, recipe, train, dev, device)
+
+    def numbers(self, examples: Sequence[Sentence]) -> list[Numbered]:
+        """Sentences as rows of tokens, the place of each word's first token, its tags and line."""
+        words = {word: n for n, word in enumerate(dict.fromkeys(word for one in examples for word in one.words))}
+        pieces = self.text.encode_ids(list(words))
+        return [self._numbered(one, [pieces[words[word]] or [UNK] for word in one.words]) for one in examples]
+
+    def _numbered(self, one: Sentence, pieces: list[list[int]]) -> Numbered:
+        if self.text.kind == "words":
+            pieces = [ids[:1] for ids in pieces]  # a word with a space in it stays one word
+        ids = [id for some in pieces for id in some]
+        spelled = [word if n == 0 else "" for word, some in zip(one.words, pieces, strict=True) for n in range(len(some))]
+        rows = with_bytes(ids, spelled) if self.reads_bytes else [[id] for id in ids]
+        at, place = [], 0
+        for some in pieces:
+            at.append(place)
+            place += len(some)
+        tags = [self.labels.number(tag, one.line, "tag") for tag in one.tags] if one.tags else [UNTAGGED] * len(one.words)
+        return rows, at, tags, one.line
+
+    def size(self, example: Numbered) -> tuple[int, int]:
+        return len(example[0]), 0
+
+    def batch(self, numbers: Sequence[Numbered], device: torch.device) -> SentenceBatch:
+        read, lengths = padded([rows for rows, *_ in numbers], PAD)
+        at, words = pad([places for _, places, *_ in numbers], 0)
+        wanted, _ = pad([tags for _, _, tags, _ in numbers], UNTAGGED)
+        read, lengths, at, wanted = (tensor.to(device, non_blocking=True) for tensor in (read, lengths, at, wanted))
+        return SentenceBatch(read, lengths, at, wanted, int(words.sum()), [line for *_, line in numbers])
+
+    def loss(self, model: nn.Module, batch: SentenceBatch, smoothing: float = 0.0) -> Tensor:
+        """The summed loss of a batch's words."""
+        return token_loss(model(batch.read, batch.lengths, batch.at), batch.wanted, UNTAGGED, smoothing)
+
+    @torch.no_grad()
+    def guesses(self, model: nn.Module, numbers: Sequence[Numbered], budget: int = 8192) -> tuple[list[list[int]], float]:
+        """The likeliest tag of every word, and the summed loss of those that have one."""
+        model.eval()
+        device, total = next(model.parameters()).device, 0.0
+        found: list[list[int]] = [[] for _ in numbers]
+        for indices, some in in_batches(self, numbers, budget):
+            batch = self.batch(some, device)
+            logits = model(batch.read, batch.lengths, batch.at)
+            total += float(token_loss(logits, batch.wanted, UNTAGGED))
+            for n, row in zip(indices, logits.argmax(-1).tolist(), strict=True):
+                found[n] = row[: len(numbers[n][1])]
+        return found, total
+
+    def figures(self, model: nn.Module, numbers: Sequence[Numbered], budget: int = 8192) -> dict[str, float]:
+        """Loss a word and the share of right tags, in percent."""
+        guessed, total = self.guesses(model, numbers, budget)
+        pairs = [(a, b) for row, one in zip(guessed, numbers, strict=True) for a, b in zip(row, one[2], strict=True)]
+        return {"loss": total / max(len(pairs), 1), "accuracy": 100 * sum(a == b for a, b in pairs) / max(len(pairs), 1)}
+
+    def evaluate(self, model: nn.Module, examples: Sequence[Sentence]) -> dict[str, Any]:
+        """Accuracy over all words, and over those that training never saw."""
+        for one in examples:
+            if one.tags is None:
+                raise SaccadeError(f"the sentence at line {one.line} has no tags to compare with; give tags, or use `tag`")
+        numbers = self.numbers(examples)
+        figures: dict[str, Any] = {"sentences": len(numbers), **self.figures(model, numbers)}
+        if self.text.kind == "words":
+            guessed, _ = self.guesses(model, numbers)
+            unseen = [
+                a == b
+                for row, (rows, at, tags, _) in zip(guessed, numbers, strict=True)
+                for a, b, place in zip(row, tags, at, strict=True)
+                if rows[place][0] == UNK
+            ]
+            figures["unseen_words"] = len(unseen)
+            if unseen:
+                figures["accuracy_unseen"] = 100 * sum(unseen) / len(unseen)
+        return figures
+
+    def tag(self, model: nn.Module, examples: Sequence[Sentence]) -> list[list[str]]:
+        """A tag for each word of each sentence."""
+        bare = [Sentence(one.words, None, one.line) for one in examples]
+        guessed, _ = self.guesses(model, self.numbers(bare))
+        return [[self.labels.names[tag] for tag in row] for row in guessed]

@@ -1,0 +1,181 @@
+"""What a task is: it reads examples, learns vocabularies, builds a model, makes batches, and measures. One file a task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Protocol, Self
+
+import torch
+from torch import Tensor, nn
+
+from ..core.table import Table
+from ..data.batches import padding_share, plan
+from ..data.vocabulary import Vocabulary
+from ..errors import SaccadeError, did_you_mean
+from ..recipe import Recipe
+
+table: Table[type[Task]] = Table("tasks", "task")
+
+
+class Builder(Protocol):
+    """Makes what a recipe's `model` names: a whole model, or the parts that a task puts together."""
+
+    @property
+    def name(self) -> str:
+        """The family's name."""
+
+    @property
+    def dropout(self) -> float: ...
+
+    def whole(self, source_vocab: int, target_vocab: int) -> nn.Module:
+        """From one text to another, or from a text to its continuation."""
+
+    def body(self, vocab: int) -> nn.Module:
+        """A vector a token: forward(tokens, lengths) → B N dim."""
+
+    def pool(self, dim: int, vocab: int) -> nn.Module:
+        """One vector for a text: forward(tokens, x, lengths) → B dim."""
+
+
+class Task:
+    """A task that has learned its vocabularies.
+
+    `measures` names the figures of an evaluation and whether more is better; `command` is how a trained model is used.
+    """
+
+    measures: ClassVar[dict[str, bool]] = {"loss": False}
+    command: ClassVar[str] = 'translate {model} "your sentence"'
+
+    @classmethod
+    def read(cls, recipe: Recipe, where: str) -> list[Any]:
+        """The examples of a file or an embedded corpus."""
+        raise NotImplementedError
+
+    @classmethod
+    def learn(cls, recipe: Recipe, train: Sequence[Any], given: Vocabulary | None = None) -> Self:
+        """The task with vocabularies learned from the training examples, or with the one that a first model brings along."""
+        raise NotImplementedError
+
+    @classmethod
+    def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
+        """The task from what `tokens` gave."""
+        raise NotImplementedError
+
+    def tokens(self) -> dict[str, Any]:
+        """All that was learned from the examples, as JSON knows it."""
+        raise NotImplementedError
+
+    def build(self, builder: Builder) -> nn.Module:
+        """A fresh model for this task."""
+        raise NotImplementedError
+
+    def prepare(self, model: nn.Module, train: Sequence[Any]) -> None:
+        """Fills what a model takes from the training examples without learning it; usually nothing."""
+
+    def work(self, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device) -> Any:
+        """What the training loop asks for."""
+        raise NotImplementedError
+
+
+class Examples(Protocol):
+    """A task whose examples are sequences of their own (not cut from a stream): what `ExampleWork` needs of it."""
+
+    def numbers(self, examples: Sequence[Any]) -> list[Any]:
+        """Each example as token numbers; the last member is its line."""
+
+    def size(self, example: Any) -> tuple[int, int]:
+        """How many tokens a numbered example has to be read, and to be put out."""
+
+    def batch(self, numbers: Sequence[Any], device: torch.device) -> Any: ...
+
+    def loss(self, model: nn.Module, batch: Any, smoothing: float = 0.0) -> Tensor: ...
+
+    def figures(self, model: nn.Module, numbers: Sequence[Any], budget: int) -> dict[str, float]:
+        """Figures on numbered examples; `loss` among them."""
+
+
+class ExampleWork:
+    """What the training loop asks for, of any task with examples: batches of similar lengths, the loss, figures on the dev set."""
+
+    def __init__(self, task: Examples, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device) -> None:
+        self.task, self.device = task, device
+        self.tokens, self.smoothing, self.seed = recipe.training.tokens, recipe.training.smoothing, recipe.seed
+        self.examples, self.dev = task.numbers(train), task.numbers(dev)
+        self.lengths = [task.size(example) for example in self.examples]
+        for (read, put_out), example in zip(self.lengths, self.examples, strict=True):
+            if read + put_out > self.tokens:
+                sizes = f"{read} + {put_out}" if put_out else str(read)
+                raise SaccadeError(
+                    f"line {example[-1]} of the training data has {sizes} tokens, more than a batch may hold "
+                    f"(training.tokens={self.tokens}); raise training.tokens or take the line out"
+                )
+
+    def epoch(self, epoch: int) -> Sequence[list[int]]:
+        return plan(self.lengths, self.tokens, self.seed, epoch)
+
+    def padding(self) -> float:
+        """Which part of an epoch's batches is padding."""
+        return padding_share(self.lengths, self.epoch(0))
+
+    def batch(self, indices: list[int]) -> Any:
+        return self.task.batch([self.examples[n] for n in indices], self.device)
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        return self.task.loss(model, batch, self.smoothing)
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        return self.task.figures(model, self.dev, self.tokens)
+
+
+def in_batches(task: Examples, numbers: Sequence[Any], budget: int) -> Iterator[tuple[list[int], list[Any]]]:
+    """Numbered examples of similar lengths together: their indices, and they themselves."""
+    sizes = [task.size(example) for example in numbers]
+    longest = max((a + b for a, b in sizes), default=1)
+    for indices in plan(sizes, max(budget, longest), 0, 0):
+        yield indices, [numbers[n] for n in indices]
+
+
+def learned_vocabulary(recipe: Recipe, lines: Iterable[str], given: Vocabulary | None = None) -> Vocabulary:
+    """The given vocabulary, or one by the recipe's settings."""
+    how = recipe.vocabulary
+    if given is not None:
+        return given
+    return Vocabulary.train(lines, how.kind, how.size, how.split, how.lowercase, how.min_count)
+
+
+class Labels:
+    """The classes of a classifier or the tags of a tagger, in alphabetical order."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = list(names)
+        self._numbers = {name: n for n, name in enumerate(self.names)}
+
+    @classmethod
+    def of(cls, names: Iterable[str], what: str) -> Labels:
+        found = sorted(set(names))
+        if len(found) < 2:
+            only = f"only '{found[0]}'" if found else "none"
+            raise SaccadeError(f"the training data has {only} as {what}; there must be at least two to tell apart")
+        return cls(found)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def number(self, name: str, line: int, what: str) -> int:
+        """The number of a label; one that the training data never had is named with its line."""
+        if name not in self._numbers:
+            hint = did_you_mean(name, self.names) if len(self.names) < 100 else ""
+            raise SaccadeError(f"line {line}: the {what} '{name}' was never seen in training{hint}")
+        return self._numbers[name]
+
+
+def to_tokens(**vocabularies: Vocabulary) -> dict[str, Any]:
+    """Vocabularies under their names, as JSON knows them."""
+    return {name: json.loads(vocabulary.to_json()) for name, vocabulary in vocabularies.items()}
+
+
+def from_tokens(tokens: dict[str, Any], *names: str) -> Vocabulary:
+    """The first of these vocabularies that is there."""
+    found = next((tokens[name] for name in names if name in tokens), None)
+    return Vocabulary.from_json(json.dumps(found))
