@@ -31,10 +31,12 @@ MAY: dict[str, set[str]] = {
     "config": {"core", "layers", "models", "data", "decoding", "training", "tasks", "catalogue", "recipe", *EVERY},
 }
 MAY["system"] = {*MAY["config"], "config"}
-MAY["api"] = {*MAY["system"], "system", "views", "results"}
+MAY["showing"] = {*MAY["system"], "system", "views"}
+MAY["api"] = {*MAY["showing"], "showing", "results"}
+MAY["comparing"] = {*MAY["api"], "api"}
 MAY["demo"] = {*MAY["api"], "api"}
 MAY["__init__"] = {*MAY["api"], "api"}
-MAY["cli"] = {*MAY["demo"], "demo", "__init__"}
+MAY["cli"] = {*MAY["demo"], "demo", "comparing", "__init__"}
 MAY["__main__"] = {"cli", "errors"}
 
 

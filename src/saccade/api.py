@@ -10,24 +10,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from . import config
 from .config import Recipe
-from .core import record
+from .data.conllu import Sentence
 from .data.pairs import Pair
 from .data.vocabulary import BOS, EOS, UNK
 from .decoding import Beam, Ensemble, Sample, Search, greedy
 from .errors import SaccadeError
 from .files import held, write_atomically
+from .showing import show
 from .system import System, build, examples_of, load, model_files, read_config
-from .tasks.translation import NEVER, Aligned, Translated
+from .tasks.classification import Classification, Classified
+from .tasks.language import LanguageModelling
+from .tasks.tagging import Tagging
+from .tasks.translation import NEVER, Aligned, Translated, Translation
 from .training.averaging import mean_parameters, set_parameters
 from .training.checkpoints import learned
 from .training.loop import Training, Watcher
 from .training.runs import Progress, RunFolder
-from .views.document import Document
-from .views.document import Site as SiteView
+
+__all__ = ["System", "align", "average", "build", "classify", "decode", "ensemble", "evaluate", "examples_of", "fit", "generate", "load"]
+__all__ += ["model_files", "searcher", "show", "tag", "translations", "unknown_words"]
 
 MAY_CHANGE = (
     "training.updates",
@@ -111,6 +114,8 @@ def decode(
 
 def translations(system: System, texts: Sequence[str], search: Callable[[], Search]) -> Iterator[tuple[int, Translated]]:
     """Translations as they come, each with the number of its text."""
+    if not isinstance(system.task, Translation):
+        raise SaccadeError(f"a {system.recipe.task} model does not translate; use `saccade {system.task.command.split()[0]}`")
     return system.task.translate(system.model, texts, search)
 
 
@@ -163,26 +168,27 @@ def evaluate(system: System, examples: Sequence[Any], **options: Any) -> dict[st
     return found
 
 
-def show(system: System, text: str, target: str | None = None, beam: int = 1) -> Document:
-    """What every attention of the model looked at while it translated a text (or put out a given target), as a document."""
-    if not text.strip():
-        raise SaccadeError("the text is empty; give a sentence")
-    output = decode(system, [text], beam)[0].text if target is None else target
-    numbers = system.task.numbers([Pair(text, output)])
-    source = [*system.task.source.encode(text).pieces, "<eos>"]
-    put_out = [*system.task.target.encode(output).pieces, "<eos>"]
-    batch = system.task.batch(numbers, system.device)
-    system.model.eval()
-    with torch.no_grad(), record(system.model) as seen:
-        system.model(batch.source, batch.lengths, batch.read)
-    names = {"cross": (put_out, source), "encoder": (source, source), "decoder": (["<bos>", *put_out[:-1]],) * 2}
-    sites = []
-    for name, looks in seen.items():
-        rows, columns = names["cross" if name.endswith("cross") else name.split(".")[0]]
-        sites.append(SiteView(name, rows, columns, looks.weights()[0].float().cpu().tolist()))
-    if not sites:
-        raise SaccadeError(
-            f"a {system.name} model has no attention to show; train one that attends, such as bahdanau or transformer"
-        )
-    sites.sort(key=lambda site: not site.name.endswith("cross"))
-    return Document(title=text, source=source[:-1], target=put_out[:-1], sites=sites, model=system.name)
+def generate(
+    system: System, prompt: str = "", limit: int = 200, sample: Mapping[str, Any] | None = None
+) -> Iterator[str]:
+    """Goes on with a prompt, piece by piece as the model puts them out; `sample` has temperature, top_k, top_p and seed."""
+    if not isinstance(system.task, LanguageModelling):
+        raise SaccadeError(f"a {system.recipe.task} model does not go on with a text; train one with task=language-modelling")
+    if not 1 <= limit <= 1_000_000:
+        raise SaccadeError(f"a limit of {limit} tokens; give 1 to 1,000,000")
+    ends = EOS if system.task.several else -1  # in one long text <eos> ends a line at most
+    return system.task.generate(system.model, prompt, Sample(BOS, ends, (*NEVER, UNK), **(sample or {})), limit)
+
+
+def classify(system: System, texts: Sequence[str]) -> list[Classified]:
+    """Each text's label, the probability of each label, and how much each piece counted."""
+    if not isinstance(system.task, Classification):
+        raise SaccadeError(f"a {system.recipe.task} model gives no label to a text; train one with task=classification")
+    return system.task.classify(system.model, texts)
+
+
+def tag(system: System, sentences: Sequence[Sentence]) -> list[list[str]]:
+    """A tag for each word of each sentence."""
+    if not isinstance(system.task, Tagging):
+        raise SaccadeError(f"a {system.recipe.task} model gives no tags to words; train one with task=tagging")
+    return system.task.tag(system.model, sentences)

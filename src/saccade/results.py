@@ -30,9 +30,12 @@ def write_result(
     notes: str = "",
     folder: Path = Path("benchmarks/results"),
 ) -> Path:
-    """Writes a result file; figures map a name to a value, or to one value a seed."""
+    """Writes a result file; figures map a name to a value, or to one value a seed. BLEU and a language model's loss stand under
+    the names of the literature too: `bleu_cased`, `val_loss`."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", name):
         raise SaccadeError(f"'{name}' cannot name a result; use small letters, digits, dots and dashes")
+    known = {"bleu_cased": figures.get("bleu"), "val_loss": figures.get("loss") if "perplexity" in figures else None}
+    figures = {**figures, **{key: value for key, value in known.items() if value is not None}}
     content = {
         "name": name,
         "recipe": recipe,

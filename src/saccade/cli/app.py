@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import demo, look, train, use
+from . import compare, demo, generate, label, look, train, use
 
 app = typer.Typer(
     name="saccade",
@@ -36,6 +36,11 @@ app.command("demo", epilog=demo.EXAMPLES)(demo.demo)
 app.command("train", epilog=train.EXAMPLES)(train.train)
 app.command("translate", epilog=use.TRANSLATE_EXAMPLES)(use.translate)
 app.command("evaluate", epilog=use.EVALUATE_EXAMPLES)(use.evaluate)
+app.command("generate", epilog=generate.EXAMPLES)(generate.generate)
+app.command("tag", epilog=label.TAG_EXAMPLES)(label.tag)
+app.command("classify", epilog=label.CLASSIFY_EXAMPLES)(label.classify)
+app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
+app.command("average", epilog=train.AVERAGE_EXAMPLES)(train.average)
 app.command("show", epilog=use.SHOW_EXAMPLES)(use.show)
 app.command("explain", epilog=look.EXPLAIN_EXAMPLES)(look.explain)
 app.command("list", epilog=look.LIST_EXAMPLES)(look.list_)

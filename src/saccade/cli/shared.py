@@ -9,17 +9,25 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from ..errors import SaccadeError
 from ..training.cost import Cost
 from ..training.loop import Watcher
 from ..training.runs import Progress as At
 
+if TYPE_CHECKING:
+    from ..api import System
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for machines.")]
+Model = Annotated[Path, typer.Argument(help="A model folder, or a run folder (its best model is taken).")]
+Peers = Annotated[
+    list[str] | None, typer.Option("--peer", help="For the result file: who stands where, as NAME:FIGURE=VALUE. May be repeated.")
+]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 
 out = Console(highlight=False)
@@ -100,3 +108,61 @@ class TrainingWatcher(Watcher):
 
     def note(self, text: str) -> None:
         err.print(f"{self.name}: {text}", markup=False, soft_wrap=True)
+
+
+def read_lines(text: str | None, path: Path | None, verb: str) -> list[str]:
+    """What to work on: the argument, a file's lines, or stdin's."""
+    from ..data.readers import open_text
+
+    if text is not None and path is not None:
+        raise SaccadeError("both a text and --input were given; give one of them")
+    if text is not None:
+        if not text.strip():
+            raise SaccadeError("the text is empty; give a sentence")
+        return lines_of(text)
+    if path is not None:
+        return list(open_text(path))
+    if sys.stdin.isatty():
+        raise SaccadeError(f'nothing to {verb}; give a text ("the black cat"), --input FILE, or lines on stdin')
+    try:
+        lines = lines_of(sys.stdin.read())
+    except UnicodeDecodeError:
+        raise SaccadeError("stdin is not UTF-8 text; convert it first") from None
+    if not lines:
+        raise SaccadeError("stdin is empty; give at least one line")
+    return lines
+
+
+def lines_of(text: str) -> list[str]:
+    """Lines as `--input` reads them: only a line feed ends one, so that line n of the output is the translation of line n."""
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
+
+
+def note_unknown(system: System, lines: list[str]) -> None:
+    """Says on stderr which words the model has never seen."""
+    from .. import api
+
+    words = api.unknown_words(system, lines)
+    if words:
+        named = ", ".join(f"'{word}'" for word in words[:8]) + (" …" if len(words) > 8 else "")
+        err.print(
+            f"note: the model has never seen {named} and reads {'it' if len(words) == 1 else 'each'} as <unk>",
+            markup=False,
+            soft_wrap=True,
+        )
+
+
+def peers_of(words: list[str] | None) -> dict[str, dict[str, float]]:
+    """`nanoGPT:val_loss=1.4697` as {"nanoGPT": {"val_loss": 1.4697}}."""
+    found: dict[str, dict[str, float]] = {}
+    for word in words or []:
+        name, colon, rest = word.partition(":")
+        figure, equals, value = rest.partition("=")
+        try:
+            number = float(value)
+        except ValueError:
+            equals = ""
+        if not (name and colon and figure and equals):
+            raise SaccadeError(f"--peer is '{word}'; write NAME:FIGURE=VALUE, such as nanoGPT:val_loss=1.4697")
+        found.setdefault(name, {})[figure] = number
+    return found

@@ -19,6 +19,10 @@ EXAMPLES = """Examples:
 
     saccade train my.yaml --out runs/mine --resume
 """
+AVERAGE_EXAMPLES = """Examples:
+
+    saccade average runs/a runs/b runs/c --out runs/mean
+"""
 
 
 def train(
@@ -61,4 +65,20 @@ def train(
         markup=False,
         soft_wrap=True,
     )
-    out.print(f'Use it: {me()} translate {folder} "your sentence"', markup=False, soft_wrap=True)
+    out.print(f"Use it: {me()} {config.task(made).command.format(model=folder)}", markup=False, soft_wrap=True)
+
+
+def average(
+    models: Annotated[list[Path], typer.Argument(help="Model folders of one shape and vocabulary.")],
+    out_folder: Annotated[Path, typer.Option("--out", help="The model folder to write.")],
+    json_: Json = False,
+) -> None:
+    """Write the mean of several models' parameters as a new model folder."""
+    from .. import api
+
+    system = api.average(models, out_folder)
+    facts = {"out": str(out_folder), "models": [str(model) for model in models], "family": system.name}
+    if json_:
+        print_json(facts)
+    else:
+        out.print(f"{out_folder}: the mean of {len(models)} models", markup=False, soft_wrap=True)

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import SaccadeError
-from .shared import Device, Json, bar, err, out, print_json
+from .shared import Device, Json, Model, Peers, bar, note_unknown, out, peers_of, print_json, read_lines
 
 if TYPE_CHECKING:
-    from ..api import System
     from ..views.document import Document, Site
 
 TRANSLATE_EXAMPLES = """Examples:
@@ -35,7 +34,6 @@ SHOW_EXAMPLES = """Examples:
 
     saccade show runs/mine "the black cat" --out cat.html
 """
-Model = Annotated[Path, typer.Argument(help="A model folder, or a run folder (its best model is taken).")]
 Beam = Annotated[int, typer.Option("--beam", help="Beam width; 1 is greedy.")]
 
 
@@ -43,6 +41,9 @@ def translate(
     model: Model,
     text: Annotated[str | None, typer.Argument(help="The text; without it and --input, lines are read from stdin.")] = None,
     input_file: Annotated[Path | None, typer.Option("--input", help="A file with one sentence a line (.gz and .xz too).")] = None,
+    others: Annotated[
+        list[Path] | None, typer.Option("--with", help="Another model of the same vocabulary: their probabilities' mean decides.")
+    ] = None,
     beam: Beam = 1,
     length_penalty: Annotated[float, typer.Option(help="Outputs are ranked by log-probability / length^this.")] = 1.0,
     temperature: Annotated[float | None, typer.Option(help="Sample at this temperature in place of searching.")] = None,
@@ -67,7 +68,9 @@ def translate(
     }
     search = api.searcher(beam, length_penalty, {**chosen, "seed": seed} if chosen else None)
     system = api.load(model, device)
-    lines = read_lines(text, input_file)
+    if others:
+        system = api.ensemble([system, *(api.load(other, device) for other in others)])
+    lines = read_lines(text, input_file, "translate")
     note_unknown(system, lines)
     found = {}
     with bar() as progress:
@@ -85,70 +88,35 @@ def translate(
             sys.stdout.write(row["translation"] + (f"\t{format_pharaoh(links[n].links)}" if with_alignment else "") + "\n")
 
 
-def read_lines(text: str | None, path: Path | None) -> list[str]:
-    """What to translate: the argument, a file's lines, or stdin's."""
-    from ..data.readers import open_text
-
-    if text is not None and path is not None:
-        raise SaccadeError("both a text and --input were given; give one of them")
-    if text is not None:
-        if not text.strip():
-            raise SaccadeError("the text is empty; give a sentence")
-        return lines_of(text)
-    if path is not None:
-        return list(open_text(path))
-    if sys.stdin.isatty():
-        raise SaccadeError('nothing to translate; give a text ("the black cat"), --input FILE, or lines on stdin')
-    try:
-        lines = lines_of(sys.stdin.read())
-    except UnicodeDecodeError:
-        raise SaccadeError("stdin is not UTF-8 text; convert it first") from None
-    if not lines:
-        raise SaccadeError("stdin is empty; give at least one line")
-    return lines
-
-
-def lines_of(text: str) -> list[str]:
-    """Lines as `--input` reads them: only a line feed ends one, so that line n of the output is the translation of line n."""
-    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
-
-
-def note_unknown(system: System, lines: list[str]) -> None:
-    """Says on stderr which words the model has never seen."""
-    from .. import api
-
-    words = api.unknown_words(system, lines)
-    if words:
-        named = ", ".join(f"'{word}'" for word in words[:8]) + (" …" if len(words) > 8 else "")
-        err.print(
-            f"note: the model has never seen {named} and reads {'it' if len(words) == 1 else 'each'} as <unk>",
-            markup=False,
-            soft_wrap=True,
-        )
-
-
 def evaluate(
     model: Model,
-    data: Annotated[str, typer.Argument(help="phrasebook:test, test.tsv, test.jsonl, or test.en,test.fr")],
+    data: Annotated[str, typer.Argument(help="What the model was trained on, such as test.tsv, test.en,test.fr, test.conllu, test.txt or phrasebook:test.")],
     beam: Beam = 1,
     lengths: Annotated[bool, typer.Option("--lengths", help="BLEU by quarters of sentence length too.")] = False,
     moses: Annotated[
         str | None, typer.Option("--moses", help="BLEU on lower-cased Moses tokens of this language too, such as de.")
     ] = None,
+    stride: Annotated[
+        int, typer.Option("--stride", help="Language models: a sliding window that moves by so many tokens, too.", min=0)
+    ] = 0,
     result: Annotated[str | None, typer.Option("--result", help="Write benchmarks/results/NAME.json as well.")] = None,
+    peer: Peers = None,
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
-    """BLEU and chrF (sacrebleu, with signatures), loss, and the alignment error rate where the data has gold links."""
+    """The figures of a model's task on data: BLEU and chrF (sacrebleu, with signatures) and the alignment error rate where the data
+    has gold links; accuracy of labels and tags; perplexity and bits a character."""
     from .. import api
     from ..results import write_result
 
     api.searcher(beam)
     system = api.load(model, device)
-    options = {name: value for name, value in (("beam", beam), ("quarters", lengths), ("moses", moses)) if value not in (1, False, None)}
+    asked = {"beam": (beam, 1), "quarters": (lengths, False), "moses": (moses, None), "stride": (stride, 0)}
+    options = {name: value for name, (value, default) in asked.items() if value != default}
+    peers = peers_of(peer)
     figures = api.evaluate(system, system.read(data), **options)
     if result is not None:
-        write_result(result, figures, recipe=str(model), seeds=[system.recipe.seed])
+        write_result(result, figures, recipe=str(model), seeds=[system.recipe.seed], peers=peers)
     if json_:
         print_json({"model": str(model), "data": data, **figures})
         return
@@ -179,9 +147,7 @@ def show(
     from .. import api
     from ..errors import did_you_mean
 
-    suffix = out_file.suffix.lower()
-    if suffix not in (".png", ".svg", ".pdf", ".html", ".json"):
-        raise SaccadeError(f"cannot draw to '{out_file}'; name a file ending in .png, .svg, .pdf, .html or .json")
+    check_drawable(out_file)
     if target is not None and not target.strip():
         raise SaccadeError("the target is empty; give a text, or leave --target out")
     system = api.load(model, device)
@@ -192,6 +158,7 @@ def show(
         raise SaccadeError(f"no attention named '{site}'{did_you_mean(site, names)}")
     chosen = next(one for one in document.sites if site is None or one.name == site)
     draw(document, chosen, heads, out_file)
+    suffix = out_file.suffix.lower()
     facts = {
         "out": str(out_file),
         "source": " ".join(document.source),
@@ -207,6 +174,11 @@ def show(
             markup=False,
             soft_wrap=True,
         )
+
+
+def check_drawable(out_file: Path) -> None:
+    if out_file.suffix.lower() not in (".png", ".svg", ".pdf", ".html", ".json"):
+        raise SaccadeError(f"cannot draw to '{out_file}'; name a file ending in .png, .svg, .pdf, .html or .json")
 
 
 def draw(document: Document, site: Site, heads: bool, out_file: Path) -> None:

@@ -160,3 +160,8 @@ class Classification(Task):
             chances = dict(zip(self.labels.names, row, strict=True))
             found.append(Classified(self.labels.names[best], chances, [*pieces, "<eos>"], weights[: len(pieces) + 1]))
         return found
+
+    def look(self, model: nn.Module, text: str) -> tuple[list[str], str]:
+        """Reads a text; its tokens, and the label they got."""
+        found = self.classify(model, [text])[0]
+        return found.pieces, found.label

@@ -173,6 +173,16 @@ class LanguageModelling(Task):
             yield shown.add(ids[-1])
         yield shown.rest()
 
+    @torch.no_grad()
+    def look(self, model: nn.Module, text: str) -> tuple[list[str], str]:
+        """Reads a text; its tokens, and the likeliest next one."""
+        if self.how.objective != "causal":
+            raise SaccadeError(f"a {self.how.objective} model has no text of its own to show; show one with language.objective=causal")
+        model.eval()
+        ids = self.begun(text)[-self.how.block :]
+        logits = model(torch.tensor([ids], device=next(model.parameters()).device))
+        return [self.text.token(id) for id in ids], self.text.token(int(logits[0, -1].argmax()))
+
     def begun(self, prompt: str) -> list[int]:
         """The prompt's tokens; a prompt of nothing begins where a document or a line does."""
         ids = self.text.encode_ids([prompt])[0] if not self.lines_end else self.encode(prompt) if prompt else []

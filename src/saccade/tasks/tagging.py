@@ -157,3 +157,10 @@ class Tagging(Task):
         bare = [Sentence(one.words, None, one.line) for one in examples]
         guessed, _ = self.guesses(model, self.numbers(bare))
         return [[self.labels.names[tag] for tag in row] for row in guessed]
+
+    def look(self, model: nn.Module, text: str) -> tuple[list[str], str]:
+        """Reads a sentence of words between spaces; its tokens, and the words' tags."""
+        words = tuple(text.split())
+        tags = self.tag(model, [Sentence(words, None, 1)])[0]
+        pieces = list(words) if self.text.kind == "words" else [self.text.token(row[0]) for row in self.numbers([Sentence(words, None, 1)])[0][0]]
+        return pieces, " ".join(tags)

@@ -1,0 +1,65 @@
+"""`saccade compare`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from ..errors import SaccadeError
+from .shared import Board, Json, Peers, err, out, peers_of, print_json
+
+EXAMPLES = """Examples:
+
+    saccade compare reviews-tf-idf reviews-static reviews-rnn reviews-transformer
+
+    saccade compare mine.yaml other.yaml --seeds 3 training.updates=500 --result mine
+"""
+LEFT_OUT = ("seconds", "updates", "parameters")
+
+
+def compare(
+    words: Annotated[list[str], typer.Argument(metavar="RECIPE… [KEY=VALUE…]", help="Recipes, and settings for all of them.")],
+    seeds: Annotated[int, typer.Option("--seeds", help="How many seeds, counted from the recipe's own.", min=1, max=100)] = 1,
+    data: Annotated[str, typer.Option("--data", help="Judge on this data. [default: the recipe's test set, else its dev set]")] = "",
+    out_folder: Annotated[Path, typer.Option("--out", help="Where the runs go.")] = Path("runs/compare"),
+    beam: Annotated[int | None, typer.Option("--beam", help="Beam width, for recipes that put out text.")] = None,
+    moses: Annotated[str | None, typer.Option("--moses", help="BLEU on lower-cased Moses tokens of this language too.")] = None,
+    result: Annotated[str | None, typer.Option("--result", help="Write benchmarks/results/NAME.json as well.")] = None,
+    peer: Peers = None,
+    json_: Json = False,
+) -> None:
+    """Train several recipes with the same seeds and data, and set their figures side by side. What is done already is kept."""
+    from .. import comparing, config
+    from ..results import write_result
+
+    names = [word for word in words if "=" not in word]
+    if not names:
+        raise SaccadeError("no recipe was named; write saccade compare RECIPE RECIPE …")
+    recipes = {Path(name).stem: config.read_recipe(name, [word for word in words if "=" in word]) for name in names}
+    if len(recipes) < len(names):
+        raise SaccadeError("two of these recipes have one name; rename one of the files")
+    peers = peers_of(peer)
+    first = next(iter(recipes.values()))
+    options = {name: value for name, value in (("beam", beam), ("moses", moses)) if value is not None}
+    numbers = list(range(first.seed, first.seed + seeds))
+    err.print(f"{len(recipes)} recipes × {seeds} seeds into {out_folder}", markup=False, soft_wrap=True)
+    rows = comparing.compare(recipes, numbers, out_folder, Board().watcher, data, options)
+    measures = config.task(first).measures
+    figure = next((name for name in ("accuracy", "exact", "bleu", "perplexity") if name in rows[0].figures), "loss")
+    higher = measures.get(figure, figure in ("exact", "bleu"))
+    if result is not None:
+        write_result(result, comparing.as_figures(rows, figure, higher), " ".join(recipes), numbers, peers)
+    if json_:
+        print_json({row.name: row.figures for row in rows})
+        return
+    shown = [name for name in rows[0].figures if name not in LEFT_OUT and all(name in row.figures for row in rows)]
+    table = Table("recipe", *shown, *LEFT_OUT, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        cells = [f"{row.mean(name):.4g}" + (f" ± {row.spread(name):.2g}" if seeds > 1 else "") for name in shown]
+        table.add_row(row.name, *cells, *(f"{row.mean(name):,.0f}" for name in LEFT_OUT))
+    out.print(table)
+    if len(rows) > 1:
+        out.print(f"best {figure}: {comparing.best(rows, figure, higher).name}", markup=False)

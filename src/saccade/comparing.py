@@ -1,0 +1,78 @@
+"""Several recipes on one footing: each trained with the same seeds, judged on the same data, mean ± spread of each figure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from . import api
+from .config import Recipe
+from .errors import SaccadeError
+from .training.loop import Watcher
+
+
+@dataclass(frozen=True)
+class Row:
+    """One recipe's figures, one value a seed; `seconds` and `updates` of its trainings among them."""
+
+    name: str
+    figures: dict[str, list[float]]
+
+    def mean(self, figure: str) -> float:
+        return statistics.fmean(self.figures[figure])
+
+    def spread(self, figure: str) -> float:
+        """The standard deviation over the seeds, 0 for one."""
+        values = self.figures[figure]
+        return statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def compare(
+    recipes: dict[str, Recipe],
+    seeds: Sequence[int],
+    out: Path,
+    watch: Callable[[str, int], AbstractContextManager[Watcher]],
+    data: str = "",
+    options: dict[str, Any] | None = None,
+) -> list[Row]:
+    """Trains each recipe with each seed into `out/NAME-SEED` (what is done already is not done again) and judges it on `data`,
+    else on the recipe's test set, else on its dev set."""
+    if not recipes or not seeds:
+        raise SaccadeError("nothing to compare; give at least one recipe and one seed")
+    if len({recipe.task for recipe in recipes.values()}) > 1:
+        raise SaccadeError("these recipes have different tasks; compare recipes of one task")
+    rows = []
+    for name, recipe in recipes.items():
+        found: dict[str, list[float]] = {}
+        for seed in seeds:
+            made = replace(recipe, seed=seed)
+            with watch(f"{name}, seed {seed}", made.training.updates) as watcher:
+                system, ended = api.fit(made, out / f"{name}-{seed}", resume=True, watcher=watcher)
+            where = data or made.data.test or made.data.dev
+            figures = api.evaluate(system, system.read(where), **(options or {}))
+            figures |= {"seconds": ended.seconds, "updates": float(ended.update)}
+            figures["parameters"] = float(sum(p.numel() for p in system.model.parameters()))
+            for figure, value in figures.items():
+                if isinstance(value, int | float):
+                    found.setdefault(figure, []).append(float(value))
+        rows.append(Row(name, found))
+    return rows
+
+
+def best(rows: Sequence[Row], figure: str, higher: bool) -> Row:
+    """The row with the best mean."""
+    return (max if higher else min)(rows, key=lambda row: row.mean(figure))
+
+
+def as_figures(rows: Sequence[Row], figure: str, higher: bool) -> dict[str, Any]:
+    """For a result file: the best row's figures under their own names, and every row's under NAME.figure."""
+    chosen = best(rows, figure, higher)
+    found: dict[str, Any] = dict(chosen.figures)
+    if len(rows) > 1:
+        found["best"] = chosen.name
+        found |= {f"{row.name}.{name}": values for row in rows for name, values in row.figures.items()}
+    return found
