@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import os
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,17 @@ from torch import nn
 from . import models
 from .core.table import Table
 from .errors import SaccadeError, did_you_mean
+from .layers.pooling import Pool
 from .models.families import Choice, MechanismPlan, constructor, takes
 from .recipe import Recipe, TrainingRecipe, checked, fill, plain
 from .training import schedules
 from .training.loop import Settings
 
 LARGEST = 64 * 1024 * 1024  # a recipe or config of more bytes is no recipe
-KNOWN_TO_LAYERS = {"dim_q", "dim_k", "dim", "dim_values", "heads"}  # what a layer fills in itself
+KNOWN_TO_LAYERS = {"dim_q", "dim_k", "dim", "dim_values", "heads", "vocab"}  # what a layer fills in itself
 EVERYTHING = (-float("inf"), float("inf"))
 OPTION_RANGES = {int: (0, 1_000_000), float: (1e-6, 1e9)}  # of a score, mask or position; each may be narrower by itself
+DROPOUT_RANGE = (0.0, 0.99)
 NOT_READ = (yaml.YAMLError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)  # all that PyYAML raises
 FROM_BATCHES = {
     "masks": ("padding", "prefix", "documents", "matrix"),
@@ -139,7 +142,7 @@ def check_shape(shape: Any) -> None:
         value = getattr(shape, f.name)
         if isinstance(value, bool) or value is None:
             continue
-        low, high = (0.0, 0.99) if "dropout" in f.name else (1, LARGEST_SIZES.get(f.name, 65_536))
+        low, high = DROPOUT_RANGE if "dropout" in f.name else (1, LARGEST_SIZES.get(f.name, 65_536))
         if not low <= value <= high:
             raise SaccadeError(f"model.{f.name} is {value}; it must lie between {low:g} and {high:g}")
     dim, heads = getattr(shape, "dim", 0), getattr(shape, "heads", 1)
@@ -171,18 +174,31 @@ def choice(table: Table[Any], value: Any, path: str, bare: bool = False) -> Choi
     make = table[name]
     options = {key: option for key, option in settings.items() if key != "name"}
     wanted = {} if bare else options_of(make)
-    hints = typing.get_type_hints(constructor(make) if isinstance(make, type) else make) if wanted else {}
+    hints = hints_of(make) if wanted else {}
     for key in options:
         if key not in wanted:
             raise SaccadeError(f"{path}: {table.singular} '{name}' has no option '{key}'{did_you_mean(key, wanted)}")
         kind = hints.get(key, object)
+        if (inner := table_of(kind)) is not None:
+            options[key] = choice(inner, options[key], f"{path}.{key}")
+            continue
         kinds = typing.get_args(kind) or (kind,)
         rules = {"range": next((OPTION_RANGES[one] for one in (float, int) if one in kinds), EVERYTHING)}
+        rules = {"range": DROPOUT_RANGE} if "dropout" in key else rules
         options[key] = checked(options[key], kind, rules, f"{path}.{key}")
     missing = [key for key, parameter in wanted.items() if parameter.default is inspect.Parameter.empty and key not in options]
     if missing:
         raise SaccadeError(f"{path}: {table.singular} '{name}' needs {missing[0]}; write {{name: {name}, {missing[0]}: …}}")
     return Choice(make, options)
+
+
+def hints_of(make: Callable[..., Any]) -> dict[str, Any]:
+    return typing.get_type_hints(constructor(make) if isinstance(make, type) else make, include_extras=True)
+
+
+def table_of(kind: Any) -> Table[Any] | None:
+    """The table that an option's own name comes from, where it is a choice: Annotated[Choice, scores.table]."""
+    return next((one for one in getattr(kind, "__metadata__", ()) if isinstance(one, Table)), None)
 
 
 def options_of(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -205,11 +221,14 @@ def spelled(table: Table[Any], chosen: Any) -> Any:
     if not isinstance(chosen, Choice):
         return name
     every = {key: options.get(key, p.default) for key, p in options_of(make).items()}
+    for key, value in every.items():
+        if isinstance(value, Choice) and (inner := table_of(hints_of(make)[key])) is not None:
+            every[key] = spelled(inner, value)
     return {"name": name, **every} if every else name
 
 
-def build_model(values: Mapping[str, Any], source_vocab: int, target_vocab: int) -> nn.Module:
-    """The model of complete settings."""
+def parts_of(values: Mapping[str, Any]) -> tuple[models.Family, Any, Any]:
+    """The family, the shape and the built parts that complete settings name."""
     chosen = family(values)
     named = slots(chosen)
     shape: Any = fill(
@@ -225,13 +244,45 @@ def build_model(values: Mapping[str, Any], source_vocab: int, target_vocab: int)
             parts[f.name] = MechanismPlan(**{g.name: found[g.name] for g in dataclasses.fields(MechanismPlan)})
         else:
             parts[f.name] = found[f.name]
+    return chosen, shape, chosen.parts(**parts)
+
+
+@contextlib.contextmanager
+def building(values: Mapping[str, Any]) -> Iterator[None]:
+    """What PyTorch says to sizes too large for the memory, or that do not go together, as a sentence."""
     try:
-        return chosen.build(source_vocab, target_vocab, shape, chosen.parts(**parts))
-    except (RuntimeError, ArithmeticError, ValueError) as error:  # too large for the memory, or sizes that do not go together
+        yield
+    except (RuntimeError, ArithmeticError, ValueError) as error:
         why = str(error).split("\n")[0][:200]
         raise SaccadeError(
             f"no {values['family']} can be built with these settings ({why}); change model.* sizes or options"
         ) from None
+
+
+def build_model(values: Mapping[str, Any], source_vocab: int, target_vocab: int) -> nn.Module:
+    """The model of complete settings."""
+    chosen, shape, parts = parts_of(values)
+    with building(values):
+        return chosen.build(source_vocab, target_vocab, shape, parts)
+
+
+def build_body(values: Mapping[str, Any], vocab: int) -> models.Body:
+    """The part of a model that reads a text, for labels to stand on."""
+    chosen, shape, parts = parts_of(values)
+    if chosen.body is None:
+        able = ", ".join(entry.name for entry in models.table if entry.make.body is not None)
+        raise SaccadeError(f"model.family is '{values['family']}', which reads no text for labels; choose one of: {able}")
+    with building(values):
+        return chosen.body(vocab, shape, parts)
+
+
+def build_pool(values: Mapping[str, Any], vocab: int, dim: int) -> Pool:
+    """How the vectors of a text, `dim` wide, become one."""
+    chosen, _, parts = parts_of(values)
+    if chosen.body is None:
+        raise SaccadeError(f"model.family is '{values['family']}', which reads no text for labels and has no pool")
+    with building(values):
+        return parts.pool(dim=dim, vocab=vocab)
 
 
 def settings(training: TrainingRecipe, seed: int) -> Settings:
