@@ -28,7 +28,8 @@ MAY: dict[str, set[str]] = {
     "views": EVERY,
     "tasks": {"core", "layers", "models", "data", "decoding", "training", "recipe", *EVERY},
     "catalogue": {"core", "layers", "models", "data", "decoding", "training", "tasks", *EVERY},
-    "config": {"core", "layers", "models", "data", "decoding", "training", "tasks", "catalogue", "recipe", *EVERY},
+    "building": {"core", "layers", "models", "recipe", "errors"},
+    "config": {"building", "core", "layers", "models", "data", "decoding", "training", "tasks", "catalogue", "recipe", *EVERY},
 }
 MAY["system"] = {*MAY["config"], "config"}
 MAY["showing"] = {*MAY["system"], "system", "views"}

@@ -29,7 +29,20 @@ from .training.checkpoints import learned
 from .training.loop import Training, Watcher
 from .training.runs import Progress, RunFolder
 
-__all__ = ["System", "align", "average", "build", "classify", "decode", "ensemble", "evaluate", "examples_of", "fit", "generate", "load"]
+__all__ = [
+    "System",
+    "align",
+    "average",
+    "build",
+    "classify",
+    "decode",
+    "ensemble",
+    "evaluate",
+    "examples_of",
+    "fit",
+    "generate",
+    "load",
+]
 __all__ += ["model_files", "searcher", "show", "tag", "translations", "unknown_words"]
 
 MAY_CHANGE = (
@@ -135,7 +148,9 @@ def ensemble(systems: Sequence[System]) -> System:
     first = systems[0]
     for other in systems[1:]:
         if other.task.tokens() != first.task.tokens():
-            raise SaccadeError(f"the vocabularies of {first.name} and {other.name} differ; an ensemble needs models of one vocabulary")
+            raise SaccadeError(
+                f"the vocabularies of {first.name} and {other.name} differ; an ensemble needs models of one vocabulary"
+            )
     return System(first.recipe, Ensemble([system.model for system in systems]).eval(), first.task)
 
 
@@ -168,9 +183,7 @@ def evaluate(system: System, examples: Sequence[Any], **options: Any) -> dict[st
     return found
 
 
-def generate(
-    system: System, prompt: str = "", limit: int = 200, sample: Mapping[str, Any] | None = None
-) -> Iterator[str]:
+def generate(system: System, prompt: str = "", limit: int = 200, sample: Mapping[str, Any] | None = None) -> Iterator[str]:
     """Goes on with a prompt, piece by piece as the model puts them out; `sample` has temperature, top_k, top_p and seed."""
     if not isinstance(system.task, LanguageModelling):
         raise SaccadeError(f"a {system.recipe.task} model does not go on with a text; train one with task=language-modelling")

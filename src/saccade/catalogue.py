@@ -9,7 +9,7 @@ from .core import backends, masks, normalizers, positions, scores
 from .core.table import Table
 from .data import corpora
 from .errors import SaccadeError, did_you_mean
-from .layers import embeddings, feedforward, norms, recurrent, residuals
+from .layers import embeddings, feedforward, norms, pooling, recurrent, residuals, words
 from .training import schedules
 
 SLOTS: dict[str, Table[Any]] = {
@@ -26,6 +26,8 @@ SLOTS: dict[str, Table[Any]] = {
         residuals.table,
         feedforward.activations,
         recurrent.cells,
+        words.words,
+        pooling.pools,
         models.table,
         tasks.table,
         schedules.table,

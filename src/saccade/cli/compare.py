@@ -23,7 +23,9 @@ LEFT_OUT = ("seconds", "updates", "parameters")
 def compare(
     words: Annotated[list[str], typer.Argument(metavar="RECIPE… [KEY=VALUE…]", help="Recipes, and settings for all of them.")],
     seeds: Annotated[int, typer.Option("--seeds", help="How many seeds, counted from the recipe's own.", min=1, max=100)] = 1,
-    data: Annotated[str, typer.Option("--data", help="Judge on this data. [default: the recipe's test set, else its dev set]")] = "",
+    data: Annotated[
+        str, typer.Option("--data", help="Judge on this data. [default: the recipe's test set, else its dev set]")
+    ] = "",
     out_folder: Annotated[Path, typer.Option("--out", help="Where the runs go.")] = Path("runs/compare"),
     beam: Annotated[int | None, typer.Option("--beam", help="Beam width, for recipes that put out text.")] = None,
     moses: Annotated[str | None, typer.Option("--moses", help="BLEU on lower-cased Moses tokens of this language too.")] = None,

@@ -61,7 +61,9 @@ def classify(
         elif text is None:
             sys.stdout.write(f"{found.label}\t{line}\n")
         else:
-            chances = "  ".join(f"{name} {chance:.3f}" for name, chance in sorted(found.probabilities.items(), key=lambda p: -p[1])[:5])
+            chances = "  ".join(
+                f"{name} {chance:.3f}" for name, chance in sorted(found.probabilities.items(), key=lambda p: -p[1])[:5]
+            )
             out.print(f"{found.label}   ({chances})", markup=False, soft_wrap=True)
             out.print(shaded(found.pieces, found.weights), soft_wrap=True)
     if out_file is not None:
@@ -71,7 +73,9 @@ def classify(
 
 def tag(
     model: Model,
-    file: Annotated[str, typer.Argument(help=".conllu, .tsv, .jsonl or .txt (one sentence a line); - for stdin, a sentence a line.")],
+    file: Annotated[
+        str, typer.Argument(help=".conllu, .tsv, .jsonl or .txt (one sentence a line); - for stdin, a sentence a line.")
+    ],
     device: Device = "auto",
     json_: Json = False,
 ) -> None:

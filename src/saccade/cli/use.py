@@ -90,7 +90,12 @@ def translate(
 
 def evaluate(
     model: Model,
-    data: Annotated[str, typer.Argument(help="What the model was trained on, such as test.tsv, test.en,test.fr, test.conllu, test.txt or phrasebook:test.")],
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="What the model was trained on, such as test.tsv, test.en,test.fr, test.conllu, test.txt or phrasebook:test."
+        ),
+    ],
     beam: Beam = 1,
     lengths: Annotated[bool, typer.Option("--lengths", help="BLEU by quarters of sentence length too.")] = False,
     moses: Annotated[

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from torch import Tensor, nn
 
-from ..core import KeyValues
+from ..core import KeyValues, Places
 from ..core.masks import Mask
 from .attention import MultiHeadAttention
 from .residuals import Residual
@@ -30,9 +30,14 @@ class Block(nn.Module):
         self.around_cross = None if cross is None else residual()
 
     def forward(
-        self, x: Tensor, mask: Mask | None = None, memory: Tensor | None = None, memory_mask: Mask | None = None
+        self,
+        x: Tensor,
+        mask: Mask | None = None,
+        memory: Tensor | None = None,
+        memory_mask: Mask | None = None,
+        places: Places | None = None,
     ) -> Tensor:
-        x = self.around_attention(x, lambda y: self.attention(y, mask=mask))
+        x = self.around_attention(x, lambda y: self.attention(y, mask=mask, places=places))
         return self.after_attention(x, None if memory is None else self.ready(memory), memory_mask)
 
     def step(self, x: Tensor, cache: KeyValues, mask: Mask | None, ready: Ready | None, memory_mask: Mask | None) -> Tensor:
@@ -75,10 +80,16 @@ class Stack(nn.Module):
         return self.depth
 
     def forward(
-        self, x: Tensor, mask: Mask | None = None, memory: Tensor | None = None, memory_mask: Mask | None = None
+        self,
+        x: Tensor,
+        mask: Mask | None = None,
+        memory: Tensor | None = None,
+        memory_mask: Mask | None = None,
+        places: Places | None = None,
     ) -> Tensor:
+        """`places`: where the rows of x stand, when that is not 0, 1, 2 …"""
         for block in self:
-            x = block(x, mask, memory, memory_mask)
+            x = block(x, mask, memory, memory_mask, places)
         return self.norm(x)
 
     def start(self, memory: Tensor | None = None) -> tuple[list[KeyValues], list[Ready | None]]:

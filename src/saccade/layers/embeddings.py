@@ -9,9 +9,13 @@ from torch import Tensor, nn
 
 from ..core.positions import check_places, sinusoid
 from ..core.table import Table
+from .choices import Choice
+from .dropouts import drop_words
+from .words import Characters, Embedding, numbers
 
 table: Table[type[PlaceEmbedding]] = Table("place-embeddings", "place embedding")
 entries: Table[type[Entry]] = Table("entries", "entry of position")
+PLAIN = Choice(Embedding)
 
 
 class PlaceEmbedding(nn.Module):
@@ -86,15 +90,48 @@ class Concatenate(Entry):
 class TokenEmbedding(nn.Module):
     """Token vectors · √dim with position joined to them. B tokens × N → B N dim."""
 
-    def __init__(self, vocab: int, dim: int, places: PlaceEmbedding, entry: Entry, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        vocab: int,
+        dim: int,
+        places: PlaceEmbedding,
+        entry: Entry,
+        dropout: float = 0.0,
+        words: Choice = PLAIN,
+    ) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(vocab, dim)
+        self.tokens: Embedding | Characters = words(vocab=vocab, dim=dim)
         nn.init.normal_(self.tokens.weight, std=1 / math.sqrt(dim))
         self.places, self.entry, self.dropout = places, entry, nn.Dropout(dropout)
-        self.scale = math.sqrt(dim)
+        self.reads_bytes = self.tokens.reads_bytes
+        self.scale = 1.0 if self.reads_bytes else math.sqrt(dim)  # what comes from a projection is wide enough
 
-    def forward(self, tokens: Tensor, start: int = 0) -> Tensor:
-        """`start` is the place of the first token."""
-        at = torch.arange(start, start + tokens.shape[1], device=tokens.device)
-        x = self.tokens(tokens) * self.scale
+    def forward(self, tokens: Tensor, start: int = 0, places: Tensor | None = None) -> Tensor:
+        """`start` is the place of the first token; `places` (N or B N) names the place of each, where they do not follow one another."""
+        at = torch.arange(start, start + tokens.shape[1], device=tokens.device) if places is None else places
+        return self.join(self.tokens(tokens) * self.scale, at)
+
+    def join(self, x: Tensor, at: Tensor) -> Tensor:
+        """Vectors x (B N dim) with their places (N or B N) joined to them."""
         return self.dropout(self.entry(x, self.places(at).to(x.dtype)))
+
+
+class WordEmbedding(nn.Module):
+    """Token vectors without position, for recurrent models and bags. B tokens × N (or B) → B N dim (or B dim)."""
+
+    def __init__(self, vocab: int, dim: int, dropout: nn.Module, share: float = 0.0, words: Choice = PLAIN) -> None:
+        """`share` of the words of the vocabulary are dropped in training, wherever they stand."""
+        super().__init__()
+        self.tokens: Embedding | Characters = words(vocab=vocab, dim=dim)
+        nn.init.normal_(self.tokens.weight, std=0.2)  # wide enough to tell words apart from the start
+        self.reads_bytes = self.tokens.reads_bytes
+        self.vocab, self.dropout, self.share = vocab, dropout, share
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.tokens(tokens)
+        if self.training and self.share:
+            x = drop_words(x, numbers(tokens), self.vocab, self.share)
+        return self.dropout(x)
+
+
+AnyEmbedding = TokenEmbedding | WordEmbedding

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -83,10 +84,18 @@ class Recurrence(nn.Module):
 
     def forward(self, x: Tensor, memory: Memory | None = None) -> tuple[Tensor, Memory]:
         """B N dim → B N H and what is carried on."""
+        output, last = self.layers(x, self.first(x, memory))
+        return output, self.last(last)
+
+    def first(self, x: Tensor, memory: Memory | None) -> Any:
+        """What is carried as PyTorch's layer takes it: L B H, a pair of these for an LSTM."""
         memory = self.empty(x.shape[0], x) if memory is None else memory
         first = tuple(part.transpose(0, 1).contiguous() for part in memory)
-        output, last = self.layers(x, first if self.cell.carries > 1 else first[0])
-        return output, tuple(part.transpose(0, 1) for part in (last if self.cell.carries > 1 else (last,)))
+        return first if self.cell.carries > 1 else first[0]
+
+    def last(self, last: Any) -> Memory:
+        """The inverse of `first`."""
+        return tuple(part.transpose(0, 1) for part in (last if self.cell.carries > 1 else (last,)))
 
     def project(self, x: Tensor, start: int = 0) -> Tensor:
         """What x, standing from column `start` of the input on, gives the gates of the first layer; the bias goes with column 0.
@@ -119,12 +128,15 @@ class Recurrence(nn.Module):
 class Bidirectional(nn.Module):
     """Two recurrences a layer, one from each end; padding never reaches a state. B N dim → B N 2H and the two last states, B 2H."""
 
-    def __init__(self, cell: type[Cell], dim: int, hidden: int, depth: int = 1, dropout: float = 0.0) -> None:
+    def __init__(
+        self, cell: type[Cell], dim: int, hidden: int, depth: int = 1, dropout: float = 0.0, drop: nn.Module | None = None
+    ) -> None:
+        """`drop` stands between layers in place of a plain dropout."""
         super().__init__()
         widths = [dim] + [2 * hidden] * (depth - 1)
         self.forwards = nn.ModuleList(Recurrence(cell, width, hidden) for width in widths)
         self.backwards = nn.ModuleList(Recurrence(cell, width, hidden) for width in widths)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(dropout) if drop is None else drop
 
     def favor_own_word(self, by: float = 1.5) -> None:
         """Starts the gates so that a place's state speaks of its own word first: what attention then finds there is that word's,

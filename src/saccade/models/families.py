@@ -2,54 +2,52 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from ..core import Mechanism, masks, normalizers, positions, scores
 from ..core.table import Table
+from ..errors import SaccadeError
+from ..layers.choices import Choice, constructor, takes
+from ..layers.embeddings import AnyEmbedding
+
+
+class Body(nn.Module):
+    """What reads a text: tokens B N and lengths B → a vector a place, B N dim, in which padding is invisible.
+
+    Its parameters are named `embedding.…` and `encoder.…` or `decoder.…`, whatever stands on it.
+    """
+
+    dim: int  # of what comes out
+    embedding: AnyEmbedding
+
+    @property
+    def reads_bytes(self) -> bool:
+        """Tokens come as B N (1+C), with their bytes: see layers/words.py."""
+        return self.embedding.reads_bytes
+
+    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Family:
-    """`build(source_vocab, target_vocab, shape, parts)`; `shape` and `parts` are dataclasses with defaults for all."""
+    """`build(source_vocab, target_vocab, shape, parts)`; `shape` and `parts` are dataclasses with defaults for all.
+
+    `body(vocab, shape, parts)`, where there is one, reads a text for labels.
+    """
 
     build: Callable[[int, int, Any, Any], nn.Module]
     shape: type
     parts: type
     __doc__: str = ""
+    body: Callable[[int, Any, Any], Body] | None = None
 
 
 table: Table[Family] = Table("models", "model")
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A class or function of a slot and the options it was chosen with; what a layer knows (widths, heads) is added when it is made."""
-
-    make: Callable[..., Any]
-    options: dict[str, Any] = field(default_factory=dict)
-
-    def __call__(self, **facts: Any) -> Any:
-        """Made from the options and those of the facts that its signature asks for."""
-        wanted = takes(self.make)
-        return self.make(**{**{name: fact for name, fact in facts.items() if name in wanted}, **self.options})
-
-
-def constructor(make: type) -> Any:
-    """The constructor of a class, its own or taken over; None when that is `object`'s or a module's bare one."""
-    owner = next(parent for parent in make.__mro__ if "__init__" in vars(parent))
-    return None if owner in (object, nn.Module) else vars(owner)["__init__"]
-
-
-def takes(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """The parameters by name; none for a class that takes over `object`'s or a module's bare constructor."""
-    if isinstance(make, type) and constructor(make) is None:
-        return {}
-    return dict(inspect.signature(make).parameters)
 
 
 @dataclass(frozen=True)
@@ -74,3 +72,14 @@ class MechanismPlan:
 def part(slot: Table[Any], default: Any) -> Any:
     """A field of a `Parts` class: which table its names come from, and the default, a member of that table."""
     return field(default=default, metadata={"table": slot})
+
+
+def check_prompts(source: Tensor, lengths: Tensor) -> None:
+    """Raises when the prompts of a batch (B N) are not all equally long."""
+    if len(lengths) and int(lengths.min()) != source.shape[1]:
+        raise SaccadeError(
+            f"prompts of {int(lengths.min())} to {source.shape[1]} tokens in one batch; give prompts of one length"
+        )
+
+
+__all__ = ["Body", "Choice", "Family", "MechanismPlan", "check_prompts", "constructor", "part", "table", "takes"]

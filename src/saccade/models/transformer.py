@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from ..core import KeyValues, State, masks
+from ..core import KeyValues, Places, State, masks
 from ..errors import SaccadeError
-from ..layers import embeddings, feedforward, norms, residuals
+from ..layers import embeddings, feedforward, norms, pooling, residuals, words
 from ..layers.attention import MultiHeadAttention
 from ..layers.block import Block, Stack
-from .families import Family, MechanismPlan, part, table
+from ..layers.heads import Head
+from .families import Body, Choice, Family, MechanismPlan, check_prompts, part, table
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Shape:
     attention_dropout: float = 0.0
     max_len: int = 512
     tied: bool = True
+    shared: bool = False  # one embedding for source and target
 
 
 @dataclass(frozen=True)
@@ -41,12 +42,20 @@ class Parts:
     activation: Callable[[Tensor], Tensor] = part(feedforward.activations, feedforward.relu)
     places: type[embeddings.PlaceEmbedding] = part(embeddings.table, embeddings.Sinusoidal)
     entry: type[embeddings.Entry] = part(embeddings.entries, embeddings.Add)
+    pool: Choice = part(pooling.pools, Choice(pooling.Attention))
 
 
-def embedding(vocab: int, shape: Shape, parts: Parts) -> embeddings.TokenEmbedding:
+@dataclass(frozen=True)
+class EncoderParts(Parts):
+    """The built parts of an encoder alone, which may read words by their bytes."""
+
+    words: Choice = part(words.words, Choice(words.Embedding))
+
+
+def embedding(vocab: int, shape: Shape, parts: Parts, reader: Choice = embeddings.PLAIN) -> embeddings.TokenEmbedding:
     learned = issubclass(parts.places, embeddings.Learned)
     places = parts.places(shape.dim, shape.max_len) if learned else parts.places(shape.dim)  # type: ignore[call-arg]
-    return embeddings.TokenEmbedding(vocab, shape.dim, places, parts.entry(shape.dim), shape.dropout)
+    return embeddings.TokenEmbedding(vocab, shape.dim, places, parts.entry(shape.dim), shape.dropout, reader)
 
 
 def stack(shape: Shape, parts: Parts, cross: bool = False) -> Stack:
@@ -72,30 +81,25 @@ def stack(shape: Shape, parts: Parts, cross: bool = False) -> Stack:
     return Stack(blocks, nn.Identity() if parts.residual.ends_normed else parts.norm(shape.dim))
 
 
-class Head(nn.Module):
-    """Logits over the vocabulary, with the embedding's own vectors when tied."""
-
-    def __init__(self, embedding: embeddings.TokenEmbedding, vocab: int, dim: int, tied: bool) -> None:
-        super().__init__()
-        self.weight = (
-            embedding.tokens.weight
-            if tied
-            else nn.Parameter(nn.init.normal_(embedding.tokens.weight.new_empty(vocab, dim), std=dim**-0.5))
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight)
+def standing(places: Tensor | None) -> Places | None:
+    """Queries and keys of self-attention stand at the same places."""
+    return None if places is None else Places(places, places)
 
 
-class TransformerEncoder(nn.Module):
+class TransformerEncoder(Body):
     """Tokens (B N) → a vector a place (B N dim), every place seeing every other."""
 
-    def __init__(self, vocab: int, shape: Shape, parts: Parts) -> None:
+    def __init__(self, vocab: int, shape: Shape, parts: Parts, reader: Choice = embeddings.PLAIN) -> None:
         super().__init__()
-        self.embedding, self.encoder = embedding(vocab, shape, parts), stack(shape, parts)
+        self.dim = shape.dim
+        self.embedding: embeddings.TokenEmbedding = embedding(vocab, shape, parts, reader)
+        self.encoder = stack(shape, parts)
 
-    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        return self.encoder(self.embedding(tokens), masks.padding(lengths))
+    def forward(self, tokens: Tensor, lengths: Tensor, mask: masks.Mask | None = None, places: Tensor | None = None) -> Tensor:
+        """`mask` is added to the padding's; `places` (N or B N): where the tokens stand, 0, 1, 2 … when not given."""
+        padding = masks.padding(lengths)
+        x = self.embedding(tokens, places=places)
+        return self.encoder(x, padding if mask is None else padding & mask, places=standing(places))
 
 
 class Transformer(nn.Module):
@@ -103,9 +107,15 @@ class Transformer(nn.Module):
 
     def __init__(self, source_vocab: int, target_vocab: int, shape: Shape, parts: Parts) -> None:
         super().__init__()
-        self.source, self.target = embedding(source_vocab, shape, parts), embedding(target_vocab, shape, parts)
+        if shape.shared and source_vocab != target_vocab:
+            raise SaccadeError(
+                f"one embedding for {source_vocab} source and {target_vocab} target tokens; set vocabulary.joint=true, or "
+                "model.shared=false"
+            )
+        self.source = embedding(source_vocab, shape, parts)
+        self.target = self.source if shape.shared else embedding(target_vocab, shape, parts)
         self.encoder, self.decoder = stack(shape, parts), stack(shape, parts, cross=True)
-        self.head = Head(self.target, target_vocab, shape.dim, shape.tied)
+        self.head = Head(self.target.tokens.weight, shape.tied)
 
     def encode(self, source: Tensor, lengths: Tensor) -> Tensor:
         return self.encoder(self.source(source), masks.padding(lengths))
@@ -127,25 +137,47 @@ class Transformer(nn.Module):
         return self.head(x).squeeze(1), state
 
 
-class LanguageModel(nn.Module):
-    """A decoder alone: each token from those before it."""
+class Causal(nn.Module):
+    """Embedding and blocks in which nobody sees the future."""
 
     def __init__(self, vocab: int, shape: Shape, parts: Parts) -> None:
         super().__init__()
-        self.embedding, self.decoder = embedding(vocab, shape, parts), stack(shape, parts)
-        self.head = Head(self.embedding, vocab, shape.dim, shape.tied)
+        self.embedding: embeddings.AnyEmbedding = embedding(vocab, shape, parts)
+        self.decoder = stack(shape, parts)
 
-    def forward(self, tokens: Tensor, mask: masks.Mask | None = None) -> Tensor:
-        """Logits for the token after each: B N V. `mask` is added to the causal one (packed documents, say)."""
+    def features(self, tokens: Tensor, mask: masks.Mask | None = None, places: Tensor | None = None) -> Tensor:
+        """A vector a place, B N dim, from the tokens up to it. `mask` is added to the causal one (packed documents, say); `places`
+        (N or B N): where the tokens stand, so that each document may begin at 0."""
         causal = masks.causal()
-        return self.head(self.decoder(self.embedding(tokens), causal if mask is None else causal & mask))
+        x = self.embedding(tokens, places=places)
+        return self.decoder(x, causal if mask is None else causal & mask, places=standing(places))
+
+
+class TransformerDecoder(Causal, Body):
+    """Each place knows the tokens up to its own, so that padding behind them is invisible: B N dim."""
+
+    def __init__(self, vocab: int, shape: Shape, parts: Parts) -> None:
+        super().__init__(vocab, shape, parts)
+        self.dim = shape.dim
+
+    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        return self.features(tokens)
+
+
+class LanguageModel(Causal):
+    """A decoder alone: each token from those before it."""
+
+    def __init__(self, vocab: int, shape: Shape, parts: Parts) -> None:
+        super().__init__(vocab, shape, parts)
+        self.head = Head(self.embedding.tokens.weight, shape.tied)
+
+    def forward(self, tokens: Tensor, mask: masks.Mask | None = None, places: Tensor | None = None) -> Tensor:
+        """Logits for the token after each: B N V; `mask` and `places` as in `features`."""
+        return self.head(self.features(tokens, mask, places))
 
     def start(self, source: Tensor, lengths: Tensor) -> State:
         """After reading prompts `source` (B N), all equally long."""
-        if int(lengths.min()) != source.shape[1]:
-            raise SaccadeError(
-                f"prompts of {int(lengths.min())} to {source.shape[1]} tokens in one batch; give prompts of one length"
-            )
+        check_prompts(source, lengths)
         caches, _ = self.decoder.start()
         if source.shape[1]:
             self._read(source, caches)
@@ -165,13 +197,23 @@ def count(module: nn.Module) -> int:
 
 
 table.add("transformer", paper="Vaswani et al. 2017", system="B3")(
-    Family(Transformer, Shape, Parts, "Encoder–decoder Transformer.")
+    Family(Transformer, Shape, Parts, "Encoder–decoder Transformer.", TransformerEncoder)
 )
 table.add("transformer-decoder", paper="Radford et al. 2018", system="B3")(
-    Family(lambda _, vocab, shape, parts: LanguageModel(vocab, shape, parts), Shape, Parts, "Decoder alone: a language model.")
+    Family(
+        lambda _, vocab, shape, parts: LanguageModel(vocab, shape, parts),
+        Shape,
+        Parts,
+        "Decoder alone: a language model.",
+        TransformerDecoder,
+    )
 )
 table.add("transformer-encoder", paper="Devlin et al. 2019", system="B3")(
     Family(
-        lambda vocab, _, shape, parts: TransformerEncoder(vocab, shape, parts), Shape, Parts, "Encoder alone: a vector a token."
+        lambda vocab, _, shape, parts: TransformerEncoder(vocab, shape, parts, parts.words),
+        Shape,
+        EncoderParts,
+        "Encoder alone: a vector a token.",
+        lambda vocab, shape, parts: TransformerEncoder(vocab, shape, parts, parts.words),
     )
 )

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from ..data.batches import pad
 from ..data.corpora import labeled
 from ..data.labeled import Labeled
 from ..data.vocabulary import EOS, PAD, Vocabulary
@@ -144,7 +143,12 @@ class Classification(Task):
             hit = int(((guessed == label) & (wanted == label)).sum())
             f1.append(2 * hit / max(int((guessed == label).sum()) + int(counts[label]), 1))
         commonest = 100 * float(counts.max()) / len(numbers)
-        return {"texts": len(numbers), **self.figures(model, numbers), "f1": 100 * sum(f1) / len(f1), "commonest_label": commonest}
+        return {
+            "texts": len(numbers),
+            **self.figures(model, numbers),
+            "f1": 100 * sum(f1) / len(f1),
+            "commonest_label": commonest,
+        }
 
     @torch.no_grad()
     def classify(self, model: nn.Module, texts: Sequence[str]) -> list[Classified]:

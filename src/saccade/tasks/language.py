@@ -79,7 +79,7 @@ class LanguageModelling(Task):
         lines = text.removesuffix("\n").split("\n")
         ids = [[*one, EOS] for one in self.text.encode_ids(lines)]
         joined = [id for one in ids for id in one]
-        return joined if text.endswith("\n") or not self.several and len(lines) > 1 else joined[:-1]
+        return joined if text.endswith("\n") or (not self.several and len(lines) > 1) else joined[:-1]
 
     def loss(self, model: nn.Module, batch: LanguageBatch, smoothing: float = 0.0) -> Tensor:
         return self.objective.loss(model, batch, smoothing)
@@ -150,7 +150,9 @@ class LanguageModelling(Task):
     def generate(self, model: nn.Module, prompt: str, search: Sample, limit: int) -> Iterator[str]:
         """Goes on with a prompt, piece by piece, until <eos> ends a document or `limit` tokens are put out."""
         if self.how.objective != "causal":
-            raise SaccadeError(f"a {self.how.objective} model does not go on with a text; train one with language.objective=causal")
+            raise SaccadeError(
+                f"a {self.how.objective} model does not go on with a text; train one with language.objective=causal"
+            )
         model.eval()
         ids = self.begun(prompt)
         device = next(model.parameters()).device
@@ -177,7 +179,9 @@ class LanguageModelling(Task):
     def look(self, model: nn.Module, text: str) -> tuple[list[str], str]:
         """Reads a text; its tokens, and the likeliest next one."""
         if self.how.objective != "causal":
-            raise SaccadeError(f"a {self.how.objective} model has no text of its own to show; show one with language.objective=causal")
+            raise SaccadeError(
+                f"a {self.how.objective} model has no text of its own to show; show one with language.objective=causal"
+            )
         model.eval()
         ids = self.begun(text)[-self.how.block :]
         logits = model(torch.tensor([ids], device=next(model.parameters()).device))
@@ -267,7 +271,12 @@ class StreamWork:
     """What the training loop asks for: blocks of the training stream in a random order, figures on the dev stream."""
 
     def __init__(
-        self, task: LanguageModelling, recipe: Recipe, train: list[NDArray[np.int64]], dev: list[NDArray[np.int64]], device: torch.device
+        self,
+        task: LanguageModelling,
+        recipe: Recipe,
+        train: list[NDArray[np.int64]],
+        dev: list[NDArray[np.int64]],
+        device: torch.device,
     ) -> None:
         block = recipe.language.block
         self.task, self.smoothing, self.tokens = task, recipe.training.smoothing, recipe.training.tokens

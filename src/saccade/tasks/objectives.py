@@ -178,7 +178,9 @@ class Denoising(OfPlaces):
     def build(self, builder: Builder) -> nn.Module:
         model = builder.whole(self.vocab + self.extra, self.vocab + self.extra)
         if list(inspect.signature(model.forward).parameters) != ["source", "lengths", "target"]:
-            raise SaccadeError(f"a {builder.name} cannot put out what was cut out; choose another model.family, such as transformer")
+            raise SaccadeError(
+                f"a {builder.name} cannot put out what was cut out; choose another model.family, such as transformer"
+            )
         return model
 
     def batch(self, blocks: Blocks) -> LanguageBatch:

@@ -162,5 +162,9 @@ class Tagging(Task):
         """Reads a sentence of words between spaces; its tokens, and the words' tags."""
         words = tuple(text.split())
         tags = self.tag(model, [Sentence(words, None, 1)])[0]
-        pieces = list(words) if self.text.kind == "words" else [self.text.token(row[0]) for row in self.numbers([Sentence(words, None, 1)])[0][0]]
+        pieces = (
+            list(words)
+            if self.text.kind == "words"
+            else [self.text.token(row[0]) for row in self.numbers([Sentence(words, None, 1)])[0][0]]
+        )
         return pieces, " ".join(tags)

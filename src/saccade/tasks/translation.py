@@ -161,7 +161,9 @@ class Translation(Task):
         at = 0
         while at < len(order):
             # the longest of the next ones decides how many go together
-            count = next(k for k in range(1, len(order) - at + 1) if at + k == len(order) or (k + 1) * len(encoded[order[at + k]]) > budget)
+            count = next(
+                k for k in range(1, len(order) - at + 1) if at + k == len(order) or (k + 1) * len(encoded[order[at + k]]) > budget
+            )
             chosen = order[at : at + count]
             at += count
             source, lengths = pad([encoded[n] for n in chosen], PAD)

@@ -62,4 +62,6 @@ class Kept:
         try:
             return mean_parameters([load_file(path / "model.safetensors") for path in chosen])
         except (OSError, SafetensorError) as error:
-            raise SaccadeError(f"{self.folder} cannot be read ({error}); set training.average=0 and go on with --resume") from None
+            raise SaccadeError(
+                f"{self.folder} cannot be read ({error}); set training.average=0 and go on with --resume"
+            ) from None

@@ -1,0 +1,58 @@
+"""Permutation language modeling (XLNet, Yang et al. 2019): the tokens of a text in any order. B batch, N places, W asked places, V vocabulary.
+
+Two streams through one stack, side by side: *content* (the tokens) and *query* (one learned vector in place of each asked token).
+`order` gives each place its rank; what stands later in the order is invisible:
+
+    content i sees content j  iff  rank_j ≤ rank_i        query w sees content j  iff  rank_j < rank_at(w)
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..core import Places, masks
+from ..errors import SaccadeError
+from .labels import hidden_head
+from .transformer import TransformerEncoder
+
+
+def two_streams(lengths: Tensor, order: Tensor, at: Tensor) -> masks.Mask:
+    """Who sees whom among [content; query]: B 1 (N+W) (N+W). Nobody sees a query, which is there through its residual alone."""
+    here = torch.arange(order.shape[1], device=order.device) < lengths.unsqueeze(1)
+    content = order.unsqueeze(1) <= order.unsqueeze(2)  # B N N: rows see columns
+    query = order.unsqueeze(1) < order.gather(1, at).unsqueeze(2)  # B W N
+    seen = torch.cat([content, query], 1) & here.unsqueeze(1)
+    return masks.matrix(nn.functional.pad(seen, (0, at.shape[1])).unsqueeze(1))
+
+
+class TwoStream(nn.Module):
+    """Logits for the tokens at the asked places, each from those before it in the order and from its own place."""
+
+    def __init__(self, body: TransformerEncoder, vocab: int, tied: bool = True) -> None:
+        super().__init__()
+        if not isinstance(body, TransformerEncoder):
+            raise SaccadeError(f"two streams through a {type(body).__name__}; only a transformer-encoder can run them")
+        for block in body.encoder:
+            if block.attention.mechanism.mask.key != masks.full().key:
+                raise SaccadeError(
+                    f"two streams stand side by side, where the mask {block.attention.mechanism.mask!r} counts places wrong; "
+                    "leave model.mask out"
+                )
+        self.body = body
+        self.query = nn.Parameter(torch.randn(body.dim))  # as wide as a scaled token vector
+        self.head = hidden_head(body, vocab, tied)
+
+    def forward(self, tokens: Tensor, lengths: Tensor, order: Tensor, at: Tensor) -> Tensor:
+        """tokens B N, order B N (the rank of each place), at B W (the asked places) → B W V"""
+        return self.head(self.features(tokens, lengths, order, at))
+
+    def features(self, tokens: Tensor, lengths: Tensor, order: Tensor, at: Tensor) -> Tensor:
+        """The query stream, B W dim."""
+        embedding, count = self.body.embedding, tokens.shape[1]
+        content = embedding(tokens)
+        query = embedding.join(self.query.to(content.dtype).expand(*at.shape, -1), at)
+        line = torch.arange(count, device=tokens.device).expand(len(tokens), -1)
+        places = torch.cat([line, at], 1)
+        both = torch.cat([content, query], 1)
+        return self.body.encoder(both, two_streams(lengths, order, at), places=Places(places, places))[:, count:]
