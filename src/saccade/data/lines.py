@@ -49,6 +49,16 @@ def strict(items: Iterable[Item | LineError]) -> list[Item]:
     return good
 
 
+def some(items: Iterable[Item], sentence: str) -> Iterator[Item]:
+    """The items as they are; none at all is an error with this sentence."""
+    none = True
+    for item in items:
+        none = False
+        yield item
+    if none:
+        raise SaccadeError(sentence)
+
+
 def each_line(path: Path, longest: int = LONGEST_LINE, what: str = "sentence") -> Iterator[tuple[int, str | LineError]]:
     """Each line with its number, as text or as the error it is."""
     for number, raw in enumerate(raw_lines(path, longest), 1):
