@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from ..errors import SaccadeError
 from . import phrasebook_grammar as say
 from . import phrasebook_words as words
+from .dice import checked_sizes
 from .pairs import Pair
 from .phrasebook_choice import ANY, DEFINITE, SINGLE, Choice, Frame, Style
 from .phrasebook_grammar import Adjectives, Head, NounPhrase, Phrase, Tense
@@ -284,11 +284,7 @@ LECTURE_SENTENCES: tuple[Pair, ...] = _lecture_sentences()
 def phrasebook(train: int = 6000, dev: int = 300, test: int = 500, seed: int = 0) -> dict[str, list[Pair]]:
     """English-French pairs with alignments and tags, in three parts that share no English sentence, nor the lecture's two."""
     sizes = {"train": train, "dev": dev, "test": test}
-    for name, size in sizes.items():
-        if size < 0:
-            raise SaccadeError(f"{name}={size}, but a part of the phrasebook has 0 sentences or more; give a number from 0")
-    if (total := sum(sizes.values())) > MOST:
-        raise SaccadeError(f"{total:,} sentences asked of the phrasebook, but it has at most {MOST:,} in all; ask for fewer")
+    checked_sizes("phrasebook", "sentences", sizes, MOST)
     author = Author(seed)
     seen = {lecture.source for lecture in LECTURE_SENTENCES}
     parts: dict[str, list[Pair]] = {name: [] for name in sizes}

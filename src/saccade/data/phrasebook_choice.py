@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from . import phrasebook_words as words
+from .dice import Dice
 from .phrasebook_grammar import Adjectives, NounPhrase, Phrase, Tense, date, noun_phrase, word
 from .phrasebook_words import KINDS, Adjective, Determiner, Noun, Verb
 
 # V very, B before the French noun, O outer and I inner after it; longer patterns where there is room for them.
 PATTERNS = (("",), ("B", "O", "I"), (*["OI"] * 6, "BO", "BI", "BB", "VB", "VO"), ("BOI", "BOI", "VOI", "BBO", "BBI"))
-Item = TypeVar("Item")
 Frame = tuple[Verb, tuple[str, ...]]
 
 
@@ -42,11 +40,11 @@ class Lexicon:
     years: tuple[str, ...] = words.YEARS
 
 
-class Choice:
-    """Draws words and phrases of fixed shape; only `Random.random` is used, whose stream every Python version keeps."""
+class Choice(Dice):
+    """Draws words and phrases of fixed shape."""
 
     def __init__(self, seed: int, lexicon: Lexicon | None = None) -> None:
-        self.random = random.Random(seed).random
+        super().__init__(seed)
         self.lexicon = lexicon or Lexicon()
         self.known = {entry.english: entry for entry in self.lexicon.adjectives}
         self.slots = {
@@ -60,15 +58,6 @@ class Choice:
 
     def entries(self, names: tuple[str, ...]) -> list[Adjective]:
         return [self.known[name] for name in names if name in self.known]
-
-    def pick(self, items: Sequence[Item]) -> Item:
-        return items[int(self.random() * len(items))]
-
-    def chance(self, probability: float) -> bool:
-        return self.random() < probability
-
-    def between(self, low: int, high: int) -> int:
-        return low + int(self.random() * (high - low + 1))
 
     def noun(self, kinds: tuple[str, ...], site: str | None = None) -> Noun | None:
         """A noun of these kinds that can be such a site and is not in the sentence yet, if there is one."""

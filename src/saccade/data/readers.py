@@ -2,54 +2,44 @@
 
 from __future__ import annotations
 
-import difflib
 import gzip
 import json
 import lzma
 import os
 import re
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
 from ..errors import SaccadeError
+from .lines import (
+    LONGEST_LINE,
+    LineError,
+    bare_suffix,
+    decoded,
+    json_object,
+    json_string,
+    open_text,
+    paths_of,
+    raw_lines,
+    readable,
+    strict,
+)
 from .pairs import Links, Pair
 
-LONGEST_LINE = 1_000_000  # bytes: a longer line is a file without line ends or a binary file, never a sentence
+__all__ = ["LONGEST_LINE", "LineError", "each_pair", "format_pharaoh", "open_text", "parse_pharaoh", "read_pairs", "write_pairs"]
+
 FORMS = "one .tsv or .jsonl file, or two text files as 'corpus.en,corpus.fr' (each may end in .gz or .xz)"
 
 _Where = str | Path | Sequence[str | Path]
 _LINK = re.compile(r"(\d{1,7})([-?p])(\d{1,7})", re.ASCII)
-_OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
-_UNREADABLE = re.compile("[\0\ud800-\udfff]")
-
-
-class LineError(SaccadeError):
-    """One line is wrong: `kind` groups such lines in a report; `line` counts from 1, and 0 means the file as a whole."""
-
-    def __init__(self, kind: str, path: Path, line: int, sentence: str) -> None:
-        super().__init__(f"{path}, line {line}: {sentence}" if line else sentence)
-        self.kind, self.line = kind, line
-
-
-def open_text(path: str | Path) -> Iterator[str]:
-    """The lines of a UTF-8 file, plain or compressed (.gz, .xz), without byte order mark and line ends; only \\n ends a line."""
-    path = Path(path)
-    for number, raw in enumerate(_raw_lines(path), 1):
-        yield _decoded(path, number, raw)
 
 
 def read_pairs(where: _Where) -> list[Pair]:
     """All pairs of a .tsv or .jsonl file or of two parallel text files; the first bad line is an error that names it."""
-    pairs = []
-    for item in each_pair(where):
-        if isinstance(item, LineError):
-            raise item
-        pairs.append(item)
-    return pairs
+    return strict(each_pair(where))
 
 
 def each_pair(where: _Where) -> Iterator[Pair | LineError]:
@@ -60,9 +50,9 @@ def each_pair(where: _Where) -> Iterator[Pair | LineError]:
         return
     path = paths[0]
     parse = _from_tsv if _form(path) == ".tsv" else _from_json
-    for number, raw in enumerate(_raw_lines(path), 1):
+    for number, raw in enumerate(raw_lines(path), 1):
         try:
-            text = _decoded(path, number, raw)
+            text = decoded(path, number, raw)
             if not text:
                 raise LineError("empty line", path, number, "the line is empty; remove it")
             yield _checked(parse(path, number, text), path, path)
@@ -112,103 +102,44 @@ def format_pharaoh(links: Iterable[tuple[int, int]], possible: Iterable[tuple[in
     return " ".join([f"{i}-{j}" for i, j in links] + [f"{i}?{j}" for i, j in possible])
 
 
-# --- files to lines ---------------------------------------------------------------------------------------------------
+# --- where to files ----------------------------------------------------------------------------------------------------
 
 
 def _paths(where: _Where) -> list[Path]:
     """One or two paths, from a path, `a.en,a.fr` or a sequence; a file that has a comma in its name is taken as it is."""
-    if isinstance(where, str | Path):
-        whole = str(where)
-        parts = [whole] if "," not in whole or os.path.exists(whole) else [part.strip() for part in whole.split(",")]
-    else:
-        parts = [str(part) for part in where]
+    parts = paths_of(where)
     if len(parts) not in (1, 2) or not all(parts):
         raise SaccadeError(f"pairs cannot be read from '{', '.join(parts)}'; give {FORMS}")
     paths = [Path(os.path.expanduser(part)) for part in parts]
     for path in paths:
         if path.is_dir():
             raise SaccadeError(f"{path} is a folder, not a file; give {FORMS}")
-        if len(paths) == 2 and _bare_suffix(path) in (".tsv", ".jsonl"):
+        if len(paths) == 2 and bare_suffix(path) in (".tsv", ".jsonl"):
             raise SaccadeError(f"{path} holds pairs by itself and cannot be one of two parallel text files; give {FORMS}")
     if len(paths) == 1:
         _form(paths[0])
     return paths
 
 
-def _bare_suffix(path: Path) -> str:
-    """The suffix below .gz or .xz, in lower case."""
-    return (Path(path.stem).suffix if path.suffix.lower() in (".gz", ".xz") else path.suffix).lower()
-
-
 def _form(path: Path) -> str:
-    suffix = _bare_suffix(path)
+    suffix = bare_suffix(path)
     if suffix not in (".tsv", ".jsonl"):
         raise SaccadeError(f"'{path}' does not end in .tsv or .jsonl, so its pairs cannot be told apart; give {FORMS}")
     return suffix
-
-
-def _raw_lines(path: Path) -> Iterator[bytes]:
-    """Lines as bytes with their ends; one that is too long comes cut, so that no file fills the memory."""
-    number = 0
-    try:
-        with _OPENERS.get(path.suffix.lower(), open)(path, "rb") as file:
-            while raw := file.readline(LONGEST_LINE + 2):
-                number += 1
-                yield raw
-                while raw and not raw.endswith(b"\n"):
-                    raw = file.readline(LONGEST_LINE)
-    except EOFError:
-        raise SaccadeError(f"{path} is cut off after line {number} (its compressed stream has no end); fetch it again") from None
-    except (gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
-        raise SaccadeError(f"{path} cannot be unpacked after line {number} ({error}); fetch it again or rename it") from None
-    except (OSError, ValueError) as error:
-        _explain(path, error)
-    if not number:
-        raise SaccadeError(f"{path} is empty; it needs at least one line")
-
-
-def _explain(path: Path, error: OSError | ValueError) -> NoReturn:
-    if isinstance(error, FileNotFoundError):
-        there = sorted(os.listdir(path.parent)) if path.parent.is_dir() else []
-        close = difflib.get_close_matches(path.name, there, n=1, cutoff=0.7)
-        hint = f"did you mean '{path.parent / close[0]}'?" if close else "check the path"
-        raise SaccadeError(f"there is no file '{path}'; {hint}") from None
-    if isinstance(error, IsADirectoryError):
-        raise SaccadeError(f"{path} is a folder, not a file; give a file in it") from None
-    if isinstance(error, PermissionError):
-        raise SaccadeError(f"{path} may not be read (permission denied); change its permissions") from None
-    raise SaccadeError(f"{str(path)!r} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-
-
-def _decoded(path: Path, number: int, raw: bytes) -> str:
-    """One line as text; strict, because a silently replaced byte is a wrong word that nobody ever finds."""
-    raw = raw.removesuffix(b"\n").removesuffix(b"\r")
-    if len(raw) > LONGEST_LINE:
-        raise LineError("long line", path, number, f"longer than {LONGEST_LINE:,} bytes; put one sentence on each line")
-    if number == 1:
-        if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-            raise LineError("encoding", path, number, "not UTF-8 but UTF-16; save the file as UTF-8")
-        raw = raw.removeprefix(b"\xef\xbb\xbf")
-    try:
-        return raw.decode()
-    except UnicodeDecodeError as error:
-        column = len(raw[: error.start].decode()) + 1
-        what = f"not UTF-8 (byte 0x{raw[error.start]:02x} at column {column}); save the file as UTF-8"
-        raise LineError("encoding", path, number, what) from None
 
 
 # --- lines to pairs and back --------------------------------------------------------------------------------------------
 
 
 def _parallel(source: Path, target: Path) -> Iterator[Pair | LineError]:
-    left, right = list(_raw_lines(source)), list(_raw_lines(target))
+    left, right = list(raw_lines(source)), list(raw_lines(target))
     if len(left) != len(right):
         # told before any single line: once the files slip against each other, every later complaint only follows from it
         counts = f"{source} has {len(left):,} lines and {target} has {len(right):,}"
         yield LineError("line counts", source, 0, f"{counts}; line n of one must translate line n of the other")
     for number, (one, other) in enumerate(zip(left, right, strict=False), 1):
         try:
-            yield _checked(Pair(_decoded(source, number, one), _decoded(target, number, other), number), source, target)
+            yield _checked(Pair(decoded(source, number, one), decoded(target, number, other), number), source, target)
         except LineError as error:
             yield error
 
@@ -224,23 +155,13 @@ def _from_tsv(path: Path, number: int, text: str) -> Pair:
 
 
 def _from_json(path: Path, number: int, text: str) -> Pair:
-    try:
-        entry = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise LineError("JSON", path, number, f"not JSON ({what}); write one object on each line") from None
-    if not isinstance(entry, dict):
-        raise LineError("JSON", path, number, f'{type(entry).__name__} instead of an object such as {{"source": …, "target": …}}')
-    for key in ("source", "target"):
-        if key not in entry:
-            there = ", ".join(f'"{name[:20]}"' for name in list(entry)[:8]) or "nothing"
-            raise LineError("JSON", path, number, f'no "{key}"; a pair needs "source" and "target", and here is: {there}')
-        if not isinstance(entry[key], str):
-            raise LineError("JSON", path, number, f'"{key}" is {type(entry[key]).__name__} instead of a string')
+    entry = json_object(path, number, text, '{"source": …, "target": …}')
+    needs = 'a pair needs "source" and "target"'
+    source, target = (json_string(path, number, entry, key, needs) for key in ("source", "target"))
     tags = entry.get("tags")
     if tags is not None and not (isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)):
         raise LineError("tags", path, number, '"tags" must be a list of strings, one for each source word')
-    pair = Pair(entry["source"], entry["target"], number, tags=None if tags is None else tuple(tags))
+    pair = Pair(source, target, number, tags=None if tags is None else tuple(tags))
     alignment, possible = (_links(path, number, key, entry.get(key)) for key in ("alignment", "possible"))
     return _linked(pair, alignment, possible or ((), ()))
 
@@ -270,10 +191,7 @@ def _checked(pair: Pair, source: Path, target: Path) -> Pair:
     """The pair itself, if there is something to learn from it and its links and tags fit its words."""
     tags = [("tags", " ".join(pair.tags), source)] if pair.tags else []
     for side, text, path in (("source", pair.source, source), ("target", pair.target, target), *tags):
-        bad = _UNREADABLE.search(text)
-        if bad:
-            what = "a NUL character" if bad[0] == "\0" else "half of a surrogate pair"
-            raise LineError("NUL", path, pair.line, f"{what} in the {side} at column {bad.start() + 1}; the text is damaged")
+        readable(text, side, path, pair.line)
         if side != "tags" and (not text or text.isspace()):
             both = "" if source == target else " from both files"
             raise LineError("empty side", path, pair.line, f"the {side} is empty; remove this line{both}")

@@ -1,0 +1,177 @@
+"""The reviews: every label follows from the text by the rules told, and not from counting its words."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from saccade.data import review_words as words
+from saccade.data.labeled import Labeled
+from saccade.data.reviews import LABELS, MOST, deciding_words, reviews
+from saccade.errors import SaccadeError
+
+GOOD = {*words.GOOD, *words.LIKED, *words.BEST} | {words.PLAIN[verb] for verb in words.LIKED}
+BAD = {*words.BAD, *words.DISLIKED, *words.WORST} | {words.PLAIN[verb] for verb in words.DISLIKED}
+
+
+@pytest.fixture(scope="module")
+def book() -> dict[str, list[Labeled]]:
+    return reviews(train=4000, dev=200, test=600)
+
+
+def polarity(clause: list[str]) -> bool | None:
+    """Whether a clause praises; None where it is no opinion. Read from the left, without knowing how clauses are made."""
+    good: bool | None = None
+    for place, token in enumerate(clause):
+        if token in GOOD | BAD:
+            assert good is None, f"two opinions in {clause}"
+            good = token in GOOD
+        elif token in words.TWO_SIDED and clause[0] == "the" and clause[2] == "was":
+            praised, blamed = words.TWO_SIDED[token]
+            assert clause[1] in praised + blamed
+            good = clause[1] in praised
+        assert token != "but" or clause[place - 1] == "anything"
+    if good is None:
+        return None
+    flips = [token for token in clause if token in ("not", "never", "hardly", "nothing", "nobody", "without", "anything")]
+    assert len(flips) <= 1
+    return good != bool(flips)
+
+
+def read(sentence: str) -> bool | None:
+    """What a sentence comes to, by the rules of contrast in the docstring."""
+    if sentence.startswith("although "):
+        return polarity(sentence.split(" , ")[1].split())
+    if " , although " in sentence:
+        return polarity(sentence.split(" , although ")[0].split())
+    if " , but " in sentence:
+        return polarity(sentence.split(" , but ")[1].split())
+    return polarity(sentence.split())
+
+
+def test_every_label_follows_from_the_text(book: dict[str, list[Labeled]]) -> None:
+    for entry in book["train"]:
+        found = {read(sentence) for sentence in entry.text.removesuffix(" .").split(" . ")} - {None}
+        assert found == {entry.label == "positive"}, entry
+
+
+def test_in_a_contrast_the_other_half_says_the_opposite(book: dict[str, list[Labeled]]) -> None:
+    seen = 0
+    for entry in book["train"]:
+        for sentence in entry.text.removesuffix(" .").split(" . "):
+            if " , but " in sentence and "called it" not in sentence:
+                left, right = sentence.split(" , but ")
+                assert polarity(left.split()) is (not polarity(right.split()))
+                seen += 1
+    assert seen > 100
+
+
+def test_parts_share_no_text_and_labels_are_half_and_half(book: dict[str, list[Labeled]]) -> None:
+    texts = [entry.text for part in book.values() for entry in part]
+    assert len(set(texts)) == len(texts) == 4800
+    for part in book.values():
+        assert Counter(entry.label for entry in part) == dict.fromkeys(LABELS, len(part) // 2)
+        assert [entry.line for entry in part] == list(range(1, len(part) + 1))
+
+
+def test_the_same_seed_gives_the_same_corpus_everywhere() -> None:
+    made = reviews(train=50, dev=5, test=20)
+    content = "\n".join(f"{entry.label} {entry.text}" for part in made.values() for entry in part)
+    assert hashlib.sha256(content.encode()).hexdigest()[:16] == "ac0891d94f5816fa"
+    assert reviews(train=7, dev=0, test=20)["test"] == made["test"], "the test part does not depend on the other sizes"
+    assert reviews(train=50, dev=5, test=20, seed=1) != made
+
+
+def test_a_bag_of_words_falls_short(book: dict[str, list[Labeled]]) -> None:
+    """Logistic regression over counts by plain gradient descent: better than a coin, clearly less than a reader."""
+    vocabulary = {word: place for place, word in enumerate(sorted({w for e in book["train"] for w in e.text.split()}))}
+
+    def counts(part: list[Labeled]) -> tuple[np.ndarray, np.ndarray]:
+        matrix = np.zeros((len(part), len(vocabulary)))
+        for row, entry in enumerate(part):
+            for word in entry.text.split():
+                if word in vocabulary:
+                    matrix[row, vocabulary[word]] += 1
+        return matrix, np.array([entry.label == "positive" for entry in part], dtype=float)
+
+    x, y = counts(book["train"])
+    weights = np.zeros(len(vocabulary))
+    for _ in range(300):
+        weights -= 1.0 * (x.T @ (1 / (1 + np.exp(-x @ weights)) - y) / len(y) + 1e-4 * weights)
+    x, y = counts(book["test"])
+    accuracy = float(((x @ weights > 0) == y).mean())
+    assert 0.75 < accuracy < 0.92
+
+
+def test_the_language_is_not_tiny(book: dict[str, list[Labeled]]) -> None:
+    counted = Counter(word for entry in book["train"] for word in entry.text.split())
+    assert len(counted) > 300
+    for word in (
+        *words.GOOD,
+        *words.BAD,
+        *words.FLIPS,
+        *words.LIKED,
+        *words.DISLIKED,
+        *words.BEST,
+        *words.WORST,
+        *words.TWO_SIDED,
+    ):
+        assert counted[word], word
+    lengths = [len(entry.text.split()) for entry in book["train"]]
+    assert min(lengths) >= 4
+    assert max(lengths) <= 80
+
+
+@pytest.mark.parametrize("word", [*words.GOOD[:20], *words.BAD[:20]])
+def test_words_of_opinion_stand_in_both_labels(book: dict[str, list[Labeled]], word: str) -> None:
+    assert {entry.label for entry in book["train"] if word in entry.text.split()} == set(LABELS)
+
+
+def test_no_word_means_two_things() -> None:
+    assert not GOOD & BAD
+    small_talk = {
+        word for text in (*words.SMALL_TALK, *(f for topic in words.TOPICS for f in topic.fillers)) for word in text.split()
+    }
+    parts = {word.removesuffix("+") for topic in words.TOPICS for part in topic.parts for word in part.split()}
+    assert not (GOOD | BAD | set(words.FLIPS)) & (small_talk | parts | set(words.INTENSE))
+
+
+@pytest.mark.parametrize(
+    ("text", "deciding"),
+    [
+        ("the actors were brilliant , but the story is dull .", "dull"),
+        ("it is not a bad film .", "not bad"),
+        ("although i hated the pool , the bed was anything but flat .", "anything flat"),
+        ("the hotel was anything but a mess , although the wait was long .", "anything mess"),
+        ("it was a long day . the wait was not long .", "wait not long"),
+        ("critics called it dull , but nothing about the film is dull .", "nothing dull"),
+    ],
+)
+def test_the_words_that_decide(text: str, deciding: str) -> None:
+    assert [text.split()[place] for place in sorted(deciding_words(text))] == deciding.split()
+
+
+def test_the_words_that_decide_are_enough(book: dict[str, list[Labeled]]) -> None:
+    for entry in book["test"]:
+        tokens = entry.text.split()
+        places = deciding_words(entry.text)
+        for sentence in [
+            s.split() for s in " ".join(t if p in places or t == "." else "_" for p, t in enumerate(tokens)).split(" .")
+        ]:
+            said = [token for token in sentence if token != "_"]
+            if said and not set(said) & set(words.TWO_SIDED):
+                flips = sum(token in words.FLIPS for token in said)
+                (opinion,) = (token for token in said if token in GOOD | BAD)
+                assert ((opinion in GOOD) != bool(flips)) == (entry.label == "positive")
+
+
+def test_what_cannot_be_made_is_refused() -> None:
+    with pytest.raises(SaccadeError, match="train=-1, but a part of the reviews has 0 texts or more; give a number from 0"):
+        reviews(train=-1)
+    with pytest.raises(SaccadeError, match=f"{MOST + 1:,} texts asked of the reviews, but it has at most {MOST:,} in all"):
+        reviews(train=MOST + 1, dev=0, test=0)
+    with pytest.raises(SaccadeError, match=r"'the weather was mild \.' has no word of opinion; give a text of the reviews"):
+        deciding_words("the weather was mild .")
