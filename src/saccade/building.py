@@ -232,8 +232,8 @@ class Builder:
     def whole(self, source_vocab: int, target_vocab: int) -> nn.Module:
         return build_model(self.values, source_vocab, target_vocab)
 
-    def body(self, vocab: int) -> nn.Module:
+    def body(self, vocab: int) -> models.Body:
         return build_body(self.values, vocab)
 
-    def pool(self, dim: int, vocab: int) -> nn.Module:
+    def pool(self, dim: int, vocab: int) -> Pool:
         return build_pool(self.values, dim, vocab)

@@ -78,8 +78,7 @@ class TfIdf(Pool):
 
     def __init__(self, vocab: int) -> None:
         super().__init__()
-        self.register_buffer("idf", torch.ones(vocab))
-        self.prepared = False
+        self.register_buffer("idf", torch.ones(vocab))  # until texts are counted, all tokens weigh alike
 
     def prepare(self, texts: Iterable[Sequence[int]]) -> None:
         """Counts in how many texts each token stands; a token in none gets the largest idf of those that were seen."""
@@ -96,15 +95,8 @@ class TfIdf(Pool):
         self.idf.fill_(math.log(count / min(held.values())))
         for token, texts_with_it in held.items():
             self.idf[token] = math.log(count / texts_with_it)
-        self.prepared = True
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-        self.prepared = self.prepared or f"{prefix}idf" in state_dict
 
     def weights(self, tokens: Tensor, x: Tensor, lengths: Tensor) -> Tensor:
-        if not self.prepared:
-            raise SaccadeError("tf-idf has read no texts; call `pool.prepare(texts)` with the training texts first")
         return over_sum(self.idf[tokens], real(x, lengths))
 
 

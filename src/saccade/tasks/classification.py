@@ -81,14 +81,13 @@ class Classification(Task):
 
     def build(self, builder: Builder) -> nn.Module:
         body = builder.body(len(self.text))
-        self.reads_bytes = bool(getattr(body, "reads_bytes", False))
-        return Classifier(body, builder.pool(int(body.dim), len(self.text)), len(self.labels), builder.dropout)  # type: ignore[arg-type]
+        self.reads_bytes = body.reads_bytes
+        return Classifier(body, builder.pool(body.dim, len(self.text)), len(self.labels), builder.dropout)
 
     def prepare(self, model: nn.Module, train: Sequence[Labeled]) -> None:
         """TF-IDF weights count in how many training texts a token occurs."""
-        prepare = getattr(model.pool, "prepare", None)
-        if prepare is not None:
-            prepare([*ids, EOS] for ids in self.text.encode_ids([one.text for one in train]))
+        assert isinstance(model, Classifier)
+        model.pool.prepare([*ids, EOS] for ids in self.text.encode_ids([one.text for one in train]))
 
     def work(self, recipe: Recipe, train: Sequence[Labeled], dev: Sequence[Labeled], device: torch.device) -> ExampleWork:
         return ExampleWork(self, recipe, train, dev, device)

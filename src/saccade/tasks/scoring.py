@@ -29,7 +29,7 @@ def moses_bleu(outputs: Sequence[str], references: Sequence[str], language: str)
     import sacrebleu
 
     try:
-        from sacremoses import MosesTokenizer
+        from sacremoses import MosesTokenizer  # type: ignore[import-untyped,unused-ignore]
     except ImportError:
         raise SaccadeError("Moses tokens need the package sacremoses; install it with: pip install 'saccade[scoring]'") from None
     tokenizer = MosesTokenizer(lang=language)

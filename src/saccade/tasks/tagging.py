@@ -73,7 +73,7 @@ class Tagging(Task):
 
     def build(self, builder: Builder) -> nn.Module:
         body = builder.body(len(self.text))
-        self.reads_bytes = bool(getattr(body, "reads_bytes", False))
+        self.reads_bytes = body.reads_bytes
         return Tagger(body, len(self.labels), builder.dropout)
 
     def work(self, recipe: Recipe, train: Sequence[Sentence], dev: Sequence[Sentence], device: torch.device) -> ExampleWork:

@@ -13,6 +13,8 @@ from ..core.table import Table
 from ..data.batches import padding_share, plan
 from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError, did_you_mean
+from ..layers.pooling import Pool
+from ..models.families import Body
 from ..recipe import Recipe
 
 table: Table[type[Task]] = Table("tasks", "task")
@@ -31,10 +33,10 @@ class Builder(Protocol):
     def whole(self, source_vocab: int, target_vocab: int) -> nn.Module:
         """From one text to another, or from a text to its continuation."""
 
-    def body(self, vocab: int) -> nn.Module:
+    def body(self, vocab: int) -> Body:
         """A vector a token: forward(tokens, lengths) → B N dim."""
 
-    def pool(self, dim: int, vocab: int) -> nn.Module:
+    def pool(self, dim: int, vocab: int) -> Pool:
         """One vector for a text: forward(tokens, x, lengths) → B dim."""
 
 
