@@ -173,7 +173,7 @@ def test_the_best_system_comes_back_and_the_run_folder_is_complete(trained: Any)
     folder, system, ended = trained
     assert (ended.update, ended.done) == (30, True)
     dev = api.examples_of(system.recipe, "dev")
-    assert system.task.mean_loss(system.model, dev) == pytest.approx(ended.best, rel=1e-5)
+    assert system.task.figures(system.model, system.task.numbers(dev))["loss"] == pytest.approx(ended.best, rel=1e-5)
     assert {path.name for path in folder.iterdir()} == {"recipe.json", "metrics.csv", "log.jsonl", "last", "best"}
     written = json.loads((folder / "recipe.json").read_text())
     assert written == json.loads((folder / "best" / "config.json").read_text()) == {"saccade": 1, **system.recipe.to_dict()}

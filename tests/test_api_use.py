@@ -13,6 +13,7 @@ from saccade import api
 from saccade.data.pairs import Pair
 from saccade.data.phrasebook import phrasebook
 from saccade.errors import SaccadeError
+from saccade.tasks.translation import attends
 
 SIZES = {"train": 150, "dev": 12, "test": 12}
 RECIPE: dict[str, Any] = {
@@ -70,7 +71,7 @@ def test_an_evaluation_is_sacrebleu_s_with_its_signature(system: api.System, hel
     outputs = [one.text for one in api.decode(system, [pair.source for pair in held_out], beam=2)]
     assert found["bleu"] == sacrebleu.corpus_bleu(outputs, [[pair.target for pair in held_out]]).score
     assert (found["sentences"], found["beam"]) == (12, 2)
-    assert found["loss"] == pytest.approx(system.task.mean_loss(system.model, held_out))
+    assert found["loss"] == pytest.approx(system.task.figures(system.model, system.task.numbers(held_out))["loss"])
     assert 0 <= found["aer"] <= 1
     assert [row["shortest"] <= row["mean"] <= row["longest"] for row in found["by_length"]] == [True] * 4
     assert "aer" not in api.evaluate(system, [Pair("the cat", "le chat")])
@@ -81,7 +82,7 @@ def test_an_evaluation_is_sacrebleu_s_with_its_signature(system: api.System, hel
 
 def test_a_model_without_attention_is_evaluated_without_alignment(held_out: list[Pair]) -> None:
     system = api.build({**RECIPE, "model": family("fixed-context")}, held_out)
-    assert not api.attends_to_source(system)
+    assert not attends(system.model)
     assert "aer" not in api.evaluate(system, held_out[:2])
     assert told(lambda: api.show(system, "the cat")).startswith("a fixed-context model has no attention to show; train one")
 

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade import catalogue, config, models
+from saccade import building, catalogue, config, models
 from saccade.core import masks, normalizers, positions, scores
 from saccade.errors import SaccadeError
 from saccade.layers.attention import MultiHeadAttention
@@ -136,7 +136,7 @@ def test_a_wrong_setting_is_told_with_its_rule(word: str, sentence: str) -> None
     assert told({"model": TINY}, [word]).startswith(sentence)
 
 
-@pytest.mark.parametrize(("slot", "name"), [(slot, name) for slot, names in config.FROM_BATCHES.items() for name in names])
+@pytest.mark.parametrize(("slot", "name"), [(slot, name) for slot, names in building.FROM_BATCHES.items() for name in names])
 def test_what_is_made_from_a_batch_is_refused(slot: str, name: str) -> None:
     key = slot.removesuffix("s")
     assert told({"model": {**TINY, key: name}}) == (
@@ -203,9 +203,9 @@ def everything() -> list[Any]:
     options = {"window": {"left": 2}, "blocks": {"length": 8, "size": 2}}
     found = []
     for entry in models.table:
-        for slot, (table, _) in config.slots(entry.make).items():
+        for slot, (table, _) in building.slots(entry.make).items():
             for name in table.names():
-                if name not in config.FROM_BATCHES.get(table.slot, ()):
+                if name not in building.FROM_BATCHES.get(table.slot, ()):
                     value = {"name": name, **options[name]} if name in options else name
                     found.append(pytest.param(entry.name, slot, value, id=f"{entry.name}-{slot}-{name}"))
     return found
@@ -244,7 +244,7 @@ def test_a_named_part_is_the_part_that_is_built() -> None:
 
 def test_settings_become_objects() -> None:
     made = config.recipe({"model": TINY, "training": {"schedule": "cosine", "precision": "bf16", "watch": "bleu", "clip": 3}})
-    found = config.settings(made.training, 7)
+    found = config.settings(dataclasses.replace(made, seed=7))
     assert (found.schedule, found.autocast, found.higher_is_better, found.seed, found.clip) == (
         schedules.cosine,
         torch.bfloat16,
@@ -252,7 +252,7 @@ def test_settings_become_objects() -> None:
         7,
         3.0,
     )
-    assert config.settings(TrainingRecipe(), 0).autocast is None
+    assert config.settings(config.recipe({"model": {"family": "bahdanau"}})).autocast is None
 
 
 @pytest.mark.parametrize("name", ["gpu", "", "meta", "mps", "privateuseone", "cuda:x", "cpu cpu"])

@@ -68,7 +68,7 @@ def test_every_recipe_parses_builds_and_says_only_what_differs(path: Path) -> No
     assert config.recipe(made.to_dict()) == made
     system = api.build(made, [Pair("the cat", "le chat", 1)])
     assert system.name == made.model["family"]
-    assert config.settings(made.training, made.seed).updates == made.training.updates
+    assert config.settings(made).updates == made.training.updates
     assert set(yaml.safe_load(path.read_text())["training"]) <= {f.name for f in dataclasses.fields(TrainingRecipe)}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 import sacrebleu
@@ -18,7 +19,8 @@ from saccade.data.pairs import Pair
 from saccade.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 from saccade.decoding import Beam, greedy
 from saccade.errors import SaccadeError
-from saccade.tasks.translation import NEVER, Translation, TranslationWork, WorkOptions, by_length
+from saccade.recipe import Recipe
+from saccade.tasks.translation import NEVER, Translation, by_length
 
 PAIRS = [
     Pair("the black cat ate", "le chat noir a mangé", 1),
@@ -40,6 +42,14 @@ def tiny(words: Translation, family: str = "bahdanau") -> nn.Module:
     torch.manual_seed(1)
     settings = config.recipe({"model": {"family": family, "dim": 8, "hidden": 8, "dropout": 0.0, **more}}).model
     return config.build_model(settings, len(words.source), len(words.target)).eval()
+
+
+def recipe(**training: Any) -> Recipe:
+    return config.recipe({"model": {"family": "bahdanau"}, "training": training})
+
+
+def mean_loss(words: Translation, model: nn.Module, pairs: list[Pair], budget: int = 8192) -> float:
+    return words.figures(model, words.numbers(pairs), budget)["loss"]
 
 
 class Copier(nn.Module):
@@ -114,7 +124,7 @@ def test_the_loss_of_a_padded_batch_is_the_sum_of_its_sentences(family: str, smo
         plain = sum(float(words.loss(model, words.batch([one], device))) for one in numbers)
     tokens = sum(len(target) + 1 for _, target, _ in numbers)
     for budget in (8, 20, 10_000):  # a sentence longer than the budget is a batch by itself
-        assert words.mean_loss(model, PAIRS, budget) == pytest.approx(plain / tokens, rel=1e-5)
+        assert mean_loss(words, model, PAIRS, budget) == pytest.approx(plain / tokens, rel=1e-5)
 
 
 def copying(words: Translation) -> Translation:
@@ -237,17 +247,17 @@ def test_a_line_too_long_for_a_batch_is_named() -> None:
     with pytest.raises(
         SaccadeError, match=r"line 3 of the training data has 8 \+ 9 tokens, .* \(training.tokens=16\); raise training.tokens"
     ):
-        TranslationWork(words, PAIRS, PAIRS, torch.device("cpu"), WorkOptions(tokens=16))
-    work = TranslationWork(words, PAIRS, PAIRS, torch.device("cpu"), WorkOptions(tokens=17))
+        words.work(recipe(tokens=16), PAIRS, PAIRS, torch.device("cpu"))
+    work = words.work(recipe(tokens=17), PAIRS, PAIRS, torch.device("cpu"))
     assert sorted(itertools.chain(*work.epoch(0))) == [0, 1, 2, 3]
 
 
 def test_the_dev_figures_are_the_loss_and_bleu_when_it_is_asked_for() -> None:
     words = task()
     model, device = tiny(words), torch.device("cpu")
-    plain = TranslationWork(words, PAIRS, PAIRS[:2], device, WorkOptions(tokens=100))
-    assert plain.evaluate(model) == {"loss": pytest.approx(words.mean_loss(model, PAIRS[:2]), rel=1e-5)}
-    scored = TranslationWork(words, PAIRS, PAIRS[:2], device, WorkOptions(tokens=100, search=lambda: greedy(BOS, EOS, NEVER)))
+    plain = words.work(recipe(tokens=100), PAIRS, PAIRS[:2], device)
+    assert plain.evaluate(model) == {"loss": pytest.approx(mean_loss(words, model, PAIRS[:2]), rel=1e-5)}
+    scored = words.work(recipe(tokens=100, dev_bleu=True), PAIRS, PAIRS[:2], device)
     outputs = dict(words.translate(model, [pair.source for pair in PAIRS[:2]], lambda: greedy(BOS, EOS, NEVER)))
     expected = sacrebleu.corpus_bleu([outputs[0].text, outputs[1].text], [[pair.target for pair in PAIRS[:2]]]).score
     assert scored.evaluate(model) == {"loss": plain.evaluate(model)["loss"], "bleu": expected}

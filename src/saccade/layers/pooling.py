@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
