@@ -76,7 +76,7 @@ def test_an_evaluation_is_sacrebleu_s_with_its_signature(system: api.System, hel
     assert [row["shortest"] <= row["mean"] <= row["longest"] for row in found["by_length"]] == [True] * 4
     assert "aer" not in api.evaluate(system, [Pair("the cat", "le chat")])
     assert "by_length" not in api.evaluate(system, held_out)
-    assert told(lambda: api.evaluate(system, [])) == "there are no pairs to evaluate on; give data with at least one"
+    assert told(lambda: api.evaluate(system, [])) == "there are no examples to evaluate on; give data with at least one"
     assert system.read("phrasebook:test") == held_out, "made with the sizes of the recipe"
 
 

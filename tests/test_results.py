@@ -24,7 +24,8 @@ def test_a_result_has_all_that_is_needed_to_repeat_it(tmp_path: Path, monkeypatc
     found = json.loads(path.read_text(encoding="utf-8"))
     assert list(found) == KEYS
     assert found["command"] == "saccade evaluate 'runs/my run' --beam 5"
-    assert (found["figures"], found["seeds"], found["peers"]) == (figures, [0, 1], {"other": {"bleu": 97}})
+    assert (found["seeds"], found["peers"]) == ([0, 1], {"other": {"bleu": 97}})
+    assert found["figures"] == {**figures, "bleu_cased": 98.25}, "BLEU also under the name that papers give it"
     assert (found["name"], found["recipe"], found["notes"]) == ("a.b-1", "r.yaml", "note é")
     age = datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(found["date"])
     assert datetime.timedelta(0) <= age < datetime.timedelta(minutes=5)

@@ -69,13 +69,13 @@ def fit(
     system = build(made, train)
     work = system.task.work(made, train, dev, system.device)
     settings, folder = config.settings(made), RunFolder(path, model_files(system))
-    if watcher is not None:
-        watcher.note(f"{work.padding():.1%} of the tokens in batches are padding")
     with held(path):
         # only now, when nothing of the recipe was refused: a first try with a wrong path leaves no run behind
         write_atomically(
             path / "recipe.json", (json.dumps({"saccade": 1, **made.to_dict()}, indent=2, ensure_ascii=False) + "\n").encode()
         )
+        if watcher is not None:
+            watcher.note(f"{work.padding():.1%} of the tokens in batches are padding")
         ended = Training(system.model, work, settings, folder, watcher).run()
         return load(path / "best", made.device), ended
 

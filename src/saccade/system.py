@@ -70,7 +70,7 @@ def examples_of(recipe: Recipe, split: str) -> list[Any]:
     where = getattr(recipe.data, split)
     if not where:
         raise SaccadeError(
-            f"data.{split} is not set; name the data: data.{split}={split}.tsv, or {split}.en,{split}.fr, or phrasebook:{split}"
+            f"data.{split} is not set; name the data, such as data.{split}={split}.tsv, {split}.en,{split}.fr or phrasebook:{split}"
         )
     found: list[Any] = config.task(recipe).read(recipe, where)
     return found
@@ -98,7 +98,7 @@ def load(folder: str | Path, device: str = "auto") -> System:
     try:
         task: Task = config.task(recipe).restore(recipe, read_tokens(path))
     except (KeyError, TypeError, AttributeError):
-        raise SaccadeError(f"{path}/tokenizer.json is not that of a {recipe.task} model; copy the model folder again") from None
+        raise SaccadeError(f"{path}/tokenizer.json cannot be read as that of a {recipe.task} model; copy the model folder again") from None
     model = task.build(config.Builder(recipe.model))
     load_model(model, path / "model.safetensors")
     return System(recipe, model.to(config.device(device)).eval(), task)

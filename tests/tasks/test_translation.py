@@ -122,7 +122,7 @@ def test_the_loss_of_a_padded_batch_is_the_sum_of_its_sentences(family: str, smo
         alone = [float(words.loss(model, words.batch([one], device), smoothing)) for one in numbers]
         assert together == pytest.approx(sum(alone), rel=1e-5)
         plain = sum(float(words.loss(model, words.batch([one], device))) for one in numbers)
-    tokens = sum(len(target) + 1 for _, target, _ in numbers)
+    tokens = sum(len(target) + 1 for _, target, *_ in numbers)
     for budget in (8, 20, 10_000):  # a sentence longer than the budget is a batch by itself
         assert mean_loss(words, model, PAIRS, budget) == pytest.approx(plain / tokens, rel=1e-5)
 
@@ -135,12 +135,12 @@ def test_outputs_carry_the_number_of_their_text_and_empty_lines_stay_empty() -> 
     words = copying(task())
     texts = ["the black cat", "", "cat", "the mouse ate the black cat here", "   ", "the cat", "unknown cat"]
     model = Copier()
-    found = list(words.translate(model, texts, lambda: greedy(BOS, EOS, NEVER), sentences=2))
+    found = list(words.translate(model, texts, lambda: greedy(BOS, EOS, NEVER), budget=10))
     assert sorted(number for number, _ in found) == list(range(7))
     by_number = dict(found)
     assert [by_number[n].text for n in range(7)] == [*texts[:4], "", "the cat", "<unk> cat"]
     assert all(one.finished for one in by_number.values())
-    assert model.batches == [2, 2, 1], "five texts with something in them, two at a time"
+    assert model.batches == [2, 2, 1], "five texts with something in them, ten tokens at a time"
     assert by_number[1].tokens == []
     assert not dict(words.translate(model, [], lambda: greedy(BOS, EOS, NEVER)))
 

@@ -72,14 +72,18 @@ class Objective:
 
 @table.add("causal", paper="Radford et al. 2018", system="T9")
 class Causal(Objective):
-    """Each token from those before it."""
+    """Each token from those before it, in its own document; a recurrent model is told by <bos> where a document begins."""
+
+    attends = True
 
     def build(self, builder: Builder) -> nn.Module:
         model = builder.whole(self.vocab, self.vocab)
-        if list(inspect.signature(model.forward).parameters)[:2] != ["tokens", "mask"]:
+        takes = list(inspect.signature(model.forward).parameters)
+        if takes[:2] != ["tokens", "mask"]:
             raise SaccadeError(
                 f"a {builder.name} does not go on with a text; choose another model.family, such as transformer-decoder"
             )
+        self.attends = "places" in takes
         return model
 
     def batch(self, blocks: Blocks) -> LanguageBatch:
@@ -87,8 +91,10 @@ class Causal(Objective):
         count = int(np.isin(blocks.here[:, 1:], (PAD, BOS), invert=True).sum())
         if blocks.documents is None:
             return LanguageBatch((read,), wanted, count, blocks.lines)
-        documents = blocks.documents[:, :-1]
         wanted = wanted.masked_fill(wanted == BOS, PAD)  # where a document begins is not to be guessed from the one before it
+        if not self.attends:
+            return LanguageBatch((read,), wanted, count, blocks.lines)
+        documents = blocks.documents[:, :-1]
         return LanguageBatch((read, masks.documents(documents), restarted(documents)), wanted, count, blocks.lines)
 
 

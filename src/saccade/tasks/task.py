@@ -179,5 +179,5 @@ def to_tokens(**vocabularies: Vocabulary) -> dict[str, Any]:
 
 def from_tokens(tokens: dict[str, Any], *names: str) -> Vocabulary:
     """The first of these vocabularies that is there."""
-    found = next((tokens[name] for name in names if name in tokens), None)
+    found = next(tokens[name] for name in names if name in tokens or name == names[-1])
     return Vocabulary.from_json(json.dumps(found))
