@@ -119,7 +119,7 @@ def test_a_clean_report_says_so() -> None:
 def test_no_pairs_is_an_error_of_its_own() -> None:
     report = check_pairs([], "x")
     assert [(finding.level, finding.sentence) for finding in report.findings] == [("error", "there are no pairs")]
-    assert report.source.max == 0
+    assert report.lengths["source"].max == 0
 
 
 def test_overlap_names_the_lines_of_the_second() -> None:
@@ -160,7 +160,7 @@ def test_scanning_shows_all_broken_lines_at_once(tmp_path: Path) -> None:
     }
     assert {finding.level for finding in broken} == {LEVELS[0]}
     report = check_pairs(pairs, "a.tsv", broken)
-    assert (report.pairs, report.errors) == (2, 9)
+    assert (report.count, report.errors) == (2, 9)
     assert any("2 lines with an empty side, the first: " in line and line.endswith("(lines 4, 6)") for line in report.lines())
     assert any("a.tsv, line 3: 1 column instead of 2 or 3" in line for line in report.lines())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -30,6 +29,10 @@ CHECK_EXAMPLES = """Examples:
     saccade check train.tsv
 
     saccade check train.en train.fr
+
+    saccade check train.conllu
+
+    saccade check reviews.tsv --as labels
 
     saccade check phrasebook:test
 """
@@ -76,24 +79,21 @@ def list_(
 
 
 def check(
-    data: Annotated[list[str], typer.Argument(help="A .tsv or .jsonl file, two text files, or phrasebook:train.")],
+    data: Annotated[list[str], typer.Argument(help="Files, hub:NAME:SPLIT, or an embedded corpus such as phrasebook:train.")],
+    kind: Annotated[
+        str | None,
+        typer.Option("--as", help="pairs, tags, labels or text; else told by the name (.conllu, .csv, .txt …), or pairs."),
+    ] = None,
+    documents: Annotated[str, typer.Option("--documents", help="What one document of text is: file, line or blank.")] = "file",
     json_: Json = False,
 ) -> None:
     """Look at data before a training is wasted on it: counts, lengths, duplicates, empty, broken and suspicious lines.
 
     Ends with 2 when a line is broken, so that `saccade check … && saccade train …` stops.
     """
-    from ..data.checks import check_pairs, scan_pairs
-    from ..data.corpora import corpus, embedded
+    from ..data.checks_texts import check as look_at
 
-    if len(data) > 2:
-        raise SaccadeError(f"{len(data)} files were given; give one .tsv or .jsonl file, or two text files")
-    name = " + ".join(Path(one).name for one in data)
-    if len(data) == 1 and embedded(data[0]):
-        report = check_pairs(corpus(data[0]), data[0])
-    else:
-        pairs, broken = scan_pairs(data if len(data) == 2 else data[0])
-        report = check_pairs(pairs, name, broken)
+    report = look_at(data, kind, documents)
     if json_:
         print_json(report.to_dict())
     else:

@@ -29,7 +29,17 @@ from .lines import (
 )
 from .pairs import Links, Pair
 
-__all__ = ["LONGEST_LINE", "LineError", "each_pair", "format_pharaoh", "open_text", "parse_pharaoh", "read_pairs", "write_pairs"]
+__all__ = [
+    "LONGEST_LINE",
+    "LineError",
+    "checked",
+    "each_pair",
+    "format_pharaoh",
+    "open_text",
+    "parse_pharaoh",
+    "read_pairs",
+    "write_pairs",
+]
 
 FORMS = "one .tsv or .jsonl file, or two text files as 'corpus.en,corpus.fr' (each may end in .gz or .xz)"
 
@@ -55,7 +65,7 @@ def each_pair(where: _Where) -> Iterator[Pair | LineError]:
             text = decoded(path, number, raw)
             if not text:
                 raise LineError("empty line", path, number, "the line is empty; remove it")
-            yield _checked(parse(path, number, text), path, path)
+            yield checked(parse(path, number, text), path, path)
         except LineError as error:
             yield error
 
@@ -70,7 +80,7 @@ def write_pairs(pairs: Iterable[Pair], path: str | Path) -> None:
         with open(part, "wb") as raw, ExitStack() as stack:
             file = stack.enter_context(_packer(raw, path))
             for number, pair in enumerate(pairs, 1):
-                placed = _checked(replace(pair, line=number), path, path)
+                placed = checked(replace(pair, line=number), path, path)
                 file.write(write(path, placed).encode() + b"\n")
             if not number:
                 raise SaccadeError(f"there are no pairs to write to {path}; a file of pairs needs at least one")
@@ -139,7 +149,7 @@ def _parallel(source: Path, target: Path) -> Iterator[Pair | LineError]:
         yield LineError("line counts", source, 0, f"{counts}; line n of one must translate line n of the other")
     for number, (one, other) in enumerate(zip(left, right, strict=False), 1):
         try:
-            yield _checked(Pair(decoded(source, number, one), decoded(target, number, other), number), source, target)
+            yield checked(Pair(decoded(source, number, one), decoded(target, number, other), number), source, target)
         except LineError as error:
             yield error
 
@@ -187,7 +197,7 @@ def _linked(pair: Pair, alignment: tuple[Links, Links] | None, possible: tuple[L
     return replace(pair, alignment=None if alignment is None and not maybe else sure, possible=maybe or None)
 
 
-def _checked(pair: Pair, source: Path, target: Path) -> Pair:
+def checked(pair: Pair, source: Path, target: Path) -> Pair:
     """The pair itself, if there is something to learn from it and its links and tags fit its words."""
     tags = [("tags", " ".join(pair.tags), source)] if pair.tags else []
     for side, text, path in (("source", pair.source, source), ("target", pair.target, target), *tags):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,15 +45,24 @@ def each_document(where: str | Path, documents: str = "file") -> Iterator[Docume
     if documents not in SEPARATED:
         raise SaccadeError(f"documents cannot be separated by '{documents}'{did_you_mean(documents, SEPARATED)}")
     paths = [one_file(part, FORMS) for part in paths_of(where)]
+    yield from within_memory(_each(paths, documents), where)
+
+
+def within_memory(items: Iterable[Document | LineError], where: str | Path) -> Iterator[Document | LineError]:
+    """The documents as they are; too many of them are an error rather than a machine that stands still."""
     room = LARGEST
+    for item in items:
+        room -= len(item.text) if isinstance(item, Document) else 0
+        if room < 0:
+            what = f"has more than {LARGEST:,} characters of text, the most that is read into memory"
+            raise SaccadeError(f"{where} {what}; split it and name a part")
+        yield item
+
+
+def _each(paths: list[Path], documents: str) -> Iterator[Document | LineError]:
     for path in paths:
         read = _READERS.get(bare_suffix(path), SEPARATED[documents])
-        for item in some(read(path), f"{path} holds no text, only empty lines; give {FORMS}"):
-            room -= len(item.text) if isinstance(item, Document) else 0
-            if room < 0:
-                what = f"all text together has more than {LARGEST:,} characters, the most that is read into memory"
-                raise SaccadeError(f"at {path}, {what}; give less of it")
-            yield item
+        yield from some(read(path), f"{path} holds no text, only empty lines; give {FORMS}")
 
 
 def _by_file(path: Path) -> Iterator[Document | LineError]:
