@@ -189,7 +189,7 @@ def test_mistakes_are_answered_with_sentences() -> None:
         Embedding(VOCAB, DIM)(batch([["ab", "c"]]))
     with pytest.raises(SaccadeError, match=r"tokens of shape \(1, 2\); this model reads bytes too"):
         CharacterCnn(VOCAB, DIM)(torch.tensor([[1, 2]]))
-    with pytest.raises(SaccadeError, match="bytes 0 wide, their features 128 wide, word dropout 0.0; widths are at least 1"):
+    with pytest.raises(SaccadeError, match=r"bytes 0 wide, their features 128 wide, word dropout 0\.0; widths are at least 1"):
         CharacterCnn(VOCAB, DIM, byte_dim=0)
-    with pytest.raises(SaccadeError, match="word dropout 1.0"):
+    with pytest.raises(SaccadeError, match=r"word dropout 1\.0"):
         CharacterRnn(VOCAB, DIM, word_dropout=1.0)

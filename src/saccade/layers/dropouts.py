@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import torch
+import warnings
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -42,12 +43,13 @@ class WeightDropped(Recurrence):
     def forward(self, x: Tensor, memory: Memory | None = None) -> tuple[Tensor, Memory]:
         if not self.training or not self.share:
             return super().forward(x, memory)
-        dropped = {"weight_hh_l0": F.dropout(self.parameter("weight_hh_l0"), self.share)}
-        first = self.first(x, memory)
-        output, last = torch.func.functional_call(self.layers, dropped, (x, first))
-        # PyTorch's layer keeps a list of the weights it ran with; the dropped ones, part of a graph, could not be copied.
-        self.layers._flat_weights = [self.parameter(name) for name in self.layers._flat_weights_names]
-        return output, self.last(last)
+        weights = [self.parameter(name) for name in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")]
+        weights[1] = F.dropout(weights[1], self.share)
+        with warnings.catch_warnings():  # cuDNN wants all weights in one piece and makes one of these at every call
+            warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
+            # has biases, layers, dropout between layers, training, bidirectional, batch first
+            output, *last = self.cell.run(x, self.first(x, memory), weights, True, 1, 0.0, True, False, True)
+        return output, self.last(tuple(last) if self.cell.carries > 1 else last[0])
 
     def extra_repr(self) -> str:
         return f"share={self.share}"

@@ -19,8 +19,8 @@ class Cell:
     """One step of a recurrence from projected inputs and states, and PyTorch's layer of the same arithmetic."""
 
     layer: Callable[..., nn.RNNBase]
+    run: Callable[..., Any]  # what the layer calls, with weights handed in
     carries = 1
-
     carry_gate: int | None = None  # which block of the gates' bias says how much of the last state is kept
 
     @staticmethod
@@ -34,6 +34,7 @@ class Tanh(Cell):
     """h' = tanh(W x + U h + b)"""
 
     layer = nn.RNN
+    run = staticmethod(torch.rnn_tanh)
 
     @staticmethod
     def advance(x: Tensor, h: Tensor, memory: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -45,6 +46,7 @@ class Gru(Cell):
     """r, z = σ(…); n = tanh(W x + r ∘ (U h)); h' = n + z ∘ (h − n)"""
 
     layer = nn.GRU
+    run = staticmethod(torch.gru)
     carry_gate = 1
 
     @staticmethod
@@ -60,6 +62,7 @@ class Lstm(Cell):
     """i, f, o = σ(…), g = tanh(…); c' = f ∘ c + i ∘ g; h' = o ∘ tanh(c')"""
 
     layer = nn.LSTM
+    run = staticmethod(torch.lstm)
     carries = 2
     carry_gate = 1
 
