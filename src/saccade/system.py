@@ -98,7 +98,9 @@ def load(folder: str | Path, device: str = "auto") -> System:
     try:
         task: Task = config.task(recipe).restore(recipe, read_tokens(path))
     except (KeyError, TypeError, AttributeError):
-        raise SaccadeError(f"{path}/tokenizer.json cannot be read as that of a {recipe.task} model; copy the model folder again") from None
+        raise SaccadeError(
+            f"{path}/tokenizer.json cannot be read as that of a {recipe.task} model; copy the model folder again"
+        ) from None
     model = task.build(config.Builder(recipe.model))
     load_model(model, path / "model.safetensors")
     return System(recipe, model.to(config.device(device)).eval(), task)

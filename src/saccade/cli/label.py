@@ -95,6 +95,6 @@ def tag(
         for one, given in zip(found, tags, strict=True):
             print_json({"words": list(one.words), "tags": given})
         return
-    lines_out = write_conllu(zip(found, map(tuple, tags), strict=True), column) if file == "-" else tag_conllu(file, tags, column)
+    lines_out = write_conllu(zip(found, tags, strict=True), column) if file == "-" else tag_conllu(file, tags, column)
     for line in lines_out:
         sys.stdout.write(line if line.endswith("\n") else line + "\n")

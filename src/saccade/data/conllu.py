@@ -77,7 +77,7 @@ def tag_conllu(path: str | Path, tags: Iterable[Sequence[str]], column: str = "u
             _cell(file, sentence.line, tag, "tag")
     if read is _from_conllu:
         return _retagged(file, (tag for each in given for tag in each), place)
-    return _written(zip(sentences, given, strict=True), place)
+    return write_conllu(zip(sentences, given, strict=True), column)
 
 
 def _place(column: str) -> int:
@@ -256,7 +256,9 @@ def _retagged(path: Path, tags: Iterator[str], place: int) -> Iterator[str]:
         yield line
 
 
-def _written(tagged: Iterable[tuple[Sentence, tuple[str, ...]]], place: int) -> Iterator[str]:
+def write_conllu(tagged: Iterable[tuple[Sentence, Sequence[str]]], column: str = "upos") -> Iterator[str]:
+    """The lines of a CoNLL-U file of these sentences and their tags; what nobody knows is `_`."""
+    place = _place(column)
     for sentence, tags in tagged:
         yield f"# text = {' '.join(sentence.words)}\n"
         for number, (word, tag) in enumerate(zip(sentence.words, tags, strict=True), 1):
