@@ -5,11 +5,14 @@ from __future__ import annotations
 import gzip
 import lzma
 import random
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from saccade.data.conllu import read_sentences
 from saccade.data.corpora import corpus, documents, labeled, sentences
@@ -368,3 +371,49 @@ def test_each_wrong_place_has_its_sentence(
     with pytest.raises(SaccadeError) as caught:
         read(where)
     assert str(caught.value).startswith(sentence)
+
+
+SCRAPS = st.sampled_from(
+    [
+        b"1",
+        b"\t",
+        b"\n",
+        b"\r",
+        b'"',
+        b",",
+        b"text",
+        b"label",
+        b"{",
+        b"}",
+        b":",
+        b"[",
+        b"]",
+        b"_",
+        b"#",
+        b"1-2",
+        b"\xff",
+        b"\0",
+        b" ",
+        b"\xef\xbb\xbf",
+    ]
+    + [b"words", b"tags", b"__label__", b"\\ud800", b"1e999", b"null", b"\xc3\xa9"]
+)
+READERS: list[tuple[Callable[[str], Any], str]] = [
+    *((read_sentences, f"a{suffix}") for suffix in (".conllu", ".tsv", ".jsonl", ".txt")),
+    *((read_labeled, f"a{suffix}") for suffix in (".tsv", ".jsonl", ".csv", ".train")),
+    *((read_documents, f"a{suffix}") for suffix in (".txt", ".jsonl", ".txt.gz")),
+    (by_line, "a.txt"),
+]
+
+
+@pytest.mark.parametrize(("read", "name"), READERS, ids=[f"{read.__name__}-{name}" for read, name in READERS])
+@given(content=st.binary(max_size=40) | st.lists(SCRAPS, max_size=25).map(b"".join))
+def test_whatever_a_file_holds_it_is_read_or_refused(read: Callable[[str], Any], name: str, content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        path.write_bytes(content)
+        try:
+            assert read(str(path))
+        except SaccadeError as error:
+            assert str(path) in str(error)
+            assert "\n" not in str(error)
