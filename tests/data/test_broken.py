@@ -374,30 +374,10 @@ def test_each_wrong_place_has_its_sentence(
 
 
 SCRAPS = st.sampled_from(
-    [
-        b"1",
-        b"\t",
-        b"\n",
-        b"\r",
-        b'"',
-        b",",
-        b"text",
-        b"label",
-        b"{",
-        b"}",
-        b":",
-        b"[",
-        b"]",
-        b"_",
-        b"#",
-        b"1-2",
-        b"\xff",
-        b"\0",
-        b" ",
-        b"\xef\xbb\xbf",
-    ]
-    + [b"words", b"tags", b"__label__", b"\\ud800", b"1e999", b"null", b"\xc3\xa9"]
-)
+    b'1 \t \n \r " , text label { } : [ ] _ # 1-2 \xff \0 \xef\xbb\xbf words tags __label__ \\ud800 1e999 null \xc3\xa9'.split(
+        b" "
+    )
+) | st.just(b" ")
 READERS: list[tuple[Callable[[str], Any], str]] = [
     *((read_sentences, f"a{suffix}") for suffix in (".conllu", ".tsv", ".jsonl", ".txt")),
     *((read_labeled, f"a{suffix}") for suffix in (".tsv", ".jsonl", ".csv", ".train")),
@@ -412,8 +392,10 @@ def test_whatever_a_file_holds_it_is_read_or_refused(read: Callable[[str], Any],
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name
         path.write_bytes(content)
+        told = ""
         try:
             assert read(str(path))
         except SaccadeError as error:
-            assert str(path) in str(error)
-            assert "\n" not in str(error)
+            told = str(error)
+    assert not told or str(path) in told
+    assert "\n" not in told

@@ -112,6 +112,10 @@ def test_lengths_are_told_in_their_own_unit() -> None:
     assert check_sentences(TAGGED, "x").lines()[1].endswith("max 2 in a sentence)")
     assert check_labeled(TEXTS, "x").lines()[1].endswith("max 3 in a text)")
     assert check_documents([Document("a b", 1)], "x").lines()[1].endswith("max 2 in a document)")
+    long = check_documents([Document("a " * 1_200_000, 1)], "x").lines()[1]
+    assert long == (
+        "text: 1,200,000 words (min 1,200,000, median 1,200,000, mean 1,200,000.0, 95% up to 1,200,000, max 1,200,000 in a document)"
+    )
 
 
 @pytest.mark.parametrize(
