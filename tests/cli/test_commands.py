@@ -270,6 +270,20 @@ def test_data_are_looked_at(saccade: Callable[..., Any], tmp_path: Path) -> None
     assert "500 pairs" in saccade("check", "phrasebook:test").out
 
 
+def test_data_of_every_kind_are_looked_at(saccade: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("the\tDET\ncat\tNOUN\n")
+    assert saccade("check", tmp_path / "a.tsv").out.startswith("a.tsv: 2 pairs")
+    assert saccade("check", tmp_path / "a.tsv", "--as", "tags", "--json").json["tags"] == {"DET": 1, "NOUN": 1}
+    assert saccade("check", tmp_path / "a.tsv", "--as", "labels").out.startswith("a.tsv: 2 texts")
+    (tmp_path / "a.txt").write_text("one\n\ntwo\n")
+    assert saccade("check", tmp_path / "a.txt", "--documents", "blank").out.startswith("a.txt: 2 documents")
+    (tmp_path / "a.conllu").write_text("1\tone\n")
+    bad = saccade("check", tmp_path / "a.conllu")
+    assert (bad.code, "line 1: 2 columns instead of 10" in bad.out) == (2, True)
+    wrong = saccade("check", tmp_path / "a.txt", "--as", "label")
+    assert (wrong.code, "did you mean 'labels'?" in wrong.err) == (2, True)
+
+
 # --- how commands end
 
 

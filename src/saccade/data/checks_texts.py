@@ -66,7 +66,9 @@ def check_documents(items: Sequence[Document], name: str, broken: Iterable[Findi
     found += _no_spaces([item.text for item in items])
     if by_line:
         numbered = ((place, enumerate(item.text.split("\n"))) for place, item in zip(places, items, strict=True))
-        found += odd_text([(place + row, (line,)) for place, lines in numbered for row, line in lines], "line")
+        found += odd_text(
+            [(place + row, (line,)) for place, lines in numbered for row, line in lines], "line", [item.text for item in items]
+        )
     else:
         found += odd_text([(place, (item.text,)) for place, item in zip(places, items, strict=True)], "document")
     lengths = {"text": Lengths.of([len(item.text.split()) for item in items])}

@@ -86,7 +86,8 @@ class Lengths:
 
     def told(self, unit: str) -> str:
         """In one sentence; `unit` is what the words were counted in."""
-        spread = f"min {self.min}, median {self.median:g}, mean {self.mean:.1f}, 95% up to {self.p95:g}, max {self.max}"
+        median, p95 = (f"{value:g}" if value < 1e5 else f"{value:,.0f}" for value in (self.median, self.p95))
+        spread = f"min {self.min:,}, median {median}, mean {self.mean:,.1f}, 95% up to {p95}, max {self.max:,}"
         return f"{self.words:,} words ({spread} in a {unit})"
 
     def __str__(self) -> str:
@@ -160,11 +161,15 @@ def finding(kind: str, level: str, what: str, places: Sequence[int], thing: str 
     return [Finding(kind, level, len(places), tuple(places[:NAMED_LINES]), f"{many(len(places), thing)} {what}")]
 
 
-def odd_text(rows: Sequence[tuple[int, tuple[str, ...]]], thing: str = "pair") -> Iterator[Finding]:
-    """Findings of what should not be in a text: control characters, HTML, mojibake, lost and invisible characters."""
+def odd_text(rows: Sequence[tuple[int, tuple[str, ...]]], thing: str = "pair", whole: Sequence[str] = ()) -> Iterator[Finding]:
+    """Findings of what should not be in a text: control characters, HTML, mojibake, lost and invisible characters.
+
+    `whole` are long texts that the rows are the lines of: what is not in them need not be looked for in each line.
+    """
     for kind, level, what, pattern in _PATTERNS:
         search = re.compile(pattern).search
-        yield from finding(kind, level, what, [place for place, texts in rows if any(map(search, texts))], thing)
+        if not whole or any(map(search, whole)):
+            yield from finding(kind, level, what, [place for place, texts in rows if any(map(search, texts))], thing)
 
 
 def unsplit(texts: Sequence[str]) -> bool:

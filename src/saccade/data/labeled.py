@@ -116,22 +116,25 @@ def _from_csv(path: Path) -> Iterator[Labeled | LineError]:
             row = next(rows, None)
             if row is None:
                 return
-            if start in wrong:
-                raise wrong[start]
+            if inside := _first(wrong, start, rows.line_num):
+                raise inside
             if not row:
                 raise LineError("empty line", path, start, "the line is empty; remove it")
             if len(row) != width:
                 what = f"{len(row)} columns instead of the {width} that line 1 names; put quotes around a text with commas"
                 raise LineError("columns", path, start, what)
-            inside = next((wrong[number] for number in range(start, rows.line_num + 1) if number in wrong), None)
-            if inside is not None:
-                raise inside
             yield labeled_of(path, start, row[text_at], _label(path, start, row[label_at]))
         except LineError as error:
             yield error
         except csv.Error as error:
-            yield LineError("columns", path, start, f"no CSV ({error}); close each quote, and double those inside a text")
+            what = f"no CSV ({error}); close each quote, and double those inside a text"
+            yield _first(wrong, start, rows.line_num) or LineError("columns", path, start, what)
         start = rows.line_num + 1
+
+
+def _first(wrong: dict[int, LineError], start: int, end: int) -> LineError | None:
+    """The first wrong line of a row; a row may have many lines."""
+    return next((wrong[number] for number in range(start, end + 1) if number in wrong), None)
 
 
 def _header(path: Path, row: list[str], wrong: dict[int, LineError]) -> tuple[int, int, int]:

@@ -1,0 +1,401 @@
+"""Every broken input has its sentence, with file and line: one table over all readers but those of pairs (test_readers has them)."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import random
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saccade.data.conllu import read_sentences
+from saccade.data.corpora import corpus, documents, labeled, sentences
+from saccade.data.labeled import read_labeled
+from saccade.data.readers import read_pairs
+from saccade.data.text import read_documents
+from saccade.errors import SaccadeError
+
+
+def by_line(where: str) -> Any:
+    return read_documents(where, "line")
+
+
+def row(id_: str, form: str = "w", upos: str = "X", rest: str = "\t_" * 6) -> str:
+    return f"{id_}\t{form}\t_\t{upos}{rest}\n"
+
+
+NOISE = random.Random(0).randbytes(4000).hex().encode()
+
+# reader, file name, content, the whole sentence ("…" stands for anything)
+TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
+    # CoNLL-U
+    (
+        read_sentences,
+        "a.conllu",
+        "1\tw\tX\n",
+        "a.conllu, line 1: 3 columns instead of 10; separate ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC by tabs",
+    ),
+    (read_sentences, "a.conllu", "1 w _ X _ _ _ _ _ _\n", "a.conllu, line 1: 1 column instead of 10; separate …"),
+    (
+        read_sentences,
+        "a.conllu",
+        row("1") + "\n" + row("1", ""),
+        "a.conllu, line 3: the column FORM is empty; write _ where nothing is known",
+    ),
+    (read_sentences, "a.conllu", row("1", upos=""), "a.conllu, line 1: the column UPOS is empty; write _ where nothing is known"),
+    (
+        read_sentences,
+        "a.conllu",
+        "# c\n" + row("1") + row("3"),
+        "a.conllu, line 3: word id 3 instead of 2; ids count 1, 2, 3 …, and an empty line ends a sentence",
+    ),
+    (read_sentences, "a.conllu", row("1") + row("1"), "a.conllu, line 2: word id 1 instead of 2; ids count …"),
+    (read_sentences, "a.conllu", row("0"), "a.conllu, line 1: word id 0 instead of 1; ids count …"),
+    (
+        read_sentences,
+        "a.conllu",
+        row("one"),
+        "a.conllu, line 1: 'one' is no id; write 3 for a word, 3-4 for a range, 3.1 for an empty node",
+    ),
+    (read_sentences, "a.conllu", row("²"), "a.conllu, line 1: '²' is no id; …"),
+    (
+        read_sentences,
+        "a.conllu",
+        row("2-3") + row("1"),
+        "a.conllu, line 1: the range 2-3 must start at the next word, 1, and span two words or more",
+    ),
+    (
+        read_sentences,
+        "a.conllu",
+        row("1-1") + row("1"),
+        "a.conllu, line 1: the range 1-1 must start at the next word, 1, and span two words or more",
+    ),
+    (
+        read_sentences,
+        "a.conllu",
+        row("1-2") + row("1-2") + row("1") + row("2"),
+        "a.conllu, line 2: the range 1-2 must start at …",
+    ),
+    (
+        read_sentences,
+        "a.conllu",
+        row("1-3") + row("1") + row("2"),
+        "a.conllu, line 3: a range goes on to word 3, but the sentence ends with word 2",
+    ),
+    (read_sentences, "a.conllu", row("1") + row("1.2"), "a.conllu, line 2: the empty node 1.2 stands where 1.1 must be"),
+    (read_sentences, "a.conllu", row("1") + row("2.1"), "a.conllu, line 2: the empty node 2.1 stands where 1.1 must be"),
+    (
+        read_sentences,
+        "a.conllu",
+        row("1") + row("2", "cat", "_"),
+        "a.conllu, line 2: the word 'cat' has no UPOS, but others of its sentence have; tag all words of a sentence or none",
+    ),
+    (
+        read_sentences,
+        "a.conllu",
+        row("1") + "\n# text = nothing\n\n",
+        "a.conllu, line 3: a sentence without words; add its words or remove its lines",
+    ),
+    (
+        read_sentences,
+        "a.conllu",
+        row("1").encode() + b"2\t\xff\n",
+        "a.conllu, line 2: not UTF-8 (byte 0xff at column 3); save the file as UTF-8",
+    ),
+    (read_sentences, "a.conllu", row("1").encode("utf-16"), "a.conllu, line 1: not UTF-8 but UTF-16; save the file as UTF-8"),
+    (
+        read_sentences,
+        "a.conllu",
+        row("1", "a\0b"),
+        "a.conllu, line 1: a NUL character in the line at column 4; the text is damaged",
+    ),
+    (
+        read_sentences,
+        "a.conllu",
+        row("1", "x" * 1_000_001),
+        "a.conllu, line 1: longer than 1,000,000 bytes; put one sentence on each line",
+    ),
+    (read_sentences, "a.conllu", "\n\n\n", "a.conllu holds no sentences, only empty lines; give a .conllu, …"),
+    (read_sentences, "a.conllu", "", "a.conllu is empty; it needs at least one line"),
+    (
+        read_sentences,
+        "a.conllu.gz",
+        gzip.compress(NOISE, mtime=0)[:-900],
+        "a.conllu.gz is cut off after line 0 (its compressed stream has no end); fetch it again",
+    ),
+    (
+        read_sentences,
+        "a.conllu.xz",
+        row("1"),
+        "a.conllu.xz cannot be unpacked after line 0 (Input format not supported by decoder); fetch it again or rename it",
+    ),
+    (
+        read_sentences,
+        "a.en",
+        "a b\n",
+        "'a.en' does not end in .conllu, .tsv, .jsonl, .txt, so its sentences cannot be told apart; give a .conllu, …",
+    ),
+    (lambda where: read_sentences(where, "uppos"), "a.conllu", row("1"), "no tag column named 'uppos'; did you mean 'upos'?"),
+    # word<TAB>tag, JSONL and plain text
+    (
+        read_sentences,
+        "a.tsv",
+        "the\tDET\ncat\n",
+        "a.tsv, line 2: 1 column instead of 2; a line is word<TAB>tag, and an empty line ends a sentence",
+    ),
+    (read_sentences, "a.tsv", "the\tDET\t1\n", "a.tsv, line 1: 3 columns instead of 2; a line is …"),
+    (read_sentences, "a.tsv", "the\t\n", "a.tsv, line 1: a tag is empty; write the tag"),
+    (read_sentences, "a.tsv", "\tDET\n", "a.tsv, line 1: a word is empty; write the word"),
+    (
+        read_sentences,
+        "a.tsv",
+        "the\tDET\ncat\t_\n",
+        "a.tsv, line 2: the word 'cat' has no tag, but others of its sentence have; tag all words of a sentence or none",
+    ),
+    (
+        read_sentences,
+        "a.jsonl",
+        '{"tags": ["X"]}',
+        'a.jsonl, line 1: no "words"; a sentence needs "words", and may have "tags", and here is: "tags"',
+    ),
+    (read_sentences, "a.jsonl", '{"words": "the cat"}', 'a.jsonl, line 1: "words" must be a list of strings'),
+    (read_sentences, "a.jsonl", '{"words": ["a"], "tags": [1]}', 'a.jsonl, line 1: "tags" must be a list of strings'),
+    (
+        read_sentences,
+        "a.jsonl",
+        '{"words": ["a", "b"], "tags": ["X"]}',
+        "a.jsonl, line 1: 1 tags for 2 words; give each word one tag",
+    ),
+    (read_sentences, "a.jsonl", '{"words": []}', "a.jsonl, line 1: a sentence without words; add its words or remove the line"),
+    (read_sentences, "a.jsonl", '{"words": ["a\\tb"]}', "a.jsonl, line 1: a tab or a line break in a word; remove it"),
+    (
+        read_sentences,
+        "a.jsonl",
+        '{"words": ["\\ud800"]}',
+        "a.jsonl, line 1: half of a surrogate pair in the word at column 1; the text is damaged",
+    ),
+    (read_sentences, "a.txt", "the cat\n\nthe dog\n", "a.txt, line 2: the line is empty; remove it"),
+    # labeled texts
+    (read_labeled, "a.tsv", "fine\tpos\nno label\n", "a.tsv, line 2: 1 column instead of 2; a line is text<TAB>label"),
+    (read_labeled, "a.tsv", "fine\t \n", "a.tsv, line 1: the label is empty; write one for each text"),
+    (read_labeled, "a.tsv", " \tpos\n", "a.tsv, line 1: the text is empty; remove this line"),
+    (read_labeled, "a.tsv", "text\tlabel\n", "a.tsv holds no texts, only the names of columns; give a .tsv …"),
+    (read_labeled, "a.tsv", "a\tb\n\n", "a.tsv, line 2: the line is empty; remove it"),
+    (
+        read_labeled,
+        "a.jsonl",
+        '{"label": 1}',
+        'a.jsonl, line 1: no "text"; a labeled text needs "text", and may have "label", and here is: "label"',
+    ),
+    (read_labeled, "a.jsonl", '{"text": 1}', 'a.jsonl, line 1: "text" is int instead of a string'),
+    (
+        read_labeled,
+        "a.jsonl",
+        '{"text": "a", "label": 0.5}',
+        'a.jsonl, line 1: "label" is float instead of text, a whole number, true or false',
+    ),
+    (
+        read_labeled,
+        "a.jsonl",
+        '{"text": "a", "label": ["x"]}',
+        'a.jsonl, line 1: "label" is list instead of text, a whole number, true or false',
+    ),
+    (read_labeled, "a.jsonl", "[]", 'a.jsonl, line 1: list instead of an object such as {"text": …, "label": …}'),
+    (
+        read_labeled,
+        "a.jsonl",
+        '{"text": "a"',
+        "a.jsonl, line 1: not JSON (Expecting ',' delimiter: line 1 column 13 (char 12)); write one object on each line",
+    ),
+    (
+        read_labeled,
+        "a.csv",
+        "fine film,pos\n",
+        "a.csv, line 1: the first line must name one column text and one label, such as text,label, and here is: 'fine film', 'pos'",
+    ),
+    (
+        read_labeled,
+        "a.csv",
+        "text,sentence,label\n",
+        "a.csv, line 1: the first line must name one column text and one label, such as …",
+    ),
+    (read_labeled, "a.csv", "text,label\n", "a.csv holds no texts, only the names of columns; give …"),
+    (
+        read_labeled,
+        "a.csv",
+        "text,label\nwell, fine,pos\n",
+        "a.csv, line 2: 3 columns instead of the 2 that line 1 names; put quotes around a text with commas",
+    ),
+    (
+        read_labeled,
+        "a.csv",
+        'text,label\n"open,pos\n',
+        "a.csv, line 2: no CSV (unexpected end of data); close each quote, and double those inside a text",
+    ),
+    (read_labeled, "a.csv", 'text,label\n"a" b,pos\n', "a.csv, line 2: no CSV (',' expected after '\"'); close …"),
+    (
+        read_labeled,
+        "a.csv",
+        '"text,label\n',
+        "a.csv, line 1: no CSV (unexpected end of data); the first line must name the columns, such as text,label",
+    ),
+    (read_labeled, "a.csv", "text,label\nfine,pos\n\n", "a.csv, line 3: the line is empty; remove it"),
+    (
+        read_labeled,
+        "a.csv",
+        b'text,label\n"a\nb\xe9",pos\n',
+        "a.csv, line 3: not UTF-8 (byte 0xe9 at column 2); save the file as UTF-8",
+    ),
+    (read_labeled, "a.csv", b"\xff\xfet\0", "a.csv, line 1: not UTF-8 but UTF-16; save the file as UTF-8"),
+    (read_labeled, "a.csv", "text,label\na,\n", "a.csv, line 2: the label is empty; write one for each text"),
+    (read_labeled, "sst", "1 fine\n0\n", "sst, line 2: the label '0' without a text; a line is LABEL TEXT"),
+    (
+        read_labeled,
+        "a.ft",
+        "__label__a fine\nb bad\n",
+        "a.ft, line 2: 'b' stands without __label__, and line 1 with; write all lines alike",
+    ),
+    (
+        read_labeled,
+        "a.ft",
+        "a fine\n__label__b bad\n",
+        "a.ft, line 2: '__label__b' stands with __label__, and line 1 without; write all lines alike",
+    ),
+    (
+        read_labeled,
+        "a.ft",
+        "__label__a __label__b fine\n",
+        "a.ft, line 1: more than one label: '__label__a', '__label__b'; give each text one",
+    ),
+    (read_labeled, "a.ft", "__label__ fine\n", "a.ft, line 1: the label is empty; write one for each text"),
+    (read_labeled, "a.conllu", row("1"), "a.conllu holds sentences with tags, not texts with labels; give a .tsv …"),
+    # documents
+    (read_documents, "a.txt", "", "a.txt is empty; it needs at least one line"),
+    (read_documents, "a.txt", " \n\n", "a.txt holds no text, only empty lines; give text files …"),
+    (
+        read_documents,
+        "a.txt",
+        "one\nt\u00e9wo ".encode() + b"\xe9 x\n",
+        "a.txt, line 2: not UTF-8 (byte 0xe9 at column 6); save the file as UTF-8",
+    ),
+    (read_documents, "a.txt", "one\ntwo\0\n", "a.txt, line 2: a NUL character in the line at column 4; the text is damaged"),
+    (read_documents, "a.txt", "text".encode("utf-16"), "a.txt, line 1: not UTF-8 but UTF-16; save the file as UTF-8"),
+    (
+        read_documents,
+        "a.txt.gz",
+        gzip.compress(NOISE, mtime=0)[:-900],
+        "a.txt.gz is cut off after line 0 (its compressed stream has no end); fetch it again",
+    ),
+    (read_documents, "a.txt.xz", lzma.compress(NOISE)[:-20], "a.txt.xz is cut off after line …"),
+    (by_line, "a.txt", b"one\n\xff\n", "a.txt, line 2: not UTF-8 (byte 0xff at column 1); save the file as UTF-8"),
+    (by_line, "a.txt", "one\n\0\n", "a.txt, line 2: a NUL character in the line at column 1; the text is damaged"),
+    (read_documents, "a.jsonl", '{"texts": "a"}', 'a.jsonl, line 1: no "text"; a document needs "text", and here is: "texts"'),
+    (read_documents, "a.jsonl", '{"text": "a"}\n{"text": " "}', "a.jsonl, line 2: the text is empty; remove this line"),
+    (read_documents, "a.jsonl", '{"text": null}', 'a.jsonl, line 1: "text" is NoneType instead of a string'),
+    (
+        lambda where: read_documents(where, "lines"),
+        "a.txt",
+        "x",
+        "documents cannot be separated by 'lines'; did you mean 'line'?",
+    ),
+    # pairs, in short: the rest is in test_readers
+    (
+        read_pairs,
+        "a.tsv",
+        "a\tb\nc\n",
+        "a.tsv, line 2: 1 column instead of 2 or 3; a line is source<TAB>target, and may go on with <TAB>alignment",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("read", "name", "content", "sentence"), TABLE, ids=[f"{n}-{row[1]}-{row[3][:70]}" for n, row in enumerate(TABLE)]
+)
+def test_each_broken_file_has_its_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[str], Any], name: str, content: str | bytes, sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(SaccadeError) as caught:
+        read(name)
+    told = str(caught.value)
+    assert told.startswith(sentence.removesuffix("…")) if sentence.endswith("…") else told == sentence
+    assert "\n" not in told
+
+
+WHERE: list[tuple[Callable[[str], Any], str, str]] = [
+    (sentences, "nothing.txt", "there is no file 'nothing.txt'; check the path"),
+    (sentences, "goood.conllu", "there is no file 'goood.conllu'; did you mean 'good.conllu'?"),
+    (
+        sentences,
+        ".",
+        ". is a folder, not a file; give a .conllu, .tsv (word<TAB>tag), .jsonl or .txt file of sentences (each may end in .gz or .xz)",
+    ),
+    (
+        labeled,
+        "",
+        "there is no file named ''; give a .tsv (text<TAB>label), .jsonl or .csv file, or one of lines 'LABEL TEXT' (each may end in .gz or .xz)",
+    ),
+    (labeled, "none.csv", "there is no file 'none.csv'; check the path"),
+    (documents, "good.conllu,none.txt", "there is no file 'none.txt'; check the path"),
+    (
+        documents,
+        "good.conllu,",
+        "there is no file named ''; give text files or .jsonl files with \"text\", separated by commas (each may end in .gz or .xz)",
+    ),
+    (corpus, "reviews:train", "the corpus 'reviews' gives no pairs; those that do: phrasebook, dates"),
+    (sentences, "dates:train", "the corpus 'dates' gives no sentences with tags; those that do: phrasebook"),
+    (labeled, "phrasebook:train", "the corpus 'phrasebook' gives no texts with labels; those that do: reviews"),
+    (labeled, "reviews:trian", "'reviews:trian' names no part of reviews; did you mean 'train'?"),
+    (documents, "dates", "'dates' names no part of dates; there are: dev, test, train"),
+    (
+        lambda where: labeled(where, {"trian": 5}),
+        "reviews:train",
+        "the corpus 'reviews' cannot be made with {'trian': 5}: reviews() got an unexpected keyword argument 'trian'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("read", "where", "sentence"), WHERE, ids=[f"{n}-{row[1]}" for n, row in enumerate(WHERE)])
+def test_each_wrong_place_has_its_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[str], Any], where: str, sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("good.conllu").write_text(row("1"), encoding="utf-8")
+    with pytest.raises(SaccadeError) as caught:
+        read(where)
+    assert str(caught.value).startswith(sentence)
+
+
+SCRAPS = st.sampled_from(
+    b'1 \t \n \r " , text label { } : [ ] _ # 1-2 \xff \0 \xef\xbb\xbf words tags __label__ \\ud800 1e999 null \xc3\xa9'.split(
+        b" "
+    )
+) | st.just(b" ")
+READERS: list[tuple[Callable[[str], Any], str]] = [
+    *((read_sentences, f"a{suffix}") for suffix in (".conllu", ".tsv", ".jsonl", ".txt")),
+    *((read_labeled, f"a{suffix}") for suffix in (".tsv", ".jsonl", ".csv", ".train")),
+    *((read_documents, f"a{suffix}") for suffix in (".txt", ".jsonl", ".txt.gz")),
+    (by_line, "a.txt"),
+]
+
+
+@pytest.mark.parametrize(("read", "name"), READERS, ids=[f"{read.__name__}-{name}" for read, name in READERS])
+@given(content=st.binary(max_size=40) | st.lists(SCRAPS, max_size=25).map(b"".join))
+def test_whatever_a_file_holds_it_is_read_or_refused(read: Callable[[str], Any], name: str, content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        path.write_bytes(content)
+        told = ""
+        try:
+            assert read(str(path))
+        except SaccadeError as error:
+            told = str(error)
+    assert not told or str(path) in told
+    assert "\n" not in told
