@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -78,7 +78,7 @@ class TfIdf(Pool):
 
     def __init__(self, vocab: int) -> None:
         super().__init__()
-        self.register_buffer("idf", torch.ones(vocab))
+        self.register_buffer("idf", torch.full((vocab,), -1.0))  # below every idf: no texts were read yet
         self.prepared = False
 
     def prepare(self, texts: Iterable[Sequence[int]]) -> None:
@@ -98,11 +98,10 @@ class TfIdf(Pool):
             self.idf[token] = math.log(count / texts_with_it)
         self.prepared = True
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-        self.prepared = self.prepared or f"{prefix}idf" in state_dict
-
     def weights(self, tokens: Tensor, x: Tensor, lengths: Tensor) -> Tensor:
+        self.prepared = self.prepared or bool(
+            self.idf[0] >= 0
+        )  # asked of the tensor, which a file may have filled, until it is so
         if not self.prepared:
             raise SaccadeError("tf-idf has read no texts; call `pool.prepare(texts)` with the training texts first")
         return over_sum(self.idf[tokens], real(x, lengths))
