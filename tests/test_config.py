@@ -24,7 +24,7 @@ TINY: dict[str, Any] = {"family": "transformer", "dim": 8, "hidden": 8, "depth":
 SECTIONS = {"": Recipe, "data": DataRecipe, "vocabulary": VocabularyRecipe, "training": TrainingRecipe}
 KEYS = [f"{section}.{f.name}".strip(".") for section, kind in SECTIONS.items() for f in dataclasses.fields(kind)]
 MODEL_KEYS = ["family", "dim", "hidden", "depth", "heads", "kv_heads", "dropout", "max_len", "tied", "score", "normalize", "mask"]
-MODEL_KEYS += ["position", "norm", "residual", "activation", "places", "entry"]
+MODEL_KEYS += ["position", "norm", "residual", "activation", "places", "entry", "shared", "pool"]
 
 junk = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6) | st.dates() | st.binary(max_size=3),

@@ -142,14 +142,17 @@ def test_counts_are_kept_in_the_models_files_and_are_not_learned() -> None:
     pool.prepare(iter(CORPUS))
     assert not list(pool.parameters())
     again.load_state_dict({"0.idf": pool.state_dict()["idf"]})
+    copied = TfIdf(VOCAB)
+    copied.idf.copy_(pool.idf)  # as a model's file fills it
     tokens, x, lengths = torch.tensor([CORPUS[0]]), torch.zeros(1, 4, 2), torch.tensor([4])
-    assert torch.equal(again[0].weights(tokens, x, lengths), pool.weights(tokens, x, lengths))
+    for other in (again[0], copied):
+        assert torch.equal(other.weights(tokens, x, lengths), pool.weights(tokens, x, lengths))
 
 
 def test_mistakes_are_answered_with_sentences() -> None:
     pool = TfIdf(VOCAB)
-    alike = pool.weights(torch.tensor([[4, 5]]), torch.zeros(1, 2, 2), torch.tensor([2]))
-    assert alike.tolist() == [[0.5, 0.5]], "before it has counted anything"
+    with pytest.raises(SaccadeError, match=r"tf-idf has read no texts; call `pool.prepare\(texts\)`"):
+        pool(torch.tensor([[4]]), torch.zeros(1, 1, 2), torch.tensor([1]))
     with pytest.raises(SaccadeError, match="tf-idf from 2 texts without a token; hand in the training texts"):
         pool.prepare([[], []])
     with pytest.raises(SaccadeError, match="token 9 in a vocabulary of 9; cut the texts with the model's vocabulary"):

@@ -132,6 +132,29 @@ def test_padding_bytes_and_padding_words_do_not_show(name: str, texts: list[list
 
 
 @each_reader
+def test_a_word_that_stands_often_is_read_once_and_learns_from_every_place(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, tokens, seen = made(name), batch([["ab", "c", "ab", "ab"]]), []
+    plain = type(reader).feature
+    monkeypatch.setattr(type(reader), "feature", lambda self, bytes: (seen.append(len(bytes)), plain(self, bytes))[1])
+    reader(tokens).square().sum().backward()
+    assert seen == [2]
+    expected = [parameter.grad.clone() for parameter in reader.parameters()]
+    reader.zero_grad()
+    for n in range(4):  # one word at a time
+        reader(tokens[:, n : n + 1]).square().sum().backward()
+    for parameter, gradient in zip(reader.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # dynamo makes one of torch itself
+def test_a_compiled_reader_is_one_graph() -> None:
+    torch._dynamo.reset()
+    reader, tokens = made("characters-cnn"), batch([["ab", "c", "ab"]])
+    torch.testing.assert_close(torch.compile(reader, backend="eager", fullgraph=True)(tokens), reader(tokens))
+    torch._dynamo.reset()
+
+
+@each_reader
 def test_gradients(name: str) -> None:
     reader, tokens = made(name), batch([["ab", "c"]], extra_bytes=2)
     parameters = [parameter for key, parameter in reader.named_parameters() if not key.startswith(("bytes", "table"))]

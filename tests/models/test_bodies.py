@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from saccade.layers.pooling import Mean, pools
 from saccade.layers.recurrent import cells
 from saccade.layers.words import spell, words
 from saccade.models import Body, Classifier, MaskedModel, Tagger
+from saccade.training.checkpoints import load_model, save_model
 
 V, SMALL = 13, {"dim": 8, "hidden": 6, "depth": 2, "heads": 2}
 FAMILIES = [entry.name for entry in models.table if entry.make.body is not None]
@@ -139,6 +141,16 @@ def test_a_record_sees_the_pool_of_a_classifier() -> None:
     with record(model) as seen:
         model(TOKENS, LENGTHS)
     torch.testing.assert_close(seen["pool"].weights()[:, 0, 0], model.weights(TOKENS, LENGTHS))
+
+
+@pytest.mark.parametrize("pool", pools.names())
+def test_a_classifier_is_itself_after_it_was_saved_and_loaded(tmp_path: Path, pool: str) -> None:
+    settings = config.complete_model({**KINDS["transformer"], "pool": pool, "shared": True})
+    one, other = (Classifier(config.build_body(settings, V), config.build_pool(settings, V, 8), 3).eval() for _ in range(2))
+    one.pool.prepare(TOKENS.tolist())
+    save_model(one, tmp_path / "model.safetensors")
+    load_model(other, tmp_path / "model.safetensors")
+    assert torch.equal(other(TOKENS, LENGTHS), one(TOKENS, LENGTHS))
 
 
 @each_kind

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -122,6 +123,17 @@ def test_a_tied_head_shares_the_targets_vectors() -> None:
     assert count(untied) == count(tied) + V * 8
 
 
+def test_a_shared_embedding_is_one_for_source_target_and_head() -> None:
+    model, apart = built(shared=True), built()
+    assert model.source is model.target
+    assert model.head.weight is model.source.tokens.weight
+    assert count(model) == count(apart) - V * 8
+    assert built(shared=True, tied=False).head.weight is not model.source.tokens.weight
+    torch.testing.assert_close(stepped(model, TARGET, SOURCE, LENGTHS), model(SOURCE, LENGTHS, TARGET), rtol=1e-4, atol=1e-5)
+    with pytest.raises(SaccadeError, match=r"one embedding for 13 source and 14 target tokens; set vocabulary\.joint=true"):
+        Transformer(V, V + 1, Shape(**TINY, shared=True), Parts())
+
+
 # --- what holds for all of them ---
 
 KINDS: dict[str, dict[str, object]] = {
@@ -190,6 +202,42 @@ def test_packed_documents_do_not_see_each_other() -> None:
     packed = model(TARGET[:1], masks.documents([[0, 0, 1, 1]]))
     torch.testing.assert_close(packed[:, :2], model(TARGET[:1, :2]), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(packed[:, 2:], model(TARGET[:1, 2:]), rtol=1e-4, atol=1e-5)
+
+
+PACKED = torch.tensor([[3, 1, 4, 1, 5, 9, 2], [6, 5, 3, 5, 8, 9, 7]])
+STARTS = [[0, 3, 7], [0, 1, 5, 7]]  # where documents begin in each row, and the end
+
+
+by_distance = pytest.mark.parametrize("kind", sorted(set(KINDS) - {"blocks"}))  # blocks begin at absolute places
+
+
+@by_distance
+def test_packed_documents_are_the_documents_alone_when_places_restart(kind: str) -> None:
+    model = built("transformer-decoder", **KINDS[kind]).double()
+    ids, places = torch.zeros_like(PACKED), torch.zeros_like(PACKED)
+    for row, starts in enumerate(STARTS):
+        for n, (start, end) in enumerate(pairwise(starts)):
+            ids[row, start:end], places[row, start:end] = n, torch.arange(end - start)
+    found = model(PACKED, masks.documents(ids), places)
+    torch.testing.assert_close(found, model.head(model.features(PACKED, masks.documents(ids), places)))
+    for row, starts in enumerate(STARTS):
+        for start, end in pairwise(starts):
+            alone = model(PACKED[row : row + 1, start:end])
+            torch.testing.assert_close(found[row : row + 1, start:end], alone)
+
+
+@by_distance
+def test_an_encoder_takes_places_and_a_mask_of_its_own(kind: str) -> None:
+    encoder = built("transformer-encoder", **KINDS[kind]).double()
+    usual = encoder(SOURCE, LENGTHS)
+    torch.testing.assert_close(encoder(SOURCE, LENGTHS, masks.full(), torch.arange(5)), usual)
+    torch.testing.assert_close(encoder(SOURCE, LENGTHS, places=torch.arange(5).expand(3, -1)), usual)
+    other = SOURCE.clone()
+    other[0, 3:] = 8
+    causal = [encoder(tokens, LENGTHS, masks.causal())[0, :3] for tokens in (SOURCE, other)]
+    torch.testing.assert_close(*causal)
+    mirrored = encoder(SOURCE[:1].flip(1), LENGTHS[:1], places=torch.arange(5).flip(0))
+    torch.testing.assert_close(mirrored.flip(1), usual[:1], msg="tokens and places turned around together")
 
 
 @torch.no_grad()

@@ -78,7 +78,8 @@ class TfIdf(Pool):
 
     def __init__(self, vocab: int) -> None:
         super().__init__()
-        self.register_buffer("idf", torch.ones(vocab))  # until texts are counted, all tokens weigh alike
+        self.register_buffer("idf", torch.full((vocab,), -1.0))  # below every idf: no texts were read yet
+        self.prepared = False
 
     def prepare(self, texts: Iterable[Sequence[int]]) -> None:
         """Counts in how many texts each token stands; a token in none gets the largest idf of those that were seen."""
@@ -95,8 +96,14 @@ class TfIdf(Pool):
         self.idf.fill_(math.log(count / min(held.values())))
         for token, texts_with_it in held.items():
             self.idf[token] = math.log(count / texts_with_it)
+        self.prepared = True
 
     def weights(self, tokens: Tensor, x: Tensor, lengths: Tensor) -> Tensor:
+        self.prepared = self.prepared or bool(
+            self.idf[0] >= 0
+        )  # asked of the tensor, which a file may have filled, until it is so
+        if not self.prepared:
+            raise SaccadeError("tf-idf has read no texts; call `pool.prepare(texts)` with the training texts first")
         return over_sum(self.idf[tokens], real(x, lengths))
 
 

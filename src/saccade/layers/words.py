@@ -94,8 +94,15 @@ class Characters(nn.Module):
         number, bytes = tokens[..., 0], tokens[..., 1:]
         if self.training and self.word_dropout:
             number = number.masked_fill(torch.rand(number.shape, device=number.device) < self.word_dropout, UNK)
-        feature = self.feature(bytes.flatten(0, 1)).unflatten(0, number.shape)
-        return self.join(torch.cat([self.table(number), feature], -1))
+        return self.join(torch.cat([self.table(number), self.features(bytes)], -1))
+
+    def features(self, bytes: Tensor) -> Tensor:
+        """B N C → B N × width; a word that stands in a batch many times is read once, but in a compiled graph, whose sizes are known."""
+        spelled = bytes.flatten(0, 1)
+        if torch.compiler.is_compiling():
+            return self.feature(spelled).unflatten(0, bytes.shape[:2])
+        different, back = spelled.unique(dim=0, return_inverse=True)
+        return F.embedding(back, self.feature(different)).unflatten(0, bytes.shape[:2])
 
 
 @words.add("characters-cnn", paper="Kim et al. 2016; Ma & Hovy 2016")

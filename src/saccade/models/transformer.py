@@ -137,7 +137,7 @@ class Transformer(nn.Module):
         return self.head(x).squeeze(1), state
 
 
-class Causal(nn.Module):
+class CausalStack(nn.Module):
     """Embedding and blocks in which nobody sees the future."""
 
     def __init__(self, vocab: int, shape: Shape, parts: Parts) -> None:
@@ -153,7 +153,7 @@ class Causal(nn.Module):
         return self.decoder(x, causal if mask is None else causal & mask, places=standing(places))
 
 
-class TransformerDecoder(Causal, Body):
+class TransformerDecoder(CausalStack, Body):
     """Each place knows the tokens up to its own, so that padding behind them is invisible: B N dim."""
 
     def __init__(self, vocab: int, shape: Shape, parts: Parts) -> None:
@@ -164,7 +164,7 @@ class TransformerDecoder(Causal, Body):
         return self.features(tokens)
 
 
-class LanguageModel(Causal):
+class LanguageModel(CausalStack):
     """A decoder alone: each token from those before it."""
 
     def __init__(self, vocab: int, shape: Shape, parts: Parts) -> None:
