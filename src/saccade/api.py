@@ -25,8 +25,10 @@ from .errors import SaccadeError
 from .files import Writer, held, settle, verified, write_atomically
 from .tasks.translation import NEVER, Aligned, Translated, Translation, TranslationWork, WorkOptions, by_length
 from .training.checkpoints import load_model
+from .training.distributed import check_shared, together
 from .training.loop import Training, Watcher
 from .training.runs import Progress, RunFolder
+from .training.shards import METADATA
 from .views.document import Document
 from .views.document import Site as SiteView
 
@@ -39,6 +41,8 @@ MAY_CHANGE = (
     "training.learning_rate",  # these three are the way out when a loss became NaN
     "training.warmup",
     "training.clip",
+    "training.parallel",
+    "training.checkpoint",
     "device",
 )
 MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
@@ -114,7 +118,12 @@ def model_files(system: System) -> dict[str, Writer]:
 
 def load(folder: str | Path, device: str = "auto") -> System:
     """The system in a model folder (or in the `best/`, else `last/`, of a run folder), checked against its manifest."""
-    path = verified(model_folder(Path(folder)), "model folder", MODEL_FILES)
+    path = model_folder(Path(folder))
+    if os.path.exists(path / METADATA):
+        raise SaccadeError(
+            f"{path} is a sharded checkpoint; make a model folder of it with `saccade convert {folder} --out FOLDER`"
+        )
+    verified(path, "model folder", MODEL_FILES)
     recipe = read_config(path / "config.json")
     try:
         tokens = json.loads((path / "tokenizer.json").read_text(encoding="utf-8"))
@@ -153,7 +162,21 @@ def fit(
     """Trains by a recipe into a run folder; returns the best system and where the training ended."""
     made = recipe if isinstance(recipe, Recipe) else config.recipe(recipe)
     path = Path(out)
-    claim(path, made, resume)
+    with together(config.device(made.device)) as ranks:
+        ranks.lead(lambda: claim(path, made, resume))
+        system, work = ranks.agree(lambda: prepared(made))
+        settings, folder = config.settings(made.training, made.seed), RunFolder(path, model_files(system))
+        text = json.dumps({"saccade": 1, **made.to_dict()}, indent=2, ensure_ascii=False) + "\n"
+        with ranks.led(held(path)):
+            # only now, when nothing of the recipe was refused: a first try with a wrong path leaves no run behind
+            ranks.lead(lambda: write_atomically(path / "recipe.json", text.encode()))
+            ranks.agree(lambda: check_shared(path / "recipe.json"))
+            ended = Training(system.model, work, settings, folder, watcher, ranks).run()
+            return ranks.agree(lambda: load(path / "best", made.device)), ended
+
+
+def prepared(made: Recipe) -> tuple[System, TranslationWork]:
+    """An untrained system, and its work on the recipe's data."""
     train, dev = training_pairs(made), named_pairs(made, "dev")
     system = build(made, train)
     check_translates(system)
@@ -161,15 +184,7 @@ def fit(
     if made.training.dev_bleu or made.training.watch == "bleu":
         search = lambda: greedy(BOS, EOS, NEVER)  # noqa: E731
     options = WorkOptions(made.training.tokens, made.training.smoothing, made.seed, search)
-    work = TranslationWork(system.task, train, dev, system.device, options)
-    settings, folder = config.settings(made.training, made.seed), RunFolder(path, model_files(system))
-    with held(path):
-        # only now, when nothing of the recipe was refused: a first try with a wrong path leaves no run behind
-        write_atomically(
-            path / "recipe.json", (json.dumps({"saccade": 1, **made.to_dict()}, indent=2, ensure_ascii=False) + "\n").encode()
-        )
-        ended = Training(system.model, work, settings, folder, watcher).run()
-        return load(path / "best", made.device), ended
+    return system, TranslationWork(system.task, train, dev, system.device, options)
 
 
 def claim(path: Path, recipe: Recipe, resume: bool) -> None:

@@ -21,6 +21,8 @@ from .models.families import Choice, MechanismPlan, constructor, takes
 from .recipe import Recipe, TrainingRecipe, checked, fill, plain
 from .training import schedules
 from .training.loop import Settings
+from .training.parallel import Replicated, Sharded
+from .training.runs import save_sharded, save_whole
 
 LARGEST = 64 * 1024 * 1024  # a recipe or config of more bytes is no recipe
 KNOWN_TO_LAYERS = {"dim_q", "dim_k", "dim", "dim_values", "heads"}  # what a layer fills in itself
@@ -244,6 +246,8 @@ def settings(training: TrainingRecipe, seed: int) -> Settings:
             "autocast": torch.bfloat16 if training.precision == "bf16" else None,
             "higher_is_better": training.watch == "bleu",
             "seed": seed,
+            "parallel": {"ddp": Replicated, "fsdp": Sharded}[training.parallel],
+            "checkpoint": {"whole": save_whole, "sharded": save_sharded}[training.checkpoint],
         }
     )
 

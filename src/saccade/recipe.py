@@ -71,6 +71,8 @@ class TrainingRecipe:
     patience: int = number(0, 0, 10**9)
     watch: str = one_of("loss", "loss", "bleu")
     dev_bleu: bool = False
+    parallel: str = one_of("ddp", "ddp", "fsdp")
+    checkpoint: str = one_of("whole", "whole", "sharded")
 
 
 @dataclass(frozen=True)
