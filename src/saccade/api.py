@@ -26,6 +26,7 @@ from .tasks.tagging import Tagging
 from .tasks.translation import NEVER, Aligned, Translated, Translation
 from .training.averaging import mean_parameters, set_parameters
 from .training.checkpoints import learned
+from .training.distributed import check_shared, together
 from .training.loop import Training, Watcher
 from .training.runs import Progress, RunFolder
 
@@ -54,6 +55,8 @@ MAY_CHANGE = (
     "training.learning_rate",  # these three are the way out when a loss became NaN
     "training.warmup",
     "training.clip",
+    "training.parallel",
+    "training.checkpoint",
     "device",
 )
 
@@ -64,20 +67,26 @@ def fit(
     """Trains by a recipe into a run folder; returns the best system and where the training ended."""
     made = recipe if isinstance(recipe, Recipe) else config.recipe(recipe)
     path = Path(out)
-    claim(path, made, resume)
+    with together(config.device(made.device)) as ranks:
+        ranks.lead(lambda: claim(path, made, resume))
+        system, work = ranks.agree(lambda: prepared(made))
+        settings, folder = config.settings(made), RunFolder(path, model_files(system))
+        text = json.dumps({"saccade": 1, **made.to_dict()}, indent=2, ensure_ascii=False) + "\n"
+        with ranks.led(held(path)):
+            # only now, when nothing of the recipe was refused: a first try with a wrong path leaves no run behind
+            ranks.lead(lambda: write_atomically(path / "recipe.json", text.encode()))
+            ranks.agree(lambda: check_shared(path / "recipe.json"))
+            if watcher is not None and ranks.leads:
+                watcher.note(f"{work.padding():.1%} of the tokens in batches are padding")
+            ended = Training(system.model, work, settings, folder, watcher, ranks).run()
+            return ranks.agree(lambda: load(path / "best", made.device)), ended
+
+
+def prepared(made: Recipe) -> tuple[System, Any]:
+    """An untrained system, and its work on the recipe's data."""
     train, dev = examples_of(made, "train"), examples_of(made, "dev")
     system = build(made, train)
-    work = system.task.work(made, train, dev, system.device)
-    settings, folder = config.settings(made), RunFolder(path, model_files(system))
-    with held(path):
-        # only now, when nothing of the recipe was refused: a first try with a wrong path leaves no run behind
-        write_atomically(
-            path / "recipe.json", (json.dumps({"saccade": 1, **made.to_dict()}, indent=2, ensure_ascii=False) + "\n").encode()
-        )
-        if watcher is not None:
-            watcher.note(f"{work.padding():.1%} of the tokens in batches are padding")
-        ended = Training(system.model, work, settings, folder, watcher).run()
-        return load(path / "best", made.device), ended
+    return system, system.task.work(made, train, dev, system.device)
 
 
 def claim(path: Path, recipe: Recipe, resume: bool) -> None:

@@ -17,6 +17,8 @@ from .errors import SaccadeError, did_you_mean
 from .recipe import Recipe, fill, plain
 from .training import schedules
 from .training.loop import Settings
+from .training.parallel import Replicated, Sharded
+from .training.runs import save_sharded, save_whole
 
 __all__ = [
     "Builder",
@@ -118,6 +120,8 @@ def settings(made: Recipe) -> Settings:
             "autocast": torch.bfloat16 if training.precision == "bf16" else None,
             "higher_is_better": task(made).measures[training.watch],
             "seed": made.seed,
+            "parallel": {"ddp": Replicated, "fsdp": Sharded}[training.parallel],
+            "checkpoint": {"whole": save_whole, "sharded": save_sharded}[training.checkpoint],
         }
     )
 

@@ -72,6 +72,15 @@ def write_folder(target: Path, writers: Mapping[str, Writer]) -> None:
 
     `writers` maps a file's name to what writes it to a path.
     """
+    with replaced(target) as new:
+        for name, write in writers.items():
+            write(new / name)
+            sync(new / name)
+
+
+@contextmanager
+def replaced(target: Path) -> Iterator[Path]:
+    """Within the `with`, a new folder to write files into; at its end it gets its manifest and takes the target's place."""
     settle(target)
     if os.path.exists(target) and not target.is_dir():
         raise SaccadeError(f"cannot write {target}: it is a file, and a folder is to be written there; choose another place")
@@ -79,13 +88,8 @@ def write_folder(target: Path, writers: Mapping[str, Writer]) -> None:
     shutil.rmtree(new, ignore_errors=True)
     try:
         new.mkdir(parents=True)
-        for name, write in writers.items():
-            write(new / name)
-            sync(new / name)
-        listed = {name: {"sha256": sha256(new / name), "bytes": (new / name).stat().st_size} for name in writers}
-        (new / MANIFEST).write_text(json.dumps({"files": listed}, indent=2) + "\n", encoding="utf-8")
-        sync(new / MANIFEST)
-        sync(new)
+        yield new
+        seal(new)
         if target.exists():
             os.replace(target, old)
         try:
@@ -101,6 +105,15 @@ def write_folder(target: Path, writers: Mapping[str, Writer]) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def seal(folder: Path) -> None:
+    """Lists every file of the folder in its manifest, which is complete once it is there."""
+    files = sorted(folder.iterdir())
+    rows = {path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in files}
+    (folder / MANIFEST).write_text(json.dumps({"files": rows}, indent=2) + "\n", encoding="utf-8")
+    sync(folder / MANIFEST)
+    sync(folder)
+
+
 def settle(target: Path) -> None:
     """Puts right what a kill between two renames left: the new folder is complete then, and takes its place."""
     new, old = target.with_name(target.name + NEW), target.with_name(target.name + OLD)
@@ -114,11 +127,16 @@ def settle(target: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
+def listed(folder: Path) -> list[str]:
+    """The names in the manifest of a folder that is not broken."""
+    return list(json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"])
+
+
 def broken(folder: Path, needs: Collection[str] = ()) -> str | None:
     """What is wrong with a folder by its manifest, which must list the files it `needs`; None when nothing is."""
     try:
-        listed = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
-        facts = {str(name): (str(row["sha256"]), int(row["bytes"])) for name, row in listed.items()}
+        rows = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
+        facts = {str(name): (str(row["sha256"]), int(row["bytes"])) for name, row in rows.items()}
     except FileNotFoundError:
         return f"it has no {MANIFEST}"
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):

@@ -98,6 +98,8 @@ class TrainingRecipe:
     average: int = number(0, 0, 1000)
     watch: str = "loss"
     dev_bleu: bool = False
+    parallel: str = one_of("ddp", "ddp", "fsdp")
+    checkpoint: str = one_of("whole", "whole", "sharded")
 
 
 @dataclass(frozen=True)

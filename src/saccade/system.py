@@ -19,6 +19,7 @@ from .errors import SaccadeError
 from .files import Writer, settle, verified
 from .tasks.task import Task, from_tokens
 from .training.checkpoints import load_model
+from .training.shards import METADATA
 from .training.transfer import take_over
 
 MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
@@ -93,7 +94,12 @@ def model_files(system: System) -> dict[str, Writer]:
 
 def load(folder: str | Path, device: str = "auto") -> System:
     """The system in a model folder (or in the `best/`, else `last/`, of a run folder), checked against its manifest."""
-    path = verified(model_folder(Path(folder)), "model folder", MODEL_FILES)
+    path = model_folder(Path(folder))
+    if os.path.exists(path / METADATA):
+        raise SaccadeError(
+            f"{path} is a sharded checkpoint; make a model folder of it with `saccade convert {folder} --out FOLDER`"
+        )
+    verified(path, "model folder", MODEL_FILES)
     recipe = read_config(path / "config.json")
     try:
         task: Task = config.task(recipe).restore(recipe, read_tokens(path))

@@ -17,6 +17,7 @@ def main() -> None:
 
 def run(words: list[str]) -> int:
     """Runs one command; returns its exit code: 0, 2 for a mistake, 130 or 143 for a signal."""
+    from ..training.distributed import speaks
     from ..training.stopping import Stopped
     from .app import app
 
@@ -24,9 +25,9 @@ def run(words: list[str]) -> int:
         code = int(app(words, standalone_mode=False, prog_name="saccade") or 0)
         return complain("stopped", code) if code == 130 else code  # typer makes a code of Ctrl-C, and says nothing
     except SaccadeError as error:
-        return complain(str(error), 2)
+        return complain(str(error), 2) if speaks(error) else 2
     except Stopped as stopped:
-        return complain(str(stopped), stopped.code)
+        return complain(str(stopped), stopped.code) if speaks(stopped) else stopped.code
     except (KeyboardInterrupt, EOFError):
         return complain("stopped", 130)
     except BrokenPipeError:  # the reader of a pipe has gone: nothing to say, and nobody to say it to

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import compare, demo, generate, label, look, train, use
+from . import compare, convert, demo, generate, label, look, train, use
 
 app = typer.Typer(
     name="saccade",
@@ -34,6 +34,7 @@ def top(
 
 app.command("demo", epilog=demo.EXAMPLES)(demo.demo)
 app.command("train", epilog=train.EXAMPLES)(train.train)
+app.command("convert", epilog=convert.EXAMPLES)(convert.convert)
 app.command("translate", epilog=use.TRANSLATE_EXAMPLES)(use.translate)
 app.command("evaluate", epilog=use.EVALUATE_EXAMPLES)(use.evaluate)
 app.command("generate", epilog=generate.EXAMPLES)(generate.generate)

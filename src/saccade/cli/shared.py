@@ -42,8 +42,15 @@ def me() -> str:
     return os.path.relpath(called) if called.is_relative_to(Path.cwd()) else str(called)
 
 
+def hush() -> None:
+    """Says nothing from here on: another process of this training speaks."""
+    out.quiet = err.quiet = True
+
+
 def print_json(value: Any) -> None:
     """One line of strict JSON on stdout."""
+    if out.quiet:
+        return
     sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
 
 
@@ -66,7 +73,7 @@ class Board:
             TextColumn("left"),
             TimeRemainingColumn(),
         )
-        self.progress = Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
+        self.progress = Progress(*columns, console=err, transient=True, disable=err.quiet or not err.is_terminal)
         self.open = 0
 
     @contextmanager

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ..errors import SaccadeError
-from .shared import Board, Json, err, me, out, print_json
+from .shared import Board, Json, err, hush, me, out, print_json
 
 EXAMPLES = """Examples:
 
@@ -18,6 +18,8 @@ EXAMPLES = """Examples:
     saccade train my.yaml model.dim=256 training.updates=5000 --out runs/mine
 
     saccade train my.yaml --out runs/mine --resume
+
+    torchrun --standalone --nproc-per-node 2 -m saccade train my.yaml --out runs/mine
 """
 AVERAGE_EXAMPLES = """Examples:
 
@@ -36,7 +38,10 @@ def train(
 ) -> None:
     """Train a model by a recipe into a run folder. Ctrl-C writes a checkpoint; --resume goes on from it."""
     from .. import api, config
+    from ..training.distributed import rank_here
 
+    if rank_here() > 0:
+        hush()
     made = config.read_recipe(recipe, settings or [])
     folder = out_folder or Path("runs") / Path(recipe).stem
     if config.device(made.device).type == "cpu" and made.training.precision == "bf16":

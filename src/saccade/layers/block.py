@@ -17,6 +17,8 @@ Ready = tuple[Tensor, Tensor]  # keys and values of a memory
 class Block(nn.Module):
     """Self-attention, attention to a memory where there is one (`cross`), MLP; a residual around each."""
 
+    own_shard = True  # where a model is divided over processes, one block at a time is gathered
+
     def __init__(
         self,
         attention: MultiHeadAttention,

@@ -95,7 +95,7 @@ class LanguageModelling(Task):
             total, tokens = 0.0, 0
             starts, count = stream.starts(0), max(1, budget // self.how.block)
             for at in range(0, len(starts), count):
-                batch = self.objective.batch(stream.blocks(starts[at : at + count], (0, at)))
+                batch = self.objective.batch(stream.blocks(starts[at : at + count], 0))
                 total += float(self.loss(model, batch))
                 tokens += batch.tokens
         loss = total / max(tokens, 1)
@@ -254,7 +254,7 @@ class Stream:
         first = int(np.random.PCG64([self.seed, epoch]).random_raw() % self.block) if epoch and last > self.block else 0
         return list(range(first, max(last, 1), self.block))
 
-    def blocks(self, starts: Sequence[int], chance: tuple[int, ...]) -> Blocks:
+    def blocks(self, starts: Sequence[int], epoch: int) -> Blocks:
         """The blocks that begin at these places, with one token more behind each."""
         places = np.asarray(starts, dtype=np.int64)[:, None] + np.arange(self.block + 1)
         beyond = places >= len(self.here)
@@ -264,7 +264,8 @@ class Stream:
         documents = self.documents[at].masked_fill(gone, -1) if self.several else None
         lines = [int(self.numbers[start]) + 1 if self.numbers is not None else start for start in starts]
         tokens = self.tokens[at].masked_fill(gone, PAD)
-        return Blocks(tokens, here, documents, np.random.PCG64([self.seed, *chance]), lines)
+        chance = [np.random.PCG64([self.seed, epoch, start]) for start in starts]
+        return Blocks(tokens, here, documents, chance, lines)
 
 
 class StreamWork:
@@ -300,7 +301,7 @@ class StreamWork:
 
     def batch(self, plan: list[tuple[int, int]]) -> LanguageBatch:
         self.stream.make(plan[0][0])
-        return self.task.objective.batch(self.stream.blocks([start for _, start in plan], plan[0]))
+        return self.task.objective.batch(self.stream.blocks([start for _, start in plan], plan[0][0]))
 
     def loss(self, model: nn.Module, batch: LanguageBatch) -> Tensor:
         return self.task.loss(model, batch, self.smoothing)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..errors import SaccadeError
+from .shards import MODEL, TRAINING, placed, read_shards, stored
 
 
 def learned(model: nn.Module) -> dict[str, Tensor]:
@@ -47,7 +48,7 @@ def load_model(model: nn.Module, path: Path) -> None:
                 raise SaccadeError(
                     f"{path}: '{name}' is {tuple(tensor.shape)}, the model wants {tuple(wanted[name].shape)}; use the config it was written with"
                 )
-            wanted[name].copy_(tensor)
+            wanted[name].copy_(placed(tensor, wanted[name]))
 
 
 def read(path: Path, names: set[str]) -> Iterable[tuple[str, Tensor]]:
@@ -65,13 +66,17 @@ def read(path: Path, names: set[str]) -> Iterable[tuple[str, Tensor]]:
         raise SaccadeError(f"{path} cannot be read as safetensors ({error}); copy it again") from None
 
 
-def save_optimizer(optimizer: Optimizer, model: nn.Module, path: Path) -> None:
+def states(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:
     """The optimizer's tensors under `parameter/state`."""
-    states = {}
-    for name, parameter in learned(model).items():
-        for key, value in optimizer.state.get(parameter, {}).items():
-            states[f"{name}/{key}"] = value
-    store(states, path)
+    return {
+        f"{name}/{key}": value
+        for name, parameter in learned(model).items()
+        for key, value in optimizer.state.get(parameter, {}).items()
+    }
+
+
+def save_optimizer(optimizer: Optimizer, model: nn.Module, path: Path) -> None:
+    store(states(optimizer, model), path)
 
 
 def load_optimizer(optimizer: Optimizer, model: nn.Module, path: Path) -> None:
@@ -79,18 +84,56 @@ def load_optimizer(optimizer: Optimizer, model: nn.Module, path: Path) -> None:
     try:
         with safe_open(path, framework="pt") as file:
             for key in file.keys():  # noqa: SIM118
-                name, _, state = key.rpartition("/")
-                if name not in parameters:
-                    raise SaccadeError(
-                        f"{path}: state of an unknown parameter '{name}'; resume with the recipe the run began with"
-                    )
-                parameter, value = parameters[name], file.get_tensor(key)
-                if value.dim() and value.shape != parameter.shape:  # a number, such as `step`, has no dimension
-                    raise SaccadeError(
-                        f"{path}: '{key}' is {tuple(value.shape)}, the parameter is {tuple(parameter.shape)}; "
-                        "resume with the recipe the run began with"
-                    )
-                where = "cpu" if state == "step" and not optimizer.param_groups[0].get("fused") else parameter.device
-                optimizer.state[parameter][state] = value.to(where)
+                value = file.get_tensor(key)
+                put_state(optimizer, parameters, key, value, path)
     except (SafetensorError, OSError) as error:
         raise SaccadeError(f"{path} cannot be read as safetensors ({error}); remove the run folder and begin again") from None
+
+
+def put_state(optimizer: Optimizer, parameters: dict[str, Tensor], key: str, value: Tensor, path: Path) -> None:
+    """One tensor of the optimizer, by its name `parameter/state`, to where its parameter is."""
+    parameter, state = owner(parameters, key, value.shape, path)
+    if value.dim():
+        value = placed(value, parameter)
+    else:  # a number, such as `step`, is on every rank
+        value = value.to("cpu" if state == "step" and not optimizer.param_groups[0].get("fused") else parameter.device)
+    optimizer.state[parameter][state] = value
+
+
+def owner(parameters: dict[str, Tensor], key: str, shape: torch.Size, path: Path) -> tuple[Tensor, str]:
+    """The parameter and the name of the state under a key; its shape must be the parameter's, or a number's."""
+    name, _, state = key.rpartition("/")
+    if name not in parameters:
+        raise SaccadeError(f"{path}: state of an unknown parameter '{name}'; resume with the recipe the run began with")
+    if shape and shape != parameters[name].shape:
+        raise SaccadeError(
+            f"{path}: '{key}' is {tuple(shape)}, the parameter is {tuple(parameters[name].shape)}; "
+            "resume with the recipe the run began with"
+        )
+    return parameters[name], state
+
+
+def load_sharded(model: nn.Module, optimizer: Optimizer, folder: Path) -> None:
+    """Fills model and optimizer from a checkpoint that ranks wrote together, however many; its manifest was checked before."""
+    parameters, found = learned(model), stored(folder)
+    there = {name.removeprefix(MODEL) for name in found if name.startswith(MODEL)}
+    if there != set(parameters):
+        odd = sorted(there ^ set(parameters))[0]
+        raise SaccadeError(
+            f"{folder}: the parameters are not this model's ('{odd}' is on one side alone); resume with the recipe the run began with"
+        )
+    tensors = {}
+    for name, (shape, kind) in found.items():
+        if name.startswith(MODEL):
+            tensors[name] = parameters[name.removeprefix(MODEL)].detach()
+            if shape != tensors[name].shape:
+                raise SaccadeError(
+                    f"{folder}: '{name}' is {tuple(shape)}, the model wants {tuple(tensors[name].shape)}; resume with the recipe the run began with"
+                )
+        else:
+            parameter, _ = owner(parameters, name.removeprefix(TRAINING), shape, folder)
+            tensors[name] = torch.zeros_like(parameter.detach(), dtype=kind) if shape else torch.zeros((), dtype=kind)
+    read_shards(tensors, folder)
+    for name, value in tensors.items():
+        if name.startswith(TRAINING):
+            put_state(optimizer, parameters, name.removeprefix(TRAINING), value, folder)

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from .distributed import Ranks
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -49,8 +51,9 @@ def wait_for_device() -> None:
         torch.cuda.synchronize()
 
 
-def measure(model: nn.Module, loss: Callable[[], Tensor], updates: int) -> Cost:
+def measure(model: nn.Module, loss: Callable[[], Tensor], updates: int, ranks: Ranks | None = None) -> Cost:
     """Runs forward and backward a few times on a typical batch (no update is made): once counting, then by the clock, the best of three."""
+    ranks = ranks or Ranks()
     with FlopCounterMode(display=False) as counter:
         loss().backward()
     seconds = math.inf
@@ -60,7 +63,8 @@ def measure(model: nn.Module, loss: Callable[[], Tensor], updates: int) -> Cost:
         loss().backward()
         wait_for_device()
         seconds = min(seconds, time.perf_counter() - start)
-        if seconds > 5:
+        if ranks.largest(seconds) > 5:  # all ranks stop, or none
             break
     model.zero_grad(set_to_none=True)
-    return Cost(sum(p.numel() for p in model.parameters()), float(counter.get_total_flops()), seconds, updates)
+    [flops] = ranks.total([float(counter.get_total_flops())])
+    return Cost(sum(p.numel() for p in model.parameters()), flops, ranks.largest(seconds), updates)

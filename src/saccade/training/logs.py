@@ -44,6 +44,14 @@ class Logs:
                 file.write(as_csv(row))
 
 
+class NoLogs(Logs):
+    """Logs of a rank that does not lead: nothing."""
+
+    def __init__(self, folder: Path, since: int = 0) -> None: ...
+
+    def add(self, **row: Any) -> None: ...
+
+
 def is_metric(row: dict[str, Any]) -> bool:
     return "loss" in row or "dev_loss" in row
 

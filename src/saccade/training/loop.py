@@ -8,78 +8,25 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import SaccadeError
 from .averaging import Kept, set_parameters
-from .checkpoints import load_model, load_optimizer
 from .cost import Cost, measure
-from .logs import Logs
-from .runs import Progress, RunFolder
-from .schedules import Schedule, inverse_sqrt
+from .distributed import Ranks
+from .logs import Logs, NoLogs
+from .parallel import Layout
+from .runs import Progress, RunFolder, save_best
+from .shards import whole
 from .stopping import Stopped, Stopper
+from .terms import Batch, Settings, Watcher, Work
 
+__all__ = ["Batch", "Made", "Pace", "Settings", "Training", "Watcher", "Work"]
 
-@dataclass(frozen=True)
-class Settings:
-    """How to train; `autocast` is a 16-bit type or None, `patience` the evaluations without a better one before stopping
-    (0: never), `average` the last evaluations whose mean is tried at the end (0: none)."""
-
-    updates: int = 2000
-    learning_rate: float = 1e-3
-    schedule: Schedule = inverse_sqrt
-    warmup: int = 100
-    weight_decay: float = 0.01
-    beta2: float = 0.98
-    clip: float = 1.0
-    accumulate: int = 1
-    autocast: torch.dtype | None = None
-    compile: bool = False
-    evaluate_every: int = 250
-    checkpoint_every: int = 250
-    log_every: int = 10
-    patience: int = 0
-    average: int = 0
-    watch: str = "loss"
-    higher_is_better: bool = False
-    seed: int = 0
-
-
-class Batch(Protocol):
-    """A batch: how many tokens its loss sums over, and where its examples stood in the data."""
-
-    @property
-    def tokens(self) -> int: ...
-    @property
-    def lines(self) -> Sequence[int]: ...
-
-
-class Work(Protocol):
-    """What the loop needs to know of a task."""
-
-    def epoch(self, epoch: int) -> Sequence[Any]:
-        """The plans of an epoch's batches, in order."""
-
-    def batch(self, plan: Any) -> Any:
-        """The batch of a plan, on the model's device."""
-
-    def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        """The loss summed over the batch's tokens."""
-
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Figures on the dev set; `loss` among them."""
-
-
-class Watcher:
-    """Is told how the training goes; this one says nothing."""
-
-    def cost(self, cost: Cost) -> None: ...
-    def update(self, at: Progress, row: dict[str, float]) -> None: ...
-    def evaluated(self, at: Progress, figures: dict[str, float], best: bool) -> None: ...
-    def note(self, text: str) -> None: ...
+RANK_SEED = 7_919_000_000_033  # ranks draw their dropout from streams of their own; rank 0 from the one of a process alone
 
 
 @dataclass(frozen=True)
@@ -95,11 +42,19 @@ class Training:
     """One training of one model; `run` goes on from the folder's last checkpoint, if there is one."""
 
     def __init__(
-        self, model: nn.Module, work: Work, settings: Settings, folder: RunFolder, watcher: Watcher | None = None
+        self,
+        model: nn.Module,
+        work: Work,
+        settings: Settings,
+        folder: RunFolder,
+        watcher: Watcher | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         self.model, self.work, self.settings, self.folder = model, work, settings, folder
-        self.watcher = watcher or Watcher()
+        self.ranks = ranks or Ranks()
+        self.watcher = watcher if watcher is not None and self.ranks.leads else Watcher()
         self.device = next(model.parameters()).device
+        self.layout = (settings.parallel if self.ranks.count > 1 else Layout)(model, self.ranks, settings.compile)
         self.optimizer = torch.optim.AdamW(
             model.parameters(),
             lr=settings.learning_rate,
@@ -110,7 +65,6 @@ class Training:
         self.at = Progress()
         self._unread: list[Made] = []
         self._numbers: dict[str, float] = {}
-        self.forward: nn.Module = torch.compile(model) if settings.compile else model  # type: ignore[assignment]
 
     def run(self) -> Progress:
         """Trains to the end, an early stop or a signal; returns where it stands."""
@@ -119,16 +73,16 @@ class Training:
             return self.at
         self.at = replace(self.at, done=False)
         self.watcher.cost(self._cost())
-        logs, began, since = Logs(self.folder.path, self.at.update), time.perf_counter(), self.at.seconds
-        pace = Pace()
-        with Stopper() as stopper:
+        logs = (Logs if self.ranks.leads else NoLogs)(self.folder.path, self.at.update)
+        pace, began, since = Pace(), time.perf_counter(), self.at.seconds
+        with Stopper(patient=self.ranks.count > 1) as stopper:
             while not self.at.done:
                 before = self.at.tokens
                 row = self._update()
                 self.at = replace(self.at, seconds=since + time.perf_counter() - began)
                 pace.count(self.at.tokens - before)
                 last = self.at.update >= self.settings.updates
-                if last or stopper.signal or self.device.type == "cpu" or any(map(self._due, ("log", "evaluate", "checkpoint"))):
+                if last or self.device.type == "cpu" or any(map(self._due, ("log", "evaluate", "checkpoint"))):
                     row.update(self._settle())
                     self.watcher.update(self.at, row)
                 if self._due("log"):
@@ -136,11 +90,12 @@ class Training:
                 if last or self._due("evaluate"):
                     self._evaluate(logs, last)
                     pace = Pace()
-                asked = stopper.signal  # looked at once: what comes after waits for the next update, and for its checkpoint
+                # looked at once: what comes after waits for the next update, and for its checkpoint
+                asked = int(self.ranks.largest(stopper.signal or 0))
                 if asked:
                     self._settle()
                 if self.at.done or asked or self._due("checkpoint"):
-                    self.folder.save_last(self.model, self.optimizer, self.at)
+                    self.settings.checkpoint(self.ranks, self.folder, self.model, self.optimizer, self.at)
                 if asked:
                     raise Stopped(asked, self.at.update)
         return self.at
@@ -155,31 +110,36 @@ class Training:
         On a GPU a number is not read at every update: the processor would wait for it. Nothing is written before it was read.
         """
         for made in self._unread:
-            norm = float(made.norm)
-            self._numbers = {"loss": sum(float(value) for value, _ in made.losses), "gradient_norm": norm}
-            for value, lines in made.losses:
-                if not math.isfinite(float(value)):
-                    self._not_finite(made.update, float(value), lines)
+            norm, losses = float(made.norm), self.ranks.total([float(value) for value, _ in made.losses])
+            self._numbers = {"loss": sum(losses), "gradient_norm": norm}
+            for value, (_, lines) in zip(losses, made.losses, strict=True):
+                if not math.isfinite(value):
+                    self._not_finite(made.update, value, lines)
             if not math.isfinite(norm):
                 self._not_finite(made.update, norm, [line for _, lines in made.losses for line in lines])
         self._unread = []
         return self._numbers
 
     def _resume(self) -> None:
+        found = self.ranks.lead(self._found)
+        if found:
+            self.ranks.agree(lambda: self.folder.load_last(self.model, self.optimizer))
+            self.at = Progress(**found)
+            self.watcher.note(f"going on from update {self.at.update}")
+
+    def _found(self) -> dict[str, Any]:
+        """Where the last checkpoint stands; nothing when there is none."""
         found = self.folder.progress()
-        if found is not None:
-            load_model(self.model, self.folder.path / "last" / "model.safetensors")
-            load_optimizer(self.optimizer, self.model, self.folder.path / "last" / "training.safetensors")
-            self.at = found
-            self.watcher.note(f"going on from update {found.update}")
+        return found.__dict__ if found is not None else {}
 
     def _cost(self) -> Cost:
         """Measured on the middle one by size of some of the epoch's batches."""
         plans = self._epoch(self.at.epoch)
-        some = sorted((self.work.batch(plan) for plan in plans[:: len(plans) // 16 + 1]), key=lambda batch: batch.tokens)
-        batch = some[len(some) // 2]
+        some = sorted(plans[:: len(plans) // 16 + 1], key=lambda plan: self.work.batch(plan).tokens)
+        batch = self.work.batch(self.ranks.share(some[len(some) // 2])[0])
+        loss = lambda: self._loss(self.model, batch) / batch.tokens  # noqa: E731
         self.model.train()
-        cost = measure(self.model, lambda: self._loss(self.model, batch) / batch.tokens, self.settings.updates - self.at.update)
+        cost = measure(self.model, loss, self.settings.updates - self.at.update, self.ranks)
         return replace(
             cost,
             flops_per_update=cost.flops_per_update * self.settings.accumulate,
@@ -211,21 +171,23 @@ class Training:
     def _update(self) -> dict[str, float]:
         """One move of the optimizer; the row for the log."""
         number, settings = self.at.update + 1, self.settings
-        torch.manual_seed((settings.seed * 1_000_003 + number) % (1 << 63))
+        torch.manual_seed((settings.seed * 1_000_003 + number + self.ranks.rank * RANK_SEED) % (1 << 63))
         plans, batches = self._plans(), []
         epoch, at = self.at.epoch, self.at.batch
         for _ in range(settings.accumulate):
             plan, epoch, at = next(plans)
-            batches.append(self.work.batch(plan))
-        tokens = sum(batch.tokens for batch in batches)
+            mine, counts = self.ranks.share(plan)
+            batches.append((self.work.batch(mine), counts))
+        tokens = sum(self.ranks.total([counts * batch.tokens for batch, counts in batches]))
         self.model.train()
         losses = []
-        for batch in batches:
-            loss = self._loss(self.forward, batch) / tokens
-            loss.backward()
-            losses.append((loss.detach(), batch.lines))
+        for n, (batch, counts) in enumerate(batches, 1):
+            with self.layout.batch(last=n == len(batches)):
+                loss = counts * self._loss(self.layout.forward, batch) / tokens
+                self.layout.scaled(loss).backward()
+            losses.append((loss.detach(), batch.lines[: counts * len(batch.lines)]))
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip if settings.clip > 0 else float("inf"))
-        self._unread.append(Made(number, losses, norm))
+        self._unread.append(Made(number, losses, whole(norm)))
         if self.device.type == "cpu":  # reading costs nothing here, and what is not finite is not applied
             self._settle()
         rate = settings.learning_rate * settings.schedule(number, settings.warmup, settings.updates)
@@ -242,6 +204,7 @@ class Training:
         }
 
     def _not_finite(self, number: int, value: float, at: Sequence[int]) -> None:
+        at = self.ranks.joined(at)
         lines = ", ".join(map(str, sorted(at)[:20])) + (" …" if len(at) > 20 else "")
         raise SaccadeError(
             f"the loss or its gradient became {value} at update {number}, on a batch of lines {lines}; nothing of it was saved. "
@@ -250,7 +213,8 @@ class Training:
         )
 
     def _evaluate(self, logs: Logs, last: bool) -> None:
-        figures = self._figures()
+        with self.layout.plain() as model:
+            figures = self._figures(model)
         value = figures[self.settings.watch]
         better = self._better(value)
         self.at = replace(
@@ -261,18 +225,18 @@ class Training:
             worse=0 if better else self.at.worse + 1,
         )
         if better:
-            self.folder.save("best", self.model)
+            save_best(self.ranks, self.folder, self.model)
         logs.add(update=self.at.update, epoch=self.at.epoch, **{f"dev_{name}": number for name, number in figures.items()})
         self.watcher.evaluated(self.at, figures, better)
         self.at = replace(self.at, done=last or self._tired())
         if self.settings.average:
-            self._average(logs)
+            self._average()
 
-    def _figures(self) -> dict[str, float]:
+    def _figures(self, model: nn.Module) -> dict[str, float]:
         """Figures on the dev set; what is missing or not finite stops the run."""
-        self.model.eval()
+        model.eval()
         with torch.no_grad():
-            figures = self.work.evaluate(self.model)
+            figures = self.ranks.lead(lambda: self.work.evaluate(model))
         if self.settings.watch not in figures:
             raise SaccadeError(
                 f"training.watch is '{self.settings.watch}', and the evaluation gives {', '.join(figures)}; choose one of these"
@@ -289,21 +253,23 @@ class Training:
         sign = -1 if self.settings.higher_is_better else 1
         return self.at.best is None or sign * value < sign * self.at.best
 
-    def _average(self, logs: Logs) -> None:
+    def _average(self) -> None:
         """Keeps this evaluation's parameters; at the end, the mean of the last few becomes the best model if it is better."""
         kept = Kept(self.folder.path, self.settings.average)
-        kept.add(self.model, self.at.update)
-        if not self.at.done:
-            return
-        before = set_parameters(self.model, kept.mean(self.at.update))
-        figures = self._figures()
-        better = self._better(figures[self.settings.watch])
-        if better:
-            self.folder.save("best", self.model)
-            self.at = replace(self.at, figures=figures, best=figures[self.settings.watch], best_update=self.at.update)
+        with self.layout.plain() as model:
+            self.ranks.lead(lambda: kept.add(model, self.at.update))
+            if not self.at.done:
+                return
+            before = set_parameters(model, kept.mean(self.at.update)) if self.ranks.leads else {}
+            figures = self._figures(model)
+            better = self._better(figures[self.settings.watch])
+            if better:
+                self.ranks.lead(lambda: self.folder.save("best", model))
+                self.at = replace(self.at, figures=figures, best=figures[self.settings.watch], best_update=self.at.update)
+            if self.ranks.leads:
+                set_parameters(model, before)
         shown = "  ".join(f"dev {name} {value:.3f}" for name, value in figures.items())
         self.watcher.note(f"mean of the last {self.settings.average} evaluations  {shown}{'  best' if better else ''}")
-        set_parameters(self.model, before)
 
     def _tired(self) -> bool:
         """So many evaluations without a better one that it is time to stop."""

@@ -19,15 +19,21 @@ class Stopped(Exception):
 
 
 class Stopper:
-    """Within the `with`, the first signal is kept for the loop; a second one of the same kind has its usual effect at once."""
+    """Within the `with`, the first signal is kept for the loop; a second one of the same kind has its usual effect at once.
 
-    def __init__(self) -> None:
+    A `patient` one takes no notice of a second: torchrun sends on a Ctrl-C that its processes have got from the terminal, and kills
+    those that are still there 30 s later.
+    """
+
+    def __init__(self, patient: bool = False) -> None:
         self.signal: int | None = None
+        self.patient = patient
         self._before: dict[int, Any] = {}
 
     def _notice(self, number: int, frame: FrameType | None) -> None:
         self.signal = number
-        signal.signal(number, self._before[number])
+        if not self.patient:
+            signal.signal(number, self._before[number])
 
     def __enter__(self) -> Stopper:
         if threading.current_thread() is threading.main_thread():  # elsewhere signals cannot be caught
