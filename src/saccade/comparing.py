@@ -52,7 +52,7 @@ def compare(
             made = replace(recipe, seed=seed)
             with watch(f"{name}, seed {seed}", made.training.updates) as watcher:
                 system, ended = api.fit(made, out / f"{name}-{seed}", resume=True, watcher=watcher)
-            where = data or made.data.test or made.data.dev
+            where = data or ("test" if made.data.test else "dev")
             figures = api.evaluate(system, system.read(where), **(options or {}))
             figures |= {"seconds": ended.seconds, "updates": float(ended.update)}
             figures["parameters"] = float(sum(p.numel() for p in system.model.parameters()))

@@ -31,13 +31,15 @@ def one_of(default: str, *names: str) -> Any:
 class DataRecipe:
     """Where the examples come from: `phrasebook:train`, `train.tsv`, `train.jsonl`, `train.en,train.fr`, `train.conllu`, `train.txt` …
 
-    `column` is the CoNLL-U column that a tagger learns, `documents` what separates the documents of plain text; embedded corpora
+    Without a `dev` set, `held_out` of the training examples are kept back as one; `swap` turns pairs round. `column` is the CoNLL-U column that a tagger learns, `documents` what separates the documents of plain text; embedded corpora
     take options under their own names.
     """
 
     train: str = ""
     dev: str = ""
     test: str = ""
+    held_out: float = number(0.05, 0.001, 0.5)
+    swap: bool = False
     column: str = one_of("upos", "upos", "xpos")
     documents: str = one_of("file", "file", "line", "blank")
     phrasebook: dict[str, Any] = field(default_factory=dict)

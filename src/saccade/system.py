@@ -42,7 +42,9 @@ class System:
         return str(self.recipe.model["family"])
 
     def read(self, where: str) -> list[Any]:
-        """Examples as this system's recipe would read them."""
+        """Examples as this system's recipe would read them; `train`, `dev` and `test` are its own."""
+        if where in ("train", "dev", "test") and not os.path.exists(where):
+            return examples_of(self.recipe, where)
         found: list[Any] = self.task.read(self.recipe, where)
         return found
 
@@ -68,13 +70,15 @@ def build(recipe: Recipe | Mapping[str, Any], train: Sequence[Any] | None = None
 
 def examples_of(recipe: Recipe, split: str) -> list[Any]:
     """The examples of data.train, data.dev or data.test."""
-    where = getattr(recipe.data, split)
+    where, task = getattr(recipe.data, split), config.task(recipe)
+    if not recipe.data.dev and recipe.data.train and split in ("train", "dev"):
+        parts = task.divide(task.read(recipe, recipe.data.train), recipe.data.held_out, recipe.seed)
+        return parts[split == "dev"]
     if not where:
         raise SaccadeError(
             f"data.{split} is not set; name the data, such as data.{split}={split}.tsv, {split}.en,{split}.fr or phrasebook:{split}"
         )
-    found: list[Any] = config.task(recipe).read(recipe, where)
-    return found
+    return task.read(recipe, where)
 
 
 def vocabulary_of(folder: Path) -> Vocabulary:

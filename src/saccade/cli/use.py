@@ -93,7 +93,7 @@ def evaluate(
     data: Annotated[
         str,
         typer.Argument(
-            help="What the model was trained on, such as test.tsv, test.en,test.fr, test.conllu, test.txt or phrasebook:test."
+            help="What the model was trained on, such as test.tsv, test.en,test.fr, test.conllu or test.txt; dev and test are its recipe's own."
         ),
     ],
     beam: Beam = 1,

@@ -49,6 +49,17 @@ class LanguageModelling(Task):
         return documents(where, recipe.data.options(where), recipe.data.documents)
 
     @classmethod
+    def divide(cls, examples: list[Document], share: float, seed: int) -> tuple[list[Document], list[Document]]:
+        """Documents chosen by the seed; of a single one its end."""
+        if len(examples) > 1:
+            return super().divide(examples, share, seed)
+        text = examples[0].text
+        cut = int((1 - share) * len(text))
+        if not 0 < cut < len(text):
+            raise SaccadeError("the text is too short to keep a part of it back; give more text, or data.dev")
+        return [Document(text[:cut], 1)], [Document(text[cut:], 1 + text.count("\n", 0, cut))]
+
+    @classmethod
     def learn(cls, recipe: Recipe, train: Sequence[Document], given: Vocabulary | None = None) -> Self:
         return cls(learned_vocabulary(recipe, (one.text for one in train), given), recipe.language, len(train) > 1)
 

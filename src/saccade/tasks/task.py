@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Protocol, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -53,6 +54,15 @@ class Task:
     def read(cls, recipe: Recipe, where: str) -> list[Any]:
         """The examples of a file or an embedded corpus."""
         raise NotImplementedError
+
+    @classmethod
+    def divide(cls, examples: list[Any], share: float, seed: int) -> tuple[list[Any], list[Any]]:
+        """Examples to train on, and `share` of them to be kept back, chosen by the seed; each in its own order."""
+        count = round(share * len(examples)) or 1
+        if len(examples) < 2:
+            raise SaccadeError("there is one training example and no data.dev; give more examples, or a dev set")
+        chosen = set(np.argsort(np.random.PCG64([seed, 1]).random_raw(len(examples)), kind="stable")[:count].tolist())
+        return [one for n, one in enumerate(examples) if n not in chosen], [examples[n] for n in sorted(chosen)]
 
     @classmethod
     def learn(cls, recipe: Recipe, train: Sequence[Any], given: Vocabulary | None = None) -> Self:

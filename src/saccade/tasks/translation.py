@@ -81,7 +81,8 @@ class Translation(Task):
 
     @classmethod
     def read(cls, recipe: Recipe, where: str) -> list[Pair]:
-        return corpus(where, recipe.data.options(where))
+        pairs = corpus(where, recipe.data.options(where))
+        return [turned(pair) for pair in pairs] if recipe.data.swap else pairs
 
     @classmethod
     def learn(cls, recipe: Recipe, train: Sequence[Pair], given: Vocabulary | None = None) -> Self:
@@ -278,6 +279,12 @@ def by_length(pairs: Sequence[Pair], parts: int = 4) -> list[list[int]]:
     """The pairs' numbers in `parts` equal groups by the source's length in words, the shortest first."""
     order = sorted(range(len(pairs)), key=lambda n: len(pairs[n].source.split()))
     return [order[math.floor(k * len(order) / parts) : math.floor((k + 1) * len(order) / parts)] for k in range(parts)]
+
+
+def turned(pair: Pair) -> Pair:
+    """The pair from its target to its source; tags are of the source alone, and go."""
+    around = lambda links: None if links is None else tuple((j, i) for i, j in links)  # noqa: E731
+    return Pair(pair.target, pair.source, pair.line, around(pair.alignment), around(pair.possible))
 
 
 def attends(model: nn.Module) -> bool:
