@@ -56,11 +56,18 @@ def compare(
             figures = api.evaluate(system, system.read(where), **(options or {}))
             figures |= {"seconds": ended.seconds, "updates": float(ended.update)}
             figures["parameters"] = float(sum(p.numel() for p in system.model.parameters()))
-            for figure, value in figures.items():
-                if isinstance(value, int | float):
-                    found.setdefault(figure, []).append(float(value))
+            for figure, value in flat(figures).items():
+                found.setdefault(figure, []).append(value)
         rows.append(Row(name, found))
     return rows
+
+
+def flat(figures: dict[str, Any]) -> dict[str, float]:
+    """The figures that are numbers; of quarters by length the BLEU and the mean length of each."""
+    found = {name: float(value) for name, value in figures.items() if isinstance(value, int | float)}
+    for n, row in enumerate(figures.get("by_length", []), 1):
+        found |= {f"bleu_quarter_{n}": row["bleu"], f"words_quarter_{n}": row["mean"]}
+    return found
 
 
 def best(rows: Sequence[Row], figure: str, higher: bool) -> Row:

@@ -29,6 +29,7 @@ def compare(
     out_folder: Annotated[Path, typer.Option("--out", help="Where the runs go.")] = Path("runs/compare"),
     beam: Annotated[int | None, typer.Option("--beam", help="Beam width, for recipes that put out text.")] = None,
     moses: Annotated[str | None, typer.Option("--moses", help="BLEU on lower-cased Moses tokens of this language too.")] = None,
+    lengths: Annotated[bool, typer.Option("--lengths", help="BLEU by quarters of sentence length too.")] = False,
     result: Annotated[str | None, typer.Option("--result", help="Write benchmarks/results/NAME.json as well.")] = None,
     peer: Peers = None,
     json_: Json = False,
@@ -45,7 +46,7 @@ def compare(
         raise SaccadeError("two of these recipes have one name; rename one of the files")
     peers = peers_of(peer)
     first = next(iter(recipes.values()))
-    options = {name: value for name, value in (("beam", beam), ("moses", moses)) if value is not None}
+    options = {name: value for name, value in (("beam", beam), ("moses", moses), ("quarters", lengths or None)) if value}
     numbers = list(range(first.seed, first.seed + seeds))
     err.print(f"{len(recipes)} recipes × {seeds} seeds into {out_folder}", markup=False, soft_wrap=True)
     rows = comparing.compare(recipes, numbers, out_folder, Board().watcher, data, options)
