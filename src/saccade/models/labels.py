@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from ..core.masks import Mask
 from ..errors import SaccadeError
 from ..layers.heads import TransformHead
 from ..layers.pooling import Pool
@@ -59,7 +60,10 @@ class MaskedModel(nn.Module):
         self.body = body
         self.head = hidden_head(body, vocab, tied)
 
-    def forward(self, tokens: Tensor, lengths: Tensor, at: Tensor | None = None) -> Tensor:
-        """Logits at every place, B N V, or at the asked ones (B W) alone: B W V."""
-        x = self.body(tokens, lengths)
+    def forward(
+        self, tokens: Tensor, lengths: Tensor, at: Tensor | None = None, mask: Mask | None = None, places: Tensor | None = None
+    ) -> Tensor:
+        """Logits at every place, B N V, or at the asked ones (B W) alone: B W V. `mask` and `places` are for a body that attends
+        (packed documents, say)."""
+        x = self.body(tokens, lengths) if mask is None else self.body(tokens, lengths, mask, places)
         return self.head(x if at is None else rows(x, at))

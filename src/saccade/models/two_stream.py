@@ -17,12 +17,15 @@ from .labels import hidden_head
 from .transformer import TransformerEncoder
 
 
-def two_streams(lengths: Tensor, order: Tensor, at: Tensor) -> masks.Mask:
-    """Who sees whom among [content; query]: B 1 (N+W) (N+W). Nobody sees a query, which is there through its residual alone."""
+def two_streams(lengths: Tensor, order: Tensor, at: Tensor, documents: Tensor | None = None) -> masks.Mask:
+    """Who sees whom among [content; query]: B 1 (N+W) (N+W). Nobody sees a query, which is there through its residual alone, and
+    nobody sees into another document (`documents` B N: the number of each place's)."""
     here = torch.arange(order.shape[1], device=order.device) < lengths.unsqueeze(1)
     content = order.unsqueeze(1) <= order.unsqueeze(2)  # B N N: rows see columns
     query = order.unsqueeze(1) < order.gather(1, at).unsqueeze(2)  # B W N
     seen = torch.cat([content, query], 1) & here.unsqueeze(1)
+    if documents is not None:
+        seen &= torch.cat([documents, documents.gather(1, at)], 1).unsqueeze(2) == documents.unsqueeze(1)
     return masks.matrix(nn.functional.pad(seen, (0, at.shape[1])).unsqueeze(1))
 
 
@@ -43,11 +46,15 @@ class TwoStream(nn.Module):
         self.query = nn.Parameter(torch.randn(body.dim))  # as wide as a scaled token vector
         self.head = hidden_head(body, vocab, tied)
 
-    def forward(self, tokens: Tensor, lengths: Tensor, order: Tensor, at: Tensor) -> Tensor:
+    def forward(
+        self, tokens: Tensor, lengths: Tensor, order: Tensor, at: Tensor, documents: Tensor | None = None
+    ) -> Tensor:
         """tokens B N, order B N (the rank of each place), at B W (the asked places) → B W V"""
-        return self.head(self.features(tokens, lengths, order, at))
+        return self.head(self.features(tokens, lengths, order, at, documents))
 
-    def features(self, tokens: Tensor, lengths: Tensor, order: Tensor, at: Tensor) -> Tensor:
+    def features(
+        self, tokens: Tensor, lengths: Tensor, order: Tensor, at: Tensor, documents: Tensor | None = None
+    ) -> Tensor:
         """The query stream, B W dim."""
         embedding, count = self.body.embedding, tokens.shape[1]
         content = embedding(tokens)
@@ -55,4 +62,4 @@ class TwoStream(nn.Module):
         line = torch.arange(count, device=tokens.device).expand(len(tokens), -1)
         places = torch.cat([line, at], 1)
         both = torch.cat([content, query], 1)
-        return self.body.encoder(both, two_streams(lengths, order, at), places=Places(places, places))[:, count:]
+        return self.body.encoder(both, two_streams(lengths, order, at, documents), places=Places(places, places))[:, count:]

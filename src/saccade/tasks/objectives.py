@@ -143,9 +143,12 @@ class Masked(OfPlaces):
     """`share` of the tokens are asked for; of these 80 % are hidden, 10 % replaced by any token, 10 % left as they are."""
 
     extra = 1
+    attends = True
 
     def build(self, builder: Builder) -> nn.Module:
-        return MaskedModel(builder.body(self.vocab + self.extra), self.vocab + self.extra)
+        body = builder.body(self.vocab + self.extra)
+        self.attends = "mask" in inspect.signature(body.forward).parameters
+        return MaskedModel(body, self.vocab + self.extra)
 
     def batch(self, blocks: Blocks) -> LanguageBatch:
         tokens, asked = self.asked(blocks)
@@ -154,7 +157,11 @@ class Masked(OfPlaces):
         shown = np.where(asked & (how < 0.8), self.vocab, np.where(asked & (how >= 0.9), replaced, tokens))
         at, wanted = self.wanted(blocks, asked)
         read = torch.from_numpy(shown).to(blocks.tokens.device)
-        return LanguageBatch((read, self.lengths(blocks), at), wanted, int(asked.sum()), blocks.lines)
+        more: tuple[Any, ...] = ()
+        if blocks.documents is not None and self.attends:
+            documents = blocks.documents[:, :-1]
+            more = (masks.documents(documents), restarted(documents))
+        return LanguageBatch((read, self.lengths(blocks), at, *more), wanted, int(asked.sum()), blocks.lines)
 
 
 @table.add("permutation", paper="Yang et al. 2019 (XLNet)", system="T9")
@@ -169,13 +176,17 @@ class Permutation(OfPlaces):
         order = np.where(asked, 1.0, 0.0) + 0.999 * drawn(blocks.chance, tokens.shape[1])  # what is asked for comes last
         rank = torch.from_numpy(order.argsort(1).argsort(1)).to(blocks.tokens.device)
         at, wanted = self.wanted(blocks, asked)
-        read = (blocks.tokens[:, :-1], self.lengths(blocks), rank, at)
+        documents = None if blocks.documents is None else blocks.documents[:, :-1]
+        read = (blocks.tokens[:, :-1], self.lengths(blocks), rank, at, documents)
         return LanguageBatch(read, wanted, int(asked.sum()), blocks.lines)
 
 
 @table.add("denoising", paper="Raffel et al. 2020 (T5)", system="T9")
 class Denoising(OfPlaces):
-    """Spans of about `span` tokens are cut out, `share` of the text in all; the decoder puts them out, each behind its own mark."""
+    """Spans of about `span` tokens are cut out, `share` of the text in all; the decoder puts them out, each behind its own mark.
+
+    A block may hold several documents, and a span may cross from one to the next, as in the paper.
+    """
 
     def __init__(self, vocab: int, how: LanguageRecipe) -> None:
         super().__init__(vocab, how)
