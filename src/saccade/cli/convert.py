@@ -34,5 +34,6 @@ def convert(
         print_json({"out": str(out_folder)})
         return
     out.print(f"{out_folder}: a model folder made of {run}", markup=False, soft_wrap=True)
-    command = config.task(read_config(out_folder / "config.json")).command
+    recipe = read_config(out_folder / "config.json")
+    command = config.task(recipe).usage(recipe)
     out.print(f"Use it: {me()} {command.format(model=out_folder)}", markup=False, soft_wrap=True)

@@ -70,7 +70,7 @@ def train(
         markup=False,
         soft_wrap=True,
     )
-    out.print(f"Use it: {me()} {config.task(made).command.format(model=folder)}", markup=False, soft_wrap=True)
+    out.print(f"Use it: {me()} {config.task(made).usage(made).format(model=folder)}", markup=False, soft_wrap=True)
 
 
 def average(

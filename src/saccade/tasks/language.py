@@ -45,6 +45,10 @@ class LanguageModelling(Task):
         return self.text.kind == "words"
 
     @classmethod
+    def usage(cls, recipe: Recipe) -> str:
+        return cls.command if recipe.language.objective == "causal" else "train my.yaml start_from={model}"
+
+    @classmethod
     def read(cls, recipe: Recipe, where: str) -> list[Document]:
         return documents(where, recipe.data.options(where), recipe.data.documents)
 

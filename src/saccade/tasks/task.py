@@ -51,6 +51,11 @@ class Task:
     command: ClassVar[str] = 'translate {model} "your sentence"'
 
     @classmethod
+    def usage(cls, recipe: Recipe) -> str:
+        """The command that uses a model trained by this recipe, `{model}` standing for its folder."""
+        return cls.command
+
+    @classmethod
     def read(cls, recipe: Recipe, where: str) -> list[Any]:
         """The examples of a file or an embedded corpus."""
         raise NotImplementedError
