@@ -127,7 +127,7 @@ def evaluate(
         return
     rows = figures.pop("by_length", [])
     for name, value in figures.items():
-        out.print(f"{name:<16}{value:.4f}" if isinstance(value, float) else f"{name:<16}{value}", markup=False, soft_wrap=True)
+        out.print(f"{name:<20}{value:.4f}" if isinstance(value, float) else f"{name:<20}{value}", markup=False, soft_wrap=True)
     for row in rows:
         out.print(f"BLEU {row['bleu']:6.2f}    sentences of {row['shortest']} to {row['longest']} words", markup=False)
 

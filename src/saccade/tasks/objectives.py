@@ -20,6 +20,7 @@ from ..core.table import Table
 from ..data.batches import pad
 from ..data.vocabulary import BOS, EOS, PAD
 from ..errors import SaccadeError
+from ..models.families import Body
 from ..models.labels import MaskedModel
 from ..models.two_stream import TwoStream
 from ..recipe import LanguageRecipe
@@ -109,6 +110,14 @@ def restarted(documents: Tensor) -> Tensor:
 class OfPlaces(Objective):
     """An objective on an encoder: some places are asked for."""
 
+    def body(self, builder: Builder) -> Body:
+        body = builder.body(self.vocab + self.extra)
+        if body.reads_bytes:
+            raise SaccadeError(
+                "model.words reads the bytes of a word, which give a hidden one away; leave model.words out to pretrain"
+            )
+        return body
+
     def asked(self, blocks: Blocks) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The tokens of the blocks (without the one behind), and which of their places are asked for: `share` of each row."""
         tokens = blocks.here[:, :-1]
@@ -146,7 +155,7 @@ class Masked(OfPlaces):
     attends = True
 
     def build(self, builder: Builder) -> nn.Module:
-        body = builder.body(self.vocab + self.extra)
+        body = self.body(builder)
         self.attends = "mask" in inspect.signature(body.forward).parameters
         return MaskedModel(body, self.vocab + self.extra)
 
@@ -169,7 +178,7 @@ class Permutation(OfPlaces):
     """Each asked token from those before it in a random order: the last `share` of the order is asked for, in two streams."""
 
     def build(self, builder: Builder) -> nn.Module:
-        return TwoStream(builder.body(self.vocab), self.vocab)  # type: ignore[arg-type]  # it refuses any other body with a sentence
+        return TwoStream(self.body(builder), self.vocab)  # type: ignore[arg-type]  # it refuses any other body with a sentence
 
     def batch(self, blocks: Blocks) -> LanguageBatch:
         tokens, asked = self.asked(blocks)
