@@ -34,12 +34,19 @@ GONE = (
     "go on from the last checkpoint with --resume, with any number of processes"
 )
 _times = itertools.count()
+_kept: list[Any] = []  # groups that are closed; see `Watch.finish`
 
 
-class Gone(SaccadeError):
-    """A rank died; `speaks` is set for the one that says so."""
+class Shared(SaccadeError):
+    """A mistake that all ranks know of; one of them `speaks`."""
 
-    speaks = False
+    def __init__(self, text: str, speaks: bool) -> None:
+        super().__init__(text)
+        self.speaks = speaks
+
+
+class Gone(Shared):
+    """A rank has left the others without a word."""
 
 
 class Ranks:
@@ -66,6 +73,10 @@ class Ranks:
     def joined(self, items: Sequence[int]) -> Sequence[int]:
         """The items of all ranks, one rank's after another's."""
         return items
+
+    def mistake(self, text: str) -> SaccadeError:
+        """The error that all ranks are about to raise."""
+        return SaccadeError(text)
 
     def lead(self, do: Callable[[], T]) -> T:
         """Rank 0 does it, and all get what it returns (as JSON knows it) or the mistake it made."""
@@ -122,18 +133,21 @@ class Many(Ranks):
         dist.all_gather(texts, torch.nn.functional.pad(words, (0, longest - len(words))))
         return [json.loads(bytes(text[: int(size)].tolist())) for text, size in zip(texts, sizes, strict=True)]
 
+    def mistake(self, text: str) -> SaccadeError:
+        return Shared(text, first_here())
+
     def lead(self, do: Callable[[], T]) -> T:
         mistake, value = attempt(do) if self.leads else (None, None)
         mistake, known = self.told([mistake, value if self.leads else None])[0]
         if mistake is not None:
-            raise SaccadeError(mistake)
+            raise self.mistake(mistake)
         return value if self.leads else known  # type: ignore[return-value]
 
     def agree(self, do: Callable[[], T]) -> T:
         mistake, value = attempt(do)
         for one in self.told(mistake):
             if one is not None:
-                raise SaccadeError(one)
+                raise self.mistake(one)
         return value  # type: ignore[return-value]
 
 
@@ -141,22 +155,28 @@ def attempt(do: Callable[[], T]) -> tuple[str | None, T | None]:
     """(what is wrong, None), or (None, what is returned)."""
     try:
         return None, do()
-    except Gone:
-        raise
     except SaccadeError as error:
         return str(error), None
 
 
+def processes() -> int:
+    """How many processes torchrun has started; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 def rank_here() -> int:
     """This process's rank, 0 when it is alone."""
-    return int(os.environ.get("RANK", "0")) if int(os.environ.get("WORLD_SIZE", "1")) > 1 else 0
+    return int(os.environ.get("RANK", "0")) if processes() > 1 else 0
+
+
+def first_here() -> bool:
+    """Whether this process is the first of its machine."""
+    return processes() < 2 or os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 def speaks(error: Exception) -> bool:
     """Whether this process says an error aloud: what all ranks know is said once on each machine."""
-    if isinstance(error, Gone):
-        return error.speaks
-    return int(os.environ.get("WORLD_SIZE", "1")) < 2 or os.environ.get("LOCAL_RANK", "0") == "0"
+    return error.speaks if isinstance(error, Shared) else first_here()
 
 
 @contextmanager
@@ -165,7 +185,7 @@ def together(device: torch.device) -> Iterator[Ranks]:
 
     Each has a GPU of its own where there are GPUs: `cuda` is then cuda:LOCAL_RANK.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+    if processes() < 2:
         yield Ranks()
         return
     if dist.is_initialized():
@@ -180,18 +200,17 @@ def together(device: torch.device) -> Iterator[Ranks]:
     watch.start()
     try:
         yield Many(rank, count)
-    except (SaccadeError, Stopped) as error:  # all ranks are here
-        watch.finish(together=not isinstance(error, Gone))
+    except (Shared, Stopped):  # all ranks are here
+        watch.finish()
         raise
-    except RuntimeError as error:
-        if not broken_off(error):
-            watch.over.set()  # no further sign of life: the others must not wait for a rank that has left
-            raise
-        raise watch.gone() from None
-    except BaseException:
-        watch.over.set()
+    except BaseException as error:
+        watch.over.set()  # no further sign of life: the others must not wait for a rank that leaves
+        if isinstance(error, SaccadeError):  # this rank's alone
+            raise Shared(str(error), watch.first_to_speak()) from None
+        if isinstance(error, RuntimeError) and broken_off(error):
+            raise watch.gone() from None
         raise
-    watch.finish(together=True)
+    watch.finish()
 
 
 def own_gpu(device: torch.device, local: int, there_are: int) -> int:
@@ -257,24 +276,28 @@ class Watch(threading.Thread):
         os._exit(2)
 
     def gone(self) -> Gone:
-        """The error for a rank that has gone, which the first rank to ask says aloud."""
-        self.over.set()
+        """The error for a rank that has gone, which the first rank to notice says aloud."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(
                 signal.SIGTERM, signal.SIG_IGN
             )  # torchrun sends it to the ranks that are left; they are leaving, and speak first
-        error = Gone(GONE)
-        try:
+        with suppress(RuntimeError):
             self.store.add("gone", 1)
-            error.speaks = self.store.add("said", 1) == 1
-        except RuntimeError:
-            error.speaks = True
-        return error
+        return Gone(GONE, self.first_to_speak())
 
-    def finish(self, together: bool) -> None:
-        """This rank is done, and the others need not look for it."""
+    def first_to_speak(self) -> bool:
+        try:
+            return self.store.add("said", 1) == 1
+        except RuntimeError:
+            return True
+
+    def finish(self) -> None:
+        """This rank is done, as all are, and the others need not look for it."""
         self.over.set()
         with suppress(RuntimeError):
             self.store.add(f"beat/{self.rank}", FINISHED)
-        if together:
-            dist.destroy_process_group()
+        # When a gloo group is freed it joins its threads and lets none of them have Python's lock, for which one of them may wait to
+        # free the last tensor it sent: the process would stand still (seen with torch 2.13). So the group is kept until the process ends.
+        _kept.append(dist.group.WORLD)
+        dist.destroy_process_group()
+        time.sleep(0.05)
