@@ -30,7 +30,19 @@ from saccade.data.batches import plan
 from saccade.errors import SaccadeError
 from saccade.files import MANIFEST, sha256
 from saccade.tasks.translation import TranslationWork
-from saccade.training.distributed import GONE, Gone, Ranks, Shared, broken_off, check_shared, own_gpu, speaks, together
+from saccade.training.distributed import (
+    FINISHED,
+    GONE,
+    Gone,
+    Ranks,
+    Shared,
+    Watch,
+    broken_off,
+    check_shared,
+    own_gpu,
+    speaks,
+    together,
+)
 from saccade.training.distributed import Many as ManyRanks
 from saccade.training.runs import RunFolder, convert
 from saccade.training.stopping import Stopped, Stopper
@@ -542,6 +554,75 @@ def test_a_patient_stopper_takes_no_notice_of_a_second_signal() -> None:
             os.kill(os.getpid(), signal.SIGINT)
         assert stopper.signal == signal.SIGINT
     assert signal.getsignal(signal.SIGINT) is before
+
+
+class Store:
+    """A store by which rank 1 is watched from rank 0: `beats` tells how often rank 1 has been heard at a time."""
+
+    def __init__(self, beats: Callable[[], int], blocks: bool = False) -> None:
+        self.beats, self.blocks, self.kept = beats, blocks, {"gone": 0, "said": 0}
+
+    def add(self, name: str, by: int) -> int:
+        if self.blocks:
+            time.sleep(3)
+        if name == "beat/1":
+            return self.beats()
+        self.kept[name] = self.kept.get(name, 0) + by
+        return self.kept[name]
+
+
+def unreachable() -> int:
+    raise torch.distributed.DistNetworkError("Connection reset by peer")
+
+
+@pytest.mark.parametrize(
+    ("store", "left"),
+    [
+        (Store(iter(range(10**6)).__next__), []),
+        (Store(lambda: FINISHED + 7), []),
+        (Store(lambda: 7), [True]),
+        (Store(unreachable), [True]),
+        (Store(lambda: 7, blocks=True), [True]),
+    ],
+    ids=["alive", "finished", "silent", "unreachable", "blocked"],
+)
+def test_a_watch_gives_up_a_rank_that_is_not_heard(store: Store, left: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[bool] = []
+    watch = Watch(store, 0, 2)
+
+    def leave(speaks: bool) -> None:
+        found.append(speaks)
+        watch.over.set()
+
+    for name, value in (("BEAT", 0.01), ("PATIENCE", 0.2), ("GRACE", 0.1), ("leave", leave)):
+        monkeypatch.setattr(f"saccade.training.distributed.{name}", value)
+    watch.start()
+    watch.over.wait(1.0)
+    watch.over.set()
+    assert found == left
+    assert store.kept["said"] <= 1
+
+
+class Second(Ranks):
+    """As rank 1 sees itself, with nobody to meet."""
+
+    rank = 1
+
+
+def test_ranks_draw_dropout_from_streams_of_their_own(stage: Any) -> None:
+    trainings = [stage.training(name, updates=2) for name in ("one", "two", "three")]
+    trainings[2].ranks = Second()
+    one, two, three = ([p.detach() for p in training.model.parameters() if training.run()] for training in trainings)
+    assert all(map(torch.equal, one, two))
+    assert not all(map(torch.equal, one, three))
+
+
+def test_with_dropout_a_run_of_as_many_ranks_repeats_itself(launcher: Launcher, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        ended = launcher(tmp_path / name, "model.dropout=0.2", "training.updates=3")
+        assert ended.codes == [0, 0], ended.err
+    a, b = parameters(tmp_path / "one" / "last"), parameters(tmp_path / "two" / "last")
+    assert all(torch.equal(a[name], b[name]) for name in a)
 
 
 def every_model() -> Iterator[tuple[str, dict[str, Any]]]:

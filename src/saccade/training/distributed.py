@@ -244,13 +244,18 @@ def broken_off(error: RuntimeError) -> bool:
 class Watch(threading.Thread):
     """Gives signs of life and looks for those of the next rank, so that nobody waits for a process that was killed.
 
-    A rank that waits on a GPU or on a machine that is off the net would not notice by itself. Who notices tells all the others.
+    A rank that waits on a GPU or on a machine that is off the net would not notice by itself. Who notices tells all the others through
+    the store; when the store does not answer, the machine that keeps it is the one that has gone.
     """
 
     def __init__(self, store: Any, rank: int, count: int) -> None:
         super().__init__(daemon=True)
         self.store, self.rank, self.next = store, rank, (rank + 1) % count
-        self.over = threading.Event()
+        self.over, self.answered = threading.Event(), time.monotonic()
+
+    def start(self) -> None:
+        super().start()
+        threading.Thread(target=self.watch_store, daemon=True).start()
 
     def run(self) -> None:
         seen, since = -1, time.monotonic()
@@ -265,15 +270,15 @@ class Watch(threading.Thread):
                 lost = self.store.add("gone", 0) > 0
             except RuntimeError:  # the process that keeps the store has gone
                 lost = True
+            self.answered = time.monotonic()
             if lost and not self.over.wait(GRACE):
-                self.leave()
+                leave(self.first_to_speak())
 
-    def leave(self) -> None:
-        """Ends this process, whatever its main thread waits for."""
-        error = self.gone()
-        if error.speaks:
-            print(f"saccade: {error}", file=sys.stderr, flush=True)
-        os._exit(2)
+    def watch_store(self) -> None:
+        """Ends this process when the store has not answered for too long."""
+        while not self.over.wait(BEAT):
+            if time.monotonic() - self.answered > PATIENCE + GRACE:
+                leave(first_here())
 
     def gone(self) -> Gone:
         """The error for a rank that has gone, which the first rank to notice says aloud."""
@@ -301,3 +306,10 @@ class Watch(threading.Thread):
         _kept.append(dist.group.WORLD)
         dist.destroy_process_group()
         time.sleep(0.05)
+
+
+def leave(speaks: bool) -> None:
+    """Ends this process, whatever its main thread waits for."""
+    if speaks:
+        print(f"saccade: {GONE}", file=sys.stderr, flush=True)
+    os._exit(2)
