@@ -79,6 +79,16 @@ def prank_alone(rank: int) -> None:
         TranslationWork.loss = loss  # type: ignore[method-assign]
 
 
+def prank_defect(rank: int) -> None:
+    """Rank 0 alone meets a defect, in the middle of an update."""
+
+    def loss(self: Any, model: Any, batch: Any) -> Any:
+        raise ZeroDivisionError("a defect")
+
+    if rank == 0:
+        TranslationWork.loss = loss  # type: ignore[method-assign]
+
+
 def prank_disk(rank: int) -> None:
     """Rank 0 cannot write a checkpoint."""
 
@@ -89,7 +99,7 @@ def prank_disk(rank: int) -> None:
         RunFolder.write = write  # type: ignore[method-assign]
 
 
-PRANKS = {"nan": prank_nan, "alone": prank_alone, "disk": prank_disk}
+PRANKS = {"nan": prank_nan, "alone": prank_alone, "defect": prank_defect, "disk": prank_disk}
 
 
 def serve() -> None:
@@ -449,6 +459,15 @@ def test_a_mistake_of_one_rank_alone_is_said_once(launcher: Launcher, tmp_path: 
     assert "saccade: a mistake of rank 1 alone; mend it\n" in ended.err[1]
 
 
+def test_a_defect_of_one_rank_shows_itself_and_ends_all(launcher: Launcher, tmp_path: Path) -> None:
+    ended = launcher(tmp_path / "run", prank="defect")
+    assert ended.hung == []
+    assert ended.codes[1] == 2
+    assert ended.codes[0] not in (0, None)
+    assert ended.err[0].splitlines()[-1] == "ZeroDivisionError: a defect"
+    assert ended.err[1] == ""
+
+
 def test_a_checkpoint_that_cannot_be_written_ends_all(launcher: Launcher, tmp_path: Path) -> None:
     ended = launcher(tmp_path / "run", prank="disk")
     assert ended.codes == [2, 2]
@@ -554,6 +573,17 @@ def test_a_patient_stopper_takes_no_notice_of_a_second_signal() -> None:
             os.kill(os.getpid(), signal.SIGINT)
         assert stopper.signal == signal.SIGINT
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_processes_that_cannot_meet_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with (
+        pytest.raises(SaccadeError, match=r"the processes of this training do not meet \(.*RANK.*\); start them with torchrun"),
+        together(torch.device("cpu")),
+    ):
+        pass
 
 
 class Store:

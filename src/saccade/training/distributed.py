@@ -161,7 +161,7 @@ def attempt(do: Callable[[], T]) -> tuple[str | None, T | None]:
 
 def processes() -> int:
     """How many processes torchrun has started; 1 without it."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    return int(os.environ.get("WORLD_SIZE") or 1)
 
 
 def rank_here() -> int:
@@ -192,25 +192,38 @@ def together(device: torch.device) -> Iterator[Ranks]:
         raise SaccadeError("a process group is open already, and a training opens its own; destroy_process_group() before it")
     if device.type == "cuda":
         torch.cuda.set_device(own_gpu(device, int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()))
-    base, rank, count = next(dist.rendezvous("env://"))
-    store = dist.PrefixStore(f"saccade/{next(_times)}", base)
-    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, store=dist.PrefixStore("group", store), rank=rank, world_size=count, timeout=LONGEST)
-    watch = Watch(store, rank, count)
-    watch.start()
+    watch = meet("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     try:
-        yield Many(rank, count)
+        yield Many(watch.rank, watch.count)
     except (Shared, Stopped):  # all ranks are here
         watch.finish()
         raise
     except BaseException as error:
         watch.over.set()  # no further sign of life: the others must not wait for a rank that leaves
-        if isinstance(error, SaccadeError):  # this rank's alone
-            raise Shared(str(error), watch.first_to_speak()) from None
         if isinstance(error, RuntimeError) and broken_off(error):
             raise watch.gone() from None
+        first = (
+            watch.first_to_speak()
+        )  # this rank's alone: it tells what is wrong, so that the others need not speak of one that has gone
+        if isinstance(error, SaccadeError):
+            raise Shared(str(error), first) from None
         raise
     watch.finish()
+
+
+def meet(backend: str) -> Watch:
+    """Waits for the other ranks, as torchrun's variables say where, and begins to watch them."""
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    try:
+        base, rank, count = next(dist.rendezvous("env://"))
+        store = dist.PrefixStore(f"saccade/{attempt}/{next(_times)}", base)
+        dist.init_process_group(backend, store=dist.PrefixStore("group", store), rank=rank, world_size=count, timeout=LONGEST)
+    except (ValueError, RuntimeError) as error:
+        why = str(error).split("\n")[0][:200]
+        raise SaccadeError(f"the processes of this training do not meet ({why}); start them with torchrun") from None
+    watch = Watch(store, rank, count)
+    watch.start()
+    return watch
 
 
 def own_gpu(device: torch.device, local: int, there_are: int) -> int:
@@ -250,7 +263,7 @@ class Watch(threading.Thread):
 
     def __init__(self, store: Any, rank: int, count: int) -> None:
         super().__init__(daemon=True)
-        self.store, self.rank, self.next = store, rank, (rank + 1) % count
+        self.store, self.rank, self.count, self.next = store, rank, count, (rank + 1) % count
         self.over, self.answered = threading.Event(), time.monotonic()
 
     def start(self) -> None:
