@@ -24,8 +24,8 @@ COMMANDS = [command.name for command in app.registered_commands]
 TEXT = "the black cat ate the mouse"
 
 
-def test_the_commands_are_the_eight() -> None:
-    assert COMMANDS == ["demo", "train", "translate", "evaluate", "show", "explain", "list", "check"]
+def test_the_commands_are_the_nine() -> None:
+    assert COMMANDS == ["demo", "train", "convert", "translate", "evaluate", "show", "explain", "list", "check"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -624,10 +624,10 @@ def test_a_watch_gives_up_a_rank_that_is_not_heard(store: Store, left: list[bool
         found.append(speaks)
         watch.over.set()
 
-    for name, value in (("BEAT", 0.01), ("PATIENCE", 0.2), ("GRACE", 0.1), ("leave", leave)):
+    for name, value in (("BEAT", 0.01), ("PATIENCE", 0.3), ("GRACE", 0.7), ("leave", leave)):
         monkeypatch.setattr(f"saccade.training.distributed.{name}", value)
     watch.start()
-    watch.over.wait(1.0)
+    watch.over.wait(10.0 if left else 0.6)
     watch.over.set()
     assert found == left
     assert store.kept["said"] <= 1

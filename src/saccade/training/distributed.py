@@ -202,9 +202,8 @@ def together(device: torch.device) -> Iterator[Ranks]:
         watch.over.set()  # no further sign of life: the others must not wait for a rank that leaves
         if isinstance(error, RuntimeError) and broken_off(error):
             raise watch.gone() from None
-        first = (
-            watch.first_to_speak()
-        )  # this rank's alone: it tells what is wrong, so that the others need not speak of one that has gone
+        # this rank's alone: it tells what is wrong, so that the others need not speak of one that has gone
+        first = watch.first_to_speak()
         if isinstance(error, SaccadeError):
             raise Shared(str(error), first) from None
         raise
