@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from launcher import Launcher
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -114,3 +118,19 @@ def toy() -> Callable[..., Toy]:
 @pytest.fixture
 def break_at() -> Callable[[int], BreakAt]:
     return BreakAt
+
+
+@pytest.fixture(scope="module")
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
+    source = str(Path(__file__).parents[2] / "src")
+    environment = {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    environment = {name: value for name, value in environment.items() if name not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}
+    process = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("launcher.py"))],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    yield Launcher(process, tmp_path_factory.mktemp("ranks"))
+    process.communicate(timeout=30)

@@ -18,8 +18,6 @@ EXAMPLES = """Examples:
     saccade train my.yaml model.dim=256 training.updates=5000 --out runs/mine
 
     saccade train my.yaml --out runs/mine --resume
-
-    torchrun --standalone --nproc-per-node 2 -m saccade train my.yaml --out runs/mine
 """
 AVERAGE_EXAMPLES = """Examples:
 
@@ -36,7 +34,10 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")] = False,
     json_: Json = False,
 ) -> None:
-    """Train a model by a recipe into a run folder. Ctrl-C writes a checkpoint; --resume goes on from it."""
+    """Train a model by a recipe into a run folder. Ctrl-C writes a checkpoint; --resume goes on from it.
+
+    `torchrun --standalone --nproc-per-node 2 -m saccade train …` trains on two processes as on one; see docs/many-machines.md.
+    """
     from .. import api, config
     from ..training.distributed import rank_here
 

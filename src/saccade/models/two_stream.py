@@ -46,15 +46,11 @@ class TwoStream(nn.Module):
         self.query = nn.Parameter(torch.randn(body.dim))  # as wide as a scaled token vector
         self.head = hidden_head(body, vocab, tied)
 
-    def forward(
-        self, tokens: Tensor, lengths: Tensor, order: Tensor, at: Tensor, documents: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, tokens: Tensor, lengths: Tensor, order: Tensor, at: Tensor, documents: Tensor | None = None) -> Tensor:
         """tokens B N, order B N (the rank of each place), at B W (the asked places) → B W V"""
         return self.head(self.features(tokens, lengths, order, at, documents))
 
-    def features(
-        self, tokens: Tensor, lengths: Tensor, order: Tensor, at: Tensor, documents: Tensor | None = None
-    ) -> Tensor:
+    def features(self, tokens: Tensor, lengths: Tensor, order: Tensor, at: Tensor, documents: Tensor | None = None) -> Tensor:
         """The query stream, B W dim."""
         embedding, count = self.body.embedding, tokens.shape[1]
         content = embedding(tokens)

@@ -1,4 +1,4 @@
-"""Parameters and optimizer states to and from safetensors. No pickle is ever read."""
+"""Parameters and optimizer states to and from safetensors, which have no pickle in them, and from checkpoints in parts (`shards`)."""
 
 from __future__ import annotations
 

@@ -34,12 +34,19 @@ GONE = (
     "go on from the last checkpoint with --resume, with any number of processes"
 )
 _times = itertools.count()
+_kept: list[Any] = []  # groups that are closed; see `Watch.finish`
 
 
-class Gone(SaccadeError):
-    """A rank died; `speaks` is set for the one that says so."""
+class Shared(SaccadeError):
+    """A mistake that all ranks know of; one of them `speaks`."""
 
-    speaks = False
+    def __init__(self, text: str, speaks: bool) -> None:
+        super().__init__(text)
+        self.speaks = speaks
+
+
+class Gone(Shared):
+    """A rank has left the others without a word."""
 
 
 class Ranks:
@@ -66,6 +73,10 @@ class Ranks:
     def joined(self, items: Sequence[int]) -> Sequence[int]:
         """The items of all ranks, one rank's after another's."""
         return items
+
+    def mistake(self, text: str) -> SaccadeError:
+        """The error that all ranks are about to raise."""
+        return SaccadeError(text)
 
     def lead(self, do: Callable[[], T]) -> T:
         """Rank 0 does it, and all get what it returns (as JSON knows it) or the mistake it made."""
@@ -122,18 +133,21 @@ class Many(Ranks):
         dist.all_gather(texts, torch.nn.functional.pad(words, (0, longest - len(words))))
         return [json.loads(bytes(text[: int(size)].tolist())) for text, size in zip(texts, sizes, strict=True)]
 
+    def mistake(self, text: str) -> SaccadeError:
+        return Shared(text, first_here())
+
     def lead(self, do: Callable[[], T]) -> T:
         mistake, value = attempt(do) if self.leads else (None, None)
         mistake, known = self.told([mistake, value if self.leads else None])[0]
         if mistake is not None:
-            raise SaccadeError(mistake)
+            raise self.mistake(mistake)
         return value if self.leads else known  # type: ignore[return-value]
 
     def agree(self, do: Callable[[], T]) -> T:
         mistake, value = attempt(do)
         for one in self.told(mistake):
             if one is not None:
-                raise SaccadeError(one)
+                raise self.mistake(one)
         return value  # type: ignore[return-value]
 
 
@@ -141,22 +155,28 @@ def attempt(do: Callable[[], T]) -> tuple[str | None, T | None]:
     """(what is wrong, None), or (None, what is returned)."""
     try:
         return None, do()
-    except Gone:
-        raise
     except SaccadeError as error:
         return str(error), None
 
 
+def processes() -> int:
+    """How many processes torchrun has started; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE") or 1)
+
+
 def rank_here() -> int:
     """This process's rank, 0 when it is alone."""
-    return int(os.environ.get("RANK", "0")) if int(os.environ.get("WORLD_SIZE", "1")) > 1 else 0
+    return int(os.environ.get("RANK", "0")) if processes() > 1 else 0
+
+
+def first_here() -> bool:
+    """Whether this process is the first of its machine."""
+    return processes() < 2 or os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 def speaks(error: Exception) -> bool:
     """Whether this process says an error aloud: what all ranks know is said once on each machine."""
-    if isinstance(error, Gone):
-        return error.speaks
-    return int(os.environ.get("WORLD_SIZE", "1")) < 2 or os.environ.get("LOCAL_RANK", "0") == "0"
+    return error.speaks if isinstance(error, Shared) else first_here()
 
 
 @contextmanager
@@ -165,33 +185,44 @@ def together(device: torch.device) -> Iterator[Ranks]:
 
     Each has a GPU of its own where there are GPUs: `cuda` is then cuda:LOCAL_RANK.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+    if processes() < 2:
         yield Ranks()
         return
     if dist.is_initialized():
         raise SaccadeError("a process group is open already, and a training opens its own; destroy_process_group() before it")
     if device.type == "cuda":
         torch.cuda.set_device(own_gpu(device, int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()))
-    base, rank, count = next(dist.rendezvous("env://"))
-    store = dist.PrefixStore(f"saccade/{next(_times)}", base)
-    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, store=dist.PrefixStore("group", store), rank=rank, world_size=count, timeout=LONGEST)
+    watch = meet("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield Many(watch.rank, watch.count)
+    except (Shared, Stopped):  # all ranks are here
+        watch.finish()
+        raise
+    except BaseException as error:
+        watch.over.set()  # no further sign of life: the others must not wait for a rank that leaves
+        if isinstance(error, RuntimeError) and broken_off(error):
+            raise watch.gone() from None
+        # this rank's alone: it tells what is wrong, so that the others need not speak of one that has gone
+        first = watch.first_to_speak()
+        if isinstance(error, SaccadeError):
+            raise Shared(str(error), first) from None
+        raise
+    watch.finish()
+
+
+def meet(backend: str) -> Watch:
+    """Waits for the other ranks, as torchrun's variables say where, and begins to watch them."""
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    try:
+        base, rank, count = next(dist.rendezvous("env://"))
+        store = dist.PrefixStore(f"saccade/{attempt}/{next(_times)}", base)
+        dist.init_process_group(backend, store=dist.PrefixStore("group", store), rank=rank, world_size=count, timeout=LONGEST)
+    except (ValueError, RuntimeError) as error:
+        why = str(error).split("\n")[0][:200]
+        raise SaccadeError(f"the processes of this training do not meet ({why}); start them with torchrun") from None
     watch = Watch(store, rank, count)
     watch.start()
-    try:
-        yield Many(rank, count)
-    except (SaccadeError, Stopped) as error:  # all ranks are here
-        watch.finish(together=not isinstance(error, Gone))
-        raise
-    except RuntimeError as error:
-        if not broken_off(error):
-            watch.over.set()  # no further sign of life: the others must not wait for a rank that has left
-            raise
-        raise watch.gone() from None
-    except BaseException:
-        watch.over.set()
-        raise
-    watch.finish(together=True)
+    return watch
 
 
 def own_gpu(device: torch.device, local: int, there_are: int) -> int:
@@ -225,13 +256,18 @@ def broken_off(error: RuntimeError) -> bool:
 class Watch(threading.Thread):
     """Gives signs of life and looks for those of the next rank, so that nobody waits for a process that was killed.
 
-    A rank that waits on a GPU or on a machine that is off the net would not notice by itself. Who notices tells all the others.
+    A rank that waits on a GPU or on a machine that is off the net would not notice by itself. Who notices tells all the others through
+    the store; when the store does not answer, the machine that keeps it is the one that has gone.
     """
 
     def __init__(self, store: Any, rank: int, count: int) -> None:
         super().__init__(daemon=True)
-        self.store, self.rank, self.next = store, rank, (rank + 1) % count
-        self.over = threading.Event()
+        self.store, self.rank, self.count, self.next = store, rank, count, (rank + 1) % count
+        self.over, self.answered = threading.Event(), time.monotonic()
+
+    def start(self) -> None:
+        super().start()
+        threading.Thread(target=self.watch_store, daemon=True).start()
 
     def run(self) -> None:
         seen, since = -1, time.monotonic()
@@ -246,35 +282,46 @@ class Watch(threading.Thread):
                 lost = self.store.add("gone", 0) > 0
             except RuntimeError:  # the process that keeps the store has gone
                 lost = True
+            self.answered = time.monotonic()
             if lost and not self.over.wait(GRACE):
-                self.leave()
+                leave(self.first_to_speak())
 
-    def leave(self) -> None:
-        """Ends this process, whatever its main thread waits for."""
-        error = self.gone()
-        if error.speaks:
-            print(f"saccade: {error}", file=sys.stderr, flush=True)
-        os._exit(2)
+    def watch_store(self) -> None:
+        """Ends this process when the store has not answered for too long."""
+        while not self.over.wait(BEAT):
+            if time.monotonic() - self.answered > PATIENCE + GRACE:
+                leave(first_here())
 
     def gone(self) -> Gone:
-        """The error for a rank that has gone, which the first rank to ask says aloud."""
-        self.over.set()
+        """The error for a rank that has gone, which the first rank to notice says aloud."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(
                 signal.SIGTERM, signal.SIG_IGN
             )  # torchrun sends it to the ranks that are left; they are leaving, and speak first
-        error = Gone(GONE)
-        try:
+        with suppress(RuntimeError):
             self.store.add("gone", 1)
-            error.speaks = self.store.add("said", 1) == 1
-        except RuntimeError:
-            error.speaks = True
-        return error
+        return Gone(GONE, self.first_to_speak())
 
-    def finish(self, together: bool) -> None:
-        """This rank is done, and the others need not look for it."""
+    def first_to_speak(self) -> bool:
+        try:
+            return self.store.add("said", 1) == 1
+        except RuntimeError:
+            return True
+
+    def finish(self) -> None:
+        """This rank is done, as all are, and the others need not look for it."""
         self.over.set()
         with suppress(RuntimeError):
             self.store.add(f"beat/{self.rank}", FINISHED)
-        if together:
-            dist.destroy_process_group()
+        # When a gloo group is freed it joins its threads and lets none of them have Python's lock, for which one of them may wait to
+        # free the last tensor it sent: the process would stand still (seen with torch 2.13). So the group is kept until the process ends.
+        _kept.append(dist.group.WORLD)
+        dist.destroy_process_group()
+        time.sleep(0.05)
+
+
+def leave(speaks: bool) -> None:
+    """Ends this process, whatever its main thread waits for."""
+    if speaks:
+        print(f"saccade: {GONE}", file=sys.stderr, flush=True)
+    os._exit(2)

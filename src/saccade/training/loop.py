@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import SaccadeError
 from .averaging import Kept, set_parameters
 from .cost import Cost, measure
 from .distributed import Ranks
@@ -206,7 +205,7 @@ class Training:
     def _not_finite(self, number: int, value: float, at: Sequence[int]) -> None:
         at = self.ranks.joined(at)
         lines = ", ".join(map(str, sorted(at)[:20])) + (" …" if len(at) > 20 else "")
-        raise SaccadeError(
+        raise self.ranks.mistake(
             f"the loss or its gradient became {value} at update {number}, on a batch of lines {lines}; nothing of it was saved. "
             f"Lower training.learning_rate (it is {self.settings.learning_rate:g}), lengthen training.warmup or look at those lines "
             "with `saccade check`, then go on with --resume"
@@ -238,12 +237,12 @@ class Training:
         with torch.no_grad():
             figures = self.ranks.lead(lambda: self.work.evaluate(model))
         if self.settings.watch not in figures:
-            raise SaccadeError(
+            raise self.ranks.mistake(
                 f"training.watch is '{self.settings.watch}', and the evaluation gives {', '.join(figures)}; choose one of these"
             )
         for name, value in figures.items():
             if not math.isfinite(value):
-                raise SaccadeError(
+                raise self.ranks.mistake(
                     f"the dev {name} became {value} at update {self.at.update}; nothing of it was saved. Lower training.learning_rate "
                     f"(it is {self.settings.learning_rate:g}) or lengthen training.warmup, then go on with --resume"
                 )

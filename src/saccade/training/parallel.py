@@ -95,8 +95,10 @@ class Sharded(Layout):
         if self.copy is None:
             yield self.model
             return
-        yield self.copy.to(device)
-        self.copy.cpu()
+        try:
+            yield self.copy.to(device)
+        finally:
+            self.copy.cpu()
 
     def scaled(self, loss: Tensor) -> Tensor:
         return loss * self.ranks.count  # FSDP divides by it

@@ -1,0 +1,197 @@
+"""What ranks say and do, as far as one process can see it."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from launcher import RECIPE
+from torch import nn
+
+from saccade import api, config, models
+from saccade.errors import SaccadeError
+from saccade.training.distributed import (
+    FINISHED,
+    Gone,
+    Many,
+    Ranks,
+    Shared,
+    Watch,
+    broken_off,
+    check_shared,
+    own_gpu,
+    speaks,
+    together,
+)
+from saccade.training.stopping import Stopped, Stopper
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_shares_are_the_batch_and_an_empty_one_counts_nothing(count: int) -> None:
+    for size in range(1, 9):
+        batch = list(range(size))
+        shares = [Many(rank, count).share(batch) for rank in range(count)]
+        assert sorted(example for share, counts in shares for example in share * counts) == batch
+        assert all(len(share) for share, _ in shares), "every rank has something to compute"
+    assert Ranks().share(batch) == (batch, 1)
+
+
+def test_alone_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with together(torch.device("cpu")) as ranks:
+        assert (type(ranks), ranks.rank, ranks.count, ranks.leads) == (Ranks, 0, 1, True)
+        assert ranks.total([1, 2.5]) == [1, 2.5]
+        assert (ranks.largest(3), ranks.joined([4]), ranks.lead(lambda: 5), ranks.agree(lambda: 6)) == (3, [4], 5, 6)
+        assert not torch.distributed.is_initialized()
+
+
+def test_a_gpu_of_its_own_for_each_process() -> None:
+    cuda = torch.device("cuda")
+    assert [own_gpu(cuda, local, 2) for local in (0, 1)] == [0, 1]
+    with pytest.raises(
+        SaccadeError, match=r"process 2 of this machine .* has no GPU, of which there are 2 here; .*--nproc-per-node 2"
+    ):
+        own_gpu(cuda, 2, 2)
+    with pytest.raises(
+        SaccadeError, match=r"device is 'cuda:1', and each process of torchrun has a GPU of its own; write device=cuda"
+    ):
+        own_gpu(torch.device("cuda:1"), 0, 2)
+
+
+def test_a_folder_that_is_not_shared_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("saccade.training.distributed.PATIENCE", 0.2)
+    check_shared(tmp_path)
+    with pytest.raises(
+        SaccadeError, match=r"rank 0 sees no .*recipe.json, which rank 0 has written; give --out a folder that all"
+    ):
+        check_shared(tmp_path / "recipe.json")
+
+
+def test_who_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, stopped = SaccadeError("x"), Stopped(signal.SIGINT, 3)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert speaks(plain), "one process speaks whatever its surroundings"
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert [speaks(error) for error in (plain, stopped, Shared("x", True), Gone("x", False))] == [False, False, True, False]
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    assert [speaks(error) for error in (plain, stopped, Shared("x", False))] == [True, True, False]
+
+
+def test_only_a_broken_connection_is_a_rank_that_has_gone() -> None:
+    assert broken_off(RuntimeError("[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer"))
+    assert broken_off(torch.distributed.DistBackendError("x"))
+    assert not broken_off(RuntimeError("shape '[2]' is invalid for input of size 3"))
+
+
+def test_a_patient_stopper_takes_no_notice_of_a_second_signal() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with Stopper(patient=True) as stopper:
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGINT)
+        assert stopper.signal == signal.SIGINT
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_processes_that_cannot_meet_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with (
+        pytest.raises(SaccadeError, match=r"the processes of this training do not meet \(.*RANK.*\); start them with torchrun"),
+        together(torch.device("cpu")),
+    ):
+        pass
+
+
+class Store:
+    """A store by which rank 1 is watched from rank 0: `beats` tells how often rank 1 has been heard at a time."""
+
+    def __init__(self, beats: Callable[[], int], blocks: bool = False) -> None:
+        self.beats, self.blocks, self.kept = beats, blocks, {"gone": 0, "said": 0}
+
+    def add(self, name: str, by: int) -> int:
+        if self.blocks:
+            time.sleep(3)
+        if name == "beat/1":
+            return self.beats()
+        self.kept[name] = self.kept.get(name, 0) + by
+        return self.kept[name]
+
+
+def unreachable() -> int:
+    raise torch.distributed.DistNetworkError("Connection reset by peer")
+
+
+@pytest.mark.parametrize(
+    ("store", "left"),
+    [
+        (Store(iter(range(10**6)).__next__), []),
+        (Store(lambda: FINISHED + 7), []),
+        (Store(lambda: 7), [True]),
+        (Store(unreachable), [True]),
+        (Store(lambda: 7, blocks=True), [True]),
+    ],
+    ids=["alive", "finished", "silent", "unreachable", "blocked"],
+)
+def test_a_watch_gives_up_a_rank_that_is_not_heard(store: Store, left: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[bool] = []
+    watch = Watch(store, 0, 2)
+
+    def leave(speaks: bool) -> None:
+        found.append(speaks)
+        watch.over.set()
+
+    for name, value in (("BEAT", 0.01), ("PATIENCE", 0.3), ("GRACE", 0.7), ("leave", leave)):
+        monkeypatch.setattr(f"saccade.training.distributed.{name}", value)
+    watch.start()
+    watch.over.wait(10.0 if left else 0.6)
+    watch.over.set()
+    assert found == left
+    assert store.kept["said"] <= 1
+
+
+class Second(Ranks):
+    """As rank 1 sees itself, with nobody to meet."""
+
+    rank = 1
+
+
+def test_ranks_draw_dropout_from_streams_of_their_own(stage: Any) -> None:
+    trainings = [stage.training(name, updates=2) for name in ("one", "two", "three")]
+    trainings[2].ranks = Second()
+    for training in trainings:
+        training.run()
+    one, two, three = (list(training.model.parameters()) for training in trainings)
+    assert all(map(torch.equal, one, two))
+    assert not all(map(torch.equal, one, three))
+
+
+def every_model() -> Iterator[tuple[str, dict[str, Any]]]:
+    for name in models.table.names():
+        yield name, {"family": name, "dim": 8, "hidden": 8, "dropout": 0.0}
+
+
+@pytest.mark.parametrize(("name", "values"), list(every_model()), ids=lambda value: value if isinstance(value, str) else "")
+def test_every_parameter_has_a_part_in_every_batch_or_its_module_says_so(name: str, values: dict[str, Any]) -> None:
+    """DDP waits for the gradient of each, unless a module has `may_rest`."""
+    shape = {"depth": 1, "heads": 2} if "heads" in config.complete_model({"family": name}) else {}
+    model = config.build_model(config.recipe({"model": {**values, **shape}}).model, 9, 9)
+    source, lengths = torch.randint(4, 9, (2, 5)), torch.tensor([5, 3])
+    given = {"source": source, "target": source, "tokens": source, "lengths": lengths}
+    wanted = [p for p in inspect.signature(model.forward).parameters if p in given]
+    model(*(given[p] for p in wanted)).square().sum().backward()
+    resting = [name for name, parameter in model.named_parameters() if parameter.grad is None]
+    assert not resting or any(getattr(module, "may_rest", False) for module in model.modules())
+
+
+def test_blocks_are_gathered_one_at_a_time() -> None:
+    model: nn.Module = api.build(config.recipe(RECIPE)).model
+    assert [name for name, module in model.named_modules() if getattr(module, "own_shard", False)] == ["encoder.0", "decoder.0"]
