@@ -31,7 +31,8 @@ def one_of(default: str, *names: str) -> Any:
 class DataRecipe:
     """Where the examples come from: `phrasebook:train`, `train.tsv`, `train.jsonl`, `train.en,train.fr`, `train.conllu`, `train.txt` …
 
-    Without a `dev` set, `held_out` of the training examples are kept back as one; `swap` turns pairs round. `column` is the CoNLL-U column that a tagger learns, `documents` what separates the documents of plain text; embedded corpora
+    Without a `dev` set, `held_out` of the training examples are kept back as one; `swap` turns pairs round. `column` is the CoNLL-U
+    column that a tagger learns, `documents` what separates the documents of plain text; embedded corpora
     take options under their own names.
     """
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from saccade.errors import SaccadeError
-from saccade.tasks.translation import TranslationWork
+from saccade.tasks.task import ExampleWork
 from saccade.training.runs import RunFolder
 
 RECIPE: dict[str, Any] = {
@@ -32,8 +32,8 @@ RECIPE: dict[str, Any] = {
 
 def prank_nan(rank: int) -> None:
     """One sentence has a loss that is not a number."""
-    plain = TranslationWork.loss
-    bad = TranslationWork.loss = lambda self, model, batch: plain(self, model, batch) * (float("nan") if 7 in batch.lines else 1)  # type: ignore[assignment,method-assign]
+    plain = ExampleWork.loss
+    bad = ExampleWork.loss = lambda self, model, batch: plain(self, model, batch) * (float("nan") if 7 in batch.lines else 1)  # type: ignore[assignment,method-assign]
     assert bad is not plain
 
 
@@ -44,7 +44,7 @@ def prank_alone(rank: int) -> None:
         raise SaccadeError("a mistake of rank 1 alone; mend it")
 
     if rank == 1:
-        TranslationWork.loss = loss  # type: ignore[method-assign]
+        ExampleWork.loss = loss  # type: ignore[method-assign]
 
 
 def prank_defect(rank: int) -> None:
@@ -54,7 +54,7 @@ def prank_defect(rank: int) -> None:
         raise ZeroDivisionError("a defect")
 
     if rank == 0:
-        TranslationWork.loss = loss  # type: ignore[method-assign]
+        ExampleWork.loss = loss  # type: ignore[method-assign]
 
 
 def prank_disk(rank: int) -> None:
