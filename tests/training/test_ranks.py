@@ -176,7 +176,8 @@ def test_ranks_draw_dropout_from_streams_of_their_own(stage: Any) -> None:
 
 def every_model() -> Iterator[tuple[str, dict[str, Any]]]:
     for name in models.table.names():
-        yield name, {"family": name, "dim": 8, "hidden": 8, "dropout": 0.0}
+        hidden = {"hidden": 8} if "hidden" in config.complete_model({"family": name}) else {}
+        yield name, {"family": name, "dim": 8, "dropout": 0.0, **hidden}
 
 
 @pytest.mark.parametrize(("name", "values"), list(every_model()), ids=lambda value: value if isinstance(value, str) else "")

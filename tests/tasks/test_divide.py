@@ -1,0 +1,70 @@
+"""What is kept back where no dev set is named, and pairs turned round."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saccade import config
+from saccade.data.pairs import Pair
+from saccade.data.text import Document
+from saccade.errors import SaccadeError
+from saccade.system import examples_of
+from saccade.tasks.language import LanguageModelling
+from saccade.tasks.translation import Translation, turned
+
+
+@given(count=st.integers(2, 300), share=st.floats(0.001, 0.5), seed=st.integers(0, 5))
+def test_every_example_is_on_one_side_and_in_its_order(count: int, share: float, seed: int) -> None:
+    train, dev = Translation.divide(list(range(count)), share, seed)
+    assert sorted(train + dev) == list(range(count))
+    assert (train, dev) == (sorted(train), sorted(dev))
+    assert len(dev) == max(1, round(share * count))
+    assert (train, dev) == Translation.divide(list(range(count)), share, seed)
+
+
+def test_another_seed_keeps_others_back() -> None:
+    assert Translation.divide(list(range(100)), 0.1, 0)[1] != Translation.divide(list(range(100)), 0.1, 1)[1]
+
+
+def test_of_one_long_text_the_end_is_kept_back() -> None:
+    text = "".join(f"line {n}\n" for n in range(100))
+    [train], [dev] = LanguageModelling.divide([Document(text, 1)], 0.1, 0)
+    assert train.text + dev.text == text
+    assert len(train.text) == int(0.9 * len(text))
+    assert dev.line == 1 + train.text.count("\n")
+    with pytest.raises(SaccadeError, match="the text is too short to keep a part of it back; give more text, or data.dev"):
+        LanguageModelling.divide([Document("x", 1)], 0.1, 0)
+    several = LanguageModelling.divide([Document(str(n), n) for n in range(20)], 0.1, 0)
+    assert [len(side) for side in several] == [18, 2]
+
+
+def test_one_example_cannot_be_divided() -> None:
+    with pytest.raises(SaccadeError, match=r"there is one training example and no data.dev; give more examples, or a dev set"):
+        Translation.divide([1], 0.1, 0)
+
+
+def recipe(tmp_path: Path, **data: object) -> config.Recipe:
+    (tmp_path / "pairs.tsv").write_text("".join(f"s{n}\tt{n}\n" for n in range(40)), encoding="utf-8")
+    return config.recipe({"data": {"train": str(tmp_path / "pairs.tsv"), **data}, "model": {"family": "bahdanau"}})
+
+
+def test_train_and_dev_of_one_file_share_nothing(tmp_path: Path) -> None:
+    made = recipe(tmp_path, held_out=0.25)
+    train, dev = examples_of(made, "train"), examples_of(made, "dev")
+    assert (len(train), len(dev)) == (30, 10)
+    assert not {pair.source for pair in train} & {pair.source for pair in dev}
+    with pytest.raises(SaccadeError, match=r"data.test is not set; name the data"):
+        examples_of(made, "test")
+
+
+def test_pairs_are_turned_round(tmp_path: Path) -> None:
+    plain, swapped = recipe(tmp_path), recipe(tmp_path, swap=True)
+    a, b = (Translation.read(made, made.data.train) for made in (plain, swapped))
+    assert [(pair.target, pair.source, pair.line) for pair in a] == [(pair.source, pair.target, pair.line) for pair in b]
+    linked = Pair("a b", "c d e", 3, ((0, 2), (1, 0)), ((1, 1),), ("X", "Y"))
+    assert turned(linked) == Pair("c d e", "a b", 3, ((2, 0), (0, 1)), ((1, 1),), None)
+    assert turned(turned(Pair("a", "b", 1))) == Pair("a", "b", 1)
