@@ -172,6 +172,7 @@ class Training:
             load_optimizer(self.optimizer, self.model, self.folder.path / "last" / "training.safetensors")
             self.at = found
             self.watcher.note(f"going on from update {found.update}")
+        Kept(self.folder.path, self.settings.average).forget(self.at.update)
 
     def _cost(self) -> Cost:
         """Measured on the middle one by size of some of the epoch's batches."""
@@ -179,7 +180,9 @@ class Training:
         some = sorted((self.work.batch(plan) for plan in plans[:: len(plans) // 16 + 1]), key=lambda batch: batch.tokens)
         batch = some[len(some) // 2]
         self.model.train()
-        cost = measure(self.model, lambda: self._loss(self.model, batch) / batch.tokens, self.settings.updates - self.at.update)
+        cost = measure(
+            self.model, lambda: self._loss(self.model, batch) / max(batch.tokens, 1), self.settings.updates - self.at.update
+        )
         return replace(
             cost,
             flops_per_update=cost.flops_per_update * self.settings.accumulate,
@@ -221,7 +224,7 @@ class Training:
         self.model.train()
         losses = []
         for batch in batches:
-            loss = self._loss(self.forward, batch) / tokens
+            loss = self._loss(self.forward, batch) / max(tokens, 1)  # unknown words alone: nothing to learn, and no 0 / 0
             loss.backward()
             losses.append((loss.detach(), batch.lines))
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip if settings.clip > 0 else float("inf"))
@@ -266,7 +269,7 @@ class Training:
         self.watcher.evaluated(self.at, figures, better)
         self.at = replace(self.at, done=last or self._tired())
         if self.settings.average:
-            self._average(logs)
+            self._average()
 
     def _figures(self) -> dict[str, float]:
         """Figures on the dev set; what is missing or not finite stops the run."""
@@ -289,20 +292,21 @@ class Training:
         sign = -1 if self.settings.higher_is_better else 1
         return self.at.best is None or sign * value < sign * self.at.best
 
-    def _average(self, logs: Logs) -> None:
+    def _average(self) -> None:
         """Keeps this evaluation's parameters; at the end, the mean of the last few becomes the best model if it is better."""
         kept = Kept(self.folder.path, self.settings.average)
         kept.add(self.model, self.at.update)
         if not self.at.done:
             return
-        before = set_parameters(self.model, kept.mean(self.at.update))
+        mean, count = kept.mean()
+        before = set_parameters(self.model, mean)
         figures = self._figures()
         better = self._better(figures[self.settings.watch])
         if better:
             self.folder.save("best", self.model)
             self.at = replace(self.at, figures=figures, best=figures[self.settings.watch], best_update=self.at.update)
         shown = "  ".join(f"dev {name} {value:.3f}" for name, value in figures.items())
-        self.watcher.note(f"mean of the last {self.settings.average} evaluations  {shown}{'  best' if better else ''}")
+        self.watcher.note(f"mean of the last {count} evaluations  {shown}{'  best' if better else ''}")
         set_parameters(self.model, before)
 
     def _tired(self) -> bool:
