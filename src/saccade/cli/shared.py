@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import sys
@@ -161,8 +162,8 @@ def peers_of(words: list[str] | None) -> dict[str, dict[str, float]]:
         try:
             number = float(value)
         except ValueError:
-            equals = ""
-        if not (name and colon and figure and equals):
+            number = math.nan
+        if not (name and colon and figure and equals and math.isfinite(number)):
             raise SaccadeError(f"--peer is '{word}'; write NAME:FIGURE=VALUE, such as nanoGPT:val_loss=1.4697")
         found.setdefault(name, {})[figure] = number
     return found

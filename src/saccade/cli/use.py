@@ -112,13 +112,16 @@ def evaluate(
     """The figures of a model's task on data: BLEU and chrF (sacrebleu, with signatures) and the alignment error rate where the data
     has gold links; accuracy of labels and tags; perplexity and bits a character."""
     from .. import api
-    from ..results import write_result
+    from ..results import check_name, write_result
 
     api.searcher(beam)
+    if result is not None:
+        check_name(result)
     system = api.load(model, device)
     asked = {"beam": (beam, 1), "quarters": (lengths, False), "moses": (moses, None), "stride": (stride, 0)}
     options = {name: value for name, (value, default) in asked.items() if value != default}
     peers = peers_of(peer)
+    api.check_options(system.recipe, options)
     figures = api.evaluate(system, system.read(data), **options)
     if result is not None:
         write_result(result, figures, recipe=str(model), seeds=[system.recipe.seed], peers=peers)
