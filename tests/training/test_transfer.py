@@ -131,6 +131,15 @@ def test_the_same_kind_of_model_takes_the_head_too(tmp_path: Path) -> None:
         assert all(torch.equal(value, learned(first.model)[name]) for name, value in learned(again.model).items())
 
 
+def test_a_head_of_the_same_shape_in_another_task_is_not_taken(tmp_path: Path) -> None:
+    tagger = build("tagging", "transformer-encoder")
+    RunFolder(tmp_path, api.model_files(tagger)).save("tags", tagger.model)
+    made = build("classification", "transformer-encoder", tmp_path / "tags")
+    assert made.model.head.weight.shape == tagger.model.head.weight.shape
+    assert not torch.equal(made.model.head.weight, tagger.model.head.weight)
+    assert torch.equal(made.model.body.encoder[0].mlp.inner.weight, tagger.model.body.encoder[0].mlp.inner.weight)
+
+
 def test_rows_of_masks_behind_the_words_are_left_where_they_are(tmp_path: Path) -> None:
     first = pretrained(tmp_path / "first", "masked", "transformer-encoder")
     made = build("classification", "transformer-encoder", tmp_path / "first")

@@ -53,8 +53,9 @@ def classify(
         raise SaccadeError(f"line {blank} is empty; give each line a text")
     if out_file is not None and len(lines) > 1:
         raise SaccadeError(f"{len(lines)} texts and one picture; draw one text at a time")
+    classified = api.classify(system, lines)
     note_unknown(system, lines)
-    for line, found in zip(lines, api.classify(system, lines), strict=True):
+    for line, found in zip(lines, classified, strict=True):
         if json_:
             weights = [[piece, weight] for piece, weight in zip(found.pieces, found.weights, strict=True)]
             print_json({"text": line, "label": found.label, "probabilities": found.probabilities, "weights": weights})

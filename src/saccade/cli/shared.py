@@ -31,8 +31,8 @@ Peers = Annotated[
 ]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+out = Console(highlight=False, emoji=False)  # what a user typed comes back as it was: `:cat:` is no picture
+err = Console(stderr=True, highlight=False, emoji=False)
 
 
 def me() -> str:
