@@ -14,9 +14,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from saccade import api, config, models
+from saccade import api, config, models, tasks
+from saccade.data.conllu import Sentence
+from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
 from saccade.data.phrasebook import phrasebook
+from saccade.data.text import Document
 from saccade.errors import SaccadeError
 from saccade.files import MANIFEST
 from saccade.training.loop import Progress, RunFolder, Watcher
@@ -118,6 +121,82 @@ def test_every_family_is_itself_after_it_was_saved_and_loaded(
     assert (again.task.source is again.task.target) is joint
     assert again.task.source.to_json() == system.task.source.to_json()
     assert again.task.target.to_json() == system.task.target.to_json()
+
+
+LABELED = [Labeled("a good film", "good", 1), Labeled("a bad film", "bad", 2)]
+SENTENCES = [Sentence(("the", "cat"), ("DET", "NOUN"), 1)]
+DOCUMENTS = [Document("the cat saw the dog", 1)]
+# which family can learn which task: pairs, bodies and decoders
+TABLE: dict[str, dict[str, Any]] = {
+    "translation": {"examples": [Pair("the cat", "le chat", 1)], "families": ("fixed-first", "fixed-context", "bahdanau", "luong", "transformer")},
+    "text-to-text": {"examples": [Pair("the cat", "le chat", 1)], "families": ("bahdanau", "transformer")},
+    "language-modelling": {"examples": DOCUMENTS, "families": ("transformer-decoder", "rnn-decoder")},
+    "classification": {"examples": LABELED, "families": tuple(e.name for e in models.table if e.make.body is not None)},
+    "tagging": {"examples": SENTENCES, "families": tuple(e.name for e in models.table if e.make.body is not None)},
+}  # fmt: skip
+CELLS = [(task, name) for task, row in TABLE.items() for name in row["families"]]
+
+
+def test_every_family_and_every_task_has_a_place_in_the_table() -> None:
+    assert {name for _, name in CELLS} == {entry.name for entry in models.table}
+    assert set(TABLE) == {entry.name for entry in tasks.table}
+
+
+def used(system: api.System, examples: Any) -> Any:
+    """What a system makes of examples, in numbers."""
+    system.model.eval()
+    return api.evaluate(system, examples)
+
+
+@pytest.mark.parametrize(("task", "name"), CELLS)
+def test_every_family_in_every_task_is_itself_after_it_was_saved_and_loaded(tmp_path: Path, task: str, name: str) -> None:
+    examples = TABLE[task]["examples"]
+    changed = {"task": task, "model": family(name), "vocabulary": {"kind": "words"}, "language": {"block": 4}, "device": "cpu"}
+    system = api.build(changed, examples)
+    RunFolder(tmp_path, api.model_files(system)).save("best", system.model)
+    again = api.load(tmp_path, "cpu")
+    assert again.recipe == system.recipe
+    assert equal(again.model, system.model)
+    assert again.task.tokens() == system.task.tokens()
+    assert used(again, examples) == used(system, examples)
+
+
+@pytest.mark.parametrize(
+    ("task", "name"),
+    [(task, entry.name) for task, row in TABLE.items() for entry in models.table if entry.name not in row["families"]],
+)
+def test_a_family_that_does_not_fit_a_task_is_told(task: str, name: str) -> None:
+    changed = {"task": task, "model": family(name), "vocabulary": {"kind": "words"}, "device": "cpu"}
+    if task == "text-to-text" and name in TABLE["translation"]["families"]:
+        return
+    assert "choose" in told(lambda: api.build(changed, TABLE[task]["examples"]))
+
+
+@pytest.mark.parametrize(
+    ("work", "sentence"),
+    [
+        (lambda one: api.decode(one["classification"], ["x"]), "a classification model does not translate; use `saccade classify`"),
+        (lambda one: api.decode(one["language-modelling"], ["x"]), "use `saccade generate`"),
+        (lambda one: api.generate(one["tagging"], "x"), "a tagging model does not go on with a text"),
+        (lambda one: api.classify(one["tagging"], ["x"]), "a tagging model gives no label to a text; train one with task=classification"),
+        (lambda one: api.tag(one["classification"], []), "a classification model gives no tags to words; train one with task=tagging"),
+        (lambda one: api.evaluate(one["tagging"], []), "there are no examples to evaluate on"),
+        (lambda one: api.evaluate(one["tagging"], SENTENCES, beam=3), "an evaluation of tagging has no option 'beam'; leave it out"),
+        (lambda one: api.evaluate(one["tagging"], SENTENCES, quarters=True), "has no option 'lengths'; leave it out"),
+        (lambda one: api.evaluate(one["translation"], [Pair("a", "b")], stride=3), "translation has no option 'stride'"),
+        (lambda one: api.evaluate(one["translation"], [Pair("a", "b")], beam=0), "a beam of 0"),
+        (lambda one: api.show(one["classification"], "x", target="y"), "a classification model puts out no text; leave the target out"),
+    ],
+)  # fmt: skip
+def test_a_system_is_asked_for_what_its_task_can(work: Any, sentence: str) -> None:
+    systems = {
+        task: api.build(
+            {"task": task, "model": family(row["families"][-1]), "vocabulary": {"kind": "words"}, "device": "cpu"},
+            row["examples"],
+        )
+        for task, row in TABLE.items()
+    }
+    assert sentence in told(lambda: work(systems))
 
 
 def test_a_run_folder_stands_for_its_best_model_and_else_its_last(copy: Path) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from saccade import api, config
+from saccade import api, config, tasks
+from saccade.data.conllu import Sentence
+from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
+from saccade.data.text import Document
 from saccade.errors import SaccadeError
-from saccade.recipe import TrainingRecipe
+from saccade.recipe import Recipe
 
 ROOT = Path(__file__).parents[1]
 
@@ -61,15 +65,57 @@ def test_a_recipe_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.
 RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
 
 
+EXAMPLES: dict[str, list[Any]] = {
+    "translation": [Pair("the cat", "le chat", 1)],
+    "text-to-text": [Pair("the cat", "le chat", 1)],
+    "classification": [Labeled("a good film", "good", 1), Labeled("a bad film", "bad", 2)],
+    "tagging": [Sentence(("the", "cat"), ("DET", "NOUN"), 1)],
+    "language-modelling": [Document("the cat saw the dog", 1)],
+}
+
+
+def test_there_are_examples_of_every_task() -> None:
+    assert set(EXAMPLES) == {entry.name for entry in tasks.table}
+
+
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_every_recipe_parses_builds_and_says_only_what_differs(path: Path) -> None:
+def test_every_recipe_parses_and_is_the_same_by_name_by_path_and_written_out(path: Path) -> None:
     made = config.read_recipe(path.stem)
     assert made == config.read_recipe(path)
     assert config.recipe(made.to_dict()) == made
-    system = api.build(made, [Pair("the cat", "le chat", 1)])
-    assert system.name == made.model["family"]
     assert config.settings(made).updates == made.training.updates
-    assert set(yaml.safe_load(path.read_text())["training"]) <= {f.name for f in dataclasses.fields(TrainingRecipe)}
+    assert made.data.train, "it says what it is trained on"
+    assert made.data.dev
+    assert path.read_text().startswith("# "), "its first line says what it is"
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_builds_on_examples_of_its_task(path: Path) -> None:
+    made = dataclasses.replace(config.read_recipe(path), device="cpu")
+    if made.start_from:
+        pytest.skip("it begins with another model")
+    assert api.build(made, EXAMPLES[made.task]).name == made.model["family"]
+
+
+def unsaid(values: dict[str, Any], defaults: Any, where: str = "") -> list[str]:
+    """The settings that say what holds without them."""
+    found = []
+    for name, value in values.items():
+        default = defaults.get(name) if isinstance(defaults, dict) else getattr(defaults, name)
+        if isinstance(value, dict) and name in ("data", "vocabulary", "language", "training"):
+            found += unsaid(value, default, f"{name}.")
+        elif value == default and value is not None and not isinstance(value, dict):
+            found.append(f"{where}{name}")
+    return found
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_says_only_what_differs(path: Path) -> None:
+    values = yaml.safe_load(path.read_text())
+    assert unsaid(values, Recipe()) == []
+    model = values["model"]
+    plain = config.complete_model({"family": model["family"]})
+    assert [name for name, value in model.items() if name != "family" and plain[name] == value] == []
 
 
 def test_there_are_recipes_for_the_demo() -> None:

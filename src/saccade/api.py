@@ -22,6 +22,7 @@ from .showing import show
 from .system import System, build, examples_of, load, model_files, read_config
 from .tasks.classification import Classification, Classified
 from .tasks.language import LanguageModelling
+from .tasks.scoring import moses_tokenizer
 from .tasks.tagging import Tagging
 from .tasks.translation import NEVER, Aligned, Translated, Translation
 from .training.averaging import mean_parameters, set_parameters
@@ -52,6 +53,7 @@ MAY_CHANGE = (
     "training.evaluate_every",
     "training.checkpoint_every",
     "training.log_every",
+    "training.average",
     "training.learning_rate",  # these three are the way out when a loss became NaN
     "training.warmup",
     "training.clip",
@@ -154,24 +156,32 @@ def align(system: System, pairs: Sequence[Pair]) -> list[Aligned]:
 
 def ensemble(systems: Sequence[System]) -> System:
     """Several systems of one vocabulary as one, whose probabilities are the mean of theirs."""
+    model = Ensemble([system.model for system in systems]).eval()
     first = systems[0]
+    for one in systems:
+        if not isinstance(one.task, Translation | LanguageModelling):
+            raise SaccadeError(
+                f"a {one.recipe.task} model puts out no text token by token, as an ensemble does; use it by itself"
+            )
     for other in systems[1:]:
         if other.task.tokens() != first.task.tokens():
             raise SaccadeError(
                 f"the vocabularies of {first.name} and {other.name} differ; an ensemble needs models of one vocabulary"
             )
-    return System(first.recipe, Ensemble([system.model for system in systems]).eval(), first.task)
+    return System(first.recipe, model, first.task)
 
 
 def average(folders: Sequence[str | Path], out: str | Path) -> System:
     """The mean of several models' parameters, written to a new model folder."""
+    if not folders:
+        raise SaccadeError("the mean of no models; give at least one model folder")
+    if os.path.exists(out):
+        raise SaccadeError(f"{out} is there already; choose a new folder with --out")
     systems = [load(folder, "cpu") for folder in folders]
     first = systems[0]
     for folder, other in zip(folders[1:], systems[1:], strict=True):
         if other.recipe.model != first.recipe.model or other.task.tokens() != first.task.tokens():
             raise SaccadeError(f"{folder} is another model than {folders[0]}; average models of one shape and vocabulary")
-    if os.path.exists(out):
-        raise SaccadeError(f"{out} is there already; choose a new folder with --out")
     set_parameters(first.model, mean_parameters([learned(system.model) for system in systems]))
     RunFolder(Path(out).parent, model_files(first)).save(Path(out).name, first.model)
     return load(out)
@@ -184,12 +194,22 @@ def evaluate(system: System, examples: Sequence[Any], **options: Any) -> dict[st
     """
     if not examples:
         raise SaccadeError("there are no examples to evaluate on; give data with at least one")
-    wanted = inspect.signature(system.task.evaluate).parameters
-    wrong = next((name for name in options if name not in wanted), None)
-    if wrong:
-        raise SaccadeError(f"an evaluation of {system.recipe.task} has no option '{wrong}'; leave it out")
+    check_options(system.recipe, options)
     found: dict[str, Any] = system.task.evaluate(system.model, examples, **options)
     return found
+
+
+def check_options(recipe: Recipe, options: Mapping[str, Any]) -> None:
+    """Raises when an evaluation of the recipe's task knows no such option, or not with that value."""
+    wanted = inspect.signature(config.task(recipe).evaluate).parameters
+    wrong = next((name for name in options if name not in wanted), None)
+    if wrong:
+        spoken = {"quarters": "lengths"}.get(wrong, wrong)  # as the command line has it
+        raise SaccadeError(f"an evaluation of {recipe.task} has no option '{spoken}'; leave it out")
+    if "beam" in options:
+        searcher(options["beam"])
+    if options.get("moses") is not None:
+        moses_tokenizer(options["moses"])
 
 
 def generate(system: System, prompt: str = "", limit: int = 200, sample: Mapping[str, Any] | None = None) -> Iterator[str]:
@@ -199,7 +219,8 @@ def generate(system: System, prompt: str = "", limit: int = 200, sample: Mapping
     if not 1 <= limit <= 1_000_000:
         raise SaccadeError(f"a limit of {limit} tokens; give 1 to 1,000,000")
     ends = EOS if system.task.several else -1  # in one long text <eos> ends a line at most
-    return system.task.generate(system.model, prompt, Sample(BOS, ends, (*NEVER, UNK), **(sample or {})), limit)
+    never = (*NEVER, UNK) if system.task.several or system.task.lines_end else (*NEVER, UNK, EOS)
+    return system.task.generate(system.model, prompt, Sample(BOS, ends, never, **(sample or {})), limit)
 
 
 def classify(system: System, texts: Sequence[str]) -> list[Classified]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from . import api
+from . import api, config
 from .config import Recipe
 from .errors import SaccadeError
 from .training.loop import Watcher
@@ -41,10 +41,7 @@ def compare(
 ) -> list[Row]:
     """Trains each recipe with each seed into `out/NAME-SEED` (what is done already is not done again) and judges it on `data`,
     else on the recipe's test set, else on its dev set."""
-    if not recipes or not seeds:
-        raise SaccadeError("nothing to compare; give at least one recipe and one seed")
-    if len({recipe.task for recipe in recipes.values()}) > 1:
-        raise SaccadeError("these recipes have different tasks; compare recipes of one task")
+    check(recipes, seeds, data, options or {})
     rows = []
     for name, recipe in recipes.items():
         found: dict[str, list[float]] = {}
@@ -68,6 +65,18 @@ def flat(figures: dict[str, Any]) -> dict[str, float]:
     for n, row in enumerate(figures.get("by_length", []), 1):
         found |= {f"bleu_quarter_{n}": row["bleu"], f"words_quarter_{n}": row["mean"]}
     return found
+
+
+def check(recipes: dict[str, Recipe], seeds: Sequence[int], data: str, options: dict[str, Any]) -> None:
+    """Raises at whatever would else be found out after a training: tasks that differ, data that is not there, a wrong option."""
+    if not recipes or not seeds:
+        raise SaccadeError("nothing to compare; give at least one recipe and one seed")
+    if len({recipe.task for recipe in recipes.values()}) > 1:
+        raise SaccadeError("these recipes have different tasks; compare recipes of one task")
+    for recipe in recipes.values():
+        api.check_options(recipe, options)
+        if data or recipe.data.test:
+            config.task(recipe).read(recipe, data or recipe.data.test)
 
 
 def best(rows: Sequence[Row], figure: str, higher: bool) -> Row:

@@ -32,8 +32,7 @@ def write_result(
 ) -> Path:
     """Writes a result file; figures map a name to a value, or to one value a seed. BLEU and a language model's loss stand under
     the names of the literature too: `bleu_cased`, `val_loss`."""
-    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", name):
-        raise SaccadeError(f"'{name}' cannot name a result; use small letters, digits, dots and dashes")
+    check_name(name)
     known = {"bleu_cased": figures.get("bleu"), "val_loss": figures.get("loss") if "perplexity" in figures else None}
     figures = {**figures, **{key: value for key, value in known.items() if value is not None}}
     content = {
@@ -58,6 +57,11 @@ def write_result(
         raise SaccadeError(f"the figures of '{name}' cannot be written ({error}); give finite numbers") from None
     write_atomically(path, (text + "\n").encode())
     return path
+
+
+def check_name(name: str) -> None:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", name):
+        raise SaccadeError(f"'{name}' cannot name a result; use small letters, digits, dots and dashes")
 
 
 def commit() -> str:

@@ -83,7 +83,10 @@ def examples_of(recipe: Recipe, split: str) -> list[Any]:
 
 def vocabulary_of(folder: Path) -> Vocabulary:
     """The vocabulary in which a model reads."""
-    return from_tokens(read_tokens(folder), "text", "joint", "source")
+    try:
+        return from_tokens(read_tokens(folder), "text", "joint", "source")
+    except KeyError:
+        raise SaccadeError(f"{folder}/tokenizer.json holds no vocabulary; copy the model folder again") from None
 
 
 def model_files(system: System) -> dict[str, Writer]:

@@ -36,7 +36,7 @@ def test_of_one_long_text_the_end_is_kept_back() -> None:
     assert train.text + dev.text == text
     assert len(train.text) == int(0.9 * len(text))
     assert dev.line == 1 + train.text.count("\n")
-    with pytest.raises(SaccadeError, match="the text is too short to keep a part of it back; give more text, or data.dev"):
+    with pytest.raises(SaccadeError, match=r"the text is too short to keep a part of it back; give more text, or data.dev"):
         LanguageModelling.divide([Document("x", 1)], 0.1, 0)
     several = LanguageModelling.divide([Document(str(n), n) for n in range(20)], 0.1, 0)
     assert [len(side) for side in several] == [18, 2]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import sys
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +23,8 @@ from saccade.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 from saccade.decoding import Beam, greedy
 from saccade.errors import SaccadeError
 from saccade.recipe import Recipe
-from saccade.tasks.translation import NEVER, Translation, by_length
+from saccade.tasks.scoring import scores
+from saccade.tasks.translation import NEVER, TextToText, Translation, by_length
 
 PAIRS = [
     Pair("the black cat ate", "le chat noir a mangé", 1),
@@ -140,7 +144,7 @@ def test_outputs_carry_the_number_of_their_text_and_empty_lines_stay_empty() -> 
     by_number = dict(found)
     assert [by_number[n].text for n in range(7)] == [*texts[:4], "", "the cat", "<unk> cat"]
     assert all(one.finished for one in by_number.values())
-    assert model.batches == [2, 2, 1], "five texts with something in them, ten tokens at a time"
+    assert model.batches == [3, 1, 1], "five texts with something in them, at most ten source tokens at a time, padding too"
     assert by_number[1].tokens == []
     assert not dict(words.translate(model, [], lambda: greedy(BOS, EOS, NEVER)))
 
@@ -261,3 +265,148 @@ def test_the_dev_figures_are_the_loss_and_bleu_when_it_is_asked_for() -> None:
     outputs = dict(words.translate(model, [pair.source for pair in PAIRS[:2]], lambda: greedy(BOS, EOS, NEVER)))
     expected = sacrebleu.corpus_bleu([outputs[0].text, outputs[1].text], [[pair.target for pair in PAIRS[:2]]]).score
     assert scored.evaluate(model) == {"loss": plain.evaluate(model)["loss"], "bleu": expected}
+
+
+# --- unknown words are copied from where the model looks
+
+
+class Looking(Copier):
+    """Puts out given tokens, and looks at given source places while it does."""
+
+    def __init__(self, outputs: list[int], looks: list[int]) -> None:
+        super().__init__()
+        self.outputs, self.looks = [*outputs, EOS], looks
+        self.decoder = nn.ModuleDict({"cross": Cross()})
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        wanted = torch.tensor(self.outputs)[state.at]
+        return 50.0 * nn.functional.one_hot(wanted, 40).float(), state.next(at=state.at + 1)
+
+    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        places = torch.tensor([*self.looks, source.shape[1] - 1])
+        weak = 0.001 * torch.arange(1, source.shape[1] + 1)  # a little more to what stands later
+        self.decoder["cross"](0.9 * nn.functional.one_hot(places, source.shape[1]).float() + weak)
+        return torch.zeros(1)
+
+
+def test_an_unknown_word_is_copied_from_where_the_model_looks() -> None:
+    words = task()
+    le, unk = words.target.id("le"), UNK
+    for text, looks, expected in (
+        ("the Zanzibar cat", [0, 1], "le Zanzibar"),
+        ("the cat Quito", [0, 2], "le Quito"),
+        ("the  cat\tQuito", [0, 2], "le Quito"),
+        ("cat here", [0, 2], "le here"),  # looks at <eos>, which is no word: of the words, the last is looked at most
+    ):
+        [(_, one)] = words.translate(Looking([le, unk], looks), [text], lambda: greedy(BOS, EOS, NEVER))
+        assert one.text == expected
+        assert one.tokens == [le, unk], "the numbers stay what they are"
+
+
+def test_with_pieces_the_whole_source_word_is_copied() -> None:
+    whole = task()
+    pieces = Translation(task("bpe").source, whole.target)
+    text = "the Zanzibar cat"
+    places = pieces.source.encode(text)
+    inside = places.words.index(1) + 2
+    [(_, one)] = pieces.translate(Looking([UNK], [inside]), [text], lambda: greedy(BOS, EOS, NEVER))
+    assert one.text == "Zanzibar"
+
+
+def test_where_nothing_is_unknown_or_nothing_attends_nothing_is_copied() -> None:
+    words = task()
+    le = words.target.id("le")
+    model = Looking([le, UNK], [0, 0])
+    assert words.copied(model, ["the cat"], [[4, 5, EOS]], [[le, le]]) == [{}]
+    assert words.copied(Copier(), ["the cat"], [[4, 5, EOS]], [[le, UNK]]) == [{}]
+    [(_, one)] = words.translate(Copier(), ["zzz"], lambda: greedy(BOS, EOS, NEVER))
+    assert one.text == "<unk>"
+    characters = task("characters")
+    assert characters.copied(model, ["the cat"], [[4, 5, EOS]], [[le, UNK]]) == [{}], "only words are copied"
+
+
+def test_several_texts_of_a_batch_are_copied_each_from_itself() -> None:
+    words = task()
+    model = tiny(words)
+    texts = ["the Quito", "Zanzibar cat ate the mouse", "the cat"]
+    encoded = [[*ids, EOS] for ids in words.source.encode_ids(texts)]
+    outputs = [[UNK], [5, UNK, UNK], [5]]
+    together = words.copied(model, texts, encoded, outputs)
+    alone = [words.copied(model, [t], [e], [o])[0] for t, e, o in zip(texts, encoded, outputs, strict=True)]
+    assert together == alone
+    assert [set(one) for one in together] == [{0}, {1, 2}, set()]
+    assert all(word in text.split() for text, one in zip(texts, together, strict=True) for word in one.values())
+
+
+def test_a_batch_holds_at_most_its_budget_of_source_tokens_with_padding() -> None:
+    words = copying(task())
+    texts = [" ".join(["cat"] * (1 + n % 7)) for n in range(30)]
+    for budget in (1, 10, 24, 10_000):
+        model = Copier()
+        shapes: list[tuple[int, int]] = []
+        plain = model.start
+
+        def start(source: Tensor, lengths: Tensor, plain: Any = plain, shapes: Any = shapes) -> State:
+            shapes.append(tuple(source.shape))
+            return plain(source, lengths)
+
+        model.start = start  # type: ignore[method-assign]
+        found = dict(words.translate(model, texts, lambda: greedy(BOS, EOS, NEVER), budget))
+        assert [found[n].text for n in range(30)] == texts
+        assert all(rows * width <= budget or rows == 1 for rows, width in shapes)
+        assert sum(rows for rows, _ in shapes) == 30
+
+
+# --- evaluation
+
+
+def test_an_evaluation_has_scores_loss_and_alignment_error() -> None:
+    words = task()
+    model = tiny(words)
+    gold = [Pair("the cat", "le chat", 1, alignment=((0, 0), (1, 1))), *PAIRS]
+    found = words.evaluate(model, gold, beam=2, quarters=True)
+    outputs = dict(words.translate(model, [pair.source for pair in gold], lambda: Beam(BOS, EOS, NEVER, 2)))
+    scored = sacrebleu.corpus_bleu([outputs[n].text for n in range(5)], [[pair.target for pair in gold]])
+    assert found["bleu"] == pytest.approx(scored.score)
+    assert (found["sentences"], found["beam"]) == (5, 2)
+    assert found["loss"] == pytest.approx(mean_loss(words, model, gold), rel=1e-6)
+    assert found["aer"] == words.alignment_error(model, gold)
+    assert len(found["by_length"]) == 4
+    plain = words.evaluate(tiny(words, "fixed-context"), gold)
+    assert "aer" not in plain
+    assert "by_length" not in plain
+
+
+def test_bleu_on_lower_cased_moses_tokens_is_what_the_two_libraries_give() -> None:
+    moses = pytest.importorskip("sacremoses")
+    outputs = ["Der Hund, z.B. dieser, läuft & bellt.", "Eine Frau sitzt da."]
+    references = ["Der hund z.B. dieser läuft & bellt laut.", "Eine Frau sitzt dort."]
+    found = scores(outputs, references, "de")
+    tokens = moses.MosesTokenizer(lang="de")
+    sides = [[tokens.tokenize(line, return_str=True, escape=False).lower() for line in side] for side in (outputs, references)]
+    expected = sacrebleu.corpus_bleu(sides[0], [sides[1]], tokenize="none", force=True).score
+    assert found["bleu_tok_lc"] == pytest.approx(expected)
+    assert found["bleu_tok_lc"] != found["bleu"]
+    assert "sacremoses tokens (de)" in str(found["bleu_tok_lc_how"])
+    assert "bleu_tok_lc" not in scores(outputs, references)
+    for wrong in ("", "DE", "../de", "german"):
+        with pytest.raises(SaccadeError, match="is no language for Moses tokens; write its code of two letters, such as de"):
+            scores(outputs, references, wrong)
+
+
+def test_moses_tokens_without_the_package_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sacremoses", None)
+    with pytest.raises(SaccadeError, match=r"need the package sacremoses; install it with: pip install 'saccade\[scoring\]'"):
+        scores(["a"], ["a"], "de")
+    extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert any(line.startswith("sacremoses") for line in extras["scoring"])
+
+
+def test_text_to_text_counts_outputs_that_are_right_as_a_whole() -> None:
+    words = task()
+    other = TextToText(words.source, words.target)
+    found = other.score(["le chat ", "x", "la souris a mangé le chat noir ici", "souris"], [*PAIRS[1:2], *PAIRS[1:]])
+    assert found["exact"] == 75
+    assert found["bleu"] == words.score(["le chat ", "x", PAIRS[2].target, "souris"], [*PAIRS[1:2], *PAIRS[1:]])["bleu"]
+    assert other.evaluate(tiny(words), PAIRS)["exact"] == 0
+    assert "exact" not in words.evaluate(tiny(words), PAIRS)

@@ -32,7 +32,15 @@ RECIPE: dict[str, Any] = {
     },
     "vocabulary": {"kind": "words", "split": "punctuation", "lowercase": True},
     "model": {"family": "bahdanau", "dim": 16, "hidden": 16, "dropout": 0.1},
-    "training": {"updates": 60, "tokens": 400, "checkpoint_every": 5, "evaluate_every": 20, "learning_rate": 0.01, "warmup": 10},
+    "training": {
+        "updates": 60,
+        "tokens": 400,
+        "checkpoint_every": 5,
+        "evaluate_every": 20,
+        "average": 2,
+        "learning_rate": 0.01,
+        "warmup": 10,
+    },
     "device": "cpu",
 }
 
@@ -116,7 +124,14 @@ def test_twenty_kills_lose_nothing_but_the_time_since_a_checkpoint(tmp_path: Pat
         whole, pieces = tensors(tmp_path / "whole" / name), tensors(tmp_path / run / name)
         assert whole.keys() == pieces.keys()
         assert all(torch.equal(whole[key], pieces[key]) for key in whole), f"{run}/{name} differs from the whole run"
-        assert not list((tmp_path / run).glob("*.new")) + list((tmp_path / run).glob("*.old"))
+        assert not list((tmp_path / run).rglob("*.new")) + list((tmp_path / run).rglob("*.old"))
+        kept = [path.name for path in sorted((tmp_path / run / "kept").iterdir())]
+        assert kept == ["000000040", "000000060"]
+        assert all(
+            torch.equal(t, tensors(tmp_path / "whole" / "kept" / one)[key])
+            for one in kept
+            for key, t in tensors(tmp_path / run / "kept" / one).items()
+        ), f"{run}/kept differs from the whole run"
     by_run: dict[str, int] = {}
     for run, update in found["events"]:
         assert update >= by_run.get(run, 0), "a checkpoint never goes back"

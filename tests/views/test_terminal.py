@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 
 from saccade.errors import SaccadeError
 from saccade.views.document import Site
-from saccade.views.terminal import heat_table, render, shaded
+from saccade.views.terminal import heat_table, in_percent, render, shaded
 from saccade.views.worked import worked_example, worked_sentence
 
 
@@ -100,3 +100,11 @@ def test_thirty_words_stay_inside_the_window() -> None:
     assert "weights, columns 25 to 30" in text
     assert "word29" in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_without_colors_each_word_has_its_percent_behind_it() -> None:
+    assert in_percent(["a", "good", "film"], [0.004, 0.676, 0.32]) == "a 0  good 68  film 32"
+    with pytest.raises(SaccadeError, match="2 words but 1 weights"):
+        in_percent(["a", "b"], [1.0])
+    with pytest.raises(SaccadeError, match="the weight of 'a' is nan"):
+        in_percent(["a"], [float("nan")])

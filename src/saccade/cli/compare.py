@@ -36,7 +36,7 @@ def compare(
 ) -> None:
     """Train several recipes with the same seeds and data, and set their figures side by side. What is done already is kept."""
     from .. import comparing, config
-    from ..results import write_result
+    from ..results import check_name, write_result
 
     names = [word for word in words if "=" not in word]
     if not names:
@@ -44,10 +44,13 @@ def compare(
     recipes = {Path(name).stem: config.read_recipe(name, [word for word in words if "=" in word]) for name in names}
     if len(recipes) < len(names):
         raise SaccadeError("two of these recipes have one name; rename one of the files")
+    if result is not None:
+        check_name(result)
     peers = peers_of(peer)
     first = next(iter(recipes.values()))
     options = {name: value for name, value in (("beam", beam), ("moses", moses), ("quarters", lengths or None)) if value}
     numbers = list(range(first.seed, first.seed + seeds))
+    comparing.check(recipes, numbers, data, options)
     err.print(f"{len(recipes)} recipes × {seeds} seeds into {out_folder}", markup=False, soft_wrap=True)
     rows = comparing.compare(recipes, numbers, out_folder, Board().watcher, data, options)
     measures = config.task(first).measures

@@ -41,7 +41,7 @@ def classify(
 ) -> None:
     """Give texts a label; a word is shaded by how much it counted."""
     from .. import api
-    from ..views.terminal import shaded
+    from ..views.terminal import in_percent, shaded
     from .use import check_drawable, draw
 
     if out_file is not None:
@@ -53,8 +53,9 @@ def classify(
         raise SaccadeError(f"line {blank} is empty; give each line a text")
     if out_file is not None and len(lines) > 1:
         raise SaccadeError(f"{len(lines)} texts and one picture; draw one text at a time")
+    classified = api.classify(system, lines)
     note_unknown(system, lines)
-    for line, found in zip(lines, api.classify(system, lines), strict=True):
+    for line, found in zip(lines, classified, strict=True):
         if json_:
             weights = [[piece, weight] for piece, weight in zip(found.pieces, found.weights, strict=True)]
             print_json({"text": line, "label": found.label, "probabilities": found.probabilities, "weights": weights})
@@ -65,7 +66,8 @@ def classify(
                 f"{name} {chance:.3f}" for name, chance in sorted(found.probabilities.items(), key=lambda p: -p[1])[:5]
             )
             out.print(f"{found.label}   ({chances})", markup=False, soft_wrap=True)
-            out.print(shaded(found.pieces, found.weights), soft_wrap=True)
+            show = shaded if out.is_terminal else in_percent
+            out.print(show(found.pieces, found.weights), soft_wrap=True, markup=False)
     if out_file is not None:
         document = api.show(system, lines[0])
         draw(document, document.sites[0], False, out_file)
@@ -88,6 +90,8 @@ def tag(
     if file == "-":
         lines = read_lines(None, None, "tag")
         found = [Sentence(tuple(line.split()), None, n) for n, line in enumerate(lines, 1) if line.strip()]
+        if not found:
+            raise SaccadeError("stdin holds no words; give at least one sentence")
     else:
         found = read_sentences(file, column)
     tags = api.tag(system, found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import sys
@@ -30,8 +31,8 @@ Peers = Annotated[
 ]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+out = Console(highlight=False, emoji=False)  # what a user typed comes back as it was: `:cat:` is no picture
+err = Console(stderr=True, highlight=False, emoji=False)
 
 
 def me() -> str:
@@ -168,8 +169,8 @@ def peers_of(words: list[str] | None) -> dict[str, dict[str, float]]:
         try:
             number = float(value)
         except ValueError:
-            equals = ""
-        if not (name and colon and figure and equals):
+            number = math.nan
+        if not (name and colon and figure and equals and math.isfinite(number)):
             raise SaccadeError(f"--peer is '{word}'; write NAME:FIGURE=VALUE, such as nanoGPT:val_loss=1.4697")
         found.setdefault(name, {})[figure] = number
     return found

@@ -71,11 +71,12 @@ def translate(
     if others:
         system = api.ensemble([system, *(api.load(other, device) for other in others)])
     lines = read_lines(text, input_file, "translate")
+    translations = api.translations(system, lines, search)
     note_unknown(system, lines)
     found = {}
     with bar() as progress:
         task = progress.add_task("translating", total=len(lines))
-        for n, one in api.translations(system, lines, search):
+        for n, one in translations:
             found[n] = one
             progress.advance(task)
     rows = [{"source": line, "translation": found[n].text} for n, line in enumerate(lines)]
@@ -112,13 +113,16 @@ def evaluate(
     """The figures of a model's task on data: BLEU and chrF (sacrebleu, with signatures) and the alignment error rate where the data
     has gold links; accuracy of labels and tags; perplexity and bits a character."""
     from .. import api
-    from ..results import write_result
+    from ..results import check_name, write_result
 
     api.searcher(beam)
+    if result is not None:
+        check_name(result)
     system = api.load(model, device)
     asked = {"beam": (beam, 1), "quarters": (lengths, False), "moses": (moses, None), "stride": (stride, 0)}
     options = {name: value for name, (value, default) in asked.items() if value != default}
     peers = peers_of(peer)
+    api.check_options(system.recipe, options)
     figures = api.evaluate(system, system.read(data), **options)
     if result is not None:
         write_result(result, figures, recipe=str(model), seeds=[system.recipe.seed], peers=peers)
@@ -126,8 +130,10 @@ def evaluate(
         print_json({"model": str(model), "data": data, **figures})
         return
     rows = figures.pop("by_length", [])
+    width = max(16, *(len(name) + 2 for name in figures))
     for name, value in figures.items():
-        out.print(f"{name:<20}{value:.4f}" if isinstance(value, float) else f"{name:<20}{value}", markup=False, soft_wrap=True)
+        shown = f"{value:.4f}" if isinstance(value, float) else str(value)
+        out.print(f"{name:<{width}}{shown}", markup=False, soft_wrap=True)
     for row in rows:
         out.print(f"BLEU {row['bleu']:6.2f}    sentences of {row['shortest']} to {row['longest']} words", markup=False)
 
@@ -156,11 +162,11 @@ def show(
     if target is not None and not target.strip():
         raise SaccadeError("the target is empty; give a text, or leave --target out")
     system = api.load(model, device)
-    note_unknown(system, [text])
     document = api.show(system, text, target, beam)
     names = [one.name for one in document.sites]
     if site is not None and site not in names:
         raise SaccadeError(f"no attention named '{site}'{did_you_mean(site, names)}")
+    note_unknown(system, [text])
     chosen = next(one for one in document.sites if site is None or one.name == site)
     draw(document, chosen, heads, out_file)
     suffix = out_file.suffix.lower()

@@ -25,8 +25,8 @@ class Ensemble(nn.Module):
         each = torch.stack([one.float().log_softmax(-1) for one in logits])
         return each.logsumexp(0) - math.log(len(logits))
 
-    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        return self.mean([model(source, lengths, target) for model in self.models])
+    def forward(self, *read: Tensor) -> Tensor:
+        return self.mean([model(*read) for model in self.models])
 
     def start(self, source: Tensor, lengths: Tensor) -> State:
         return State(states=[model.start(source, lengths) for model in self.models])  # type: ignore[operator]

@@ -66,9 +66,7 @@ class Classification(Task):
 
     @classmethod
     def learn(cls, recipe: Recipe, train: Sequence[Labeled], given: Vocabulary | None = None) -> Self:
-        for one in train:
-            if one.label is None:
-                raise SaccadeError(f"line {one.line} of the training data has no label; give every text one")
+        all_labeled(train, "of the training data has no label; give every text one")
         labels = Labels.of((one.label for one in train if one.label is not None), "label")
         return cls(learned_vocabulary(recipe, (one.text for one in train), given), labels)
 
@@ -90,6 +88,7 @@ class Classification(Task):
         model.pool.prepare([*ids, EOS] for ids in self.text.encode_ids([one.text for one in train]))
 
     def work(self, recipe: Recipe, train: Sequence[Labeled], dev: Sequence[Labeled], device: torch.device) -> ExampleWork:
+        all_labeled(dev, "of the dev data has no label; give every text one")
         return ExampleWork(self, recipe, train, dev, device)
 
     def numbers(self, examples: Sequence[Labeled]) -> list[Numbered]:
@@ -130,23 +129,18 @@ class Classification(Task):
         return {"loss": float(token_loss(logits, wanted, UNLABELED)) / max(len(numbers), 1), "accuracy": 100 * float(right)}
 
     def evaluate(self, model: nn.Module, examples: Sequence[Labeled]) -> dict[str, Any]:
-        """Accuracy, the mean F1 of the labels, and what always giving the commonest label would reach."""
-        for one in examples:
-            if one.label is None:
-                raise SaccadeError(f"line {one.line} has no label to compare with; give every text one, or use `classify`")
+        """Accuracy, the mean F1 of the labels that are there or were guessed, and what always giving the commonest would reach."""
+        all_labeled(examples, "has no label to compare with; give every text one, or use `classify`")
         numbers = self.numbers(examples)
         guessed, wanted = self.logits(model, numbers).argmax(-1), torch.tensor([label for _, label, _ in numbers])
-        counts = torch.bincount(wanted, minlength=len(self.labels))
-        f1 = []
-        for label in range(len(self.labels)):
-            hit = int(((guessed == label) & (wanted == label)).sum())
-            f1.append(2 * hit / max(int((guessed == label).sum()) + int(counts[label]), 1))
-        commonest = 100 * float(counts.max()) / len(numbers)
+        there, given = (torch.bincount(each, minlength=len(self.labels)) for each in (wanted, guessed))
+        hits = torch.bincount(wanted[guessed == wanted], minlength=len(self.labels))
+        f1 = 2 * hits.double() / (there + given)  # 0 / 0 for a label that neither stands there nor was guessed: it has no F1
         return {
             "texts": len(numbers),
             **self.figures(model, numbers),
-            "f1": 100 * sum(f1) / len(f1),
-            "commonest_label": commonest,
+            "f1": 100 * float(f1.nanmean()),
+            "commonest_label": 100 * float(there.max()) / len(numbers),
         }
 
     @torch.no_grad()
@@ -168,3 +162,10 @@ class Classification(Task):
         """Reads a text; its tokens, and the label they got."""
         found = self.classify(model, [text])[0]
         return found.pieces, found.label
+
+
+def all_labeled(examples: Sequence[Labeled], sentence: str) -> None:
+    """Raises at the first text without a label."""
+    bare = next((one for one in examples if one.label is None), None)
+    if bare is not None:
+        raise SaccadeError(f"line {bare.line} {sentence}")

@@ -18,8 +18,9 @@ from ..decoding import Sample
 from ..errors import SaccadeError
 from ..recipe import LanguageRecipe, Recipe
 from ..training.losses import token_loss
-from .objectives import Blocks, LanguageBatch, Objective
+from .objectives import LanguageBatch, Objective
 from .objectives import table as objectives
+from .stream import Stream, StreamWork
 from .task import Builder, Task, from_tokens, learned_vocabulary, table, to_tokens
 
 
@@ -81,20 +82,20 @@ class LanguageModelling(Task):
         return StreamWork(self, recipe, self.numbers(train), self.numbers(dev), device)
 
     def numbers(self, examples: Sequence[Document]) -> list[NDArray[np.int64]]:
-        """Each document's tokens: <bos> … <eos> where there are several; a line of words ends in <eos>."""
+        """Each document's tokens: <bos> … <eos> where there are several; between words <eos> stands for a line's end."""
         found = []
         for one in examples:
-            ids = self.encode(one.text)
+            ids = self.encode(one.text.removesuffix("\n") if self.several and self.lines_end else one.text)
             found.append(np.array([BOS, *ids, EOS] if self.several else ids, dtype=np.int64))
         return found
 
     def encode(self, text: str) -> list[int]:
         if not self.lines_end:
             return self.text.encode_ids([text])[0]
-        lines = text.removesuffix("\n").split("\n")
-        ids = [[*one, EOS] for one in self.text.encode_ids(lines)]
-        joined = [id for one in ids for id in one]
-        return joined if text.endswith("\n") or (not self.several and len(lines) > 1) else joined[:-1]
+        found: list[int] = []
+        for ids in self.text.encode_ids(text.split("\n")):
+            found += [*ids, EOS]
+        return found[:-1]  # nothing ends the last line: it is empty where the text ends in a line's end
 
     def loss(self, model: nn.Module, batch: LanguageBatch, smoothing: float = 0.0) -> Tensor:
         return self.objective.loss(model, batch, smoothing)
@@ -133,11 +134,13 @@ class LanguageModelling(Task):
         """Loss, perplexity, and bits a character of a causal model; with a `stride`, a window slides by so many tokens, so that
         each is guessed from at least block − stride tokens before it."""
         stream = Stream(self.numbers(examples), self.how.block, self.several, 0, next(model.parameters()).device)
+        if stride:
+            self.check_stride(stride)
         characters = sum(len(one.text) for one in examples)
         found: dict[str, Any] = {"documents": len(examples), "characters": characters}
         found |= self.figures(model, stream, 16 * self.how.block)
         if self.how.objective == "causal":
-            tokens = int(sum((one[1:] != BOS).sum() for one in self.numbers(examples)))
+            tokens = int(np.isin(stream.here[1:], (PAD, BOS), invert=True).sum())
             found["tokens"] = tokens
             found["bits_per_character"] = found["loss"] * tokens / characters / math.log(2)
         if stride:
@@ -145,13 +148,16 @@ class LanguageModelling(Task):
             found["stride"] = stride
         return found
 
-    @torch.no_grad()
-    def sliding(self, model: nn.Module, stream: Stream, stride: int) -> dict[str, float]:
-        """Loss and perplexity with a window that moves by `stride` tokens; of each window the new tokens count."""
+    def check_stride(self, stride: int) -> None:
         if self.several or self.how.objective != "causal":
             raise SaccadeError("a sliding window needs a causal model of one long text; leave out --stride")
         if not 1 <= stride <= self.how.block:
             raise SaccadeError(f"a stride of {stride}; give 1 to {self.how.block}, the tokens the model reads at once")
+
+    @torch.no_grad()
+    def sliding(self, model: nn.Module, stream: Stream, stride: int) -> dict[str, float]:
+        """Loss and perplexity with a window that moves by `stride` tokens; of each window the new tokens count."""
+        self.check_stride(stride)
         model.eval()
         total, ids, block = 0.0, stream.tokens, self.how.block
         for at in range(0, len(ids) - 1, stride):
@@ -169,24 +175,26 @@ class LanguageModelling(Task):
                 f"a {self.how.objective} model does not go on with a text; train one with language.objective=causal"
             )
         model.eval()
-        ids = self.begun(prompt)
+        return self.going_on(model, self.begun(prompt), search, limit, Speller(self, not prompt or prompt[-1].isspace()))
+
+    def going_on(self, model: nn.Module, ids: list[int], search: Sample, limit: int, shown: Speller) -> Iterator[str]:
         device = next(model.parameters()).device
+        most = math.inf if hasattr(model, "forward_from") else self.how.block  # a recurrent model reads on and on
         search.begin([limit], device)
         search.tokens = torch.tensor(ids[-1:], device=device)
-        state, used, shown = None, 0, Speller(self)
+        state, used = None, 0
         while search.active:
-            if state is None or used >= self.how.block:  # what the model can read at once is full: go on from its second half
-                before = ids[:-1][-max(self.how.block // 2, 1) :] if used or len(ids) >= self.how.block else ids[:-1]
-                source = torch.tensor([before], dtype=torch.long, device=device)
-                state, used = model.start(source, torch.tensor([len(before)])), len(before)  # type: ignore[operator]
             with torch.inference_mode():
+                if state is None or used >= most:  # what the model can read at once is full: go on from its second half
+                    before = ids[:-1] if len(ids) <= most else ids[:-1][-max(self.how.block // 2, 1) :]
+                    source = torch.tensor([before], dtype=torch.long, device=device)
+                    state, used = model.start(source, torch.tensor([len(before)])), len(before)  # type: ignore[operator]
                 logits, state = model.step(search.tokens, state)  # type: ignore[operator]
                 search.advance(logits.float().log_softmax(-1))
             used += 1
-            if search.outputs[0]:
-                ids.append(search.outputs[0][-1])
             if search.finished[0]:
                 break
+            ids.append(search.outputs[0][-1])
             yield shown.add(ids[-1])
         yield shown.rest()
 
@@ -214,112 +222,25 @@ class LanguageModelling(Task):
 
 
 class Speller:
-    """Tokens to text as they come; bytes that are no whole character yet wait for the next ones."""
+    """Tokens to text as they come; bytes that are no whole character yet wait for the next ones. No space stands where it `begins`."""
 
-    def __init__(self, task: LanguageModelling) -> None:
-        self.task, self.waiting, self.begins = task, list[int](), True
+    def __init__(self, task: LanguageModelling, begins: bool = True) -> None:
+        self.task, self.waiting, self.begins = task, list[int](), begins
 
     def add(self, id: int) -> str:
         self.waiting.append(id)
         text = self.text()
-        if text.endswith("\ufffd") and len(self.waiting) < 8:
-            return ""
-        self.waiting = []
-        return text
+        return "" if text.endswith("\ufffd") and len(self.waiting) < 8 else self.said(text)
 
     def text(self) -> str:
         if not self.task.lines_end:
             return self.task.text.decode_more(self.waiting)
-        words = []
-        for id in self.waiting:
-            words.append("\n" if id == EOS else ("" if self.begins else " ") + self.task.text.decode([id], keep_unknown=True))
-            self.begins = id == EOS
-        return "".join(words)
+        return "".join("\n" if id == EOS else " " + self.task.text.decode([id], keep_unknown=True) for id in self.waiting)
+
+    def said(self, text: str) -> str:
+        shown = text.removeprefix(" ") if self.begins and (self.task.several or self.task.lines_end) else text
+        self.waiting, self.begins = [], text.endswith("\n") if self.task.lines_end else self.begins and not text
+        return shown
 
     def rest(self) -> str:
-        text, self.waiting = self.text() if self.waiting else "", []
-        return text
-
-
-class Stream:
-    """Documents one after another as one row of tokens, cut into blocks; the order and the cuts are a function of (seed, epoch)."""
-
-    def __init__(self, each: Sequence[NDArray[np.int64]], block: int, several: bool, seed: int, device: torch.device) -> None:
-        self.each, self.block, self.several, self.seed, self.device = list(each), block, several, seed, device
-        self._made = -1
-        self.make(0)
-
-    def make(self, epoch: int) -> None:
-        """The stream of an epoch: documents in a random order, those of epoch 0 as they stand."""
-        if self._made == epoch or (self._made >= 0 and not self.several):
-            return
-        order = np.arange(len(self.each))
-        if epoch:
-            order = np.argsort(np.random.PCG64([self.seed, epoch, 1]).random_raw(len(self.each)), kind="stable")
-        sizes = [len(self.each[n]) for n in order]
-        self.here = np.concatenate([self.each[n] for n in order])
-        self.tokens = torch.from_numpy(self.here).to(self.device)
-        self.documents = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes)).to(self.device)
-        self.numbers = np.repeat(order, sizes) if self.several else None
-        self._made = epoch
-
-    def starts(self, epoch: int) -> list[int]:
-        """Where the blocks of an epoch begin: every token is wanted once, but for those before a first cut drawn for the epoch."""
-        last = len(self.tokens) - 1
-        first = int(np.random.PCG64([self.seed, epoch]).random_raw() % self.block) if epoch and last > self.block else 0
-        return list(range(first, max(last, 1), self.block))
-
-    def blocks(self, starts: Sequence[int], epoch: int) -> Blocks:
-        """The blocks that begin at these places, with one token more behind each."""
-        places = np.asarray(starts, dtype=np.int64)[:, None] + np.arange(self.block + 1)
-        beyond = places >= len(self.here)
-        places = places.clip(max=len(self.here) - 1)
-        here = np.where(beyond, PAD, self.here[places])
-        at, gone = torch.from_numpy(places).to(self.device), torch.from_numpy(beyond).to(self.device)
-        documents = self.documents[at].masked_fill(gone, -1) if self.several else None
-        lines = [int(self.numbers[start]) + 1 if self.numbers is not None else start for start in starts]
-        tokens = self.tokens[at].masked_fill(gone, PAD)
-        chance = [np.random.PCG64([self.seed, epoch, start]) for start in starts]
-        return Blocks(tokens, here, documents, chance, lines)
-
-
-class StreamWork:
-    """What the training loop asks for: blocks of the training stream in a random order, figures on the dev stream."""
-
-    def __init__(
-        self,
-        task: LanguageModelling,
-        recipe: Recipe,
-        train: list[NDArray[np.int64]],
-        dev: list[NDArray[np.int64]],
-        device: torch.device,
-    ) -> None:
-        block = recipe.language.block
-        self.task, self.smoothing, self.tokens = task, recipe.training.smoothing, recipe.training.tokens
-        self.count, self.seed = max(1, self.tokens // block), recipe.seed
-        self.stream = Stream(train, block, task.several, recipe.seed, device)
-        self.dev = Stream(dev, block, task.several, recipe.seed, device)
-        if len(self.stream.tokens) < 2 or len(self.dev.tokens) < 2:
-            raise SaccadeError("the text has fewer than two tokens; give more text")
-
-    def epoch(self, epoch: int) -> Sequence[list[tuple[int, int]]]:
-        """Batches of (epoch, start); epochs are counted from 1 here, so that the first one is shuffled too."""
-        self.stream.make(epoch + 1)
-        starts = self.stream.starts(epoch + 1)
-        order = np.argsort(np.random.PCG64([self.seed, epoch + 1, 2]).random_raw(len(starts)), kind="stable")
-        return [[(epoch + 1, starts[n]) for n in order[at : at + self.count]] for at in range(0, len(starts), self.count)]
-
-    def padding(self) -> float:
-        """Which part of an epoch's batches is padding: at most the end of the last block."""
-        starts = self.stream.starts(1)
-        return 1 - (len(self.stream.tokens) - 1 - starts[0]) / (len(starts) * self.stream.block)
-
-    def batch(self, plan: list[tuple[int, int]]) -> LanguageBatch:
-        self.stream.make(plan[0][0])
-        return self.task.objective.batch(self.stream.blocks([start for _, start in plan], plan[0][0]))
-
-    def loss(self, model: nn.Module, batch: LanguageBatch) -> Tensor:
-        return self.task.loss(model, batch, self.smoothing)
-
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
-        return self.task.figures(model, self.dev, self.tokens, rows=16 if len(self.dev.here) > 10_000 else 1)
+        return self.said(self.text()) if self.waiting else ""

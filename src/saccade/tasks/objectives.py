@@ -33,12 +33,12 @@ table: Table[type[Objective]] = Table("objectives", "objective")
 @dataclass(frozen=True)
 class Blocks:
     """Blocks of a stream: B (N + 1) tokens, <pad> behind the end of the text, on the model's device and here, so that nobody waits
-    to read them; the number of each token's document where there are several; and what the objective draws from for each."""
+    to read them; the number of each token's document where there are several; and what each block's objective draws from."""
 
     tokens: Tensor
     here: NDArray[np.int64]
     documents: Tensor | None
-    chance: Sequence[np.random.PCG64]
+    chances: Sequence[np.random.PCG64]
     lines: Sequence[int]
 
 
@@ -121,8 +121,8 @@ class OfPlaces(Objective):
     def asked(self, blocks: Blocks) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The tokens of the blocks (without the one behind), and which of their places are asked for: `share` of each row."""
         tokens = blocks.here[:, :-1]
-        real = tokens >= EOS  # padding, and what begins a document, is never asked for
-        rank = np.where(real, drawn(blocks.chance, tokens.shape[1]), 2.0).argsort(1).argsort(1)
+        real = tokens >= EOS  # padding, what begins a document and unknown words are never asked for
+        rank = np.where(real, rows_of(blocks), 2.0).argsort(1).argsort(1)
         return tokens, (rank < np.maximum(1, (self.how.share * real.sum(1, keepdims=True)).round())) & real
 
     def wanted(self, blocks: Blocks, asked: NDArray[np.bool_]) -> tuple[Tensor, Tensor]:
@@ -142,9 +142,9 @@ def draw(chance: np.random.PCG64, count: int) -> NDArray[np.float64]:
     return (raw >> np.uint64(11)).astype(np.float64) / 2.0**53
 
 
-def drawn(chances: Sequence[np.random.PCG64], count: int) -> NDArray[np.float64]:
-    """A row of numbers for each block, whatever other blocks are in the batch."""
-    return np.stack([draw(chance, count) for chance in chances])
+def rows_of(blocks: Blocks) -> NDArray[np.float64]:
+    """A number in [0, 1) for each place, each row from its block's own chance: B N."""
+    return np.stack([draw(chance, blocks.here.shape[1] - 1) for chance in blocks.chances])
 
 
 @table.add("masked", paper="Devlin et al. 2019", system="T9")
@@ -161,7 +161,7 @@ class Masked(OfPlaces):
 
     def batch(self, blocks: Blocks) -> LanguageBatch:
         tokens, asked = self.asked(blocks)
-        how, other = drawn(blocks.chance, tokens.shape[1]), drawn(blocks.chance, tokens.shape[1])
+        how, other = rows_of(blocks), rows_of(blocks)
         replaced = EOS + 1 + (other * (self.vocab - EOS - 1)).astype(np.int64)
         shown = np.where(asked & (how < 0.8), self.vocab, np.where(asked & (how >= 0.9), replaced, tokens))
         at, wanted = self.wanted(blocks, asked)
@@ -181,8 +181,8 @@ class Permutation(OfPlaces):
         return TwoStream(self.body(builder), self.vocab)  # type: ignore[arg-type]  # it refuses any other body with a sentence
 
     def batch(self, blocks: Blocks) -> LanguageBatch:
-        tokens, asked = self.asked(blocks)
-        order = np.where(asked, 1.0, 0.0) + 0.999 * drawn(blocks.chance, tokens.shape[1])  # what is asked for comes last
+        _, asked = self.asked(blocks)
+        order = np.where(asked, 1.0, 0.0) + 0.999 * rows_of(blocks)  # what is asked for comes last
         rank = torch.from_numpy(order.argsort(1).argsort(1)).to(blocks.tokens.device)
         at, wanted = self.wanted(blocks, asked)
         documents = None if blocks.documents is None else blocks.documents[:, :-1]
@@ -216,7 +216,7 @@ class Denoising(OfPlaces):
 
     def batch(self, blocks: Blocks) -> LanguageBatch:
         sources, targets = [], []
-        for row, chance in zip(blocks.here[:, :-1], blocks.chance, strict=True):
+        for row, chance in zip(blocks.here[:, :-1], blocks.chances, strict=True):
             source, target = self.cut(row[row != PAD].tolist(), chance)
             sources.append(source)
             targets.append(target)

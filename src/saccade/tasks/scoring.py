@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Any
 
 from ..errors import SaccadeError
 
@@ -28,10 +30,17 @@ def moses_bleu(outputs: Sequence[str], references: Sequence[str], language: str)
     """BLEU on lower-cased Moses tokens, as papers on Multi30k report it."""
     import sacrebleu
 
+    tokenizer = moses_tokenizer(language)
+    sides = [[" ".join(tokenizer.tokenize(line, escape=False)).lower() for line in side] for side in (outputs, references)]
+    return float(sacrebleu.BLEU(tokenize="none", force=True).corpus_score(sides[0], [sides[1]]).score)
+
+
+def moses_tokenizer(language: str) -> Any:
+    """The tokenizer of a language, with its abbreviations."""
     try:
         from sacremoses import MosesTokenizer  # type: ignore[import-untyped,unused-ignore]
     except ImportError:
         raise SaccadeError("Moses tokens need the package sacremoses; install it with: pip install 'saccade[scoring]'") from None
-    tokenizer = MosesTokenizer(lang=language)
-    sides = [[" ".join(tokenizer.tokenize(line, escape=False)).lower() for line in side] for side in (outputs, references)]
-    return float(sacrebleu.BLEU(tokenize="none", force=True).corpus_score(sides[0], [sides[1]]).score)
+    if not re.fullmatch("[a-z]{2,3}", language):
+        raise SaccadeError(f"'{language}' is no language for Moses tokens; write its code of two letters, such as de")
+    return MosesTokenizer(lang=language)

@@ -58,9 +58,7 @@ class Tagging(Task):
 
     @classmethod
     def learn(cls, recipe: Recipe, train: Sequence[Sentence], given: Vocabulary | None = None) -> Self:
-        for one in train:
-            if one.tags is None:
-                raise SaccadeError(f"the sentence at line {one.line} of the training data has no tags; give every word one")
+        all_tagged(train, "of the training data has no tags; give every word one")
         labels = Labels.of((tag for one in train for tag in one.tags or ()), "tag")
         return cls(learned_vocabulary(recipe, (" ".join(one.words) for one in train), given), labels)
 
@@ -77,6 +75,7 @@ class Tagging(Task):
         return Tagger(body, len(self.labels), builder.dropout)
 
     def work(self, recipe: Recipe, train: Sequence[Sentence], dev: Sequence[Sentence], device: torch.device) -> ExampleWork:
+        all_tagged(dev, "of the dev data has no tags; give every word one")
         return ExampleWork(self, recipe, train, dev, device)
 
     def numbers(self, examples: Sequence[Sentence]) -> list[Numbered]:
@@ -134,9 +133,7 @@ class Tagging(Task):
 
     def evaluate(self, model: nn.Module, examples: Sequence[Sentence]) -> dict[str, Any]:
         """Accuracy over all words, and over those that training never saw."""
-        for one in examples:
-            if one.tags is None:
-                raise SaccadeError(f"the sentence at line {one.line} has no tags to compare with; give tags, or use `tag`")
+        all_tagged(examples, "has no tags to compare with; give tags, or use `tag`")
         numbers = self.numbers(examples)
         figures: dict[str, Any] = {"sentences": len(numbers), **self.figures(model, numbers)}
         if self.text.kind == "words":
@@ -168,3 +165,10 @@ class Tagging(Task):
             else [self.text.token(row[0]) for row in self.numbers([Sentence(words, None, 1)])[0][0]]
         )
         return pieces, " ".join(tags)
+
+
+def all_tagged(examples: Sequence[Sentence], sentence: str) -> None:
+    """Raises at the first sentence without tags."""
+    bare = next((one for one in examples if one.tags is None), None)
+    if bare is not None:
+        raise SaccadeError(f"the sentence at line {bare.line} {sentence}")

@@ -94,6 +94,10 @@ class Task:
         """What the training loop asks for."""
         raise NotImplementedError
 
+    def evaluate(self, model: nn.Module, examples: Sequence[Any]) -> dict[str, Any]:
+        """Figures for people; what more a task can be asked for are options of its own."""
+        raise NotImplementedError
+
 
 class Examples(Protocol):
     """A task whose examples are sequences of their own (not cut from a stream): what `ExampleWork` needs of it."""

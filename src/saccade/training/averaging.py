@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ..errors import SaccadeError
-from ..files import write_folder
+from ..files import broken, write_folder
 from .checkpoints import learned, store
 
 
@@ -22,6 +23,11 @@ def mean_parameters(each: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
         raise SaccadeError("these models have different parameters; average models of one shape")
     found = {}
     for name, last in each[-1].items():
+        other = next((one[name] for one in each if one[name].shape != last.shape), None)
+        if other is not None:
+            raise SaccadeError(
+                f"'{name}' is {tuple(other.shape)} in one model and {tuple(last.shape)} in another; average models of one shape"
+            )
         if last.is_floating_point():
             total = torch.stack([one[name].detach().double().cpu() for one in each]).mean(0)
             found[name] = total.to(last.dtype)
@@ -49,18 +55,23 @@ class Kept:
     def add(self, model: nn.Module, update: int) -> None:
         write_folder(self.folder / f"{update:09d}", {"model.safetensors": lambda path: store(learned(model), path)})
         for old in self.there()[: -self.count]:
-            for file in old.iterdir():
-                file.unlink()
-            old.rmdir()
+            shutil.rmtree(old)
 
     def there(self) -> list[Path]:
-        return sorted(path for path in self.folder.glob("[0-9]*") if path.is_dir())
+        """The folders, the oldest first."""
+        return sorted(path for path in self.folder.glob("*") if path.name.isdigit())
 
-    def mean(self, until: int) -> dict[str, Tensor]:
-        """The mean of those kept up to an update."""
-        chosen = [path for path in self.there() if int(path.name) <= until][-self.count :]
+    def forget(self, update: int) -> None:
+        """Lets go what a run had kept after an update from which it now goes on, and what a kill left half written."""
+        for path in self.folder.glob("*"):
+            if not path.name.isdigit() or int(path.name) > update or broken(path):
+                shutil.rmtree(path)
+
+    def mean(self) -> tuple[dict[str, Tensor], int]:
+        """The mean of those kept, and how many they are."""
+        chosen = self.there()[-self.count :]
         try:
-            return mean_parameters([load_file(path / "model.safetensors") for path in chosen])
+            return mean_parameters([load_file(path / "model.safetensors") for path in chosen]), len(chosen)
         except (OSError, SafetensorError) as error:
             raise SaccadeError(
                 f"{self.folder} cannot be read ({error}); set training.average=0 and go on with --resume"

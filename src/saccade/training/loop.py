@@ -125,6 +125,7 @@ class Training:
             self.ranks.agree(lambda: self.folder.load_last(self.model, self.optimizer))
             self.at = Progress(**found)
             self.watcher.note(f"going on from update {self.at.update}")
+        self.ranks.lead(lambda: Kept(self.folder.path, self.settings.average).forget(self.at.update))
 
     def _found(self) -> dict[str, Any]:
         """Where the last checkpoint stands; nothing when there is none."""
@@ -136,7 +137,7 @@ class Training:
         plans = self._epoch(self.at.epoch)
         some = sorted(plans[:: len(plans) // 16 + 1], key=lambda plan: self.work.batch(plan).tokens)
         batch = self.work.batch(self.ranks.share(some[len(some) // 2])[0])
-        loss = lambda: self._loss(self.model, batch) / batch.tokens  # noqa: E731
+        loss = lambda: self._loss(self.model, batch) / max(batch.tokens, 1)  # noqa: E731
         self.model.train()
         cost = measure(self.model, loss, self.settings.updates - self.at.update, self.ranks)
         return replace(
@@ -182,7 +183,9 @@ class Training:
         losses = []
         for n, (batch, counts) in enumerate(batches, 1):
             with self.layout.batch(last=n == len(batches)):
-                loss = counts * self._loss(self.layout.forward, batch) / tokens
+                loss = (
+                    counts * self._loss(self.layout.forward, batch) / max(tokens, 1)
+                )  # unknown words alone: nothing to learn, and no 0 / 0
                 self.layout.scaled(loss).backward()
             losses.append((loss.detach(), batch.lines[: counts * len(batch.lines)]))
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip if settings.clip > 0 else float("inf"))
@@ -259,7 +262,8 @@ class Training:
             self.ranks.lead(lambda: kept.add(model, self.at.update))
             if not self.at.done:
                 return
-            before = set_parameters(model, kept.mean(self.at.update)) if self.ranks.leads else {}
+            mean, count = kept.mean() if self.ranks.leads else ({}, 0)
+            before = set_parameters(model, mean) if self.ranks.leads else {}
             figures = self._figures(model)
             better = self._better(figures[self.settings.watch])
             if better:
@@ -268,7 +272,7 @@ class Training:
             if self.ranks.leads:
                 set_parameters(model, before)
         shown = "  ".join(f"dev {name} {value:.3f}" for name, value in figures.items())
-        self.watcher.note(f"mean of the last {self.settings.average} evaluations  {shown}{'  best' if better else ''}")
+        self.watcher.note(f"mean of the last {count} evaluations  {shown}{'  best' if better else ''}")
 
     def _tired(self) -> bool:
         """So many evaluations without a better one that it is time to stop."""

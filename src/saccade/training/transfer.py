@@ -12,48 +12,68 @@ from ..errors import SaccadeError
 from .checkpoints import learned
 
 # an embedding stands under one of these names: alone in an encoder or decoder, one a side in an encoder–decoder
-EMBEDDINGS = {
-    "embedding": ("embedding", "source", "target"),
-    "source": ("source", "embedding", "target"),
-    "target": ("target", "embedding", "source"),
-}
+EMBEDDINGS = ("embedding", "source", "target")
+STACKS = ("encoder", "decoder")
 
 
 def take_over(model: nn.Module, path: Path) -> list[str]:
-    """Fills the parameters that a stored model has too (names below `body.` count as if it were not there); returns their names.
+    """Fills embedding, encoder and decoder from those of a stored model (names below `body.` count as if it were not there); returns
+    the names that were filled. The head is a task's own, and goes along only between models of one kind and shape.
 
     Of a table of token vectors the rows that both have are taken: a pretrained one may have rows for masks behind its words.
     """
-    wanted = learned(model)
+    wanted, taken = learned(model), []
+    alone = not any(top(name) == "encoder" for name in wanted)  # a decoder alone reads what an encoder–decoder's decoder reads
     try:
         with safe_open(path, framework="pt") as file, torch.no_grad():
             stored = {name.removeprefix("body."): name for name in file.keys()}  # noqa: SIM118
-            taken = []
+            alike = set(stored) == {name.removeprefix("body.") for name in wanted}
             for name, parameter in wanted.items():
-                found = next((stored[one] for one in spellings(name) if one in stored), None)
-                if found is not None:
-                    fill(parameter, file.get_tensor(found), name, path)
+                found = next((stored[one] for one in spellings(name, alone) if one in stored), None)
+                shared = top(name) in (*EMBEDDINGS, *STACKS)
+                if found is None or not (shared or alike):
+                    continue
+                value = file.get_tensor(found)
+                if shared or value.shape == parameter.shape:
+                    fill(parameter, value, name, path)
                     taken.append(name)
     except (SafetensorError, OSError) as error:
         raise SaccadeError(f"{path} cannot be read as safetensors ({error}); copy it again") from None
-    if not any("encoder" in name or "decoder" in name for name in taken):
+    check(list(wanted), taken, path)
+    return taken
+
+
+def check(wanted: list[str], taken: list[str], path: Path) -> None:
+    """An encoder or decoder is taken, and the whole of it, but for attention to a source that a decoder alone never had."""
+    stacks = {top(name) for name in taken} & set(STACKS)
+    if not stacks:
         raise SaccadeError(
             f"{path} has no encoder or decoder for this model; choose a model.family that has one of the same kind, "
             "such as transformer-encoder after a masked model"
         )
-    return taken
+    missing = [name for name in wanted if top(name) in stacks and name not in taken and "cross" not in name]
+    if missing:
+        raise SaccadeError(f"{path} has no '{missing[0]}'; write the same model.depth and parts as that model has")
 
 
-def spellings(name: str) -> list[str]:
-    """How a parameter may be named in the stored model, the likeliest first."""
+def top(name: str) -> str:
+    """Whether a parameter belongs to an `embedding`, `encoder`, `decoder`, `head` …"""
+    return name.removeprefix("body.").partition(".")[0]
+
+
+def spellings(name: str, alone: bool) -> list[str]:
+    """How a parameter may be named in the stored model, the likeliest first; recurrent models have no `tokens` in between."""
     first, _, rest = name.removeprefix("body.").partition(".")
-    return [f"{other}.{rest}" if rest else other for other in EMBEDDINGS.get(first, (first,))]
+    if first not in EMBEDDINGS:
+        return [name.removeprefix("body.")]
+    order = [first, *(("target", "source") if alone else ("source", "target")), "embedding"]
+    return [spelled for other in order for spelled in (f"{other}.{rest}", f"{other}.{rest.removeprefix('tokens.')}")]
 
 
 def fill(parameter: Tensor, value: Tensor, name: str, path: Path) -> None:
-    rows = min(len(parameter), len(value)) if parameter.dim() and value.dim() else 0
-    of_tokens = parameter.dim() == 2 and value.dim() == 2 and name.endswith(("tokens.weight", "head.weight"))
-    if of_tokens and parameter.shape[1] == value.shape[1]:
+    of_tokens = top(name) in EMBEDDINGS and name.endswith(("tokens.weight", "source.weight", "target.weight"))
+    if of_tokens and value.dim() == 2 and parameter.shape[1] == value.shape[1]:
+        rows = min(len(parameter), len(value))
         parameter[:rows] = value[:rows].to(parameter.device)
     elif parameter.shape == value.shape:
         parameter.copy_(value)

@@ -26,6 +26,22 @@ FAINTEST = 0.15  # of the greatest weight; below it a word is left as it is
 
 def shaded(tokens: Sequence[str], weights: Sequence[float]) -> Text:
     """The words in a line, each on a background that is the more orange the greater its weight is beside the greatest."""
+    _check_weights(tokens, weights)
+    greatest = max(weights)
+    line = Text()
+    for index, (token, weight) in enumerate(zip(tokens, weights, strict=True)):
+        line.append(" " if index else "")
+        line.append(f" {shorten(token)} ", _shade(weight, greatest))
+    return line
+
+
+def in_percent(tokens: Sequence[str], weights: Sequence[float]) -> str:
+    """The same where there are no colors: each word with its weight in percent behind it."""
+    _check_weights(tokens, weights)
+    return "  ".join(f"{shorten(token)} {100 * weight:.0f}" for token, weight in zip(tokens, weights, strict=True))
+
+
+def _check_weights(tokens: Sequence[str], weights: Sequence[float]) -> None:
     if not len(tokens):
         raise SaccadeError("there are no words to shade: give at least one word and its weight")
     if len(tokens) != len(weights):
@@ -33,12 +49,6 @@ def shaded(tokens: Sequence[str], weights: Sequence[float]) -> Text:
     for token, weight in zip(tokens, weights, strict=True):
         if not math.isfinite(weight):
             raise SaccadeError(f"the weight of '{token}' is {weight}, but must be a finite number")
-    greatest = max(weights)
-    line = Text()
-    for index, (token, weight) in enumerate(zip(tokens, weights, strict=True)):
-        line.append(" " if index else "")
-        line.append(f" {shorten(token)} ", _shade(weight, greatest))
-    return line
 
 
 def heat_table(site: Site, head: int | None = None) -> Table:

@@ -1,0 +1,109 @@
+"""Text as one stream of tokens, cut into blocks, and a training's work on it. B blocks, N tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ..data.vocabulary import PAD
+from ..errors import SaccadeError
+from ..recipe import Recipe
+from .objectives import Blocks, LanguageBatch, Objective
+
+
+class Streamed(Protocol):
+    """A task on a stream: what `StreamWork` needs of it."""
+
+    several: bool
+    objective: Objective
+
+    def figures(self, model: nn.Module, stream: Stream, budget: int, rows: int = 1) -> dict[str, float]: ...
+
+
+class Stream:
+    """Documents one after another as one row of tokens, cut into blocks; the order and the cuts are a function of (seed, epoch)."""
+
+    def __init__(self, each: Sequence[NDArray[np.int64]], block: int, several: bool, seed: int, device: torch.device) -> None:
+        self.each, self.block, self.several, self.seed, self.device = list(each), block, several, seed, device
+        self._made = -1
+        if sum(map(len, self.each)) < 2:
+            raise SaccadeError("the text has fewer than two tokens; give more text")
+        self.make(0)
+
+    def make(self, epoch: int) -> None:
+        """The stream of an epoch: documents in a random order, those of epoch 0 as they stand."""
+        if self._made == epoch or (self._made >= 0 and not self.several):
+            return
+        order = np.arange(len(self.each))
+        if epoch:
+            order = np.argsort(np.random.PCG64([self.seed, epoch, 1]).random_raw(len(self.each)), kind="stable")
+        sizes = [len(self.each[n]) for n in order]
+        self.here = np.concatenate([self.each[n] for n in order])
+        self.tokens = torch.from_numpy(self.here).to(self.device)
+        self.documents = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes)).to(self.device)
+        self.numbers = np.repeat(order, sizes) if self.several else None
+        self._made = epoch
+
+    def starts(self, epoch: int) -> list[int]:
+        """Where the blocks of an epoch begin: every token is wanted once, but for those before a first cut drawn for the epoch."""
+        last = len(self.tokens) - 1
+        first = int(np.random.PCG64([self.seed, epoch]).random_raw() % self.block) if epoch and last > self.block else 0
+        return list(range(first, max(last, 1), self.block))
+
+    def blocks(self, starts: Sequence[int], epoch: int) -> Blocks:
+        """The blocks that begin at these places, with one token more behind each; what each draws is a function of (seed, epoch,
+        start), whichever others it comes with."""
+        places = np.asarray(starts, dtype=np.int64)[:, None] + np.arange(self.block + 1)
+        beyond = places >= len(self.here)
+        places = places.clip(max=len(self.here) - 1)
+        here = np.where(beyond, PAD, self.here[places])
+        at, gone = torch.from_numpy(places).to(self.device), torch.from_numpy(beyond).to(self.device)
+        documents = self.documents[at].masked_fill(gone, -1) if self.several else None
+        lines = [int(self.numbers[start]) + 1 if self.numbers is not None else start for start in starts]
+        tokens = self.tokens[at].masked_fill(gone, PAD)
+        return Blocks(tokens, here, documents, [np.random.PCG64([self.seed, epoch, start]) for start in starts], lines)
+
+
+class StreamWork:
+    """What the training loop asks for: blocks of the training stream in a random order, figures on the dev stream."""
+
+    def __init__(
+        self,
+        task: Streamed,
+        recipe: Recipe,
+        train: list[NDArray[np.int64]],
+        dev: list[NDArray[np.int64]],
+        device: torch.device,
+    ) -> None:
+        block = recipe.language.block
+        self.task, self.smoothing, self.tokens = task, recipe.training.smoothing, recipe.training.tokens
+        self.count, self.seed = max(1, self.tokens // block), recipe.seed
+        self.stream = Stream(train, block, task.several, recipe.seed, device)
+        self.dev = Stream(dev, block, task.several, 0, device)  # as `evaluate` draws: one loss, whatever the seed of the training
+
+    def epoch(self, epoch: int) -> Sequence[list[tuple[int, int]]]:
+        """Batches of (epoch, start); epochs are counted from 1 here, so that the first one is shuffled too."""
+        self.stream.make(epoch + 1)
+        starts = self.stream.starts(epoch + 1)
+        order = np.argsort(np.random.PCG64([self.seed, epoch + 1, 2]).random_raw(len(starts)), kind="stable")
+        return [[(epoch + 1, starts[n]) for n in order[at : at + self.count]] for at in range(0, len(starts), self.count)]
+
+    def padding(self) -> float:
+        """Which part of an epoch's batches is padding: at most the end of the last block."""
+        starts = self.stream.starts(1)
+        return 1 - (len(self.stream.tokens) - 1 - starts[0]) / (len(starts) * self.stream.block)
+
+    def batch(self, plan: list[tuple[int, int]]) -> LanguageBatch:
+        self.stream.make(plan[0][0])
+        return self.task.objective.batch(self.stream.blocks([start for _, start in plan], plan[0][0]))
+
+    def loss(self, model: nn.Module, batch: LanguageBatch) -> Tensor:
+        return self.task.objective.loss(model, batch, self.smoothing)
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        return self.task.figures(model, self.dev, self.tokens, rows=16 if len(self.dev.here) > 10_000 else 1)

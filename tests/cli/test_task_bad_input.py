@@ -1,0 +1,245 @@
+"""The commands of every task on whatever is typed or lies on the disk: one line that begins with `saccade:`, code 2, nothing written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LONG = "a" * 300
+# words after `saccade`, and what the sentence contains; all paths lie in one folder, see `desk`
+ROWS: list[tuple[str, str]] = [
+    # no argument, no model, a model of another kind
+    ("classify", "Missing argument 'model'"),
+    ("tag labels", "Missing argument 'file'"),
+    ("generate", "Missing argument 'model'"),
+    ("average --out x", "Missing argument 'models'"),
+    ("average run", "Missing option '--out'"),
+    ("compare", "Missing argument"),
+    ("classify nowhere x", "no model folder at nowhere; give the path of a folder written by `saccade train`"),
+    ("tag nowhere words.conllu", "no model folder at nowhere"),
+    ("generate nowhere x", "no model folder at nowhere"),
+    (f"generate {LONG} x", "no model folder at aaa"),
+    ("average nowhere --out new", "no model folder at nowhere"),
+    ("translate run x --with nowhere", "no model folder at nowhere"),
+    ("classify text.txt x", "text.txt is a file, and a model folder is a folder"),
+    ("classify empty x", "empty is no intact model folder: it has no manifest.json"),
+    ("classify run good", "a translation model gives no label to a text; train one with task=classification"),
+    ("classify tags zebra", "a tagging model gives no label to a text"),
+    ("translate labels zebra", "a classification model does not translate"),
+    ("show tags zebra --out x.png", "a rnn-encoder model has no attention to show"),
+    ("show labels zebra --out x.png --site pol", "no attention named 'pol'; did you mean 'pool'?"),
+    ("tag labels words.conllu", "a classification model gives no tags to words; train one with task=tagging"),
+    ("generate labels good", "a classification model does not go on with a text; train one with task=language-modelling"),
+    ("generate run the", "a translation model does not go on with a text"),
+    ("generate masked the", "a masked model does not go on with a text; train one with language.objective=causal"),
+    ("translate labels good", "a classification model does not translate; use `saccade classify`"),
+    ("translate words the", "a language-modelling model does not translate; use `saccade generate`"),
+    ("translate tags the", "a tagging model does not translate; use `saccade tag`"),
+    ("translate run the --with labels", "a classification model puts out no text token by token"),
+    ("translate run the --with letters", "the vocabularies of bahdanau and transformer-decoder differ"),
+    ("translate labels good --with labels", "a classification model puts out no text token by token"),
+    ("show masked the --out x.png", "a masked model has no text of its own to show"),
+    ("show tags the --out x.png", "a rnn-encoder model has no attention to show"),
+    ("show labels good --out x.png --target bad", "a classification model puts out no text; leave the target out"),
+    ("classify labels good --device tpu", "no device named 'tpu'"),
+    # texts
+    ("classify labels ''", "the text is empty; give a sentence"),
+    ("classify labels", "stdin is empty; give at least one line"),
+    ("classify labels good --input text.txt", "both a text and --input were given"),
+    ("classify labels --input nowhere.txt", "there is no file 'nowhere.txt'"),
+    ("classify labels --input empty.txt", "empty.txt is empty; it needs at least one line"),
+    ("classify labels --input blank.txt", "line 2 is empty; give each line a text"),
+    ("classify labels --input latin.txt", "latin.txt, line 2: not UTF-8"),
+    ("classify labels '\udcff'", "half of a surrogate pair"),
+    ("classify labels good --out x.bmp", "cannot draw to 'x.bmp'"),
+    ("classify labels --input two.txt --out x.png", "2 texts and one picture; draw one text at a time"),
+    ("generate words '\udcff'", "half of a surrogate pair"),
+    ("tag tags nowhere.conllu", "there is no file 'nowhere.conllu'"),
+    ("tag tags empty", "empty is a folder, not a file"),
+    ("tag tags empty.conllu", "empty.conllu is empty"),
+    ("tag tags broken.conllu", "broken.conllu, line 2: 3 columns instead of 10"),
+    ("tag tags blank.txt", "blank.txt, line 2: the line is empty; remove it"),
+    ("tag tags latin.txt", "latin.txt, line 2: not UTF-8"),
+    ("tag tags odd.xml", "does not end in .conllu, .tsv, .jsonl, .txt"),
+    ("tag tags -", "stdin is empty; give at least one line"),
+    # numbers
+    ("generate words the --limit 0", "a limit of 0 tokens; give 1 to 1,000,000"),
+    ("generate words the --limit 1000001", "a limit of 1000001 tokens"),
+    ("generate words the --limit -5", "a limit of -5 tokens"),
+    ("generate words the --limit many", "Invalid value for '--limit'"),
+    ("generate words the --temperature -1", "a temperature of -1.0"),
+    ("generate words the --temperature nan", "a temperature of nan"),
+    ("generate words the --temperature inf", "a temperature of inf"),
+    ("generate words the --top-k 0", "top_k = 0; give at least 1"),
+    ("generate words the --top-p 0", "top_p = 0.0"),
+    ("generate words the --seed -1", "a seed of -1"),
+    ("generate words the --seed 99999999999999999999", "a seed of 99999999999999999999"),
+    ("evaluate words text.txt --stride 9", "a stride of 9; give 1 to 8, the tokens the model reads at once"),
+    ("evaluate words text.txt --stride 99999999999999999999", "a stride of 99999999999999999999"),
+    ("evaluate words text.txt --stride -1", "Invalid value for '--stride'"),
+    ("evaluate lines text.txt --stride 2", "a sliding window needs a causal model of one long text; leave out --stride"),
+    ("evaluate masked text.txt --stride 2", "a sliding window needs a causal model of one long text"),
+    # an option that the task does not have
+    ("evaluate labels reviews.tsv --beam 3", "an evaluation of classification has no option 'beam'; leave it out"),
+    ("evaluate tags words.conllu --lengths", "an evaluation of tagging has no option 'lengths'; leave it out"),
+    ("evaluate words text.txt --moses de", "an evaluation of language-modelling has no option 'moses'"),
+    ("evaluate run phrasebook:test --stride 3", "an evaluation of translation has no option 'stride'"),
+    ("evaluate run phrasebook:test --moses German", "'German' is no language for Moses tokens"),
+    ("evaluate run phrasebook:test --peer nobody", "--peer is 'nobody'; write NAME:FIGURE=VALUE, such as nanoGPT:val_loss=1.4697"),
+    ("evaluate run phrasebook:test --peer a:b=many", "--peer is 'a:b=many'"),
+    ("evaluate run phrasebook:test --peer a:b=nan", "--peer is 'a:b=nan'"),
+    ("evaluate run phrasebook:test --peer :b=1", "--peer is ':b=1'"),
+    ("evaluate run phrasebook:test --result NO", "'NO' cannot name a result; use small letters"),
+    ("evaluate run phrasebook:test --result ../x", "'../x' cannot name a result"),
+    # data of another kind
+    ("evaluate labels nowhere.tsv", "there is no file 'nowhere.tsv'"),
+    ("evaluate labels strange.tsv", "line 2: the label 'godo' was never seen in training; did you mean 'good'?"),
+    ("evaluate labels broken.tsv", "broken.tsv, line 2: 1 column instead of 2; a line is text<TAB>label"),
+    ("evaluate labels bare.jsonl", "line 1 has no label to compare with; give every text one, or use `classify`"),
+    ("evaluate labels words.conllu", "words.conllu holds sentences with tags, not texts with labels"),
+    ("evaluate labels phrasebook:test", "the corpus 'phrasebook' gives no texts with labels"),
+    ("evaluate tags two.txt", "line 1 has no tags to compare with; give tags, or use `tag`"),
+    ("evaluate tags broken.conllu", "broken.conllu, line 2: 3 columns instead of 10"),
+    ("evaluate tags strange.tsv", "was never seen in training"),
+    ("evaluate tags reviews:test", "the corpus 'reviews' gives no sentences with tags"),
+    ("evaluate words empty.txt", "empty.txt is empty"),
+    ("evaluate words white.txt", "white.txt holds no text, only empty lines"),
+    ("evaluate letters one.txt", "the text has fewer than two tokens; give more text"),
+    ("evaluate run reviews:test", "the corpus 'reviews' gives no pairs"),
+    # several models
+    ("average run fixed --out new", "fixed is another model than run; average models of one shape and vocabulary"),
+    ("average run labels --out new", "labels is another model than run"),
+    ("average run --out empty", "empty is there already; choose a new folder with --out"),
+    ("average run --out text.txt", "text.txt is there already"),
+    ("average run --out text.txt/deep", "cannot write text.txt/deep"),
+    (f"average run --out {LONG}", "File name too long"),
+    ("average run --out .", ". is there already"),
+    # comparisons
+    ("compare nowhere.yaml", "no recipe file 'nowhere.yaml'"),
+    ("compare a=b", "no recipe was named; write saccade compare RECIPE RECIPE"),
+    ("compare labels.yaml sub/labels.yaml", "two of these recipes have one name; rename one of the files"),
+    ("compare labels.yaml tags.yaml", "these recipes have different tasks; compare recipes of one task"),
+    ("compare labels.yaml --beam 3", "an evaluation of classification has no option 'beam'"),
+    ("compare labels.yaml --seeds 0", "Invalid value for '--seeds'"),
+    ("compare labels.yaml --data nowhere.tsv", "there is no file 'nowhere.tsv'"),
+    ("compare labels.yaml --result NO", "'NO' cannot name a result"),
+    ("compare labels.yaml --peer x", "--peer is 'x'"),
+    ("compare labels.yaml training.updatse=3", "no setting named 'training.updatse'"),
+    ("compare labels.yaml data.test=nowhere.tsv", "there is no file 'nowhere.tsv'"),
+    # recipes of the tasks
+    ("train labels.yaml task=clasification", "no task named 'clasification'; did you mean 'classification'?"),
+    ("train labels.yaml training.watch=bleu", "training.watch is 'bleu'"),
+    ('train labels.yaml model={"family":"bahdanau"} --out new', "which reads no text for labels; choose one of: "),
+    ("train labels.yaml model.pool=mena", "no pool named 'mena'; did you mean 'mean'?"),
+    ("train labels.yaml data.train=same.tsv --out new", "the training data has only 'good' as label"),
+    ("train labels.yaml data.train=bare.jsonl --out new", "line 1 of the training data has no label; give every text one"),
+    ("train labels.yaml data.dev=bare.jsonl --out new", "line 1 of the dev data has no label"),
+    ("train labels.yaml data.dev=strange.tsv --out new", "line 2: the label 'godo' was never seen in training"),
+    ("train labels.yaml start_from=nowhere --out new", "no model folder at nowhere"),
+    ("train labels.yaml start_from=words --out new", "has no encoder or decoder for this model; choose a model.family"),
+    ("train labels.yaml start_from=masked model.hidden=16 --out new", "write the same model.dim, hidden, heads"),
+    ("train tags.yaml data.dev=two.txt --out new", "the sentence at line 1 of the dev data has no tags"),
+    ("train tags.yaml data.column=lemma", "data.column is 'lemma'"),
+    ("train words.yaml language.objective=cuasal", "no objective named 'cuasal'; did you mean 'causal'?"),
+    ("train words.yaml language.objective=denoising --out new", "cannot put out what was cut out; choose another model.family"),
+    ("train words.yaml language.block=1", "language.block is 1; it must lie between 2 and 1,000,000"),
+    ("train words.yaml language.share=1", "language.share is 1.0; it must lie between 0.01 and 0.9"),
+    ("train words.yaml data.documents=page", "data.documents is 'page'"),
+    ("train words.yaml data.train=white.txt --out new", "white.txt holds no text"),
+    ("train words.yaml data.dev=one.txt --out new", "the text has fewer than two tokens; give more text"),
+    ("train words.yaml training.average=-1", "training.average is -1"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def desk(shelf: Path, models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with models of every task and files, good and bad."""
+    root = tmp_path_factory.mktemp("desk")
+    for name in ("labels", "tags", "words", "letters", "lines", "masked", "run"):
+        shutil.copytree(shelf / name, root / name)
+    shutil.copytree(models / "fixed", root / "fixed")
+    for name in ("reviews.tsv", "words.conllu", "text.txt"):
+        shutil.copy(shelf / name, root / name)
+    (root / "empty").mkdir()
+    (root / "sub").mkdir()
+    for name in ("labels", "tags", "words"):
+        text = json.dumps(
+            {key: value for key, value in json.loads((shelf / name / "recipe.json").read_text()).items() if key != "saccade"}
+        )
+        (root / f"{name}.yaml").write_text(text)
+    shutil.copy(root / "labels.yaml", root / "sub" / "labels.yaml")
+    texts = {
+        "empty.txt": "",
+        "empty.conllu": "",
+        "one.txt": "t",
+        "white.txt": " \n\n",
+        "two.txt": "the cat\nthe dog\n",
+        "blank.txt": "the cat\n\nthe dog\n",
+        "broken.conllu": "# text = x\n1\tthe\tDET\n\n",
+        "broken.tsv": "a film\tgood\nno tab\n",
+        "strange.tsv": "a film\tgood\nfun\tgodo\n",
+        "same.tsv": "a film\tgood\nfun\tgood\n",
+        "bare.jsonl": '{"text": "a film"}\n',
+        "odd.xml": "<x/>\n",
+    }
+    for name, text in texts.items():
+        (root / name).write_text(text)
+    (root / "latin.txt").write_bytes(b"the cat\ncaf\xe9\n")
+    return root
+
+
+def snapshot(root: Path) -> dict[str, Any]:
+    return {str(p.relative_to(root)): p.read_bytes() if p.is_file() else None for p in sorted(root.rglob("*"))}
+
+
+def split(line: str) -> list[str]:
+    """Words at spaces; '' is an empty word."""
+    return [word.strip("'") for word in line.split(" ")]
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"), ROWS, ids=[f"{n}-{line[:50]}".encode("ascii", "replace").decode() for n, (line, _) in enumerate(ROWS)]
+)
+def test_a_mistake_is_one_line_and_costs_nothing(
+    saccade: Callable[..., Any], desk: Path, monkeypatch: pytest.MonkeyPatch, line: str, sentence: str
+) -> None:
+    if "German" in line:
+        pytest.importorskip("sacremoses")
+    monkeypatch.chdir(desk)
+    before = snapshot(desk)
+    said = saccade(*split(line))
+    assert (said.code, said.out) == (2, "")
+    [error] = said.err.splitlines()
+    assert error.startswith("saccade: ")
+    assert sentence in error
+    assert "Traceback" not in said.err
+    assert snapshot(desk) == before
+
+
+@pytest.mark.parametrize("line", ["classify labels", "tag tags -"])
+def test_lines_of_nothing_on_stdin_are_told(
+    saccade: Callable[..., Any], desk: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    monkeypatch.chdir(desk)
+    said = saccade(*split(line), stdin="\n  \n")
+    assert (said.code, said.out) == (2, "")
+    [error] = said.err.splitlines()
+    assert error in (
+        "saccade: line 1 is empty; give each line a text",
+        "saccade: stdin holds no words; give at least one sentence",
+    )
+    waiting = saccade(*split(line), terminal=True)
+    assert (waiting.code, waiting.out) == (2, "")
+    assert waiting.err.startswith(f"saccade: nothing to {line.split()[0]}; give a text")
+
+
+def test_json_changes_nothing_about_mistakes(saccade: Callable[..., Any], desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(desk)
+    for line in ("classify run x", "tag labels words.conllu", "generate masked x", "average run fixed --out n", "compare a=b"):
+        plain, machine = saccade(*split(line)), saccade(*split(line), "--json")
+        assert (plain.code, plain.err, plain.out) == (machine.code, machine.err, machine.out)

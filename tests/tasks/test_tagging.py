@@ -1,0 +1,179 @@
+"""Tagging: the place of each word's first piece, words never seen, accuracy by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saccade import api, config
+from saccade.data.conllu import Sentence
+from saccade.data.vocabulary import UNK
+from saccade.errors import SaccadeError
+from saccade.tasks.tagging import Tagging
+from saccade.training.runs import RunFolder
+
+SENTENCES = [
+    Sentence(("the", "black", "cat"), ("DET", "ADJ", "NOUN"), 1),
+    Sentence(("the", "New York", "cats", "sleep", "internationalization"), ("DET", "PROPN", "NOUN", "VERB", "NOUN"), 5),
+    Sentence(("sleep",), ("VERB",), 11),
+]
+CPU = torch.device("cpu")
+
+
+def recipe(family: str = "rnn-encoder", kind: str = "words", *words: str, **more: Any) -> config.Recipe:
+    sizes = {"heads": 2} if family.startswith("transformer") else {}
+    return config.recipe(
+        {
+            "task": "tagging",
+            "model": {"family": family, "dim": 8, "hidden": 6, "depth": 1, "dropout": 0.0, **sizes, **more},
+            "vocabulary": {"kind": kind, "size": 300},
+            "training": {"tokens": 60},
+            "device": "cpu",
+        },
+        words,
+    )
+
+
+def system(family: str = "rnn-encoder", kind: str = "words", **more: Any) -> api.System:
+    made = api.build(recipe(family, kind, **more), SENTENCES)
+    return api.System(made.recipe, made.model.eval(), made.task)
+
+
+def told(work: Any) -> str:
+    with pytest.raises(SaccadeError) as error:
+        work()
+    return str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["words", "bpe", "characters"])
+def test_each_word_is_tagged_at_its_first_piece(kind: str) -> None:
+    task = system(kind=kind).task
+    for one, (rows, at, tags, line) in zip(SENTENCES, task.numbers(SENTENCES), strict=True):
+        ids = [row[0] for row in rows]
+        assert [task.labels.names[tag] for tag in tags] == list(one.tags or ())
+        assert line == one.line
+        assert (at[0], len(at)) == (0, len(one.words))
+        for word, begin, end in zip(one.words, at, [*at[1:], len(ids)], strict=True):
+            alone = task.text.encode_ids([word])[0]
+            assert ids[begin:end] == (alone[:1] if kind == "words" else alone)
+            if kind == "bpe":
+                assert task.text.decode(ids[begin:end]) == word
+
+
+def test_a_word_with_a_space_is_one_word_and_has_one_tag() -> None:
+    for kind in ("words", "bpe", "characters"):
+        made = system(kind=kind)
+        [tags] = api.tag(made, [Sentence(("the", "New York", "cat"), None, 1)])
+        assert len(tags) == 3
+
+
+LETTERS = st.text(st.characters(exclude_categories=["Cs", "Zs", "Cc"]), min_size=1, max_size=8)
+
+
+@given(
+    st.lists(st.lists(LETTERS, min_size=1, max_size=6), min_size=1, max_size=4), st.sampled_from(["words", "bpe", "characters"])
+)
+def test_any_words_get_a_tag_each(sentences: list[list[str]], kind: str) -> None:
+    made = MADE.setdefault(kind, system(kind=kind))
+    asked = [Sentence(tuple(words), None, n) for n, words in enumerate(sentences, 1)]
+    found = api.tag(made, asked)
+    assert [len(tags) for tags in found] == [len(words) for words in sentences]
+    assert {tag for tags in found for tag in tags} <= set(made.task.labels.names)
+    assert found == [api.tag(made, [one])[0] for one in asked]
+
+
+MADE: dict[str, api.System] = {}
+
+
+def test_words_never_seen_are_read_by_their_bytes(tmp_path: Path) -> None:
+    plain, spelled = system(), system(words="characters-cnn")
+    RunFolder(tmp_path, api.model_files(spelled)).save("best", spelled.model)
+    again = api.load(tmp_path, "cpu")
+    assert again.task.reads_bytes
+    asked = [Sentence(("the", word, "sleep"), None, 1) for word in ("zebra", "zigzagging")]
+
+    def logits(made: api.System) -> list[torch.Tensor]:
+        with torch.no_grad():
+            batches = [made.task.batch([one], CPU) for one in made.task.numbers(asked)]
+            return [made.model(batch.read, batch.lengths, batch.at)[0, 1] for batch in batches]
+
+    assert torch.equal(*logits(plain))
+    for made in (spelled, again):
+        one, other = logits(made)
+        assert not torch.equal(one, other)
+    torch.testing.assert_close(logits(spelled), logits(again))
+    numbers = spelled.task.numbers([Sentence(("New York",), None, 1)])
+    assert bytes(n - 3 for n in numbers[0][0][0][2:] if n > 2) == b"New York"
+
+
+@pytest.mark.parametrize(("family", "words"), [("rnn-encoder", "embedding"), ("transformer-encoder", "characters-rnn")])
+@pytest.mark.parametrize("kind", ["words", "bpe"])
+def test_a_batch_has_the_loss_of_its_sentences(family: str, words: str, kind: str) -> None:
+    made = system(family, kind, words=words)
+    numbers = made.task.numbers(SENTENCES)
+    with torch.no_grad():
+        alone = [made.task.loss(made.model, made.task.batch([one], CPU)).item() for one in numbers]
+        batch = made.task.batch(numbers, CPU)
+        assert made.task.loss(made.model, batch).item() == pytest.approx(sum(alone), rel=1e-5)
+    assert batch.tokens == 9
+    for budget in (1, 20, 1000):
+        assert made.task.figures(made.model, numbers, budget)["loss"] == pytest.approx(sum(alone) / 9, rel=1e-5)
+
+
+def test_accuracy_over_all_words_and_over_those_never_seen() -> None:
+    made = system()
+    asked = [
+        Sentence(("the", "zebra", "sleep"), ("DET", "NOUN", "VERB"), 1),
+        Sentence(("a", "cat"), ("DET", "NOUN"), 2),
+    ]
+    guessed = api.tag(made, asked)
+    found = api.evaluate(made, asked)
+    right = [a == b for one, tags in zip(asked, guessed, strict=True) for a, b in zip(one.tags or (), tags, strict=True)]
+    assert found["accuracy"] == pytest.approx(100 * sum(right) / 5)
+    assert found["unseen_words"] == 2
+    assert found["accuracy_unseen"] == pytest.approx(100 * (right[1] + right[3]) / 2)
+    assert found["sentences"] == 2
+    assert "accuracy_unseen" not in api.evaluate(made, SENTENCES[:1])
+    assert "unseen_words" not in api.evaluate(system(kind="bpe"), SENTENCES)
+
+
+def test_the_unknown_word_is_known_to_be_unknown() -> None:
+    task = system().task
+    [(rows, _, _, _)] = task.numbers([Sentence(("zebra", "cat"), None, 1)])
+    assert (rows[0][0] == UNK, rows[1][0] == UNK) == (True, False)
+
+
+def test_sentences_without_or_with_unknown_tags_are_named_with_their_line() -> None:
+    made = system()
+    bare = [*SENTENCES, Sentence(("cat",), None, 21)]
+    assert (
+        told(lambda: api.build(recipe(), bare)) == "the sentence at line 21 of the training data has no tags; give every word one"
+    )
+    assert "line 21 of the dev data has no tags" in told(lambda: made.task.work(made.recipe, SENTENCES, bare, CPU))
+    assert "line 21 has no tags to compare with; give tags, or use `tag`" in told(lambda: api.evaluate(made, bare))
+    strange = [Sentence(("cat",), ("NUON",), 22)]
+    assert told(lambda: api.evaluate(made, strange)) == "line 22: the tag 'NUON' was never seen in training; did you mean 'NOUN'?"
+    assert "only 'VERB' as tag" in told(lambda: api.build(recipe(), SENTENCES[2:]))
+
+
+def test_a_task_is_itself_after_it_was_stored() -> None:
+    made = system()
+    again = Tagging.restore(made.recipe, made.task.tokens())
+    assert again.labels.names == made.task.labels.names == ["ADJ", "DET", "NOUN", "PROPN", "VERB"]
+    assert again.text.to_json() == made.task.text.to_json()
+
+
+def test_what_is_shown_is_the_attention_between_pieces() -> None:
+    for kind in ("words", "bpe"):
+        made = system("transformer-encoder", kind)
+        document = api.show(made, "the black cat")
+        assert "".join(document.source).replace("Ġ", "") == "theblackcat"
+        assert document.target == [" ".join(api.tag(made, [Sentence(("the", "black", "cat"), None, 1)])[0])]
+        [site] = document.sites
+        assert (site.name, len(site.rows)) == ("encoder.0.attention", len(document.source))
+        site.check()

@@ -1,0 +1,94 @@
+"""Several recipes on one footing: the same figures as by hand, means and spreads, and mistakes found before any training."""
+
+from __future__ import annotations
+
+import statistics
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from saccade import api, comparing, config
+from saccade.errors import SaccadeError
+from saccade.training.loop import Watcher
+
+
+def recipe(data: Path, pool: str, *words: str) -> config.Recipe:
+    made = {
+        "task": "classification",
+        "data": {"train": str(data), "dev": str(data)},
+        "vocabulary": {"kind": "words"},
+        "model": {"family": "bag", "dim": 4, "pool": pool},
+        "training": {"updates": 4, "tokens": 30, "evaluate_every": 2, "learning_rate": 0.05},
+        "device": "cpu",
+    }
+    return config.recipe(made, words)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "texts.tsv"
+    path.write_text("a good film\tgood\na bad film\tbad\nfun\tgood\nno fun at all\tbad\n")
+    return path
+
+
+class Watching:
+    def __init__(self) -> None:
+        self.names: list[tuple[str, int]] = []
+
+    def __call__(self, name: str, updates: int) -> AbstractContextManager[Watcher]:
+        self.names.append((name, updates))
+        return nullcontext(Watcher())
+
+
+def test_every_recipe_is_trained_with_every_seed_and_judged(data: Path, tmp_path: Path) -> None:
+    recipes = {"mean": recipe(data, "mean"), "static": recipe(data, "static")}
+    watching = Watching()
+    rows = comparing.compare(recipes, [3, 4], tmp_path / "runs", watching)
+    assert [name for name, _ in watching.names] == ["mean, seed 3", "mean, seed 4", "static, seed 3", "static, seed 4"]
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["mean-3", "mean-4", "static-3", "static-4"]
+    for row in rows:
+        for at, seed in enumerate((3, 4)):
+            system = api.load(tmp_path / "runs" / f"{row.name}-{seed}")
+            assert system.recipe.seed == seed
+            by_hand = api.evaluate(system, system.read(str(data)))
+            assert {name: row.figures[name][at] for name in by_hand} == by_hand
+            assert row.figures["parameters"][at] == sum(p.numel() for p in system.model.parameters())
+            assert row.figures["updates"][at] == 4
+        assert row.mean("loss") == pytest.approx(statistics.mean(row.figures["loss"]))
+        assert row.spread("loss") == pytest.approx(statistics.stdev(row.figures["loss"]))
+    again = comparing.compare(recipes, [3, 4], tmp_path / "runs", watching)
+    assert again == rows, "what is done is not done again"
+
+
+def test_the_best_row_and_what_a_result_file_holds() -> None:
+    rows = [comparing.Row("a", {"loss": [1.0, 3.0]}), comparing.Row("b", {"loss": [1.5, 1.7]})]
+    assert comparing.best(rows, "loss", False).name == "b"
+    assert comparing.best(rows, "loss", True).name == "a"
+    assert comparing.as_figures(rows, "loss", False) == {
+        "loss": [1.5, 1.7],
+        "best": "b",
+        "a.loss": [1.0, 3.0],
+        "b.loss": [1.5, 1.7],
+    }
+    assert comparing.as_figures(rows[:1], "loss", False) == {"loss": [1.0, 3.0]}
+    assert comparing.Row("a", {"loss": [1.0]}).spread("loss") == 0
+
+
+def test_mistakes_are_found_before_any_training(data: Path, tmp_path: Path) -> None:
+    good, out = recipe(data, "mean"), tmp_path / "runs"
+    tagging = config.recipe({"task": "tagging", "model": {"family": "bag"}})
+    cases: list[tuple[dict[str, config.Recipe], list[int], str, dict[str, Any], str]] = [
+        ({}, [0], "", {}, "nothing to compare; give at least one recipe and one seed"),
+        ({"a": good}, [], "", {}, "nothing to compare"),
+        ({"a": good, "b": tagging}, [0], "", {}, "these recipes have different tasks; compare recipes of one task"),
+        ({"a": good}, [0], str(tmp_path / "nowhere.tsv"), {}, "there is no file"),
+        ({"a": recipe(data, "mean", "data.test=nowhere.tsv")}, [0], "", {}, "there is no file 'nowhere.tsv'"),
+        ({"a": good}, [0], "", {"beam": 3}, "an evaluation of classification has no option 'beam'"),
+    ]
+    for recipes, seeds, where, options, sentence in cases:
+        with pytest.raises(SaccadeError) as error:
+            comparing.compare(recipes, seeds, out, Watching(), where, options)
+        assert sentence in str(error.value)
+        assert not out.exists()
