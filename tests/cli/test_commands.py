@@ -189,7 +189,7 @@ def test_an_evaluation_is_printed_and_counted(saccade: Callable[..., Any], model
     assert {"model", "data", "beam", "bleu", "chrf", "bleu_signature", "chrf_signature", "loss", "aer", "by_length"} <= set(facts)
     assert len(facts["by_length"]) == 4
     said = saccade("evaluate", models / "run", "phrasebook:test", "--lengths")
-    assert f"bleu                {facts['bleu']:.4f}" in said.out
+    assert f"bleu            {facts['bleu']:.4f}" in said.out
     assert facts["bleu_signature"] in said.out
     assert said.out.count("BLEU") == 4
     plain = saccade("evaluate", models / "fixed", "phrasebook:test", "--json", "--beam", 2).json

@@ -16,7 +16,8 @@ from saccade import api, config
 from saccade.data.text import Document
 from saccade.data.vocabulary import BOS, EOS, PAD, UNK
 from saccade.errors import SaccadeError
-from saccade.tasks.language import LanguageModelling, Speller, Stream, StreamWork
+from saccade.tasks.language import LanguageModelling, Speller
+from saccade.tasks.stream import Stream, StreamWork
 
 CPU = torch.device("cpu")
 TEXT = "the cat saw the dog\nthe dog saw a mouse\n\na mouse ran\n" * 3

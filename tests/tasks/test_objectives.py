@@ -16,9 +16,9 @@ from saccade import config
 from saccade.data.vocabulary import BOS, EOS, PAD, UNK
 from saccade.errors import SaccadeError
 from saccade.recipe import LanguageRecipe
-from saccade.tasks.language import Stream
 from saccade.tasks.objectives import Causal, Denoising, LanguageBatch, Masked, Objective, Permutation, parted, restarted
 from saccade.tasks.objectives import table as objectives
+from saccade.tasks.stream import Stream
 
 CPU, VOCAB = torch.device("cpu"), 30
 WORDS = st.lists(st.integers(EOS + 1, VOCAB - 1), min_size=2, max_size=60)
@@ -53,7 +53,7 @@ def test_masked_asks_for_a_rounded_share_of_each_row_and_for_what_stood_there() 
     for share in (0.15, 0.5, 0.9):
         blocks = flow.blocks(flow.starts(0), 0)
         batch = Masked(VOCAB, LanguageRecipe(block=8, share=share)).batch(blocks)
-        read, lengths, at = batch.read
+        read, lengths, at, *_ = batch.read
         real = (blocks.here[:, :-1] >= EOS).sum(1)
         asked = (batch.wanted != PAD).sum(1)
         assert asked.tolist() == [min(max(1, round(share * count)), count) for count in real.tolist()]
@@ -157,7 +157,7 @@ def test_a_denoising_batch_reads_its_target_one_step_behind() -> None:
 def test_what_is_asked_for_comes_last_in_the_order() -> None:
     flow = stream(documents(40, 11, 3, 25))
     batch = every(Permutation, flow, 0, LanguageRecipe(block=8, share=0.4))
-    tokens, lengths, rank, at = batch.read
+    tokens, lengths, rank, at, _ = batch.read
     for row in range(len(tokens)):
         count = int((batch.wanted[row] != PAD).sum())
         assert sorted(rank[row].tolist()) == list(range(8)), "a rank for every place"
