@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from saccade import config, models
+from saccade import building, config, models
 from saccade.core import record
 from saccade.errors import SaccadeError
 from saccade.layers.pooling import Mean, pools
@@ -29,7 +29,7 @@ KINDS: dict[str, dict[str, Any]] = {
     for name in FAMILIES
 }  # fmt: skip
 for name in FAMILIES:  # every cell and every word reader that a body can be made of
-    slots = config.slots(models.table[name])
+    slots = building.slots(models.table[name])
     for slot, table in (("cell", cells), ("words", words)):
         KINDS.update({f"{name} {one}": {**KINDS[name], slot: one} for one in table.names() if slot in slots})
 each_kind = pytest.mark.parametrize("kind", sorted(KINDS))
@@ -62,7 +62,7 @@ def test_the_families_that_read_text_for_labels() -> None:
         "rnn-decoder",
         "bag",
     }
-    assert all("pool" in config.slots(models.table[name]) for name in FAMILIES)
+    assert all("pool" in building.slots(models.table[name]) for name in FAMILIES)
 
 
 @each_kind
@@ -121,7 +121,7 @@ def test_a_language_model_gives_its_body_by_name(family: str) -> None:
 def test_a_classifier_pools_what_the_body_reads(kind: str, pool: str) -> None:
     body = built(kind)
     settings = {**config.complete_model(KINDS[kind]), "pool": pool}
-    model = Classifier(body, config.build_pool(settings, V, body.dim), 3, dropout=0.5).double().eval()
+    model = Classifier(body, config.build_pool(settings, body.dim, V), 3, dropout=0.5).double().eval()
     model.pool.prepare([row[:n].tolist() for row, n in zip(TOKENS, LENGTHS, strict=True)])
     tokens = for_body(body, TOKENS)
     found, weights = model(tokens, LENGTHS), model.weights(tokens, LENGTHS)
@@ -137,7 +137,7 @@ def test_a_classifier_pools_what_the_body_reads(kind: str, pool: str) -> None:
 
 def test_a_record_sees_the_pool_of_a_classifier() -> None:
     body = built("bag")
-    model = Classifier(body, config.build_pool(config.complete_model(KINDS["bag"]), V, body.dim).double(), 2).double()
+    model = Classifier(body, config.build_pool(config.complete_model(KINDS["bag"]), body.dim, V).double(), 2).double()
     with record(model) as seen:
         model(TOKENS, LENGTHS)
     torch.testing.assert_close(seen["pool"].weights()[:, 0, 0], model.weights(TOKENS, LENGTHS))
@@ -146,7 +146,7 @@ def test_a_record_sees_the_pool_of_a_classifier() -> None:
 @pytest.mark.parametrize("pool", pools.names())
 def test_a_classifier_is_itself_after_it_was_saved_and_loaded(tmp_path: Path, pool: str) -> None:
     settings = config.complete_model({**KINDS["transformer"], "pool": pool, "shared": True})
-    one, other = (Classifier(config.build_body(settings, V), config.build_pool(settings, V, 8), 3).eval() for _ in range(2))
+    one, other = (Classifier(config.build_body(settings, V), config.build_pool(settings, 8, V), 3).eval() for _ in range(2))
     one.pool.prepare(TOKENS.tolist())
     save_model(one, tmp_path / "model.safetensors")
     load_model(other, tmp_path / "model.safetensors")
@@ -186,7 +186,7 @@ def test_a_masked_model_is_berts_head_on_a_body(kind: str, tied: bool) -> None:
 
 
 def test_mistakes_are_answered_with_sentences() -> None:
-    for build in (lambda v: config.build_body(v, V), lambda v: config.build_pool(v, V, 8)):
+    for build in (lambda v: config.build_body(v, V), lambda v: config.build_pool(v, 8, V)):
         with pytest.raises(SaccadeError, match=r"model\.family is 'luong', which reads no text for labels"):
             build(config.complete_model({"family": "luong"}))
     with pytest.raises(SaccadeError, match=r"choose one of: .*rnn-encoder.*transformer-encoder"):
@@ -223,7 +223,7 @@ def test_options_of_a_pool_are_complete_and_come_back_as_themselves() -> None:
     made = config.complete_model({"family": "bag", "pool": chosen})
     assert made["pool"] == chosen
     assert config.complete_model(made) == made
-    pool = config.build_pool(made, V, 128)
+    pool = config.build_pool(made, 128, V)
     assert pool.mechanism.score.v.shape == (1, 5)
     assert config.complete_model({"family": "bag"})["pool"]["score"] == {"name": "additive", "hidden": None}
     assert isinstance(config.build_pool({**made, "pool": "mean"}, V, 128), Mean)
