@@ -38,7 +38,7 @@ def moses_bleu(outputs: Sequence[str], references: Sequence[str], language: str)
 def moses_tokenizer(language: str) -> Any:
     """The tokenizer of a language, with its abbreviations."""
     try:
-        from sacremoses import MosesTokenizer  # type: ignore[import-untyped,unused-ignore]
+        from sacremoses import MosesTokenizer
     except ImportError:
         raise SaccadeError("Moses tokens need the package sacremoses; install it with: pip install 'saccade[scoring]'") from None
     if not re.fullmatch("[a-z]{2,3}", language):
