@@ -5,12 +5,15 @@ python benchmarks/tables.py [--check]
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import statistics
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from saccade import models
+from saccade import building, models
 from saccade.catalogue import SLOTS
 from saccade.config import recipe
 
@@ -67,15 +70,48 @@ def recipes() -> str:
         "Every key of a recipe with its default; a recipe file holds only what differs. On the command line: `training.updates=500`. "
         "Made by `python benchmarks/tables.py`.",
     ]
-    whole = recipe({"model": {"family": "transformer"}}).to_dict()
-    parts = {"top": {key: value for key, value in whole.items() if not isinstance(value, dict)}}
-    parts.update({key: value for key, value in whole.items() if isinstance(value, dict) and key != "model"})
-    for family in models.table.names():
-        parts[f"model ({family})"] = recipe({"model": {"family": family}}).model
-    for name, keys in parts.items():
-        lines += ["", f"## {name}", "", "| key | default |", "|---|---|"]
-        lines += [f"| `{key}` | `{json.dumps(value, ensure_ascii=False)}` |" for key, value in keys.items()]
+    whole = recipe({"model": {"family": "transformer"}})
+    sections = {"top": whole, "data": whole.data, "vocabulary": whole.vocabulary, "language": whole.language}
+    for name, part in {**sections, "training": whole.training}.items():
+        lines += [
+            "",
+            f"## {name}",
+            "",
+            (type(part).__doc__ or "").split("\n")[0],
+            "",
+            "| key | default | what |",
+            "|---|---|---|",
+        ]
+        for f in dataclasses.fields(part):
+            if "what" in f.metadata:
+                lines.append(f"| `{f.name}` | {shown(getattr(part, f.name))} | {f.metadata['what']}{allowed(f.metadata)} |")
+    lines += ["", "## model", "", MODEL]
+    for entry in models.table:
+        keys, slots = recipe({"model": {"family": entry.name}}).model, building.slots(entry.make)
+        lines += ["", f"### {entry.name}", "", f"{entry.summary} {entry.paper}", "", "| key | default | what |", "|---|---|---|"]
+        for key, value in keys.items():
+            if key != "family":
+                what = (
+                    f"any of [{slots[key][0].slot}](catalogue.md#{slots[key][0].slot})" if key in slots else models.MEANINGS[key]
+                )
+                lines.append(f"| `{key}` | {shown(value)} | {what} |")
     return "\n".join(lines) + "\n"
+
+
+MODEL = """`family` names the model and has no default; the other keys are the family's own. A part with options is written as
+`{name: characters-cnn, word_dropout: 0.2}`."""
+
+
+def shown(value: object) -> str:
+    return f"`{json.dumps(value, ensure_ascii=False)}`"
+
+
+def allowed(rules: Mapping[str, Any]) -> str:
+    """The values that a key may have, where it is not any text."""
+    if "names" in rules:
+        return f" ({', '.join(f'`{name}`' for name in rules['names'])})"
+    low, high = rules.get("range", (0, 1e9))
+    return f" ({low:g} to {high:g})" if high < 1e6 else ""
 
 
 NAMED = ("bleu_tok_lc", "bleu_cased", "chrf", "accuracy", "val_loss", "perplexity", "aer", "exact", "seconds")

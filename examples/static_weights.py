@@ -16,7 +16,14 @@ RECIPE = {
     "task": "classification",
     "data": {"train": "reviews:train", "dev": "reviews:dev", "reviews": {"train": 4000, "dev": 300, "test": 500}},
     "vocabulary": {"kind": "words"},
-    "training": {"tokens": 1500, "learning_rate": 0.005, "schedule": "cosine", "warmup": 20, "smoothing": 0.0, "watch": "accuracy"},
+    "training": {
+        "tokens": 1500,
+        "learning_rate": 0.005,
+        "schedule": "cosine",
+        "warmup": 20,
+        "smoothing": 0.0,
+        "watch": "accuracy",
+    },
 }
 MODELS = {
     "tf-idf": ({"family": "bag", "pool": "tf-idf", "dim": 32}, 300),

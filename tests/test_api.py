@@ -175,8 +175,8 @@ def test_a_family_that_does_not_fit_a_task_is_told(task: str, name: str) -> None
 @pytest.mark.parametrize(
     ("work", "sentence"),
     [
-        (lambda one: api.decode(one["classification"], ["x"]), "a classification model does not translate; use `saccade classify`"),
-        (lambda one: api.decode(one["language-modelling"], ["x"]), "use `saccade generate`"),
+        (lambda one: api.decode(one["classification"], ["x"]), "a classification model does not translate; use `saccade classify MODEL"),
+        (lambda one: api.decode(one["language-modelling"], ["x"]), "use `saccade generate MODEL"),
         (lambda one: api.generate(one["tagging"], "x"), "a tagging model does not go on with a text"),
         (lambda one: api.classify(one["tagging"], ["x"]), "a tagging model gives no label to a text; train one with task=classification"),
         (lambda one: api.tag(one["classification"], []), "a classification model gives no tags to words; train one with task=tagging"),

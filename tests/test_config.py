@@ -304,3 +304,11 @@ def test_every_type_of_a_setting_has_a_word() -> None:
     for kind in SECTIONS.values():
         for hint in typing.get_type_hints(kind).values():
             assert dataclasses.is_dataclass(hint) or (typing.get_origin(hint) or hint) in (int, float, str, bool, dict)
+
+
+def test_every_key_of_a_recipe_says_what_it_is_for() -> None:
+    for section in SECTIONS.values():
+        for f in dataclasses.fields(section):
+            assert f.metadata.get("what") or f.name in ("data", "vocabulary", "language", "model", "training"), f.name
+    numbers = {f.name for entry in models.table for f in dataclasses.fields(entry.make.shape)}
+    assert numbers == set(models.MEANINGS)

@@ -19,7 +19,7 @@ from .decoding import Beam, Ensemble, Sample, Search, greedy
 from .errors import SaccadeError
 from .files import held, write_atomically
 from .showing import show
-from .system import System, build, examples_of, load, model_files, read_config
+from .system import System, build, check_memory, examples_of, load, model_files, read_config
 from .tasks.classification import Classification, Classified
 from .tasks.language import LanguageModelling
 from .tasks.scoring import moses_tokenizer
@@ -79,7 +79,8 @@ def fit(
             ranks.lead(lambda: write_atomically(path / "recipe.json", text.encode()))
             ranks.agree(lambda: check_shared(path / "recipe.json"))
             if watcher is not None and ranks.leads:
-                watcher.note(f"{work.padding():.1%} of the tokens in batches are padding")
+                for note in (*system.notes, f"{work.padding():.1%} of the tokens in batches are padding"):
+                    watcher.note(note)
             ended = Training(system.model, work, settings, folder, watcher, ranks).run()
             return ranks.agree(lambda: load(path / "best", made.device)), ended
 
@@ -88,6 +89,7 @@ def prepared(made: Recipe) -> tuple[System, Any]:
     """An untrained system, and its work on the recipe's data."""
     train, dev = examples_of(made, "train"), examples_of(made, "dev")
     system = build(made, train)
+    check_memory(system.model, system.device)
     return system, system.task.work(made, train, dev, system.device)
 
 
@@ -139,7 +141,9 @@ def decode(
 def translations(system: System, texts: Sequence[str], search: Callable[[], Search]) -> Iterator[tuple[int, Translated]]:
     """Translations as they come, each with the number of its text."""
     if not isinstance(system.task, Translation):
-        raise SaccadeError(f"a {system.recipe.task} model does not translate; use `saccade {system.task.command.split()[0]}`")
+        raise SaccadeError(
+            f"a {system.recipe.task} model does not translate; use `saccade {system.task.usage(system.recipe).format(model='MODEL')}`"
+        )
     return system.task.translate(system.model, texts, search)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
+import os
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
+import torch
 from torch import nn
 
 from . import models
@@ -189,11 +191,30 @@ def building(values: Mapping[str, Any]) -> Iterator[None]:
         ) from None
 
 
+T = TypeVar("T", bound=nn.Module)
+LARGE = 2**27  # numbers in the matrices of all layers, above which a model is measured before it is made
+
+
+def measured(values: Mapping[str, Any], make: Callable[[], T]) -> T:
+    """What `make` makes, if its parameters fit this machine; a large model is first built without memory, to be counted."""
+    dim, hidden, depth = (int(values.get(name) or 1) for name in ("dim", "hidden", "depth"))
+    with building(values):
+        if dim * max(dim, hidden) * depth > LARGE:
+            with torch.device("meta"):
+                size = sum(parameter.numel() * parameter.element_size() for parameter in make().parameters())
+            there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+            if size > there:
+                raise SaccadeError(
+                    f"the parameters of this {values['family']} alone take {size / 2**30:,.0f} GiB, and this machine has "
+                    f"{there / 2**30:,.0f}; choose smaller model.* sizes"
+                )
+        return make()
+
+
 def build_model(values: Mapping[str, Any], source_vocab: int, target_vocab: int) -> nn.Module:
     """The model of complete settings."""
     chosen, shape, parts = parts_of(values)
-    with building(values):
-        return chosen.build(source_vocab, target_vocab, shape, parts)
+    return measured(values, lambda: chosen.build(source_vocab, target_vocab, shape, parts))
 
 
 def build_body(values: Mapping[str, Any], vocab: int) -> models.Body:
@@ -202,8 +223,8 @@ def build_body(values: Mapping[str, Any], vocab: int) -> models.Body:
     if chosen.body is None:
         able = ", ".join(entry.name for entry in models.table if entry.make.body is not None)
         raise SaccadeError(f"model.family is '{values['family']}', which reads no text for labels; choose one of: {able}")
-    with building(values):
-        return chosen.body(vocab, shape, parts)
+    body = chosen.body
+    return measured(values, lambda: body(vocab, shape, parts))
 
 
 def build_pool(values: Mapping[str, Any], dim: int, vocab: int) -> Pool:

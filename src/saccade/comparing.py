@@ -12,6 +12,7 @@ from typing import Any
 from . import api, config
 from .config import Recipe
 from .errors import SaccadeError
+from .system import read_config
 from .training.loop import Watcher
 
 
@@ -47,6 +48,7 @@ def compare(
         found: dict[str, list[float]] = {}
         for seed in seeds:
             made = replace(recipe, seed=seed)
+            same(made, out / f"{name}-{seed}")
             with watch(f"{name}, seed {seed}", made.training.updates) as watcher:
                 system, ended = api.fit(made, out / f"{name}-{seed}", resume=True, watcher=watcher)
             where = data or ("test" if made.data.test else "dev")
@@ -57,6 +59,22 @@ def compare(
                 found.setdefault(figure, []).append(value)
         rows.append(Row(name, found))
     return rows
+
+
+def same(recipe: Recipe, run: Path) -> None:
+    """Raises when a run that is there was made with other settings: its figures would stand under the wrong name."""
+    kept = run / "recipe.json"
+    if kept.exists():
+        changed = [name for name in api.differences(read_config(kept).to_dict(), recipe.to_dict()) if name != "device"]
+        if changed:
+            raise SaccadeError(f"{run} was made with another {changed[0]}; choose another --out, or remove that folder")
+
+
+def judged_on(recipe: Recipe, data: str) -> str:
+    """What a comparison judges a recipe on, in words."""
+    if data or recipe.data.test:
+        return data or recipe.data.test
+    return recipe.data.dev or f"{recipe.data.held_out:.0%} held out of {recipe.data.train}"
 
 
 def flat(figures: dict[str, Any]) -> dict[str, float]:

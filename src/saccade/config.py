@@ -80,13 +80,18 @@ def read_recipe(where: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     try:
         if path.stat().st_size > LARGEST:
             raise SaccadeError(f"{path} is larger than a recipe can be; give a small YAML file")
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        values = yaml.safe_load(text)
+        twice = repeated(yaml.compose(text, yaml.SafeLoader))
     except (UnicodeDecodeError, OSError) as error:
         raise SaccadeError(f"{path} cannot be read as text ({error}); give a YAML file") from None
     except NOT_READ as error:
         mark = getattr(error, "problem_mark", None)
         at = f", line {mark.line + 1}" if mark else ""
         raise SaccadeError(f"{path}{at}: this is no YAML; write `key: value` lines") from None
+    if twice is not None:
+        key, line = twice
+        raise SaccadeError(f"{path}, line {line}: '{key}' stands here a second time; write it once, with all that belongs to it")
     if values is None:
         raise SaccadeError(f"{path} is empty; write at least `data:` and `model:`")
     if not isinstance(values, dict):
@@ -95,6 +100,25 @@ def read_recipe(where: str | Path, overrides: Sequence[str] = ()) -> Recipe:
 
 
 RECIPES = Path(__file__).resolve().parent / "recipes"  # in a checkout a link to the folder beside `src`
+
+
+def repeated(node: Any, seen: set[int] | None = None) -> tuple[str, int] | None:
+    """The first key that a mapping of a YAML document has twice, and its line: YAML itself would drop the first one."""
+    seen = set() if seen is None else seen
+    if node is None or id(node) in seen:  # an alias may stand for its own parent
+        return None
+    seen.add(id(node))
+    if isinstance(node, yaml.MappingNode):
+        keys = set()
+        for key, _ in node.value:
+            if key.value.__hash__ is not None and key.value in keys:
+                return str(key.value), key.start_mark.line + 1
+            if key.value.__hash__ is not None:
+                keys.add(key.value)
+        inner = [value for _, value in node.value]
+    else:
+        inner = node.value if isinstance(node, yaml.SequenceNode) else []
+    return next(filter(None, (repeated(one, seen) for one in inner)), None)
 
 
 def find_recipe(where: str) -> Path:

@@ -17,35 +17,40 @@ T = TypeVar("T")
 MOST_VALUES, DEEPEST = 100_000, 20  # of a recipe; a few lines of YAML with aliases can stand for billions
 
 
-def number(default: Any, low: float, high: float) -> Any:
-    """A field whose value must lie in a range."""
-    return field(default=default, metadata={"range": (low, high)})
+def number(default: Any, low: float, high: float, what: str) -> Any:
+    """A field whose value must lie in a range, and what it is for."""
+    return field(default=default, metadata={"range": (low, high), "what": what})
 
 
-def one_of(default: str, *names: str) -> Any:
-    """A field whose value must be one of some names."""
-    return field(default=default, metadata={"names": names})
+def one_of(names: tuple[str, ...], what: str) -> Any:
+    """A field whose value must be one of some names, the first when it is not set."""
+    return field(default=names[0], metadata={"names": names, "what": what})
+
+
+def said(default: Any, what: str) -> Any:
+    """A field of text, or true or false."""
+    return field(default=default, metadata={"what": what})
+
+
+def options(what: str) -> Any:
+    """A field of settings."""
+    return field(default_factory=dict, metadata={"what": what})
 
 
 @dataclass(frozen=True)
 class DataRecipe:
-    """Where the examples come from: `phrasebook:train`, `train.tsv`, `train.jsonl`, `train.en,train.fr`, `train.conllu`, `train.txt` …
+    """Where the examples come from; paths are seen from the folder in which the command is given."""
 
-    Without a `dev` set, `held_out` of the training examples are kept back as one; `swap` turns pairs round. `column` is the CoNLL-U
-    column that a tagger learns, `documents` what separates the documents of plain text; embedded corpora
-    take options under their own names.
-    """
-
-    train: str = ""
-    dev: str = ""
-    test: str = ""
-    held_out: float = number(0.05, 0.001, 0.5)
-    swap: bool = False
-    column: str = one_of("upos", "upos", "xpos")
-    documents: str = one_of("file", "file", "line", "blank")
-    phrasebook: dict[str, Any] = field(default_factory=dict)
-    dates: dict[str, Any] = field(default_factory=dict)
-    reviews: dict[str, Any] = field(default_factory=dict)
+    train: str = said("", "files (`train.tsv`, `train.en,train.fr`, `train.conllu`, `book.txt` …), `phrasebook:train` or `hub:…`")
+    dev: str = said("", "the same, to choose the best model by")
+    test: str = said("", "the same, for `saccade compare`")
+    held_out: float = number(0.05, 0.001, 0.5, "which part of `train` is kept back where there is no `dev`")
+    swap: bool = said(False, "turn pairs round")
+    column: str = one_of(("upos", "xpos"), "the CoNLL-U column that a tagger learns")
+    documents: str = one_of(("file", "line", "blank"), "what separates the documents of plain text")
+    phrasebook: dict[str, Any] = options("sizes and seed of the embedded set: `{train: 15000, dev: 300, test: 500}`")
+    dates: dict[str, Any] = options("the same for `dates`")
+    reviews: dict[str, Any] = options("the same for `reviews`")
 
     def options(self, corpus: str) -> dict[str, Any]:
         """What an embedded corpus is made with; nothing for files."""
@@ -54,65 +59,63 @@ class DataRecipe:
 
 @dataclass(frozen=True)
 class VocabularyRecipe:
-    """How text is cut: `words`, `bpe` or `characters`; one vocabulary for both sides when `joint`."""
+    """How text is cut into tokens."""
 
-    kind: str = one_of("bpe", "words", "bpe", "characters")
-    size: int = number(8000, 5, 1_000_000)
-    split: str = one_of("space", "space", "punctuation")
-    lowercase: bool = False
-    min_count: int = number(1, 1, 1_000_000)
-    joint: bool = False
+    kind: str = one_of(("bpe", "words", "characters"), "pieces of words (byte-level, nothing is unknown), words, or characters")
+    size: int = number(8000, 5, 1_000_000, "at most so many tokens, the most frequent")
+    split: str = one_of(("space", "punctuation"), "where words end")
+    lowercase: bool = said(False, "without capital letters")
+    min_count: int = number(1, 1, 1_000_000, "tokens seen less often are left out")
+    joint: bool = said(False, "one vocabulary for both sides of pairs")
 
 
 @dataclass(frozen=True)
 class LanguageRecipe:
-    """What a language model learns on plain text: `objective` is a row of the objectives' table, `block` the tokens it reads at once.
+    """What a language model learns on plain text."""
 
-    `share` of the tokens is hidden from a masked or denoising model (the last `share` of the order is asked of a permutation
-    model), in spans of `span` tokens on average when denoising.
-    """
-
-    objective: str = "causal"
-    block: int = number(256, 2, 1_000_000)
-    share: float = number(0.15, 0.01, 0.9)
-    span: float = number(3.0, 1.0, 100.0)
+    objective: str = said(
+        "causal", "`causal` (needs a decoder), `masked`, `permutation` (an encoder) or `denoising` (an encoder–decoder)"
+    )
+    block: int = number(256, 2, 1_000_000, "tokens that are read at once")
+    share: float = number(0.15, 0.01, 0.9, "which part of the tokens is hidden, or asked for last (permutation)")
+    span: float = number(3.0, 1.0, 100.0, "tokens that denoising cuts out at a time, on average")
 
 
 @dataclass(frozen=True)
 class TrainingRecipe:
-    """How to train; see `training.loop.Settings`."""
+    """How to train."""
 
-    updates: int = number(2000, 1, 10**9)
-    tokens: int = number(4096, 8, 10**8)
-    learning_rate: float = number(1e-3, 0.0, 100.0)
-    schedule: str = "inverse-sqrt"
-    warmup: int = number(100, 0, 10**9)
-    weight_decay: float = number(0.01, 0.0, 10.0)
-    beta2: float = number(0.98, 0.0, 0.999999)
-    clip: float = number(1.0, 0.0, 1e9)
-    accumulate: int = number(1, 1, 10**6)
-    smoothing: float = number(0.1, 0.0, 0.99)
-    precision: str = one_of("float32", "float32", "bf16")
-    compile: bool = False
-    evaluate_every: int = number(250, 1, 10**9)
-    checkpoint_every: int = number(250, 1, 10**9)
-    log_every: int = number(10, 1, 10**9)
-    patience: int = number(0, 0, 10**9)
-    average: int = number(0, 0, 1000)
-    watch: str = "loss"
-    dev_bleu: bool = False
-    parallel: str = one_of("ddp", "ddp", "fsdp")
-    checkpoint: str = one_of("whole", "whole", "sharded")
+    updates: int = number(2000, 1, 10**9, "moves of the optimizer, at most")
+    tokens: int = number(4096, 8, 10**8, "tokens in a batch, padding counted")
+    learning_rate: float = number(1e-3, 0.0, 100.0, "the greatest one")
+    schedule: str = said("inverse-sqrt", "`inverse-sqrt`, `cosine` (to 0 at the end) or `constant`, after the warm-up")
+    warmup: int = number(100, 0, 10**9, "updates in which the learning rate grows")
+    weight_decay: float = number(0.01, 0.0, 10.0, "of AdamW")
+    beta2: float = number(0.98, 0.0, 0.999999, "of AdamW")
+    clip: float = number(1.0, 0.0, 1e9, "the greatest norm of a gradient; 0 for none")
+    accumulate: int = number(1, 1, 10**6, "batches in an update")
+    smoothing: float = number(0.1, 0.0, 0.99, "of labels: so much probability is spread over all")
+    precision: str = one_of(("float32", "bf16"), "bf16 is autocast")
+    compile: bool = said(False, "`torch.compile`")
+    parallel: str = one_of(("ddp", "fsdp"), "under torchrun: the whole model on each process, or divided")
+    checkpoint: str = one_of(("whole", "sharded"), "how `last/` is written under torchrun")
+    evaluate_every: int = number(250, 1, 10**9, "updates between evaluations on the dev set")
+    checkpoint_every: int = number(250, 1, 10**9, "updates between checkpoints")
+    log_every: int = number(10, 1, 10**9, "updates between lines of the log")
+    patience: int = number(0, 0, 10**9, "evaluations without a better one before stopping; 0 for never")
+    average: int = number(0, 0, 1000, "the last evaluations (in `kept/`) whose mean is tried at the end; 0 for none")
+    watch: str = said("loss", "what the best model is best in: `loss`, `bleu`, `accuracy`, `perplexity`")
+    dev_bleu: bool = said(False, "greedy BLEU among the figures on the dev set")
 
 
 @dataclass(frozen=True)
 class Recipe:
     """A whole training: only what differs from these defaults is written in a recipe file."""
 
-    task: str = "translation"
-    start_from: str = ""
-    seed: int = number(0, 0, 2**31 - 1)
-    device: str = "auto"
+    task: str = said("translation", "`translation`, `text-to-text`, `language-modelling`, `tagging` or `classification`")
+    start_from: str = said("", "a model folder whose vocabulary and encoder or decoder to begin with")
+    seed: int = number(0, 0, 2**31 - 1, "of parameters, order and dropout")
+    device: str = said("auto", "`auto`, `cpu` or `cuda`")
     data: DataRecipe = field(default_factory=DataRecipe)
     vocabulary: VocabularyRecipe = field(default_factory=VocabularyRecipe)
     language: LanguageRecipe = field(default_factory=LanguageRecipe)
@@ -178,6 +181,9 @@ def checked(value: Any, kind: Any, rules: Mapping[str, Any], path: str) -> Any:
     if float in kinds and isinstance(value, int | str) and not isinstance(value, bool):
         with contextlib.suppress(ValueError):
             value = float(value)  # YAML reads 1e-3 as text
+    if kinds == (int,) and isinstance(value, str | float) and not isinstance(value, bool):
+        with contextlib.suppress(ValueError, OverflowError):
+            value = int(float(value)) if float(value).is_integer() else value  # 1e4 as well as 10000
     if (isinstance(value, bool) and bool not in kinds) or not isinstance(value, kinds):
         spoken = " or ".join("nothing" if k is type(None) else WORDS.get(k, k.__name__) for k in kinds)
         raise SaccadeError(f"{path} is {value!r}; it must be {spoken}")

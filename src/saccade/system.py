@@ -18,7 +18,7 @@ from .data.vocabulary import Vocabulary
 from .errors import SaccadeError
 from .files import Writer, settle, verified
 from .tasks.task import Task, from_tokens
-from .training.checkpoints import load_model
+from .training.checkpoints import learned, load_model
 from .training.shards import METADATA
 from .training.transfer import take_over
 
@@ -32,6 +32,7 @@ class System:
     recipe: Recipe
     model: nn.Module
     task: Any
+    notes: tuple[str, ...] = ()  # what somebody who trains it should know
 
     @property
     def device(self) -> torch.device:
@@ -63,9 +64,44 @@ def build(recipe: Recipe | Mapping[str, Any], train: Sequence[Any] | None = None
     torch.manual_seed(made.seed)
     model = task.build(config.Builder(made.model))
     task.prepare(model, examples)
+    notes = unknown_notes(task, examples)
     if first:
-        take_over(model, first / "model.safetensors")
-    return System(made, model.to(config.device(made.device)), task)
+        taken = started(model, made, first)
+        notes = (f"{taken} of {len(learned(model))} parameters and the vocabulary are those of {made.start_from}", *notes)
+    return System(made, model.to(config.device(made.device)), task, notes)
+
+
+def started(model: nn.Module, recipe: Recipe, first: Path) -> int:
+    """Takes over what another model has learned; returns how many parameters that are."""
+    try:
+        return len(take_over(model, first / "model.safetensors"))
+    except SaccadeError as error:
+        there, here = read_config(first / "config.json").model["family"], recipe.model["family"]
+        raise SaccadeError(f"{error} (that is a {there} model, this one a {here})" if there != here else str(error)) from None
+
+
+def unknown_notes(task: Task, examples: Sequence[Any]) -> tuple[str, ...]:
+    """Says how much of the examples the vocabulary lacks, where that is more than a little."""
+    found = []
+    for side, (vocabulary, lines) in task.texts(examples[:2000]).items():
+        share = vocabulary.unknown_share(lines)
+        if share > 0.02:
+            found.append(f"note: {share:.0%} of the {side} in the training data is not in the vocabulary and read as <unk>")
+    return tuple(found)
+
+
+def check_memory(model: nn.Module, device: torch.device) -> None:
+    """Parameters, gradients and the optimizer's two states must fit the device."""
+    need = 4 * sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    if device.type == "cuda":
+        there = torch.cuda.get_device_properties(device).total_memory
+    else:
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if need > there:
+        raise SaccadeError(
+            f"training this model takes at least {need / 2**30:,.1f} GiB (parameters, gradients, optimizer), and there are "
+            f"{there / 2**30:,.1f} GiB here; choose smaller model.* sizes, or more processes with training.parallel=fsdp"
+        )
 
 
 def examples_of(recipe: Recipe, split: str) -> list[Any]:

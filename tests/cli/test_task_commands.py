@@ -221,9 +221,15 @@ def test_recipes_are_set_side_by_side(
     shown = saccade("compare", *words)
     assert shown.code == 0
     lines = shown.out.splitlines()
-    assert lines[0].split()[:3] == ["recipe", "texts", "loss"]
-    assert [line.split()[0] for line in lines[1:3]] == ["by-mean", "by-attention"]
-    assert "±" in lines[1]
+    assert lines[0].split() == ["by-mean", "by-attention"], "a column each"
+    assert [line.split()[0] for line in lines[1:4]] == ["texts", "loss", "accuracy"]
+    assert "±" in lines[2]
+    assert "±" not in lines[1], "as many texts with every seed"
+    assert "4 trainings" not in shown.err
+    assert "2 × 2 trainings into runs, judged on" in shown.err
+    other = saccade("compare", *words, "training.learning_rate=0.5")
+    assert other.code == 2
+    assert "by-mean-0 was made with another training.learning_rate; choose another --out, or remove that folder" in other.err
     assert lines[-1].startswith("best accuracy: by-")
 
 

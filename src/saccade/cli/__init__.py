@@ -17,6 +17,8 @@ def main() -> None:
 
 def run(words: list[str]) -> int:
     """Runs one command; returns its exit code: 0, 2 for a mistake, 130 or 143 for a signal."""
+    if sys.stdout is None or sys.stderr is None:  # closed by whoever called
+        return complain("stdout is closed, so that nothing can be printed; open it, or send it to /dev/null", 2)
     from ..training.distributed import speaks
     from ..training.stopping import Stopped
     from .app import app
@@ -50,5 +52,6 @@ def run(words: list[str]) -> int:
 
 
 def complain(text: str, code: int) -> int:
-    print(f"saccade: {text}", file=sys.stderr)
+    if sys.stderr is not None:
+        print(f"saccade: {text}", file=sys.stderr)
     return code

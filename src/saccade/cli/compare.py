@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from ..errors import SaccadeError
+from ..training.stopping import Stopped
 from .shared import Board, Json, Peers, err, out, peers_of, print_json
+
+if TYPE_CHECKING:
+    from ..comparing import Row
 
 EXAMPLES = """Examples:
 
@@ -17,7 +21,7 @@ EXAMPLES = """Examples:
 
     saccade compare mine.yaml other.yaml --seeds 3 training.updates=500 --result mine
 """
-LEFT_OUT = ("seconds", "updates", "parameters")
+WHOLE = ("seconds", "updates", "parameters")
 
 
 def compare(
@@ -51,21 +55,32 @@ def compare(
     options = {name: value for name, value in (("beam", beam), ("moses", moses), ("quarters", lengths or None)) if value}
     numbers = list(range(first.seed, first.seed + seeds))
     comparing.check(recipes, numbers, data, options)
-    err.print(f"{len(recipes)} recipes × {seeds} seeds into {out_folder}", markup=False, soft_wrap=True)
-    rows = comparing.compare(recipes, numbers, out_folder, Board().watcher, data, options)
+    judged = comparing.judged_on(first, data)
+    err.print(f"{len(recipes)} × {seeds} trainings into {out_folder}, judged on {judged}", markup=False, soft_wrap=True)
+    try:
+        rows = comparing.compare(recipes, numbers, out_folder, Board().watcher, data, options)
+    except Stopped as stopped:
+        raise stopped.go_on_with("the same command") from None
     measures = config.task(first).measures
     figure = next((name for name in ("accuracy", "exact", "bleu", "perplexity") if name in rows[0].figures), "loss")
     higher = measures.get(figure, figure in ("exact", "bleu"))
-    if result is not None:
-        write_result(result, comparing.as_figures(rows, figure, higher), " ".join(recipes), numbers, peers)
     if json_:
         print_json({row.name: row.figures for row in rows})
-        return
-    shown = [name for name in rows[0].figures if name not in LEFT_OUT and all(name in row.figures for row in rows)]
-    table = Table("recipe", *shown, *LEFT_OUT, box=None, pad_edge=False, header_style="bold")
-    for row in rows:
-        cells = [f"{row.mean(name):.4g}" + (f" ± {row.spread(name):.2g}" if seeds > 1 else "") for name in shown]
-        table.add_row(row.name, *cells, *(f"{row.mean(name):,.0f}" for name in LEFT_OUT))
-    out.print(table)
-    if len(rows) > 1:
-        out.print(f"best {figure}: {comparing.best(rows, figure, higher).name}", markup=False)
+    else:
+        out.print(side_by_side(rows))
+        if len(rows) > 1:
+            out.print(f"best {figure}: {comparing.best(rows, figure, higher).name}", markup=False)
+    if result is not None:  # last, so that what was measured has been said even where it cannot be written
+        write_result(result, comparing.as_figures(rows, figure, higher), " ".join(recipes), numbers, peers)
+
+
+def side_by_side(rows: list[Row]) -> Table:
+    """A line a figure, a column a recipe, so that many figures have room."""
+    table = Table("", *(row.name for row in rows), box=None, pad_edge=False, header_style="bold")
+    names = [name for name in rows[0].figures if name not in WHOLE and all(name in row.figures for row in rows)]
+    for name in names:
+        spread = (f" ± {row.spread(name):.2g}" if row.spread(name) else "" for row in rows)
+        table.add_row(name, *(f"{row.mean(name):.5g}{more}" for row, more in zip(rows, spread, strict=True)))
+    for name in WHOLE:
+        table.add_row(name, *(f"{row.mean(name):,.0f}" for row in rows))
+    return table

@@ -71,6 +71,8 @@ def classify(
     if out_file is not None:
         document = api.show(system, lines[0])
         draw(document, document.sites[0], False, out_file)
+        if not json_:
+            out.print(f"{out_file}: what counted", markup=False, soft_wrap=True)
 
 
 def tag(

@@ -7,10 +7,11 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -24,13 +25,14 @@ from ..training.runs import Progress as At
 if TYPE_CHECKING:
     from ..api import System
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for machines.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines, a document a line.")]
 Model = Annotated[Path, typer.Argument(help="A model folder, or a run folder (its best model is taken).")]
 Peers = Annotated[
     list[str] | None, typer.Option("--peer", help="For the result file: who stands where, as NAME:FIGURE=VALUE. May be repeated.")
 ]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 
+T = TypeVar("T")
 out = Console(highlight=False, emoji=False)  # what a user typed comes back as it was: `:cat:` is no picture
 err = Console(stderr=True, highlight=False, emoji=False)
 
@@ -55,10 +57,38 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def bar() -> Progress:
-    """A progress bar on stderr; silent where stderr is no terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
+class Counting:
+    """How far a long work is: a bar on stderr, or a line now and then where stderr is no terminal."""
+
+    EVERY = 15.0  # seconds between lines
+
+    def __init__(self, what: str, total: int) -> None:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        self.what, self.total, self.done, self.said = what, total, 0, time.monotonic()
+        self.progress = Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
+        self.task = self.progress.add_task(what, total=total)
+
+    def __enter__(self) -> Counting:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
+    def over(self, items: Iterable[T]) -> Iterator[T]:
+        for item in items:
+            yield item
+            self.done += 1
+            self.progress.advance(self.task)
+            if not err.is_terminal and time.monotonic() - self.said > self.EVERY:
+                self.said = time.monotonic()
+                err.print(f"{self.what}: {self.done:,} of {self.total:,}", markup=False)
 
 
 class Board:
@@ -130,12 +160,14 @@ def read_lines(text: str | None, path: Path | None, verb: str) -> list[str]:
         return lines_of(text)
     if path is not None:
         return list(open_text(path))
-    if sys.stdin.isatty():
+    if sys.stdin is None or sys.stdin.isatty():
         raise SaccadeError(f'nothing to {verb}; give a text ("the black cat"), --input FILE, or lines on stdin')
+    raw = sys.stdin.buffer.read() if hasattr(sys.stdin, "buffer") else sys.stdin.read().encode("utf-8", "surrogateescape")
     try:
-        lines = lines_of(sys.stdin.read())
-    except UnicodeDecodeError:
-        raise SaccadeError("stdin is not UTF-8 text; convert it first") from None
+        lines = lines_of(raw.decode())
+    except UnicodeDecodeError as error:
+        line, byte = raw.count(b"\n", 0, error.start) + 1, raw[error.start]
+        raise SaccadeError(f"stdin, line {line}: not UTF-8 (byte 0x{byte:02x}); convert it first") from None
     if not lines:
         raise SaccadeError("stdin is empty; give at least one line")
     return lines

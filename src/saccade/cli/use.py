@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import SaccadeError
-from .shared import Device, Json, Model, Peers, bar, note_unknown, out, peers_of, print_json, read_lines
+from .shared import Counting, Device, Json, Model, Peers, note_unknown, out, peers_of, print_json, read_lines
 
 if TYPE_CHECKING:
     from ..views.document import Document, Site
@@ -34,6 +34,7 @@ SHOW_EXAMPLES = """Examples:
 
     saccade show runs/mine "the black cat" --out cat.html
 """
+TOGETHER = 4096  # lines that are sorted by length and put out together: a long file's first lines do not wait for its last
 Beam = Annotated[int, typer.Option("--beam", help="Beam width; 1 is greedy.")]
 
 
@@ -71,22 +72,25 @@ def translate(
     if others:
         system = api.ensemble([system, *(api.load(other, device) for other in others)])
     lines = read_lines(text, input_file, "translate")
-    translations = api.translations(system, lines, search)
+    api.translations(system, lines[:1], search)  # a model that does not translate is told before anything else
     note_unknown(system, lines)
-    found = {}
-    with bar() as progress:
-        task = progress.add_task("translating", total=len(lines))
-        for n, one in translations:
-            found[n] = one
-            progress.advance(task)
-    rows = [{"source": line, "translation": found[n].text} for n, line in enumerate(lines)]
-    links = api.align(system, [Pair(row["source"], row["translation"]) for row in rows]) if with_alignment else []
-    for n, row in enumerate(rows):
-        if json_:
-            facts = {"log_prob": found[n].log_prob, "finished": found[n].finished}
-            print_json({**row, **facts, **({"alignment": links[n].links} if with_alignment else {})})
-        else:
-            sys.stdout.write(row["translation"] + (f"\t{format_pharaoh(links[n].links)}" if with_alignment else "") + "\n")
+    with Counting("translating", len(lines)) as counting:
+        for start in range(0, len(lines), TOGETHER):
+            some = lines[start : start + TOGETHER]
+            found = dict(counting.over(api.translations(system, some, search)))
+            links = api.align(system, [Pair(line, found[n].text) for n, line in enumerate(some)]) if with_alignment else []
+            for n, line in enumerate(some):
+                if json_:
+                    facts = {
+                        "source": line,
+                        "translation": found[n].text,
+                        "log_prob": found[n].log_prob,
+                        "finished": found[n].finished,
+                    }
+                    print_json({**facts, **({"alignment": links[n].links} if with_alignment else {})})
+                else:
+                    sys.stdout.write(found[n].text + (f"\t{format_pharaoh(links[n].links)}" if with_alignment else "") + "\n")
+            sys.stdout.flush()
 
 
 def evaluate(
@@ -114,6 +118,7 @@ def evaluate(
     has gold links; accuracy of labels and tags; perplexity and bits a character."""
     from .. import api
     from ..results import check_name, write_result
+    from ..tasks.task import Unseen
 
     api.searcher(beam)
     if result is not None:
@@ -123,18 +128,25 @@ def evaluate(
     options = {name: value for name, (value, default) in asked.items() if value != default}
     peers = peers_of(peer)
     api.check_options(system.recipe, options)
-    figures = api.evaluate(system, system.read(data), **options)
-    if result is not None:
-        write_result(result, figures, recipe=str(model), seeds=[system.recipe.seed], peers=peers)
+    try:
+        figures = api.evaluate(system, system.read(data), **options)
+    except Unseen as error:
+        raise SaccadeError(f"{data}, {error}") from None
     if json_:
         print_json({"model": str(model), "data": data, **figures})
-        return
-    rows = figures.pop("by_length", [])
+    else:
+        print_figures(figures)
+    if result is not None:  # last, so that what was measured has been said even where it cannot be written
+        write_result(result, figures, recipe=str(model), seeds=[system.recipe.seed], peers=peers)
+
+
+def print_figures(figures: dict[str, Any]) -> None:
     width = max(16, *(len(name) + 2 for name in figures))
     for name, value in figures.items():
-        shown = f"{value:.4f}" if isinstance(value, float) else str(value)
-        out.print(f"{name:<{width}}{shown}", markup=False, soft_wrap=True)
-    for row in rows:
+        if name != "by_length":
+            shown = f"{value:.4f}" if isinstance(value, float) else str(value)
+            out.print(f"{name:<{width}}{shown}", markup=False, soft_wrap=True)
+    for row in figures.get("by_length", []):
         out.print(f"BLEU {row['bleu']:6.2f}    sentences of {row['shortest']} to {row['longest']} words", markup=False)
 
 

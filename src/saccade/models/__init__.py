@@ -1,6 +1,6 @@
 """Compositions: a paper's model is a function from numbers (`Shape`) and built parts (`Parts`) to a module."""
 
-from .families import Body, Family, table
+from .families import MEANINGS, Body, Family, table
 from .labels import Classifier, MaskedModel, Tagger
 from .rnn import RnnSeq2Seq
 from .rnn_decoder import RnnDecoder, RnnLanguageModel
@@ -9,6 +9,7 @@ from .transformer import LanguageModel, Transformer, TransformerDecoder, Transfo
 from .two_stream import TwoStream
 
 __all__ = [
+    "MEANINGS",
     "Bag",
     "Body",
     "Classifier",

@@ -22,6 +22,7 @@ class Body(nn.Module):
     """
 
     dim: int  # of what comes out
+    sees_ahead = True  # a place knows what comes behind it
     embedding: AnyEmbedding
 
     @property
@@ -48,6 +49,24 @@ class Family:
 
 
 table: Table[Family] = Table("models", "model")
+
+# what the numbers of all shapes mean, for those who write recipes
+MEANINGS = {
+    "dim": "width of a token's vector",
+    "hidden": "width inside: of an MLP's middle, or of a recurrent state",
+    "depth": "layers",
+    "heads": "heads of each attention; they must divide `dim`",
+    "kv_heads": "heads of keys and values, where they are fewer",
+    "dropout": "what is dropped between layers",
+    "attention_dropout": "what is dropped of the weights",
+    "embedding_dropout": "whole words that are dropped",
+    "input_dropout": "what is dropped of the embedded words, the same at every place",
+    "layer_dropout": "what is dropped between layers, the same at every place",
+    "weight_dropout": "what is dropped of the weights from state to state",
+    "max_len": "places that learned place embeddings know",
+    "tied": "the output reads with the embedding's own vectors",
+    "shared": "one embedding for source and target (an encoder–decoder with `vocabulary.joint`)",
+}
 
 
 @dataclass(frozen=True)
@@ -82,4 +101,4 @@ def check_prompts(source: Tensor, lengths: Tensor) -> None:
         )
 
 
-__all__ = ["Body", "Choice", "Family", "MechanismPlan", "check_prompts", "constructor", "part", "table", "takes"]
+__all__ = ["MEANINGS", "Body", "Choice", "Family", "MechanismPlan", "check_prompts", "constructor", "part", "table", "takes"]

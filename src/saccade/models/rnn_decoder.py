@@ -102,6 +102,8 @@ class Reading(nn.Module):
 class RnnDecoder(Reading, Body):
     """Each place knows the tokens up to its own: B N dim."""
 
+    sees_ahead = False
+
     def __init__(self, vocab: int, shape: Shape, parts: Parts) -> None:
         super().__init__(vocab, shape, parts)
         self.dim = shape.dim

@@ -156,6 +156,8 @@ class CausalStack(nn.Module):
 class TransformerDecoder(CausalStack, Body):
     """Each place knows the tokens up to its own, so that padding behind them is invisible: B N dim."""
 
+    sees_ahead = False
+
     def __init__(self, vocab: int, shape: Shape, parts: Parts) -> None:
         super().__init__(vocab, shape, parts)
         self.dim = shape.dim

@@ -68,6 +68,11 @@ class Classification(Task):
     def learn(cls, recipe: Recipe, train: Sequence[Labeled], given: Vocabulary | None = None) -> Self:
         all_labeled(train, "of the training data has no label; give every text one")
         labels = Labels.of((one.label for one in train if one.label is not None), "label")
+        if len(labels) > max(20, len(train) // 2):
+            raise SaccadeError(
+                f"the training data has {len(labels):,} labels for {len(train):,} texts, nearly one each; is the label in its place? "
+                "(a .tsv line is text<TAB>label)"
+            )
         return cls(learned_vocabulary(recipe, (one.text for one in train), given), labels)
 
     @classmethod
@@ -76,6 +81,9 @@ class Classification(Task):
 
     def tokens(self) -> dict[str, Any]:
         return {**to_tokens(text=self.text), "labels": self.labels.names}
+
+    def texts(self, examples: Sequence[Labeled]) -> dict[str, tuple[Vocabulary, list[str]]]:
+        return {"text": (self.text, [one.text for one in examples])}
 
     def build(self, builder: Builder) -> nn.Module:
         body = builder.body(len(self.text))

@@ -75,6 +75,9 @@ class LanguageModelling(Task):
     def tokens(self) -> dict[str, Any]:
         return {**to_tokens(text=self.text), "several": self.several}
 
+    def texts(self, examples: Sequence[Document]) -> dict[str, tuple[Vocabulary, list[str]]]:
+        return {"text": (self.text, [one.text[:100_000] for one in examples])}
+
     def build(self, builder: Builder) -> nn.Module:
         return self.objective.build(builder)
 

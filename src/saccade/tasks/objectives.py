@@ -112,6 +112,10 @@ class OfPlaces(Objective):
 
     def body(self, builder: Builder) -> Body:
         body = builder.body(self.vocab + self.extra)
+        if not body.sees_ahead:
+            raise SaccadeError(
+                f"a {builder.name} sees nothing behind a hidden token; choose another model.family, such as transformer-encoder"
+            )
         if body.reads_bytes:
             raise SaccadeError(
                 "model.words reads the bytes of a word, which give a hidden one away; leave model.words out to pretrain"

@@ -69,6 +69,9 @@ class Tagging(Task):
     def tokens(self) -> dict[str, Any]:
         return {**to_tokens(text=self.text), "labels": self.labels.names}
 
+    def texts(self, examples: Sequence[Sentence]) -> dict[str, tuple[Vocabulary, list[str]]]:
+        return {"text": (self.text, [" ".join(one.words) for one in examples])}
+
     def build(self, builder: Builder) -> nn.Module:
         body = builder.body(len(self.text))
         self.reads_bytes = body.reads_bytes

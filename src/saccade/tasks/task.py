@@ -83,6 +83,10 @@ class Task:
         """All that was learned from the examples, as JSON knows it."""
         raise NotImplementedError
 
+    def texts(self, examples: Sequence[Any]) -> dict[str, tuple[Vocabulary, list[str]]]:
+        """What is read and put out: its name, its vocabulary, and its lines in some examples."""
+        raise NotImplementedError
+
     def build(self, builder: Builder) -> nn.Module:
         """A fresh model for this task."""
         raise NotImplementedError
@@ -122,7 +126,11 @@ class ExampleWork:
     def __init__(self, task: Examples, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device) -> None:
         self.task, self.device = task, device
         self.tokens, self.smoothing, self.seed = recipe.training.tokens, recipe.training.smoothing, recipe.seed
-        self.examples, self.dev = task.numbers(train), task.numbers(dev)
+        self.examples = task.numbers(train)
+        try:
+            self.dev = task.numbers(dev)
+        except Unseen as error:
+            raise SaccadeError(f"{recipe.data.dev or recipe.data.train}, {error}") from None
         self.lengths = [task.size(example) for example in self.examples]
         for (read, put_out), example in zip(self.lengths, self.examples, strict=True):
             if read + put_out > self.tokens:
@@ -165,6 +173,10 @@ def learned_vocabulary(recipe: Recipe, lines: Iterable[str], given: Vocabulary |
     return Vocabulary.train(lines, how.kind, how.size, how.split, how.lowercase, how.min_count)
 
 
+class Unseen(SaccadeError):
+    """A label that the training data never had; who knows the file puts its name before the line."""
+
+
 class Labels:
     """The classes of a classifier or the tags of a tagger, in alphabetical order."""
 
@@ -187,7 +199,7 @@ class Labels:
         """The number of a label; one that the training data never had is named with its line."""
         if name not in self._numbers:
             hint = did_you_mean(name, self.names) if len(self.names) < 100 else ""
-            raise SaccadeError(f"line {line}: the {what} '{name}' was never seen in training{hint}")
+            raise Unseen(f"line {line}: the {what} '{name}' was never seen in training{hint}")
         return self._numbers[name]
 
 

@@ -103,6 +103,10 @@ class Translation(Task):
             return to_tokens(joint=self.source)
         return to_tokens(source=self.source, target=self.target)
 
+    def texts(self, examples: Sequence[Pair]) -> dict[str, tuple[Vocabulary, list[str]]]:
+        source, target = [pair.source for pair in examples], [pair.target for pair in examples]
+        return {"source": (self.source, source), "target": (self.target, target)}
+
     def build(self, builder: Builder) -> nn.Module:
         model = builder.whole(len(self.source), len(self.target))
         if list(inspect.signature(model.forward).parameters) != ["source", "lengths", "target"]:

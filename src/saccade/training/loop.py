@@ -69,7 +69,10 @@ class Training:
         """Trains to the end, an early stop or a signal; returns where it stands."""
         self._resume()
         if (self.at.best is not None and self.at.update >= self.settings.updates) or (self.at.done and self._tired()):
+            self.watcher.note(f"done already at update {self.at.update:,}; raise training.updates or training.patience to go on")
             return self.at
+        if self.at.update:
+            self.watcher.note(f"going on from update {self.at.update}")
         self.at = replace(self.at, done=False)
         self.watcher.cost(self._cost())
         logs = (Logs if self.ranks.leads else NoLogs)(self.folder.path, self.at.update)
@@ -124,7 +127,6 @@ class Training:
         if found:
             self.ranks.agree(lambda: self.folder.load_last(self.model, self.optimizer))
             self.at = Progress(**found)
-            self.watcher.note(f"going on from update {self.at.update}")
         self.ranks.lead(lambda: Kept(self.folder.path, self.settings.average).forget(self.at.update))
 
     def _found(self) -> dict[str, Any]:

@@ -11,11 +11,15 @@ from typing import Any
 class Stopped(Exception):
     """A signal ended the training after a checkpoint; `code` is the process's exit code."""
 
-    def __init__(self, number: int, update: int) -> None:
+    def __init__(self, number: int, update: int, how: str = "--resume") -> None:
         super().__init__(
-            f"stopped by {signal.Signals(number).name} after update {update}; a checkpoint is written, go on with --resume"
+            f"stopped by {signal.Signals(number).name} after update {update}; a checkpoint is written, go on with {how}"
         )
-        self.code = 128 + number
+        self.code, self.at = 128 + number, (number, update)
+
+    def go_on_with(self, how: str) -> Stopped:
+        """The same, for a command that goes on in another way."""
+        return Stopped(*self.at, how)
 
 
 class Stopper:
