@@ -58,12 +58,19 @@ def show_reading(system: System, text: str) -> Document:
         found = looks.calls[-1].weights()[0].float().cpu()
         if name != "pool" and found.shape[1] == found.shape[2] == len(tokens):
             sites.append(SiteView(name.removeprefix("body."), tokens, tokens, found.tolist()))
-    return document(system, text, tokens, [outcome], sites)
+    return document(system, text, tokens, [outcome], sites, ("text", system.task.outcome))
 
 
-def document(system: System, text: str, source: list[str], target: list[str], sites: list[SiteView]) -> Document:
+def document(
+    system: System,
+    text: str,
+    source: list[str],
+    target: list[str],
+    sites: list[SiteView],
+    called: tuple[str, str] = ("source", "target"),
+) -> Document:
     if not sites:
         raise SaccadeError(
             f"a {system.name} model has no attention to show; train one that attends, such as bahdanau or transformer"
         )
-    return Document(title=text, source=source, target=target, sites=sites, model=system.name)
+    return Document(title=text, source=source, target=target, sites=sites, model=system.name, called=called)

@@ -152,3 +152,12 @@ def test_one_head_or_the_mean_of_all(site: Site) -> None:
 def test_a_head_that_is_not_there(site: Site, head: int) -> None:
     with pytest.raises(SaccadeError, match=f"there is no head {head} in site 'decoder.2.cross'; its 2 heads are 0 to 1"):
         site.head(head)
+
+
+def test_the_two_texts_may_have_other_names() -> None:
+    site = Site("pool", ["good"], ["a", "film"], [[[0.25, 0.75]]])
+    document = Document("a film", ["a", "film"], ["good"], [site], "bag", ("text", "label"))
+    assert Document.from_json(document.to_json()) == document
+    for wrong in ('["text"]', "3", '["text", 1]'):
+        with pytest.raises(SaccadeError, match="what the two texts are called is .*, but must be two names"):
+            Document.from_json(document.to_json().replace('["text","label"]', wrong))

@@ -19,7 +19,6 @@ def run(words: list[str]) -> int:
     """Runs one command; returns its exit code: 0, 2 for a mistake, 130 or 143 for a signal."""
     if sys.stdout is None or sys.stderr is None:  # closed by whoever called
         return complain("stdout is closed, so that nothing can be printed; open it, or send it to /dev/null", 2)
-    from ..training.distributed import speaks
     from ..training.stopping import Stopped
     from .app import app
 
@@ -27,9 +26,9 @@ def run(words: list[str]) -> int:
         code = int(app(words, standalone_mode=False, prog_name="saccade") or 0)
         return complain("stopped", code) if code == 130 else code  # typer makes a code of Ctrl-C, and says nothing
     except SaccadeError as error:
-        return complain(str(error), 2) if speaks(error) else 2
+        return complain(str(error), 2) if said_here(error) else 2
     except Stopped as stopped:
-        return complain(str(stopped), stopped.code) if speaks(stopped) else stopped.code
+        return complain(str(stopped), stopped.code) if said_here(stopped) else stopped.code
     except (KeyboardInterrupt, EOFError):
         return complain("stopped", 130)
     except BrokenPipeError:  # the reader of a pipe has gone: nothing to say, and nobody to say it to
@@ -49,6 +48,15 @@ def run(words: list[str]) -> int:
             raise
         message = (error.format_message() if hasattr(error, "format_message") else str(error)) or "no command was given"
         return complain(f"{' '.join(message.split()).rstrip('.')}; see saccade --help", int(error.exit_code) or 2)
+
+
+def said_here(error: Exception) -> bool:
+    """Whether this process says an error aloud; of several under torchrun one does."""
+    if "WORLD_SIZE" not in os.environ:
+        return True
+    from ..training.distributed import speaks
+
+    return speaks(error)
 
 
 def complain(text: str, code: int) -> int:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from ..errors import SaccadeError
 from ..training.stopping import Stopped
-from .shared import Board, Json, Peers, err, out, peers_of, print_json
+from .shared import Json, Peers, err, out, peers_of, print_json
 
 if TYPE_CHECKING:
     from ..comparing import Row
@@ -41,6 +41,7 @@ def compare(
     """Train several recipes with the same seeds and data, and set their figures side by side. What is done already is kept."""
     from .. import comparing, config
     from ..results import check_name, write_result
+    from .board import Board
 
     names = [word for word in words if "=" not in word]
     if not names:

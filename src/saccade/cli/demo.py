@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .shared import Board, Json, err, me, out, print_json
+from .shared import Json, err, me, out, print_json
 
 EXAMPLES = """Examples:
 
@@ -24,6 +24,7 @@ def demo(
 ) -> None:
     """Train a translator without and one with attention on the embedded phrasebook, compare them, and draw where the second looks."""
     from ..demo import check_place, run
+    from .board import Board
 
     check_place(out_folder)
     err.print(

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ..errors import SaccadeError
-from .shared import Board, Json, err, hush, me, out, print_json
+from .shared import Json, err, hush, me, out, print_json
 
 EXAMPLES = """Examples:
 
@@ -40,6 +40,7 @@ def train(
     """
     from .. import api, config
     from ..training.distributed import rank_here
+    from .board import Board
 
     if rank_here() > 0:
         hush()

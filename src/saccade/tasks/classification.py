@@ -49,6 +49,7 @@ class Classification(Task):
     """One label for a text: its vectors are put together by a pool, whose weights say what counted."""
 
     measures: ClassVar[dict[str, bool]] = {"loss": False, "accuracy": True}
+    outcome: ClassVar[str] = "label"
     command: ClassVar[str] = 'classify {model} "your text"'
 
     def __init__(self, text: Vocabulary, labels: Labels) -> None:

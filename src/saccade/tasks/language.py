@@ -29,6 +29,7 @@ class LanguageModelling(Task):
     """What comes next in plain text, or what was hidden in it: the objective says which."""
 
     measures: ClassVar[dict[str, bool]] = {"loss": False, "perplexity": False}
+    outcome: ClassVar[str] = "next"
     command: ClassVar[str] = 'generate {model} "Once upon a time"'
 
     def __init__(self, text: Vocabulary, how: LanguageRecipe, several: bool) -> None:

@@ -41,6 +41,7 @@ class Tagging(Task):
     """One label for each word, such as its part of speech; a word of several pieces is tagged at its first."""
 
     measures: ClassVar[dict[str, bool]] = {"loss": False, "accuracy": True}
+    outcome: ClassVar[str] = "tags"
     command: ClassVar[str] = "tag {model} your.conllu"
 
     def __init__(self, text: Vocabulary, labels: Labels) -> None:

@@ -90,12 +90,15 @@ class Document:
     target: list[str]
     sites: list[Site]
     model: str = ""
+    called: tuple[str, str] = ("source", "target")  # what the two texts are to a reader
 
     def check(self) -> None:
         """Raises a sentence that names what is out of shape; passing means that every view can draw the document."""
         for field in ("title", "model"):
             if not isinstance(getattr(self, field), str):
                 raise SaccadeError(f"the {field} of a document is {getattr(self, field)!r}, but must be text")
+        if not isinstance(self.called, tuple) or len(self.called) != 2 or not all(isinstance(name, str) for name in self.called):
+            raise SaccadeError(f"what the two texts are called is {self.called!r}, but must be two names")
         _check_words(self.source, "the source")
         _check_words(self.target, "the target")
         if not isinstance(self.sites, list) or not self.sites:
@@ -110,7 +113,8 @@ class Document:
     def to_json(self) -> str:
         """The document as ASCII JSON with 4 digits and keys in the order of the fields; safe inside a <script> tag."""
         self.check()
-        plain = {
+        plain: dict[str, Any] = {} if self.called == ("source", "target") else {"called": list(self.called)}
+        plain |= {
             "title": self.title,
             "model": self.model,
             "source": self.source,
@@ -129,12 +133,14 @@ class Document:
             plain = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise SaccadeError(f"this is not a JSON document ({error}): give the text that `to_json` wrote") from None
-        _check_keys(plain, Document, "the document", optional={"model"})
+        _check_keys(plain, Document, "the document", optional={"model", "called"})
         if not isinstance(plain["sites"], list):
             raise SaccadeError(f"the sites of the document are {_size(plain['sites'], '')}, but must be a list of sites")
         for index, site in enumerate(plain["sites"]):
             _check_keys(site, Site, f"site {index} of the document", optional=set())
-        document = Document(**{**plain, "sites": [Site(**site) for site in plain["sites"]]})
+        called = plain.get("called", ["source", "target"])
+        sites = [Site(**site) for site in plain["sites"]]
+        document = Document(**{**plain, "sites": sites, "called": tuple(called) if isinstance(called, list) else called})
         document.check()
         return document
 

@@ -40,7 +40,7 @@ def attention_page(document: Document) -> str:
     document.check()
     title = document.title or "attention"
     model = f'<p class="muted">{_escape(document.model)}</p>' if document.model else ""
-    pair = [("source", document.source), ("target", document.target)]
+    pair = list(zip(document.called, (document.source, document.target), strict=True))
     if document.source == document.target:
         pair = [("text", document.source)]
     sentences = "".join(
