@@ -159,5 +159,5 @@ def test_the_two_texts_may_have_other_names() -> None:
     document = Document("a film", ["a", "film"], ["good"], [site], "bag", ("text", "label"))
     assert Document.from_json(document.to_json()) == document
     for wrong in ('["text"]', "3", '["text", 1]'):
-        with pytest.raises(SaccadeError, match="what the two texts are called is .*, but must be two names"):
+        with pytest.raises(SaccadeError, match=r"what the two texts are called is .*, but must be two names"):
             Document.from_json(document.to_json().replace('["text","label"]', wrong))
