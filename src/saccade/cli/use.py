@@ -12,6 +12,7 @@ from ..errors import SaccadeError
 from .shared import Counting, Device, Json, Model, Peers, note_unknown, out, peers_of, print_json, read_lines
 
 if TYPE_CHECKING:
+    from ..tasks.translation import Translated
     from ..views.document import Document, Site
 
 TRANSLATE_EXAMPLES = """Examples:
@@ -60,7 +61,6 @@ def translate(
     """Translate a text, a file or stdin; outputs come in the input's order."""
     from .. import api
     from ..data.pairs import Pair
-    from ..data.readers import format_pharaoh
 
     if beam > 1 and (temperature, top_k, top_p) != (None, None, None):
         raise SaccadeError("a beam and sampling were both asked for; leave out --beam, or --temperature, --top-k and --top-p")
@@ -78,19 +78,25 @@ def translate(
         for start in range(0, len(lines), TOGETHER):
             some = lines[start : start + TOGETHER]
             found = dict(counting.over(api.translations(system, some, search)))
-            links = api.align(system, [Pair(line, found[n].text) for n, line in enumerate(some)]) if with_alignment else []
-            for n, line in enumerate(some):
-                if json_:
-                    facts = {
-                        "source": line,
-                        "translation": found[n].text,
-                        "log_prob": found[n].log_prob,
-                        "finished": found[n].finished,
-                    }
-                    print_json({**facts, **({"alignment": links[n].links} if with_alignment else {})})
-                else:
-                    sys.stdout.write(found[n].text + (f"\t{format_pharaoh(links[n].links)}" if with_alignment else "") + "\n")
-            sys.stdout.flush()
+            pairs = [Pair(line, found[n].text) for n, line in enumerate(some)]
+            links = [one.links for one in api.align(system, pairs)] if with_alignment else None
+            (print_facts if json_ else print_texts)(some, found, links)
+
+
+def print_facts(lines: list[str], found: dict[int, Translated], links: list[list[tuple[int, int]]] | None) -> None:
+    """A JSON document for each line."""
+    for n, line in enumerate(lines):
+        facts = {"source": line, "translation": found[n].text, "log_prob": found[n].log_prob, "finished": found[n].finished}
+        print_json({**facts, **({} if links is None else {"alignment": links[n]})})
+
+
+def print_texts(lines: list[str], found: dict[int, Translated], links: list[list[tuple[int, int]]] | None) -> None:
+    """A translation for each line, and its Pharaoh pairs behind a tab."""
+    from ..data.readers import format_pharaoh
+
+    for n in range(len(lines)):
+        sys.stdout.write(found[n].text + ("" if links is None else f"\t{format_pharaoh(links[n])}") + "\n")
+    sys.stdout.flush()
 
 
 def evaluate(

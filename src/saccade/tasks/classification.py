@@ -17,7 +17,7 @@ from ..models.labels import Classifier
 from ..recipe import Recipe
 from ..training.losses import token_loss
 from .reading import padded, rows_of
-from .task import Builder, ExampleWork, Labels, Task, from_tokens, in_batches, learned_vocabulary, table, to_tokens
+from .task import Builder, ExampleWork, Labels, LabelTask, in_batches, learned_vocabulary, table
 
 Numbered = tuple[list[list[int]], int, int]
 UNLABELED = -100
@@ -45,21 +45,11 @@ class Classified:
 
 
 @table.add("classification", paper="Yang et al. 2016", system="T4")
-class Classification(Task):
+class Classification(LabelTask):
     """One label for a text: its vectors are put together by a pool, whose weights say what counted."""
 
-    measures: ClassVar[dict[str, bool]] = {"loss": False, "accuracy": True}
     outcome: ClassVar[str] = "label"
     command: ClassVar[str] = 'classify {model} "your text"'
-
-    def __init__(self, text: Vocabulary, labels: Labels) -> None:
-        self.text, self.labels = text, labels
-        self.reads_bytes = False
-
-    @property
-    def reads(self) -> Vocabulary:
-        """The vocabulary of what is read."""
-        return self.text
 
     @classmethod
     def read(cls, recipe: Recipe, where: str) -> list[Labeled]:
@@ -75,13 +65,6 @@ class Classification(Task):
                 "(a .tsv line is text<TAB>label)"
             )
         return cls(learned_vocabulary(recipe, (one.text for one in train), given), labels)
-
-    @classmethod
-    def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
-        return cls(from_tokens(tokens, "text"), Labels(tokens["labels"]))
-
-    def tokens(self) -> dict[str, Any]:
-        return {**to_tokens(text=self.text), "labels": self.labels.names}
 
     def texts(self, examples: Sequence[Labeled]) -> dict[str, tuple[Vocabulary, list[str]]]:
         return {"text": (self.text, [one.text for one in examples])}

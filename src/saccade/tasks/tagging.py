@@ -18,7 +18,7 @@ from ..models.labels import Tagger
 from ..recipe import Recipe
 from ..training.losses import token_loss
 from .reading import Rows, padded, with_bytes
-from .task import Builder, ExampleWork, Labels, Task, from_tokens, in_batches, learned_vocabulary, table, to_tokens
+from .task import Builder, ExampleWork, Labels, LabelTask, in_batches, learned_vocabulary, table
 
 Numbered = tuple[Rows, list[int], list[int], int]
 UNTAGGED = -100
@@ -37,21 +37,11 @@ class SentenceBatch:
 
 
 @table.add("tagging", paper="Ling et al. 2015", system="T3")
-class Tagging(Task):
+class Tagging(LabelTask):
     """One label for each word, such as its part of speech; a word of several pieces is tagged at its first."""
 
-    measures: ClassVar[dict[str, bool]] = {"loss": False, "accuracy": True}
     outcome: ClassVar[str] = "tags"
     command: ClassVar[str] = "tag {model} your.conllu"
-
-    def __init__(self, text: Vocabulary, labels: Labels) -> None:
-        self.text, self.labels = text, labels
-        self.reads_bytes = False
-
-    @property
-    def reads(self) -> Vocabulary:
-        """The vocabulary of what is read."""
-        return self.text
 
     @classmethod
     def read(cls, recipe: Recipe, where: str) -> list[Sentence]:
@@ -62,13 +52,6 @@ class Tagging(Task):
         all_tagged(train, "of the training data has no tags; give every word one")
         labels = Labels.of((tag for one in train for tag in one.tags or ()), "tag")
         return cls(learned_vocabulary(recipe, (" ".join(one.words) for one in train), given), labels)
-
-    @classmethod
-    def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
-        return cls(from_tokens(tokens, "text"), Labels(tokens["labels"]))
-
-    def tokens(self) -> dict[str, Any]:
-        return {**to_tokens(text=self.text), "labels": self.labels.names}
 
     def texts(self, examples: Sequence[Sentence]) -> dict[str, tuple[Vocabulary, list[str]]]:
         return {"text": (self.text, [" ".join(one.words) for one in examples])}

@@ -212,3 +212,25 @@ def from_tokens(tokens: dict[str, Any], *names: str) -> Vocabulary:
     """The first of these vocabularies that is there."""
     found = next(tokens[name] for name in names if name in tokens or name == names[-1])
     return Vocabulary.from_json(json.dumps(found))
+
+
+class LabelTask(Task):
+    """What tasks with labels share: one vocabulary for what is read, and the labels."""
+
+    measures: ClassVar[dict[str, bool]] = {"loss": False, "accuracy": True}
+
+    def __init__(self, text: Vocabulary, labels: Labels) -> None:
+        self.text, self.labels = text, labels
+        self.reads_bytes = False
+
+    @property
+    def reads(self) -> Vocabulary:
+        """The vocabulary of what is read."""
+        return self.text
+
+    @classmethod
+    def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
+        return cls(from_tokens(tokens, "text"), Labels(tokens["labels"]))
+
+    def tokens(self) -> dict[str, Any]:
+        return {**to_tokens(text=self.text), "labels": self.labels.names}
