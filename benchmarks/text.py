@@ -1,76 +1,151 @@
-"""Regenerates the result files of text: each is one `saccade compare` on real data under `data/`, several of them side by side.
+"""Regenerates the result files of text from real data under `data/`: trains what a result needs, several trainings side by side, and
+then judges them all by one `saccade compare`.
 
 python benchmarks/text.py                      # says what there is
 python benchmarks/text.py sst2 ud-ewt-upos --together 2 --seconds 3600 [KEY=VALUE …]
 
-`data/` holds the sets that docs/results.md names. A job that is stopped by `--seconds` writes a checkpoint and goes on the next time.
+`data/` holds the sets that docs/results.md names. What is stopped by `--seconds` writes a checkpoint and goes on the next time.
 """
 
 from __future__ import annotations
 
 import argparse
-import signal
+import os
+import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
-# result file → what `saccade compare` is told; peers are who stands where, as the sets' own pages quote them
-JOBS: dict[str, str] = {
-    "multi30k-en-de": "multi30k-en-de --seeds 3 --beam 5 --moses de --peer Transformer-Tiny:bleu_tok_lc=41.02",
-    "multi30k-en-fr": "multi30k-en-fr --seeds 3 --beam 5 --moses fr --peer Transformer-Tiny:bleu_tok_lc=61.80",
-    "multi30k-de-en": "multi30k-de-en multi30k-de-en-bahdanau multi30k-de-en-fixed-context --seeds 1 --beam 5 --moses en --lengths "
-    "--peer pytorch-seq2seq-attention:bleu=28.11 --peer pytorch-seq2seq-transformer:bleu=36.52",
-    "tatoeba-de-en": "tatoeba-de-en --seeds 1 --beam 5 --moses en",
-    "ud-ewt-upos": "ud-ewt-upos --seeds 3 --peer Stanza:accuracy=95.40 --peer UDPipe:accuracy=93.26",
-    "sst2": "sst2-mean sst2-tf-idf sst2-static sst2-rnn sst2-transformer sst2-pretrained --seeds 3 --peer CNN-random:accuracy=83.5",
-    "tinyshakespeare": "tinyshakespeare tinyshakespeare-rotary --seeds 1 --peer nanoGPT:val_loss=1.4697",
-    "wikitext-2": "wikitext-2 --seeds 1 --peer AWD-LSTM:perplexity=68.7",
+
+@dataclass(frozen=True)
+class Job:
+    """One result file: the recipes it compares, how many seeds of each, what more `saccade compare` is told (peers are who stands
+    where, as the sets' own pages quote them), and a recipe whose model they start from."""
+
+    recipes: list[str]
+    seeds: int
+    words: str = ""
+    first: str = ""
+
+
+JOBS: dict[str, Job] = {
+    "multi30k-en-de": Job(["multi30k-en-de"], 3, "--beam 5 --moses de --peer Transformer-Tiny:bleu_tok_lc=41.02"),
+    "multi30k-en-fr": Job(["multi30k-en-fr"], 3, "--beam 5 --moses fr --peer Transformer-Tiny:bleu_tok_lc=61.80"),
+    "multi30k-de-en": Job(
+        ["multi30k-de-en", "multi30k-de-en-bahdanau", "multi30k-de-en-fixed-context"],
+        1,
+        "--beam 5 --moses en --lengths --peer pytorch-seq2seq-attention:bleu=28.11 --peer pytorch-seq2seq-transformer:bleu=36.52",
+    ),
+    "multi30k-seconds": Job(["multi30k-en-de-quick"], 1, "--beam 5 --moses de --peer nn.Transformer:bleu_lc=39.4 --peer nn.Transformer:seconds=316"),
+    "tatoeba-de-en": Job(["tatoeba-de-en"], 1, "--beam 5 --moses en"),
+    "ud-ewt-upos": Job(["ud-ewt-upos"], 3, "--peer Stanza:accuracy=95.40 --peer UDPipe:accuracy=93.26"),
+    "sst2": Job(
+        ["sst2-mean", "sst2-tf-idf", "sst2-static", "sst2-rnn", "sst2-transformer", "sst2-pretrained"],
+        3,
+        "--peer CNN-random:accuracy=83.5",
+        "wikitext-2-masked",
+    ),
+    "tinyshakespeare": Job(["tinyshakespeare", "tinyshakespeare-rotary"], 1, "--peer nanoGPT:val_loss=1.4697"),
+    "wikitext-2": Job(["wikitext-2"], 1, "--peer AWD-LSTM:perplexity=68.7"),
 }
-BEFORE = {"sst2": "train wikitext-2-masked --out runs/wikitext-2-masked --resume"}  # what must be there first
 
 
-def begin(name: str, settings: list[str]) -> subprocess.Popen[bytes]:
-    """One job in a process of its own; its words go to runs/NAME.log."""
-    log = Path("runs") / f"{name}.log"
-    log.parent.mkdir(exist_ok=True)
-    command = f"{sys.executable} -m saccade compare {JOBS[name]} --out runs/{name} --result {name} {' '.join(settings)}"
-    if name in BEFORE:
-        command = f"{sys.executable} -m saccade {BEFORE[name]} && {command}"
-    with log.open("ab") as file:
-        return subprocess.Popen(["bash", "-c", command], stdout=file, stderr=file, start_new_session=True)
+@dataclass
+class Step:
+    """One command, with a name for its log; it waits for the steps `after` which it comes."""
+
+    name: str
+    command: str
+    after: list[Step] = field(default_factory=list)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def ended(self) -> int | None:
+        return None if self.process is None else self.process.poll()
+
+    @property
+    def ready(self) -> bool:
+        return self.process is None and all(step.ended == 0 for step in self.after)
+
+    @property
+    def hopeless(self) -> bool:
+        return any(step.ended not in (None, 0) or step.hopeless for step in self.after)
+
+    def begin(self) -> None:
+        """In a process of its own; its words go to runs/NAME.log."""
+        with (Path("runs") / f"{self.name}.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                shlex.split(f"{sys.executable} -m saccade {self.command}"), stdout=log, stderr=log, start_new_session=True
+            )
+        print(f"{self.name}: begun, see runs/{self.name}.log", flush=True)
+
+    def stop(self) -> None:
+        if self.process is not None and self.ended is None:
+            subprocess.run(["pkill", "-INT", "-s", str(self.process.pid)], check=False)
+
+
+def steps(name: str, settings: str) -> Iterator[Step]:
+    """The trainings of a result, and the comparison after them all, which finds them done."""
+    job, before = JOBS[name], list[Step]()
+    if job.first:
+        before = [Step(job.first, f"train {job.first} --out runs/{job.first} --resume {settings}")]
+        yield before[0]
+    trainings = [
+        Step(
+            f"{recipe}-{seed}",
+            f"train {recipe} --out runs/{name}/{recipe}-{seed} --resume seed={seed} {settings}",
+            before if recipe.endswith("pretrained") else [],
+        )
+        for recipe in job.recipes
+        for seed in range(job.seeds)
+    ]
+    yield from trainings
+    words = f"{' '.join(job.recipes)} --seeds {job.seeds} {job.words} --out runs/{name} --result {name} {settings}"
+    yield Step(name, f"compare {words}", trainings)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="result files to make")
-    parser.add_argument("--together", type=int, default=1, help="jobs at a time")
-    parser.add_argument("--seconds", type=float, default=1e9, help="stop all jobs after this time, with checkpoints")
+    parser.add_argument("--together", type=int, default=1, help="trainings at a time")
+    parser.add_argument("--seconds", type=float, default=1e9, help="stop all after this time, with checkpoints")
     chosen, settings = parser.parse_known_args()
     names = [name for name in chosen.names if "=" not in name]
     settings += [name for name in chosen.names if "=" in name]
     wrong = [name for name in names if name not in JOBS]
     if wrong or not names:
-        print("\n".join(f"{name:<18} saccade compare {words}" for name, words in JOBS.items()))
+        print("\n".join(f"{name:<18} saccade compare {' '.join(job.recipes)} {job.words}" for name, job in JOBS.items()))
         return 2 if wrong else 0
-    until, waiting, running = time.monotonic() + chosen.seconds, list(names), dict[str, subprocess.Popen[bytes]]()
-    while (waiting or running) and time.monotonic() < until:
-        while waiting and len(running) < chosen.together:
-            running[waiting[0]] = begin(waiting[0], settings)
-            print(f"{waiting.pop(0)}: begun, see runs/*.log", flush=True)
-        time.sleep(1)
-        for name, job in list(running.items()):
-            if job.poll() is not None:
-                print(f"{name}: ended with {running.pop(name).returncode}", flush=True)
-    for name, job in running.items():
-        subprocess.run(["pkill", "-INT", "-s", str(job.pid)], check=False)
-        print(f"{name}: stopped, the next call goes on with it")
-    for job in running.values():
+    Path("runs").mkdir(exist_ok=True)
+    os.environ.setdefault("OMP_NUM_THREADS", "1" if chosen.together > 1 else str(os.cpu_count()))
+    until, every = time.monotonic() + chosen.seconds, [step for name in names for step in steps(name, " ".join(settings))]
+    told: set[str] = set()
+    while time.monotonic() < until:
+        for step in every:
+            if step.ended is not None and step.name not in told:
+                print(f"{step.name}: ended with {step.ended}", flush=True)
+                told.add(step.name)
+        running = [step for step in every if step.process is not None and step.ended is None]
+        waiting = [step for step in every if step.process is None and not step.hopeless]
+        if not running and not waiting:
+            break
+        for step in [step for step in waiting if step.ready][: chosen.together - len(running)]:
+            step.begin()
+        time.sleep(0.5)
+    running = [step for step in every if step.process is not None and step.ended is None]
+    for step in running:
+        step.stop()
+        print(f"{step.name}: stopped, the next call goes on with it", flush=True)
+    for step in running:
+        assert step.process is not None
         try:
-            job.wait(30)
+            step.process.wait(30)
         except subprocess.TimeoutExpired:
-            job.send_signal(signal.SIGKILL)
-    return 0
+            step.process.kill()
+    return 0 if all(step.ended == 0 for step in every) else 1
 
 
 if __name__ == "__main__":

@@ -87,6 +87,7 @@ class TrainingRecipe:
 
     updates: int = number(2000, 1, 10**9, "moves of the optimizer, at most")
     tokens: int = number(4096, 8, 10**8, "tokens in a batch, padding counted")
+    round_to: int = number(1, 1, 1024, "a batch's lengths are rounded up to a multiple of this: more padding, fewer shapes")
     learning_rate: float = number(1e-3, 0.0, 100.0, "the greatest one")
     schedule: str = said("inverse-sqrt", "`inverse-sqrt`, `cosine` (to 0 at the end) or `constant`, after the warm-up")
     warmup: int = number(100, 0, 10**9, "updates in which the learning rate grows")
@@ -97,6 +98,7 @@ class TrainingRecipe:
     smoothing: float = number(0.1, 0.0, 0.99, "of labels: so much probability is spread over all")
     precision: str = one_of(("float32", "bf16"), "bf16 is autocast")
     compile: bool = said(False, "`torch.compile`")
+    graphs: bool = said(False, "on a GPU: updates recorded as CUDA graphs, one for each shape of batch, and played again")
     parallel: str = one_of(("ddp", "fsdp"), "under torchrun: the whole model on each process, or divided")
     checkpoint: str = one_of(("whole", "sharded"), "how `last/` is written under torchrun")
     evaluate_every: int = number(250, 1, 10**9, "updates between evaluations on the dev set")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import importlib.metadata
 import json
+import os
 import platform
 import re
 import shlex
@@ -65,14 +66,14 @@ def check_name(name: str) -> None:
 
 
 def commit() -> str:
-    """The checkout's commit, with a + when files differ from it; empty outside a checkout."""
+    """The checkout's commit, with a + when files differ from it; of a copy without git, what SACCADE_COMMIT says."""
     try:
         head = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, timeout=10, check=True)
         dirty = subprocess.run(
             ["git", "status", "--porcelain", "--", "src"], capture_output=True, text=True, timeout=10, check=True
         )
     except (OSError, subprocess.SubprocessError):
-        return ""
+        return os.environ.get("SACCADE_COMMIT", "")
     return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
 
 

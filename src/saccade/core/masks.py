@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ..errors import SaccadeError
+from .fixed import written_down
 from .table import Table
 
 table: Table[Callable[..., Mask]] = Table("masks", "mask")
@@ -62,7 +63,7 @@ class Mask:
         """The mask as booleans, B|1 × H|1 × Q|1 × K: a size it does not depend on stays 1. The last one made is kept: a decoder's
         steps ask for the same again and again."""
         sizes = (batch, heads, queries, keys, str(device))
-        if torch.compiler.is_compiling() or torch.is_inference_mode_enabled():  # graphs and inference keep nothing for others
+        if written_down(device) or torch.is_inference_mode_enabled():  # graphs and inference keep nothing for others
             return self._dense(*sizes)
         if self._last is None or self._last[0] != sizes:
             self._last = (sizes, self._dense(*sizes))

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import SaccadeError
+from .fixed import written_down
 from .places import Places
 from .table import Table
 
@@ -226,8 +227,8 @@ def broadcast_index(index: Tensor, like: Tensor) -> Tensor:
 
 
 def check_places(at: Tensor, size: int) -> None:
-    """A clear error for a place beyond a learned table (not inside a compiled graph, where reading a number would break it)."""
-    if at.numel() and not torch.compiler.is_compiling() and int(at.max()) >= size:
+    """A clear error for a place beyond a learned table (not inside a graph, where reading a number would break it)."""
+    if at.numel() and not written_down(at.device) and int(at.max()) >= size:
         raise SaccadeError(
             f"place {int(at.max())} in a learned table of {size} places; shorten the text, or train with a larger max_len "
             "or with sinusoidal places"

@@ -7,21 +7,23 @@ from itertools import chain
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import SaccadeError
 
 
-def plan(lengths: Sequence[tuple[int, int]], budget: int, seed: int, epoch: int) -> list[list[int]]:
+def plan(lengths: Sequence[tuple[int, int]], budget: int, seed: int, epoch: int, multiple: int = 1) -> list[list[int]]:
     """Every index once, in batches with (longest source + longest target) × count ≤ budget; a function of (seed, epoch) alone.
 
     Examples are ordered by (target length, source length), equal ones at random, and cut greedily; then the batches are shuffled.
+    Lengths count as rounded up to a `multiple`. Every epoch has batches of the same shapes.
     """
     if seed < 0 or epoch < 0:
         raise SaccadeError(f"seed {seed} and epoch {epoch} choose the order of the examples; both must be 0 or more")
     if not len(lengths):
         return []
-    sizes = np.asarray(lengths, dtype=np.int64).reshape(-1, 2)
+    sizes = rounded(np.asarray(lengths, dtype=np.int64).reshape(-1, 2), multiple)
     _check_budget(sizes, budget)
     # numpy promises the raw numbers of a bit generator for all versions, but not what a Generator makes of them
     chance = np.random.PCG64([seed, epoch])
@@ -30,7 +32,7 @@ def plan(lengths: Sequence[tuple[int, int]], budget: int, seed: int, epoch: int)
     return [batches[k] for k in np.argsort(chance.random_raw(len(batches)), kind="stable")]
 
 
-def padding_share(lengths: Sequence[tuple[int, int]], batches: Sequence[Sequence[int]]) -> float:
+def padding_share(lengths: Sequence[tuple[int, int]], batches: Sequence[Sequence[int]], multiple: int = 1) -> float:
     """Which part of the padded source and target rectangles is padding, 0 to 1."""
     real = padded = 0
     sizes = np.asarray(lengths, dtype=np.int64).reshape(-1, 2)
@@ -38,17 +40,29 @@ def padding_share(lengths: Sequence[tuple[int, int]], batches: Sequence[Sequence
         if len(batch):
             rows = sizes[np.asarray(batch)]
             real += int(rows.sum())
-            padded += len(batch) * int(rows.max(axis=0).sum())
+            padded += len(batch) * int(rounded(rows.max(axis=0), multiple).sum())
     return 1.0 - real / padded if padded else 0.0
 
 
-def pad(sequences: Sequence[Sequence[int]], value: int = 0) -> tuple[Tensor, Tensor]:
-    """Sequences as one B × N tensor filled up with `value`, and their B lengths."""
+def rounded(sizes: NDArray[np.int64], multiple: int) -> NDArray[np.int64]:
+    """Sizes up to the next multiple."""
+    return -(-sizes // multiple) * multiple
+
+
+def pad(sequences: Sequence[Sequence[int]], value: int = 0, multiple: int = 1) -> tuple[Tensor, Tensor]:
+    """Sequences as one B × N tensor filled up with `value`, N a multiple, and their B lengths."""
     lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
-    rows = np.full((len(sequences), int(lengths.max(initial=0))), value, dtype=np.int64)
+    rows = np.full((len(sequences), int(rounded(lengths.max(initial=0), multiple))), value, dtype=np.int64)
     tokens = np.fromiter(chain.from_iterable(sequences), dtype=np.int64, count=int(lengths.sum()))
     rows[np.arange(rows.shape[1]) < lengths[:, None]] = tokens
     return torch.from_numpy(rows), torch.from_numpy(lengths)
+
+
+def on(device: torch.device, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """The tensors on a device; on their way to a GPU nobody waits for what it still has to do."""
+    if device.type == "cuda":
+        tensors = tuple(tensor.pin_memory() for tensor in tensors)
+    return tuple(tensor.to(device, non_blocking=True) for tensor in tensors)
 
 
 def _check_budget(sizes: np.ndarray, budget: int) -> None:

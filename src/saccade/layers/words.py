@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..core.fixed import written_down
 from ..core.table import Table
 from ..errors import SaccadeError
 from .recurrent import Bidirectional, Lstm
@@ -97,9 +98,9 @@ class Characters(nn.Module):
         return self.join(torch.cat([self.table(number), self.features(bytes)], -1))
 
     def features(self, bytes: Tensor) -> Tensor:
-        """B N C → B N × width; a word that stands in a batch many times is read once, but in a compiled graph, whose sizes are known."""
+        """B N C → B N × width; a word that stands in a batch many times is read once, but in a graph, whose sizes are known."""
         spelled = bytes.flatten(0, 1)
-        if torch.compiler.is_compiling():
+        if written_down(bytes.device):
             return self.feature(spelled).unflatten(0, bytes.shape[:2])
         different, back = spelled.unique(dim=0, return_inverse=True)
         return F.embedding(back, self.feature(different)).unflatten(0, bytes.shape[:2])

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
+from ..data.batches import on
 from ..data.corpora import labeled
 from ..data.labeled import Labeled
 from ..data.vocabulary import EOS, PAD, Vocabulary
@@ -94,10 +95,10 @@ class Classification(LabelTask):
     def size(self, example: Numbered) -> tuple[int, int]:
         return len(example[0]), 0
 
-    def batch(self, numbers: Sequence[Numbered], device: torch.device) -> TextBatch:
-        read, lengths = padded([rows for rows, _, _ in numbers], PAD)
+    def batch(self, numbers: Sequence[Numbered], device: torch.device, multiple: int = 1) -> TextBatch:
+        read, lengths = padded([rows for rows, _, _ in numbers], PAD, multiple)
         wanted = torch.tensor([label for _, label, _ in numbers])
-        read, lengths, wanted = (tensor.to(device, non_blocking=True) for tensor in (read, lengths, wanted))
+        read, lengths, wanted = on(device, read, lengths, wanted)
         return TextBatch(read, lengths, wanted, len(numbers), [line for _, _, line in numbers])
 
     def loss(self, model: nn.Module, batch: TextBatch, smoothing: float = 0.0) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..core import masks
 from ..core.table import Table
-from ..data.batches import pad
+from ..data.batches import on, pad
 from ..data.vocabulary import BOS, EOS, PAD
 from ..errors import SaccadeError
 from ..models.families import Body
@@ -134,10 +134,11 @@ class OfPlaces(Objective):
         at, counts = pad([np.flatnonzero(row).tolist() for row in asked], 0)
         wanted = torch.from_numpy(np.take_along_axis(blocks.here, at.numpy(), 1))
         wanted = wanted.masked_fill(torch.arange(at.shape[1]) >= counts.unsqueeze(1), PAD)
-        return at.to(blocks.tokens.device), wanted.to(blocks.tokens.device)
+        at, wanted = on(blocks.tokens.device, at, wanted)
+        return at, wanted
 
     def lengths(self, blocks: Blocks) -> Tensor:
-        return torch.from_numpy((blocks.here[:, :-1] != PAD).sum(1)).to(blocks.tokens.device)
+        return on(blocks.tokens.device, torch.from_numpy((blocks.here[:, :-1] != PAD).sum(1)))[0]
 
 
 def draw(chance: np.random.PCG64, count: int) -> NDArray[np.float64]:
@@ -169,7 +170,7 @@ class Masked(OfPlaces):
         replaced = EOS + 1 + (other * (self.vocab - EOS - 1)).astype(np.int64)
         shown = np.where(asked & (how < 0.8), self.vocab, np.where(asked & (how >= 0.9), replaced, tokens))
         at, wanted = self.wanted(blocks, asked)
-        read = torch.from_numpy(shown).to(blocks.tokens.device)
+        [read] = on(blocks.tokens.device, torch.from_numpy(shown))
         more: tuple[Any, ...] = ()
         if blocks.documents is not None and self.attends:
             documents = blocks.documents[:, :-1]

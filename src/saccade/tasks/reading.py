@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..data.batches import rounded
 from ..data.vocabulary import EOS, SPECIALS, Vocabulary
 from ..layers.words import spell
 
@@ -28,11 +29,11 @@ def with_bytes(ids: Sequence[int], pieces: Sequence[str]) -> Rows:
     return [[id, *letters] for id, letters in zip(ids, spell(pieces), strict=True)]
 
 
-def padded(texts: Sequence[Rows], value: int) -> tuple[Tensor, Tensor]:
-    """Texts as one tensor, B N, or B N (1 + bytes) where rows have bytes; and their lengths."""
+def padded(texts: Sequence[Rows], value: int, multiple: int = 1) -> tuple[Tensor, Tensor]:
+    """Texts as one tensor, B N, or B N (1 + bytes) where rows have bytes, N a multiple; and their lengths."""
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     width = max((len(row) for rows in texts for row in rows), default=1)
-    found = np.zeros((len(texts), int(lengths.max(initial=0)), width), dtype=np.int64)
+    found = np.zeros((len(texts), int(rounded(lengths.max(initial=0), multiple)), width), dtype=np.int64)
     found[:, :, 0] = value
     for n, rows in enumerate(texts):
         for place, row in enumerate(rows):

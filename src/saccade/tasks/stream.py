@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ..data.batches import on
 from ..data.vocabulary import PAD
 from ..errors import SaccadeError
 from ..recipe import Recipe
@@ -62,7 +63,7 @@ class Stream:
         beyond = places >= len(self.here)
         places = places.clip(max=len(self.here) - 1)
         here = np.where(beyond, PAD, self.here[places])
-        at, gone = torch.from_numpy(places).to(self.device), torch.from_numpy(beyond).to(self.device)
+        at, gone = on(self.device, torch.from_numpy(places), torch.from_numpy(beyond))
         documents = self.documents[at].masked_fill(gone, -1) if self.several else None
         lines = [int(self.numbers[start]) + 1 if self.numbers is not None else start for start in starts]
         tokens = self.tokens[at].masked_fill(gone, PAD)

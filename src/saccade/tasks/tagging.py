@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from ..data.batches import pad
+from ..data.batches import on, pad
 from ..data.conllu import Sentence
 from ..data.corpora import sentences
 from ..data.vocabulary import PAD, UNK, Vocabulary
@@ -87,11 +87,11 @@ class Tagging(LabelTask):
     def size(self, example: Numbered) -> tuple[int, int]:
         return len(example[0]), 0
 
-    def batch(self, numbers: Sequence[Numbered], device: torch.device) -> SentenceBatch:
-        read, lengths = padded([rows for rows, *_ in numbers], PAD)
-        at, words = pad([places for _, places, *_ in numbers], 0)
-        wanted, _ = pad([tags for _, _, tags, _ in numbers], UNTAGGED)
-        read, lengths, at, wanted = (tensor.to(device, non_blocking=True) for tensor in (read, lengths, at, wanted))
+    def batch(self, numbers: Sequence[Numbered], device: torch.device, multiple: int = 1) -> SentenceBatch:
+        read, lengths = padded([rows for rows, *_ in numbers], PAD, multiple)
+        at, words = pad([places for _, places, *_ in numbers], 0, multiple)
+        wanted, _ = pad([tags for _, _, tags, _ in numbers], UNTAGGED, multiple)
+        read, lengths, at, wanted = on(device, read, lengths, at, wanted)
         return SentenceBatch(read, lengths, at, wanted, int(words.sum()), [line for *_, line in numbers])
 
     def loss(self, model: nn.Module, batch: SentenceBatch, smoothing: float = 0.0) -> Tensor:

@@ -112,7 +112,8 @@ class Examples(Protocol):
     def size(self, example: Any) -> tuple[int, int]:
         """How many tokens a numbered example has to be read, and to be put out."""
 
-    def batch(self, numbers: Sequence[Any], device: torch.device) -> Any: ...
+    def batch(self, numbers: Sequence[Any], device: torch.device, multiple: int = 1) -> Any:
+        """Lengths are rounded up to a multiple."""
 
     def loss(self, model: nn.Module, batch: Any, smoothing: float = 0.0) -> Tensor: ...
 
@@ -126,29 +127,32 @@ class ExampleWork:
     def __init__(self, task: Examples, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device) -> None:
         self.task, self.device = task, device
         self.tokens, self.smoothing, self.seed = recipe.training.tokens, recipe.training.smoothing, recipe.seed
+        self.multiple = recipe.training.round_to
         self.examples = task.numbers(train)
         try:
             self.dev = task.numbers(dev)
         except Unseen as error:
             raise SaccadeError(f"{recipe.data.dev or recipe.data.train}, {error}") from None
         self.lengths = [task.size(example) for example in self.examples]
-        for (read, put_out), example in zip(self.lengths, self.examples, strict=True):
-            if read + put_out > self.tokens:
-                sizes = f"{read} + {put_out}" if put_out else str(read)
+        for sizes, example in zip(self.lengths, self.examples, strict=True):
+            if sum(-(-size // self.multiple) * self.multiple for size in sizes) > self.tokens:
+                read, put_out = sizes
+                tokens = f"{read} + {put_out}" if put_out else str(read)
+                to = f", rounded up to multiples of {self.multiple}" if self.multiple > 1 else ""
                 raise SaccadeError(
-                    f"line {example[-1]} of the training data has {sizes} tokens, more than a batch may hold "
+                    f"line {example[-1]} of the training data has {tokens} tokens{to}, more than a batch may hold "
                     f"(training.tokens={self.tokens}); raise training.tokens or take the line out"
                 )
 
     def epoch(self, epoch: int) -> Sequence[list[int]]:
-        return plan(self.lengths, self.tokens, self.seed, epoch)
+        return plan(self.lengths, self.tokens, self.seed, epoch, self.multiple)
 
     def padding(self) -> float:
         """Which part of an epoch's batches is padding."""
-        return padding_share(self.lengths, self.epoch(0))
+        return padding_share(self.lengths, self.epoch(0), self.multiple)
 
     def batch(self, indices: list[int]) -> Any:
-        return self.task.batch([self.examples[n] for n in indices], self.device)
+        return self.task.batch([self.examples[n] for n in indices], self.device, self.multiple)
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         return self.task.loss(model, batch, self.smoothing)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..core import record
-from ..data.batches import pad
+from ..data.batches import on, pad
 from ..data.corpora import corpus
 from ..data.pairs import Pair
 from ..data.vocabulary import BOS, EOS, PAD, UNK, Encoded, Vocabulary
@@ -130,11 +130,11 @@ class Translation(Task):
     def size(self, example: Numbered) -> tuple[int, int]:
         return len(example[0]), len(example[1]) + 1
 
-    def batch(self, numbers: Sequence[Numbered], device: torch.device) -> PairBatch:
-        source, lengths = pad([s for s, *_ in numbers], PAD)
-        read, _ = pad([[BOS, *t] for _, t, *_ in numbers], PAD)
-        wanted, sizes = pad([[*t, EOS] for _, t, *_ in numbers], PAD)
-        source, lengths, read, wanted = (tensor.to(device, non_blocking=True) for tensor in (source, lengths, read, wanted))
+    def batch(self, numbers: Sequence[Numbered], device: torch.device, multiple: int = 1) -> PairBatch:
+        source, lengths = pad([s for s, *_ in numbers], PAD, multiple)
+        read, _ = pad([[BOS, *t] for _, t, *_ in numbers], PAD, multiple)
+        wanted, sizes = pad([[*t, EOS] for _, t, *_ in numbers], PAD, multiple)
+        source, lengths, read, wanted = on(device, source, lengths, read, wanted)
         return PairBatch(source, lengths, read, wanted, int(sizes.sum()), [one[-1] for one in numbers])
 
     def loss(self, model: nn.Module, batch: PairBatch, smoothing: float = 0.0) -> Tensor:

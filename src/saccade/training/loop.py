@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from .averaging import Kept, set_parameters
 from .cost import Cost, measure
 from .distributed import Ranks
+from .graphs import Recorder
 from .logs import Logs, NoLogs
 from .parallel import Layout
 from .runs import Progress, RunFolder, save_best
@@ -54,13 +55,18 @@ class Training:
         self.watcher = watcher if watcher is not None and self.ranks.leads else Watcher()
         self.device = next(model.parameters()).device
         self.layout = (settings.parallel if self.ranks.count > 1 else Layout)(model, self.ranks, settings.compile)
+        self.recorder = Recorder(self._step, self.watcher.note) if self._records() else None
+        rate: Any = settings.learning_rate
         self.optimizer = torch.optim.AdamW(
             model.parameters(),
-            lr=settings.learning_rate,
+            # what a recording reads must stay where it is: a number would be written into it
+            lr=torch.tensor(rate, device=self.device) if self.recorder else rate,
             betas=(0.9, settings.beta2),
             weight_decay=settings.weight_decay,
             fused=self.device.type in ("cpu", "cuda"),
+            capturable=self.recorder is not None,
         )
+        self.share = torch.ones((), device=self.device)  # of an update's tokens, by which a recorded batch's loss is multiplied
         self.at = Progress()
         self._unread: list[Made] = []
         self._numbers: dict[str, float] = {}
@@ -181,7 +187,56 @@ class Training:
             mine, counts = self.ranks.share(plan)
             batches.append((self.work.batch(mine), counts))
         tokens = sum(self.ranks.total([counts * batch.tokens for batch, counts in batches]))
+        rate = settings.learning_rate * settings.schedule(number, settings.warmup, settings.updates)
         self.model.train()
+        if self.recorder:
+            [(batch, _)] = batches
+            self._set_rate(rate)
+            self.share.fill_(1 / max(tokens, 1))
+            loss, norm = self.recorder(batch)
+            self._unread.append(Made(number, [(loss, batch.lines)], norm))
+        else:
+            self._move(number, batches, tokens, rate)
+        self.at = replace(self.at, update=number, epoch=epoch, batch=at, tokens=self.at.tokens + tokens)
+        return {
+            "update": number,
+            "epoch": epoch,
+            "learning_rate": rate,
+            "tokens": self.at.tokens,
+        }
+
+    def _records(self) -> bool:
+        """Whether updates are recorded: where graphs are asked for, in one process on a GPU, one batch an update."""
+        settings = self.settings
+        if not settings.graphs or self.device.type != "cuda":
+            return False  # a recipe that asks for them can be used without a GPU too
+        if self.ranks.count > 1 or settings.accumulate > 1:
+            self.watcher.note("training.graphs is for one process and one batch an update; going on without")
+            return False
+        return True
+
+    def _set_rate(self, rate: float) -> None:
+        for group in self.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+    def _clip(self) -> Tensor:
+        clip = self.settings.clip
+        return whole(nn.utils.clip_grad_norm_(self.model.parameters(), clip if clip > 0 else float("inf")))
+
+    def _step(self, batch: Any) -> tuple[Tensor, Tensor]:
+        """An update from one batch without reading a number, as it can be recorded: its loss and its gradient's norm."""
+        loss = self._loss(self.layout.forward, batch) * self.share
+        loss.backward()
+        norm = self._clip()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return loss.detach(), norm
+
+    def _move(self, number: int, batches: list[tuple[Any, bool]], tokens: float, rate: float) -> None:
+        """One move of the optimizer from several batches, on any number of ranks."""
         losses = []
         for n, (batch, counts) in enumerate(batches, 1):
             with self.layout.batch(last=n == len(batches)):
@@ -190,22 +245,12 @@ class Training:
                 )  # unknown words alone: nothing to learn, and no 0 / 0
                 self.layout.scaled(loss).backward()
             losses.append((loss.detach(), batch.lines[: counts * len(batch.lines)]))
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip if settings.clip > 0 else float("inf"))
-        self._unread.append(Made(number, losses, whole(norm)))
+        self._unread.append(Made(number, losses, self._clip()))
         if self.device.type == "cpu":  # reading costs nothing here, and what is not finite is not applied
             self._settle()
-        rate = settings.learning_rate * settings.schedule(number, settings.warmup, settings.updates)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        self._set_rate(rate)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        self.at = replace(self.at, update=number, epoch=epoch, batch=at, tokens=self.at.tokens + tokens)
-        return {
-            "update": number,
-            "epoch": epoch,
-            "learning_rate": rate,
-            "tokens": self.at.tokens,
-        }
 
     def _not_finite(self, number: int, value: float, at: Sequence[int]) -> None:
         at = self.ranks.joined(at)

@@ -33,6 +33,7 @@ class Settings:
     accumulate: int = 1
     autocast: torch.dtype | None = None
     compile: bool = False
+    graphs: bool = False
     evaluate_every: int = 250
     checkpoint_every: int = 250
     log_every: int = 10

@@ -1,0 +1,214 @@
+"""Recorded updates: no model's training reads a number, shapes come back every epoch, and on a GPU a recording equals the plain update."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import saccade
+from saccade import api
+from saccade.config import recipe
+from saccade.core import masks, positions
+from saccade.errors import SaccadeError
+from saccade.layers import words
+from saccade.training import graphs, loop
+from saccade.training.terms import Watcher
+
+READS = {"_local_scalar_dense", "nonzero", "masked_select", "unique_dim", "_unique2", "unique_consecutive", "equal"}
+
+
+class NothingRead(TorchDispatchMode):
+    """Fails where the processor would wait for a number, or for how many there are."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.__name__.split(".")[0]
+        if name in READS or (name.startswith("index") and any(getattr(at, "dtype", None) == torch.bool for at in indices(args))):
+            raise AssertionError(f"{name} reads what was computed")
+        return func(*args, **(kwargs or {}))
+
+
+def indices(args: Any) -> Any:
+    return args[1] if len(args) > 1 and isinstance(args[1], list | tuple) else ()
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a graph were being recorded."""
+    for module in (masks, positions, words):
+        monkeypatch.setattr(module, "written_down", lambda device: True)
+
+
+MODELS: dict[str, dict[str, Any]] = {
+    **{name: {"model": {"family": name}} for name in ("transformer", "bahdanau", "luong", "fixed-context", "fixed-first")},
+    "learned places": {"model": {"family": "transformer", "places": "learned"}},
+    "relative places": {"model": {"family": "transformer", "position": "t5"}},
+    "rotary": {"model": {"family": "transformer", "position": "rotary", "places": "none"}},
+    "causal": {"task": "language-modelling", "model": {"family": "transformer-decoder", "places": "learned"}},
+    "recurrent": {"task": "language-modelling", "model": {"family": "rnn-decoder"}},
+    "masked": {
+        "task": "language-modelling",
+        "language": {"objective": "masked"},
+        "model": {"family": "transformer-encoder"},
+    },
+    "tagger by bytes": {
+        "task": "tagging",
+        "vocabulary": {"kind": "words"},
+        "model": {"family": "rnn-encoder", "words": "characters-cnn"},
+    },
+    "classifier": {"task": "classification", "model": {"family": "transformer-encoder"}},
+}
+
+
+def made(name: str, **training: Any) -> Any:
+    values = MODELS[name]
+    small = {"dim": 16, "hidden": 16, "dropout": 0.1}
+    task = values.get("task", "translation")
+    corpus = "reviews" if task == "classification" else "phrasebook"
+    data = {"train": f"{corpus}:train", "dev": f"{corpus}:dev", corpus: {"train": 200, "dev": 20, "test": 20}}
+    return recipe(
+        {**values, "data": data, "model": {**small, **values["model"]}, "training": {"tokens": 400, **training}, "device": "cpu"}
+    )
+
+
+def work_of(recipe: Any) -> tuple[Any, Any]:
+    system, work = api.prepared(recipe)
+    return system.model, work
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.usefixtures("recorded")
+def test_no_number_is_read_in_forward_and_backward(name: str) -> None:
+    model, work = work_of(made(name))
+    batch = work.batch(work.epoch(0)[0])
+    with NothingRead():
+        work.loss(model.train(), batch).backward()
+    assert all(parameter.grad is None or bool(parameter.grad.isfinite().all()) for parameter in model.parameters())
+
+
+def test_reading_a_number_is_noticed() -> None:
+    with NothingRead(), pytest.raises(AssertionError, match="reads what was computed"):
+        float(torch.ones(3).sum())
+    with NothingRead(), pytest.raises(AssertionError):
+        torch.ones(3)[torch.ones(3).bool()]
+
+
+@pytest.mark.parametrize("multiple", [1, 8])
+def test_every_epoch_has_the_same_shapes(multiple: int) -> None:
+    _, work = work_of(made("transformer", round_to=multiple))
+    shapes = [sorted(map(str, map(graphs.shape, map(work.batch, work.epoch(epoch))))) for epoch in (0, 3)]
+    assert shapes[0] == shapes[1]
+    batch = work.batch(work.epoch(0)[0])
+    assert batch.source.shape[1] % multiple == batch.read.shape[1] % multiple == 0
+
+
+def test_rounding_changes_padding_alone() -> None:
+    losses = []
+    for multiple in (1, 8):
+        model, work = work_of(made("transformer", round_to=multiple))
+        batch = work.batch([0, 1, 2, 3, 4])
+        losses.append(work.loss(model.eval(), batch))
+        assert batch.tokens == int((batch.wanted != 0).sum())
+    torch.testing.assert_close(*losses)
+
+
+def test_a_line_longer_than_a_batch_when_rounded_is_named() -> None:
+    with pytest.raises(SaccadeError, match="rounded up to multiples of 200, more than a batch may hold"):
+        work_of(made("transformer", round_to=200, tokens=399))
+
+
+def test_the_tensors_of_a_batch_are_found_in_tuples_and_masks() -> None:
+    ids, lengths, wanted = torch.ones(2, 3).long(), torch.tensor([1, 2]), torch.zeros(2, 3)
+    mask = masks.documents(ids) & masks.padding(lengths)
+    batch = SimpleNamespace(read=(ids, mask), wanted=wanted, tokens=3, lines=[1, 2])
+    mask.dense(2, 1, 3, 3)  # what a mask keeps for the next time is not part of the batch
+    assert [id(tensor) for tensor in graphs.tensors(batch)] == [id(ids), id(ids), id(lengths), id(wanted)]
+    assert graphs.shape(batch) == (((2, 3), torch.int64), ((2, 3), torch.int64), ((2,), torch.int64), ((2, 3), torch.float32))
+
+
+class Replays:
+    """Stands in for a CUDA graph: runs the step again on the tensors it was recorded with."""
+
+    made: list[Replays] = []
+
+    def __init__(self) -> None:
+        self.again: Any = None
+        Replays.made.append(self)
+
+    def pool(self) -> int:
+        return 1
+
+    def replay(self) -> None:
+        self.again()
+
+
+@pytest.fixture
+def pretended(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Recordings without a GPU."""
+
+    def record(self: graphs.Recorder, batch: Any) -> graphs.Recording:
+        graph, inputs = Replays(), list(graphs.tensors(batch))
+        outputs = tuple(torch.zeros(()) for _ in range(2))
+
+        def again() -> None:
+            for kept, new in zip(outputs, self.step(batch), strict=True):
+                kept.copy_(new)
+
+        graph.again = again
+        return graphs.Recording(graph, inputs, outputs)
+
+    Replays.made = []
+    monkeypatch.setattr(graphs.Recorder, "record", record)
+    monkeypatch.setattr(loop.Training, "_records", lambda self: self.settings.graphs)
+    monkeypatch.setattr(torch.optim.AdamW, "__init__", without_capture(torch.optim.AdamW.__init__))
+    yield
+
+
+def without_capture(init: Any) -> Any:
+    return lambda self, *args, capturable=False, **how: init(self, *args, **how)  # a CPU has none
+
+
+def test_played_updates_are_the_plain_ones(pretended: None, tmp_path: Path) -> None:
+    ends = {}
+    for name, on in (("plain", False), ("graphs", True)):
+        how = made("transformer", round_to=8, updates=40, evaluate_every=40, graphs=on, schedule="cosine")
+        system, ended = saccade.fit(how, tmp_path / name)
+        ends[name] = (system.model.state_dict(), ended.best)
+    assert Replays.made, "something was recorded"
+    assert ends["plain"][1] == pytest.approx(ends["graphs"][1], rel=1e-4)
+    for name, tensor in ends["plain"][0].items():
+        torch.testing.assert_close(ends["graphs"][0][name], tensor, rtol=1e-2, atol=2e-3)
+
+
+def test_what_cannot_be_recorded_goes_on_with_one_note(pretended: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(self: graphs.Recorder, batch: Any) -> graphs.Recording:
+        raise RuntimeError("operation not permitted when stream is capturing\nmore of it")
+
+    monkeypatch.setattr(graphs.Recorder, "record", refuse)
+    notes: list[str] = []
+    watcher = Watcher()
+    monkeypatch.setattr(watcher, "note", notes.append)
+    saccade.fit(made("transformer", round_to=8, updates=30, evaluate_every=30, graphs=True), tmp_path / "run", watcher=watcher)
+    assert [note for note in notes if "graphs" in note] == [
+        "training.graphs: these updates cannot be recorded (operation not permitted when stream is capturing); going on without"
+    ]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+@pytest.mark.parametrize("name", MODELS)
+def test_recorded_updates_equal_plain_ones_on_a_gpu(name: str, tmp_path: Path) -> None:
+    ends = {}
+    for kind, on in (("plain", False), ("graphs", True)):
+        notes: list[str] = []
+        watcher = Watcher()
+        watcher.note = notes.append  # type: ignore[method-assign]
+        how = made(name, round_to=8, updates=40, evaluate_every=40, graphs=on, schedule="cosine")
+        how = recipe({**how.to_dict(), "device": "cuda"})
+        ends[kind] = saccade.fit(how, tmp_path / kind, watcher=watcher)[1].best
+        assert not [note for note in notes if "graphs" in note]
+    assert ends["graphs"] == pytest.approx(ends["plain"], rel=2e-2)
