@@ -96,6 +96,9 @@ class TrainingRecipe:
     clip: float = number(1.0, 0.0, 1e9, "the greatest norm of a gradient; 0 for none")
     accumulate: int = number(1, 1, 10**6, "batches in an update")
     smoothing: float = number(0.1, 0.0, 0.99, "of labels: so much probability is spread over all")
+    agreement: float = number(
+        0.0, 0.0, 1000.0, "R-Drop's α: each example is read twice with other dropout, and the two answers drawn together"
+    )
     precision: str = one_of(("float32", "bf16"), "bf16 is autocast")
     compile: bool = said(False, "`torch.compile`")
     graphs: bool = said(False, "on a GPU: updates recorded as CUDA graphs, one for each shape of batch, and played again")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -134,7 +133,7 @@ def test_the_tensors_of_a_batch_are_found_in_tuples_and_masks() -> None:
 class Replays:
     """Stands in for a CUDA graph: runs the step again on the tensors it was recorded with."""
 
-    made: list[Replays] = []
+    made: ClassVar[list[Replays]] = []
 
     def __init__(self) -> None:
         self.again: Any = None
@@ -148,7 +147,7 @@ class Replays:
 
 
 @pytest.fixture
-def pretended(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recordings without a GPU."""
 
     def record(self: graphs.Recorder, batch: Any) -> graphs.Recording:
@@ -166,7 +165,6 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(graphs.Recorder, "record", record)
     monkeypatch.setattr(loop.Training, "_records", lambda self: self.settings.graphs)
     monkeypatch.setattr(torch.optim.AdamW, "__init__", without_capture(torch.optim.AdamW.__init__))
-    yield
 
 
 def without_capture(init: Any) -> Any:

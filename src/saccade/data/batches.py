@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import SaccadeError
+
+Sizes = TypeVar("Sizes", int, NDArray[np.int64])
 
 
 def plan(lengths: Sequence[tuple[int, int]], budget: int, seed: int, epoch: int, multiple: int = 1) -> list[list[int]]:
@@ -44,7 +47,7 @@ def padding_share(lengths: Sequence[tuple[int, int]], batches: Sequence[Sequence
     return 1.0 - real / padded if padded else 0.0
 
 
-def rounded(sizes: NDArray[np.int64], multiple: int) -> NDArray[np.int64]:
+def rounded(sizes: Sizes, multiple: int) -> Sizes:
     """Sizes up to the next multiple."""
     return -(-sizes // multiple) * multiple
 
@@ -52,7 +55,7 @@ def rounded(sizes: NDArray[np.int64], multiple: int) -> NDArray[np.int64]:
 def pad(sequences: Sequence[Sequence[int]], value: int = 0, multiple: int = 1) -> tuple[Tensor, Tensor]:
     """Sequences as one B × N tensor filled up with `value`, N a multiple, and their B lengths."""
     lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
-    rows = np.full((len(sequences), int(rounded(lengths.max(initial=0), multiple))), value, dtype=np.int64)
+    rows = np.full((len(sequences), rounded(int(lengths.max(initial=0)), multiple)), value, dtype=np.int64)
     tokens = np.fromiter(chain.from_iterable(sequences), dtype=np.int64, count=int(lengths.sum()))
     rows[np.arange(rows.shape[1]) < lengths[:, None]] = tokens
     return torch.from_numpy(rows), torch.from_numpy(lengths)

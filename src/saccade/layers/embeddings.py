@@ -50,7 +50,7 @@ class Learned(PlaceEmbedding):
     def __init__(self, dim: int, max_len: int = 512) -> None:
         super().__init__(dim)
         self.max_len = max_len
-        self.vectors = nn.Parameter(torch.randn(max_len, dim) * 0.02)
+        self.vectors = nn.Parameter(torch.randn(max_len, dim) * math.sqrt(0.5))  # as wide as sinusoids, beside tokens of width 1
 
     def forward(self, places: Tensor) -> Tensor:
         check_places(places, self.max_len)

@@ -16,7 +16,7 @@ from ..data.vocabulary import EOS, PAD, Vocabulary
 from ..errors import SaccadeError
 from ..models.labels import Classifier
 from ..recipe import Recipe
-from ..training.losses import token_loss
+from ..training.losses import model_loss, token_loss
 from .reading import padded, rows_of
 from .task import Builder, ExampleWork, Labels, LabelTask, in_batches, learned_vocabulary, table
 
@@ -101,9 +101,9 @@ class Classification(LabelTask):
         read, lengths, wanted = on(device, read, lengths, wanted)
         return TextBatch(read, lengths, wanted, len(numbers), [line for _, _, line in numbers])
 
-    def loss(self, model: nn.Module, batch: TextBatch, smoothing: float = 0.0) -> Tensor:
+    def loss(self, model: nn.Module, batch: TextBatch, smoothing: float = 0.0, agreement: float = 0.0) -> Tensor:
         """The summed loss of a batch of texts."""
-        return token_loss(model(batch.read, batch.lengths), batch.wanted, UNLABELED, smoothing)
+        return model_loss(model, (batch.read, batch.lengths), batch.wanted, UNLABELED, smoothing, agreement)
 
     @torch.no_grad()
     def logits(self, model: nn.Module, numbers: Sequence[Numbered], budget: int = 8192) -> Tensor:

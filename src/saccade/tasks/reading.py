@@ -30,10 +30,10 @@ def with_bytes(ids: Sequence[int], pieces: Sequence[str]) -> Rows:
 
 
 def padded(texts: Sequence[Rows], value: int, multiple: int = 1) -> tuple[Tensor, Tensor]:
-    """Texts as one tensor, B N, or B N (1 + bytes) where rows have bytes, N a multiple; and their lengths."""
+    """Texts as one tensor, B N, or B N (1 + bytes) where rows have bytes, N and bytes multiples; and their lengths."""
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
-    width = max((len(row) for rows in texts for row in rows), default=1)
-    found = np.zeros((len(texts), int(rounded(lengths.max(initial=0), multiple)), width), dtype=np.int64)
+    width = 1 + rounded(max((len(row) for rows in texts for row in rows), default=1) - 1, multiple)
+    found = np.zeros((len(texts), rounded(int(lengths.max(initial=0)), multiple), width), dtype=np.int64)
     found[:, :, 0] = value
     for n, rows in enumerate(texts):
         for place, row in enumerate(rows):

@@ -16,7 +16,7 @@ from ..data.vocabulary import PAD, UNK, Vocabulary
 from ..errors import SaccadeError
 from ..models.labels import Tagger
 from ..recipe import Recipe
-from ..training.losses import token_loss
+from ..training.losses import model_loss, token_loss
 from .reading import Rows, padded, with_bytes
 from .task import Builder, ExampleWork, Labels, LabelTask, in_batches, learned_vocabulary, table
 
@@ -94,9 +94,9 @@ class Tagging(LabelTask):
         read, lengths, at, wanted = on(device, read, lengths, at, wanted)
         return SentenceBatch(read, lengths, at, wanted, int(words.sum()), [line for *_, line in numbers])
 
-    def loss(self, model: nn.Module, batch: SentenceBatch, smoothing: float = 0.0) -> Tensor:
+    def loss(self, model: nn.Module, batch: SentenceBatch, smoothing: float = 0.0, agreement: float = 0.0) -> Tensor:
         """The summed loss of a batch's words."""
-        return token_loss(model(batch.read, batch.lengths, batch.at), batch.wanted, UNTAGGED, smoothing)
+        return model_loss(model, (batch.read, batch.lengths, batch.at), batch.wanted, UNTAGGED, smoothing, agreement)
 
     @torch.no_grad()
     def guesses(self, model: nn.Module, numbers: Sequence[Numbered], budget: int = 8192) -> tuple[list[list[int]], float]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.table import Table
-from ..data.batches import padding_share, plan
+from ..data.batches import padding_share, plan, rounded
 from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError, did_you_mean
 from ..layers.pooling import Pool
@@ -115,7 +115,7 @@ class Examples(Protocol):
     def batch(self, numbers: Sequence[Any], device: torch.device, multiple: int = 1) -> Any:
         """Lengths are rounded up to a multiple."""
 
-    def loss(self, model: nn.Module, batch: Any, smoothing: float = 0.0) -> Tensor: ...
+    def loss(self, model: nn.Module, batch: Any, smoothing: float = 0.0, agreement: float = 0.0) -> Tensor: ...
 
     def figures(self, model: nn.Module, numbers: Sequence[Any], budget: int) -> dict[str, float]:
         """Figures on numbered examples; `loss` among them."""
@@ -127,7 +127,7 @@ class ExampleWork:
     def __init__(self, task: Examples, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device) -> None:
         self.task, self.device = task, device
         self.tokens, self.smoothing, self.seed = recipe.training.tokens, recipe.training.smoothing, recipe.seed
-        self.multiple = recipe.training.round_to
+        self.multiple, self.agreement = recipe.training.round_to, recipe.training.agreement
         self.examples = task.numbers(train)
         try:
             self.dev = task.numbers(dev)
@@ -135,7 +135,7 @@ class ExampleWork:
             raise SaccadeError(f"{recipe.data.dev or recipe.data.train}, {error}") from None
         self.lengths = [task.size(example) for example in self.examples]
         for sizes, example in zip(self.lengths, self.examples, strict=True):
-            if sum(-(-size // self.multiple) * self.multiple for size in sizes) > self.tokens:
+            if sum(rounded(size, self.multiple) for size in sizes) > self.tokens:
                 read, put_out = sizes
                 tokens = f"{read} + {put_out}" if put_out else str(read)
                 to = f", rounded up to multiples of {self.multiple}" if self.multiple > 1 else ""
@@ -155,7 +155,7 @@ class ExampleWork:
         return self.task.batch([self.examples[n] for n in indices], self.device, self.multiple)
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        return self.task.loss(model, batch, self.smoothing)
+        return self.task.loss(model, batch, self.smoothing, self.agreement)
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         return self.task.figures(model, self.dev, self.tokens)

@@ -21,7 +21,7 @@ from ..data.vocabulary import BOS, EOS, PAD, UNK, Encoded, Vocabulary
 from ..decoding import Beam, Hypothesis, Search, decode, greedy
 from ..errors import SaccadeError
 from ..recipe import Recipe
-from ..training.losses import token_loss
+from ..training.losses import model_loss
 from .alignment import Link, alignment_error_rate, links, word_weights
 from .scoring import scores
 from .task import Builder, ExampleWork, Task, from_tokens, in_batches, learned_vocabulary, table, to_tokens
@@ -137,9 +137,9 @@ class Translation(Task):
         source, lengths, read, wanted = on(device, source, lengths, read, wanted)
         return PairBatch(source, lengths, read, wanted, int(sizes.sum()), [one[-1] for one in numbers])
 
-    def loss(self, model: nn.Module, batch: PairBatch, smoothing: float = 0.0) -> Tensor:
+    def loss(self, model: nn.Module, batch: PairBatch, smoothing: float = 0.0, agreement: float = 0.0) -> Tensor:
         """The summed loss of a batch."""
-        return token_loss(model(batch.source, batch.lengths, batch.read), batch.wanted, PAD, smoothing)
+        return model_loss(model, (batch.source, batch.lengths, batch.read), batch.wanted, PAD, smoothing, agreement)
 
     @torch.no_grad()
     def figures(self, model: nn.Module, numbers: Sequence[Numbered], budget: int = 8192) -> dict[str, float]:

@@ -235,7 +235,7 @@ class Training:
         self.optimizer.zero_grad(set_to_none=True)
         return loss.detach(), norm
 
-    def _move(self, number: int, batches: list[tuple[Any, bool]], tokens: float, rate: float) -> None:
+    def _move(self, number: int, batches: list[tuple[Any, int]], tokens: float, rate: float) -> None:
         """One move of the optimizer from several batches, on any number of ranks."""
         losses = []
         for n, (batch, counts) in enumerate(batches, 1):
