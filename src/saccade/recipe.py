@@ -77,6 +77,7 @@ class LanguageRecipe:
         "causal", "`causal` (needs a decoder), `masked`, `permutation` (an encoder) or `denoising` (an encoder–decoder)"
     )
     block: int = number(256, 2, 1_000_000, "tokens that are read at once")
+    carry: bool = said(False, "recurrent models: each update reads on where the last one stopped, with the state it left")
     share: float = number(0.15, 0.01, 0.9, "which part of the tokens is hidden, or asked for last (permutation)")
     span: float = number(3.0, 1.0, 100.0, "tokens that denoising cuts out at a time, on average")
 

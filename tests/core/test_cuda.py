@@ -11,7 +11,10 @@ from saccade.core import Mechanism, attend, backends, masks, normalizers, positi
 from saccade.core.attention import pose
 from saccade.models import table
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # inductor uses parts of torch that torch calls deprecated
+]
 
 LENGTHS = [0, 5, 160]
 MECHANISMS = {

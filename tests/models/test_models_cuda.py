@@ -23,7 +23,7 @@ def test_dropped_weights_under_cudnn(cell: str, monkeypatch: pytest.MonkeyPatch)
     keep = torch.rand(here.parameter("weight_hh_l0").shape) < 0.5
     monkeypatch.setattr(F, "dropout", lambda weight, share: weight * keep.to(weight.device) / (1 - share))
     found, expected = there(x.cuda())[0], here(x)[0]
-    torch.testing.assert_close(found.cpu(), expected, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(found.cpu(), expected, rtol=2e-2, atol=2e-3)  # cuDNN multiplies in TF32
     found.square().sum().backward()
     expected.square().sum().backward()
     for one, other in zip(there.parameters(), here.parameters(), strict=True):

@@ -20,7 +20,7 @@ from ..recipe import LanguageRecipe, Recipe
 from ..training.losses import token_loss
 from .objectives import LanguageBatch, Objective
 from .objectives import table as objectives
-from .stream import Stream, StreamWork
+from .stream import CarriedWork, Stream, StreamWork
 from .task import Builder, Task, from_tokens, learned_vocabulary, table, to_tokens
 
 
@@ -83,7 +83,10 @@ class LanguageModelling(Task):
         return self.objective.build(builder)
 
     def work(self, recipe: Recipe, train: Sequence[Document], dev: Sequence[Document], device: torch.device) -> StreamWork:
-        return StreamWork(self, recipe, self.numbers(train), self.numbers(dev), device)
+        if self.how.carry and self.how.objective != "causal":
+            raise SaccadeError(f"language.carry is for the causal objective, this is {self.how.objective}; leave it out")
+        kind = CarriedWork if self.how.carry else StreamWork
+        return kind(self, recipe, self.numbers(train), self.numbers(dev), device)
 
     def numbers(self, examples: Sequence[Document]) -> list[NDArray[np.int64]]:
         """Each document's tokens: <bos> … <eos> where there are several; between words <eos> stands for a line's end."""

@@ -10,10 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ..core import State
 from ..data.batches import on
 from ..data.vocabulary import PAD
 from ..errors import SaccadeError
 from ..recipe import Recipe
+from ..training.losses import token_loss
 from .objectives import Blocks, LanguageBatch, Objective
 
 
@@ -108,3 +110,46 @@ class StreamWork:
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         return self.task.figures(model, self.dev, self.tokens, rows=16 if len(self.dev.here) > 10_000 else 1)
+
+
+class CarriedWork(StreamWork):
+    """Rows that are read from one end of the stream to the other, an update after the other: a recurrent model begins each block in
+    the state in which it left the one before (truncated backpropagation through time). The state is not part of a checkpoint: what
+    goes on, and every epoch, begins with an empty one."""
+
+    state: list[tuple[Tensor, ...]] | None = None
+    expected: tuple[int, ...] = ()
+
+    def epoch(self, epoch: int) -> Sequence[list[tuple[int, int]]]:
+        """Row r reads the r-th part of the stream; blocks that make no whole update are left out at either end."""
+        self.stream.make(epoch + 1)
+        starts = self.stream.starts(epoch + 1)
+        rows = min(self.count, len(starts))
+        steps, rest = divmod(len(starts), rows)
+        first = int(np.random.PCG64([self.seed, epoch + 1, 3]).random_raw() % (rest + 1))
+        return [[(epoch + 1, starts[first + row * steps + step]) for row in range(rows)] for step in range(steps)]
+
+    def batch(self, plan: list[tuple[int, int]]) -> LanguageBatch:
+        starts = tuple(start for _, start in plan)
+        if starts != self.expected:
+            for part in (part for memory in self.state or [] for part in memory):
+                part.zero_()
+        self.expected = tuple(start + self.stream.block for start in starts)
+        return super().batch(plan)
+
+    def loss(self, model: nn.Module, batch: LanguageBatch) -> Tensor:
+        tokens = batch.read[0]
+        if not hasattr(model, "forward_from"):
+            raise SaccadeError(
+                "language.carry is for a recurrent model (rnn-decoder) in one process, not compiled; leave it out, or choose these"
+            )
+        if self.state is None or len(self.state[0][0]) != len(tokens):
+            empty = model.start(tokens[:, :0], torch.zeros(len(tokens), dtype=torch.long)).carried  # type: ignore[operator]
+            self.state = [tuple(torch.zeros_like(part) for part in memory) for memory in empty]
+        # what is read is a copy: the state is written over before the gradients are asked for
+        carried = [tuple(part.clone() for part in memory) for memory in self.state]
+        logits, after = model.forward_from(tokens, State(carried=carried))  # type: ignore[operator]
+        for memory, new in zip(self.state, after.carried, strict=True):
+            for part, now in zip(memory, new, strict=True):
+                part.copy_(now.detach())
+        return token_loss(logits, batch.wanted, PAD, self.smoothing)
