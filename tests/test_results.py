@@ -71,6 +71,11 @@ def test_the_commit_says_when_the_sources_differ(tmp_path: Path, monkeypatch: py
     assert results.commit() == clean + "+"
 
 
+def test_a_copy_is_told_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SACCADE_COMMIT", "0123456789ab")
+    assert results.commit() == "0123456789ab"
+
+
 def test_without_git_there_is_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: object, **__: object) -> None:
         raise FileNotFoundError("git")

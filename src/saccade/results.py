@@ -66,14 +66,16 @@ def check_name(name: str) -> None:
 
 
 def commit() -> str:
-    """The checkout's commit, with a + when files differ from it; of a copy without git, what SACCADE_COMMIT says."""
+    """The checkout's commit, with a + when files differ from it; SACCADE_COMMIT says it of a copy that is no checkout of its own."""
+    if told := os.environ.get("SACCADE_COMMIT"):
+        return told
     try:
         head = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, timeout=10, check=True)
         dirty = subprocess.run(
             ["git", "status", "--porcelain", "--", "src"], capture_output=True, text=True, timeout=10, check=True
         )
     except (OSError, subprocess.SubprocessError):
-        return os.environ.get("SACCADE_COMMIT", "")
+        return ""
     return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -17,7 +18,7 @@ from saccade.data.text import Document
 from saccade.data.vocabulary import BOS, EOS, PAD, UNK
 from saccade.errors import SaccadeError
 from saccade.tasks.language import LanguageModelling, Speller
-from saccade.tasks.stream import Stream, StreamWork
+from saccade.tasks.stream import CarriedWork, Stream, StreamWork
 
 CPU = torch.device("cpu")
 TEXT = "the cat saw the dog\nthe dog saw a mouse\n\na mouse ran\n" * 3
@@ -213,6 +214,65 @@ def test_a_recurrent_model_carries_its_state_through_the_stream() -> None:
                 row = made.model(torch.tensor([part[:-1]]))[0].double()
             total += nn.functional.cross_entropy(row, torch.tensor(part[1:]), reduction="sum").item()
         assert made.task.figures(made.model, flow, 100, rows)["loss"] == pytest.approx(total / (len(ids) - 1), rel=1e-5)
+
+
+def carried(*words: str) -> tuple[Any, CarriedWork]:
+    made = system("rnn-decoder")
+    how = recipe("rnn-decoder", "characters", 8, "language.carry=true", *words)
+    task = type(made.task).restore(how, made.task.tokens())
+    work = task.work(how, WHOLE, WHOLE, CPU)
+    assert isinstance(work, CarriedWork)
+    return made.model.train(), work
+
+
+def test_what_is_carried_makes_an_epoch_one_long_reading() -> None:
+    model, work = carried()
+    plans = work.epoch(0)
+    rows = [[plan[row][1] for plan in plans] for row in range(3)]
+    assert all(later - before == 8 for row in rows for before, later in itertools.pairwise(row))
+    assert len({start for row in rows for start in row}) == 3 * len(plans), "no block twice"
+    losses = [work.loss(model, work.batch(plan)).item() for plan in plans]
+    total = 0.0
+    for row in rows:  # each read at once, from an empty state
+        ids = torch.from_numpy(work.stream.here[row[0] : row[-1] + 9])
+        logits = model(ids[None, :-1])[0]
+        total += nn.functional.cross_entropy(logits, ids[1:], reduction="sum").item()
+    assert sum(losses) == pytest.approx(total, rel=1e-5)
+
+
+def test_a_new_epoch_and_a_run_that_goes_on_begin_with_an_empty_state() -> None:
+    model, work = carried()
+    plans = work.epoch(0)
+    first = work.loss(model, work.batch(plans[0])).item()
+    for plan in plans[1:]:
+        work.loss(model, work.batch(plan))
+    assert work.loss(model, work.batch(plans[0])).item() == pytest.approx(first)
+    second = work.loss(model, work.batch(plans[1])).item()
+    assert carried()[1].loss(model, work.batch(plans[1])).item() != pytest.approx(second), "the state matters"
+
+
+def test_gradients_stop_where_a_block_begins() -> None:
+    model, work = carried()
+    plans = work.epoch(0)
+    for plan in plans[:2]:  # the second backward would fail if it went into the first block
+        work.loss(model, work.batch(plan)).backward()
+
+
+def test_every_epoch_leaves_out_other_blocks_and_a_short_text_has_fewer_rows() -> None:
+    _, work = carried("training.tokens=1000000")
+    [plan, *rest] = work.epoch(0)
+    assert not rest
+    assert len(plan) == len(work.stream.starts(1))
+    _, work = carried()
+    assert len({work.epoch(epoch)[0][0][1] for epoch in range(30)}) > 1
+
+
+def test_only_a_recurrent_causal_model_can_carry() -> None:
+    _, work = carried()
+    assert "rnn-decoder" in told(lambda: work.loss(nn.Linear(2, 2), work.batch(work.epoch(0)[0])))
+    how = recipe("transformer-encoder", "characters", 8, "language.objective=masked", "language.carry=true")
+    task = api.build(how, LINES).task
+    assert "is for the causal objective, this is masked" in told(lambda: task.work(how, LINES, LINES, CPU))
 
 
 def test_a_recurrent_model_of_several_documents_is_not_asked_where_they_begin() -> None:

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from saccade.training import schedules
 from saccade.training.cost import Cost, measure, spoken
 from saccade.training.loop import Watcher
-from saccade.training.losses import token_loss
+from saccade.training.losses import model_loss, token_loss
 
 
 @pytest.mark.parametrize("warmup", [1, 4, 100])
@@ -97,6 +97,41 @@ def whole_batch(stage: Any, toy: Callable[..., Any], name: str, **settings: Any)
             module.p = 0.0
     training.run()
     return stage.tensors(name)
+
+
+class Dropping(torch.nn.Module):
+    """Answers with the rows of a table, another one each time a row is read: as if dropout had fallen otherwise."""
+
+    def __init__(self, answers: torch.Tensor) -> None:
+        super().__init__()
+        self.answers = torch.nn.Parameter(answers)
+
+    def forward(self, rows: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+        return self.answers[: len(rows)] + shift.view(-1, 1, 1)
+
+
+@pytest.mark.parametrize(("smoothing", "agreement"), [(0.0, 0.0), (0.1, 0.0), (0.0, 2.0), (0.1, 5.0)])
+def test_two_answers_are_drawn_together_by_hand(smoothing: float, agreement: float) -> None:
+    answers, target = torch.randn(6, 2, 4), torch.randint(1, 4, (3, 2))
+    target[1, 1] = 0  # padding: neither loss nor agreement there
+    model = Dropping(answers)
+    found = model_loss(model, (torch.arange(3), torch.zeros(3)), target, 0, smoothing, agreement)
+    first, second = answers[:3].double(), answers[3:].double()
+    if not agreement:
+        torch.testing.assert_close(found, token_loss(first, target, 0, smoothing).float())
+        return
+    by_hand = (token_loss(first, target, 0, smoothing) + token_loss(second, target, 0, smoothing)).item() / 2
+    p, q = first.softmax(-1), second.softmax(-1)
+    for b in range(3):
+        for t in range(2):
+            if target[b, t]:
+                there = sum(float(p[b, t, k] * (p[b, t, k] / q[b, t, k]).log()) for k in range(4))
+                back = sum(float(q[b, t, k] * (q[b, t, k] / p[b, t, k]).log()) for k in range(4))
+                by_hand += agreement / 2 * (there + back) / 2
+    assert found.item() == pytest.approx(by_hand, rel=1e-4)
+    found.backward()
+    assert model.answers.grad is not None
+    assert bool((model.answers.grad[1, 1] == 0).all())
 
 
 def test_accumulating_batches_equals_one_large_batch(stage: Any, toy: Callable[..., Any]) -> None:
