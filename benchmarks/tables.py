@@ -141,15 +141,13 @@ def rows(result: dict[str, Any]) -> dict[str, str]:
     figures = result["figures"]
     names = (*NAMED, "seconds") if result["name"] in TIMED else NAMED
     found = {}
-    for recipe in result["recipe"].split() if "best" in figures else [""]:
-        of = {
-            name.removeprefix(f"{recipe}."): value for name, value in figures.items() if name.startswith(f"{recipe}.")
-        } or figures
-        of = {**of, **{"bleu_cased": of.get("bleu"), "val_loss": of.get("loss") if "perplexity" in of else None}}
+    for who in result["recipe"].split() if "best" in figures else [""]:
+        of = {name.removeprefix(f"{who}."): value for name, value in figures.items() if name.startswith(f"{who}.")} or figures
+        of = {**of, "bleu_cased": of.get("bleu"), "val_loss": of.get("loss") if "perplexity" in of else None}
         flat = {name: value for name, value in of.items() if value is not None and not isinstance(value, dict | str)}
         shown = {name: flat[name] for name in names if name in flat} or dict(list(flat.items())[:6])
         if shown:
-            found[recipe] = ", ".join(f"{name} {figure(name, value)}" for name, value in shown.items())
+            found[who] = ", ".join(f"{name} {figure(name, value)}" for name, value in shown.items())
     return found
 
 
@@ -161,8 +159,8 @@ def results() -> str:
         result = json.loads(path.read_text(encoding="utf-8"))
         peers = "; ".join(f"{who}: {', '.join(f'{k} {v}' for k, v in what.items())}" for who, what in result["peers"].items())
         file = f"[{result['name']}](../benchmarks/results/{path.name})"
-        for n, (recipe, figures) in enumerate(rows(result).items()):
-            what = f"{file}: {recipe}" if recipe else file
+        for n, (name, figures) in enumerate(rows(result).items()):
+            what = f"{file}: {name}" if name else file
             lines.append(f"| {what} | {figures} | {'' if n else peers} | {result['device']} |")
     return "\n".join([*lines, "", LENGTHS]) + "\n"
 
