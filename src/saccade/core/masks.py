@@ -17,16 +17,18 @@ import torch
 from torch import Tensor
 
 from ..errors import SaccadeError
-from .fixed import written_down
+from .fixed import Memory, memory
 from .table import Table
 
 table: Table[Callable[..., Mask]] = Table("masks", "mask")
+Kept = tuple[Memory, tuple[Any, ...], Any]  # during what it was made, for which sizes, and what it is
 
 
 class Mask:
     """A predicate on (b, h, i, j); masks with the same `key` are the same mask."""
 
-    _last: tuple[tuple[int, int, int, int, str], Tensor] | None = None
+    _dense_kept: Kept | None = None
+    _added_kept: Kept | None = None
     by_batch = False  # the answer depends on b
     by_head = False  # the answer depends on h
     in_line = True  # i is a place among the keys, so that there can be no more queries than keys
@@ -63,11 +65,33 @@ class Mask:
         """The mask as booleans, B|1 × H|1 × Q|1 × K: a size it does not depend on stays 1. The last one made is kept: a decoder's
         steps ask for the same again and again."""
         sizes = (batch, heads, queries, keys, str(device))
-        if written_down(device) or torch.is_inference_mode_enabled():  # graphs and inference keep nothing for others
+        kept = memory()
+        if kept is None:
             return self._dense(*sizes)
-        if self._last is None or self._last[0] != sizes:
-            self._last = (sizes, self._dense(*sizes))
-        return self._last[1]
+        if self._dense_kept is None or self._dense_kept[:2] != (kept, sizes):
+            self._dense_kept = (kept, sizes, self._dense(*sizes))
+        found: Tensor = self._dense_kept[2]
+        return found
+
+    def added(
+        self, batch: int, heads: int, queries: int, keys: int, device: torch.device | str, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
+        """The mask as what is added to scores, 0 or −∞, and which rows may attend nowhere: these have 0 everywhere, since what a
+        softmax makes of −∞ alone has no gradient. The last one made is kept, for all layers of a pass."""
+        sizes = (batch, heads, queries, keys, str(device), dtype)
+        kept = memory()
+        if kept is None or self._added_kept is None or self._added_kept[:2] != (kept, sizes):
+            allowed = self.dense(batch, heads, queries, keys, device)
+            empty = ~allowed.any(-1, keepdim=True)
+            made = (
+                torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill(~(allowed | empty), float("-inf")),
+                empty,
+            )
+            if kept is None:
+                return made
+            self._added_kept = (kept, sizes, made)
+        found: tuple[Tensor, Tensor] = self._added_kept[2]
+        return found
 
     def _dense(self, batch: int, heads: int, queries: int, keys: int, device: str) -> Tensor:
         self.check(batch, heads, queries, keys)

@@ -5,12 +5,12 @@ weights = normalize( bend( score( turn(q), turn(k) ) ), mask )        output = w
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from ..errors import SaccadeError
 from .masks import Full, Mask
 from .normalizers import Normalizer, Softmax, Sum
+from .places import in_line
 from .positions import NoPosition, Position
 from .scores import ScaledDot, Score
 
@@ -56,16 +56,16 @@ class Mechanism(nn.Module):
 
     def keys(self, k: Tensor, at: Tensor | None = None) -> Keys:
         """k (B H K D) turned to its places (0, 1, 2 … when not given) and projected: `attend` takes it in place of k."""
-        return Keys(self.score.key(self.position.turn(k, in_line(k, at)) if self.position.turns else k))
+        return Keys(self.score.key(self.position.turn(k, standing(k, at)) if self.position.turns else k))
 
     def values(self, v: Tensor, at: Tensor | None = None) -> Tensor:
         """v (B H K E) made ready to go with such keys."""
-        return self.position.turn_values(v, in_line(v, at)) if self.position.turns else v
+        return self.position.turn_values(v, standing(v, at)) if self.position.turns else v
 
     def extra_repr(self) -> str:
         return f"normalize={self.normalize!r}, mask={self.mask!r}"
 
 
-def in_line(x: Tensor, at: Tensor | None) -> Tensor:
+def standing(x: Tensor, at: Tensor | None) -> Tensor:
     """The places of x's rows: 0, 1, 2 … when not given."""
-    return torch.arange(x.shape[-2], device=x.device) if at is None else at
+    return in_line(0, x.shape[-2], x.device) if at is None else at

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import SaccadeError
+from .fixed import constant
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,13 +24,18 @@ class Places:
     @staticmethod
     def in_line(queries: int, keys: int, device: torch.device | str = "cpu", tree: Tensor | None = None) -> Places:
         """0, 1, 2 … for the keys; the last query stands at the last key."""
-        start = keys - queries
-        return Places(torch.arange(start, keys, device=device), torch.arange(keys, device=device), tree, usual=True)
+        j = in_line(0, keys, device)
+        return Places(j if queries == keys else in_line(keys - queries, keys, device), j, tree, usual=True)
 
     @property
     def distance(self) -> Tensor:
         """j − i: Q × K or B × Q × K."""
         return self.j.unsqueeze(-2) - self.i.unsqueeze(-1)
+
+
+def in_line(start: int, end: int, device: torch.device | str) -> Tensor:
+    """start, start + 1, … end − 1; not to be changed, others read it too."""
+    return constant(("in line", start, end, str(device)), lambda: torch.arange(start, end, device=device))
 
 
 def tree_distances(heads: Sequence[Sequence[int]], length: int | None = None) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import SaccadeError
-from .fixed import written_down
+from .fixed import made_of, written_down
 from .places import Places
 from .table import Table
 
@@ -69,12 +69,16 @@ class Rotary(Position):
         half, odd = divmod(x.shape[-1], 2)
         if odd:
             raise SaccadeError(f"rotary positions turn pairs, and a head's width is {x.shape[-1]}; choose an even width")
-        speed = self.base ** (-torch.arange(half, device=x.device, dtype=torch.float64) / half)
+        cos, sin = made_of(at, (self.base, half, x.dtype), lambda: self.angles(at, half, x.dtype))
+        left, right = x.chunk(2, -1)
+        return torch.cat([torch.addcmul(left * cos, right, sin, value=-1), torch.addcmul(left * sin, right, cos)], -1)
+
+    def angles(self, at: Tensor, half: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Cosine and sine of each place's angles: N half, or B 1 N half."""
+        speed = self.base ** (-torch.arange(half, device=at.device, dtype=torch.float64) / half)
         angle = at.unsqueeze(-1).to(torch.float64) * speed  # float64: place 100,000 still turns by the right angle
-        angle = angle if at.dim() == 1 else angle.unsqueeze(-3)  # B 1 N D/2
-        cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
-        left, right = x[..., :half], x[..., half:]
-        return torch.cat([left * cos - right * sin, left * sin + right * cos], -1)
+        angle = angle if at.dim() == 1 else angle.unsqueeze(-3)
+        return angle.cos().to(dtype), angle.sin().to(dtype)
 
 
 @table.add("added", system="P5")
@@ -228,7 +232,7 @@ def broadcast_index(index: Tensor, like: Tensor) -> Tensor:
 
 def check_places(at: Tensor, size: int) -> None:
     """A clear error for a place beyond a learned table (not inside a graph, where reading a number would break it)."""
-    if at.numel() and not written_down(at.device) and int(at.max()) >= size:
+    if at.numel() and not written_down() and int(at.max()) >= size:
         raise SaccadeError(
             f"place {int(at.max())} in a learned table of {size} places; shorten the text, or train with a larger max_len "
             "or with sinusoidal places"

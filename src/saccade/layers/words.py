@@ -100,7 +100,7 @@ class Characters(nn.Module):
     def features(self, bytes: Tensor) -> Tensor:
         """B N C → B N × width; a word that stands in a batch many times is read once, but in a graph, whose sizes are known."""
         spelled = bytes.flatten(0, 1)
-        if written_down(bytes.device):
+        if written_down():
             return self.feature(spelled).unflatten(0, bytes.shape[:2])
         different, back = spelled.unique(dim=0, return_inverse=True)
         return F.embedding(back, self.feature(different)).unflatten(0, bytes.shape[:2])

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.fixed import recording
+
 MOST = 256  # recordings; batches of further shapes run as they are
 Outputs = tuple[Tensor, ...]
 Step = Callable[[Any], Outputs]  # an update from one batch: all on the device, no number read
@@ -79,6 +81,6 @@ class Recorder:
         graph = torch.cuda.CUDAGraph()
         # One pool of memory for all: they never run at the same time, and what one leaves is copied before the next begins.
         pool = next((one.graph.pool() for one in self.recordings.values()), None)
-        with torch.cuda.graph(graph, pool=pool):
+        with recording(), torch.cuda.graph(graph, pool=pool):
             outputs = self.step(batch)
         return Recording(graph, inputs, outputs)

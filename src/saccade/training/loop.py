@@ -18,6 +18,7 @@ from .cost import Cost, measure
 from .distributed import Ranks
 from .graphs import Recorder
 from .logs import Logs, NoLogs
+from .lowered import Lowered
 from .parallel import Layout
 from .runs import Progress, RunFolder, save_best
 from .shards import whole
@@ -56,6 +57,8 @@ class Training:
         self.device = next(model.parameters()).device
         self.layout = (settings.parallel if self.ranks.count > 1 else Layout)(model, self.ranks, settings.compile)
         self.recorder = Recorder(self._step, self.watcher.note) if self._records() else None
+        if self.recorder and settings.autocast and not settings.compile and not hasattr(model, "forward_from"):
+            self.layout.forward = Lowered(model, settings.autocast)
         rate: Any = settings.learning_rate
         self.optimizer = torch.optim.AdamW(
             model.parameters(),

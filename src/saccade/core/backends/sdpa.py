@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -26,34 +25,36 @@ class Sdpa(Backend):
     def rank(self, problem: Problem) -> int:
         return 20
 
+    def mask(self, problem: Problem) -> tuple[Tensor | None, Tensor | None]:
+        """What is added to the scores, and the rows that may attend nowhere: run as if they were full, and blanked afterwards."""
+        if problem.unmasked:
+            return None, None
+        added, empty = problem.mask.added(*problem.sizes, problem.q.device, problem.query.dtype)
+        return added, None if isinstance(problem.mask, Causal) else empty
+
     def run(self, problem: Problem) -> Tensor:
         query, key, v = problem.query, problem.key, problem.v
         # is_causal counts queries from the first key: right only when there are as many queries as keys (never with a cache).
         causal = isinstance(problem.mask, Causal) and query.shape[2] == key.shape[2] > 1
         bend = problem.bend()
-        allowed = problem.allowed() if not causal or bend is not None else None
-        empty = None
-        if allowed is not None and not isinstance(problem.mask, Causal):
-            # A row that may attend nowhere is run as if it were full and then blanked: its gradients would be NaN otherwise.
-            empty = ~allowed.any(-1, keepdim=True)
-            allowed = allowed | empty
-        mask = allowed if bend is None else bias(bend, allowed)
+        causal = causal and bend is None
+        mask, empty = (None, None) if causal else self.mask(problem)
         output = F.scaled_dot_product_attention(
             query,
             key,
             v,
-            attn_mask=mask,
+            attn_mask=together(bend, mask),
             dropout_p=problem.dropout,
-            is_causal=causal and bend is None,
+            is_causal=causal,
             scale=problem.scale,
             enable_gqa=query.shape[1] != key.shape[1] or query.shape[1] != v.shape[1],
         )
         return output if empty is None else output.masked_fill(empty, 0.0)
 
 
-def bias(bend: Tensor, allowed: Tensor | None) -> Tensor:
-    """The bend with −∞ where one may not attend."""
-    return bend if allowed is None else torch.where(allowed, bend, float("-inf"))
+def together(bend: Tensor | None, mask: Tensor | None) -> Tensor | None:
+    """What the position adds to the scores, with −∞ where one may not attend."""
+    return bend if mask is None else mask if bend is None else bend + mask
 
 
 table.add("sdpa")(Sdpa())
