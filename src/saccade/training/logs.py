@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -60,3 +61,19 @@ def as_csv(row: dict[str, Any]) -> str:
     text = io.StringIO()
     csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n").writerow(row)
     return text.getvalue()
+
+
+class Pace:
+    """Tokens a second since the last question."""
+
+    def __init__(self) -> None:
+        self.tokens, self.since = 0, time.perf_counter()
+
+    def count(self, tokens: int) -> None:
+        self.tokens += tokens
+
+    def per_second(self) -> float:
+        now = time.perf_counter()
+        speed = self.tokens / max(now - self.since, 1e-9)
+        self.tokens, self.since = 0, now
+        return speed

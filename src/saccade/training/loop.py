@@ -17,7 +17,7 @@ from .averaging import Kept, set_parameters
 from .cost import Cost, measure
 from .distributed import Ranks
 from .graphs import Recorder
-from .logs import Logs, NoLogs
+from .logs import Logs, NoLogs, Pace
 from .lowered import Lowered
 from .parallel import Layout
 from .runs import Progress, RunFolder, save_best
@@ -25,7 +25,7 @@ from .shards import whole
 from .stopping import Stopped, Stopper
 from .terms import Batch, Settings, Watcher, Work
 
-__all__ = ["Batch", "Made", "Pace", "Settings", "Training", "Watcher", "Work"]
+__all__ = ["Batch", "Made", "Settings", "Training", "Watcher", "Work"]
 
 RANK_SEED = 7_919_000_000_033  # ranks draw their dropout from streams of their own; rank 0 from the one of a process alone
 
@@ -327,19 +327,3 @@ class Training:
     def _tired(self) -> bool:
         """So many evaluations without a better one that it is time to stop."""
         return 0 < self.settings.patience <= self.at.worse
-
-
-class Pace:
-    """Tokens a second since the last question."""
-
-    def __init__(self) -> None:
-        self.tokens, self.since = 0, time.perf_counter()
-
-    def count(self, tokens: int) -> None:
-        self.tokens += tokens
-
-    def per_second(self) -> float:
-        now = time.perf_counter()
-        speed = self.tokens / max(now - self.since, 1e-9)
-        self.tokens, self.since = 0, now
-        return speed
