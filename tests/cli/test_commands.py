@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from saccade import __version__, api
+from saccade.cli import run
 from saccade.cli.app import app
 from saccade.data.readers import parse_pharaoh
 from saccade.training.stopping import Stopped
@@ -342,3 +343,13 @@ def test_what_cannot_go_together_is_refused(saccade: Callable[..., Any], models:
 def test_resuming_nothing_says_that_a_new_run_begins(saccade: Callable[..., Any], recipe: Path, tmp_path: Path) -> None:
     said = saccade("train", recipe, "training.updates=2", "--out", tmp_path / "none", "--resume", "--json")
     assert (said.code, "there is no run in" in said.err) == (0, True)
+
+
+def test_of_several_processes_one_answers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    assert run(["list", "cells"]) == 0
+    assert not capsys.readouterr().out
+    monkeypatch.setenv("RANK", "0")
+    assert run(["list", "cells"]) == 0
+    assert "lstm" in capsys.readouterr().out

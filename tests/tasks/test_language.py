@@ -267,6 +267,11 @@ def test_every_epoch_leaves_out_other_blocks_and_a_short_text_has_fewer_rows() -
     assert len({work.epoch(epoch)[0][0][1] for epoch in range(30)}) > 1
 
 
+def test_two_answers_of_a_language_model_are_not_drawn_together() -> None:
+    how = recipe("rnn-decoder", "characters", 8, "training.agreement=1")
+    assert "is for pairs, tags and labels" in told(lambda: api.build(how, WHOLE).task.work(how, WHOLE, WHOLE, CPU))
+
+
 def test_only_a_recurrent_causal_model_can_carry() -> None:
     _, work = carried()
     assert "rnn-decoder" in told(lambda: work.loss(nn.Linear(2, 2), work.batch(work.epoch(0)[0])))

@@ -83,6 +83,8 @@ class StreamWork:
         dev: list[NDArray[np.int64]],
         device: torch.device,
     ) -> None:
+        if recipe.training.agreement:
+            raise SaccadeError("training.agreement is for pairs, tags and labels; leave it out for a language model")
         block = recipe.language.block
         self.task, self.smoothing, self.tokens = task, recipe.training.smoothing, recipe.training.tokens
         self.count, self.seed = max(1, self.tokens // block), recipe.seed
