@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -16,23 +16,34 @@ from ..errors import SaccadeError
 Sizes = TypeVar("Sizes", int, NDArray[np.int64])
 
 
-def plan(lengths: Sequence[tuple[int, int]], budget: int, seed: int, epoch: int, multiple: int = 1) -> list[list[int]]:
+class Plans:
     """Every index once, in batches with (longest source + longest target) × count ≤ budget; a function of (seed, epoch) alone.
 
     Examples are ordered by (target length, source length), equal ones at random, and cut greedily; then the batches are shuffled.
-    Lengths count as rounded up to a `multiple`. Every epoch has batches of the same shapes.
+    Lengths count as rounded up to a `multiple`. What stands in a place changes from epoch to epoch, but not how long it is: the cuts
+    are made once, and every epoch has batches of the same shapes.
     """
-    if seed < 0 or epoch < 0:
-        raise SaccadeError(f"seed {seed} and epoch {epoch} choose the order of the examples; both must be 0 or more")
-    if not len(lengths):
-        return []
-    sizes = rounded(np.asarray(lengths, dtype=np.int64).reshape(-1, 2), multiple)
-    _check_budget(sizes, budget)
-    # numpy promises the raw numbers of a bit generator for all versions, but not what a Generator makes of them
-    chance = np.random.PCG64([seed, epoch])
-    order = np.lexsort((chance.random_raw(len(sizes)), sizes[:, 0], sizes[:, 1]))
-    batches = _cut(order.tolist(), sizes[order].tolist(), budget)
-    return [batches[k] for k in np.argsort(chance.random_raw(len(batches)), kind="stable")]
+
+    def __init__(self, lengths: Sequence[tuple[int, int]], budget: int, multiple: int = 1) -> None:
+        self.sizes = rounded(np.asarray(lengths, dtype=np.int64).reshape(-1, 2), multiple)
+        if len(self.sizes):
+            _check_budget(self.sizes, budget)
+        ordered = self.sizes[np.lexsort((self.sizes[:, 0], self.sizes[:, 1]))]
+        self.cuts = _cuts(ordered.tolist(), budget)
+
+    def __call__(self, seed: int, epoch: int) -> list[list[int]]:
+        if seed < 0 or epoch < 0:
+            raise SaccadeError(f"seed {seed} and epoch {epoch} choose the order of the examples; both must be 0 or more")
+        # numpy promises the raw numbers of a bit generator for all versions, but not what a Generator makes of them
+        chance = np.random.PCG64([seed, epoch])
+        order = np.lexsort((chance.random_raw(len(self.sizes)), self.sizes[:, 0], self.sizes[:, 1])).tolist()
+        batches = [order[start:end] for start, end in pairwise(self.cuts)]
+        return [batches[k] for k in np.argsort(chance.random_raw(len(batches)), kind="stable")]
+
+
+def plan(lengths: Sequence[tuple[int, int]], budget: int, seed: int, epoch: int, multiple: int = 1) -> list[list[int]]:
+    """The batches of one epoch, as `Plans` makes them."""
+    return Plans(lengths, budget, multiple)(seed, epoch)
 
 
 def padding_share(lengths: Sequence[tuple[int, int]], batches: Sequence[Sequence[int]], multiple: int = 1) -> float:
@@ -80,15 +91,13 @@ def _check_budget(sizes: np.ndarray, budget: int) -> None:
         raise SaccadeError(f"{what} ({len(too_long)} such); {way_out}")
 
 
-def _cut(order: list[int], sizes: list[list[int]], budget: int) -> list[list[int]]:
-    """Greedy: a batch goes on until the next example would take it over the budget."""
-    batches: list[list[int]] = []
+def _cuts(sizes: list[list[int]], budget: int) -> list[int]:
+    """Where batches begin, and the end. Greedy: a batch goes on until the next example would take it over the budget."""
+    cuts = [0]
     source = target = 0
-    for index, (source_length, target_length) in zip(order, sizes, strict=True):
+    for index, (source_length, target_length) in enumerate(sizes):
         source, target = max(source, source_length), max(target, target_length)
-        if batches and (source + target) * (len(batches[-1]) + 1) <= budget:
-            batches[-1].append(index)
-        else:
-            batches.append([index])
+        if (source + target) * (index + 1 - cuts[-1]) > budget:
+            cuts.append(index)
             source, target = source_length, target_length
-    return batches
+    return [*cuts, len(sizes)] if sizes else [0]

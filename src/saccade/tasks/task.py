@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.table import Table
-from ..data.batches import padding_share, plan, rounded
+from ..data.batches import Plans, padding_share, plan, rounded
 from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError, did_you_mean
 from ..layers.pooling import Pool
@@ -143,9 +143,10 @@ class ExampleWork:
                     f"line {example[-1]} of the training data has {tokens} tokens{to}, more than a batch may hold "
                     f"(training.tokens={self.tokens}); raise training.tokens or take the line out"
                 )
+        self.plans = Plans(self.lengths, self.tokens, self.multiple)
 
     def epoch(self, epoch: int) -> Sequence[list[int]]:
-        return plan(self.lengths, self.tokens, self.seed, epoch, self.multiple)
+        return self.plans(self.seed, epoch)
 
     def padding(self) -> float:
         """Which part of an epoch's batches is padding."""
