@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,8 +39,13 @@ class Blocks:
     tokens: Tensor
     here: NDArray[np.int64]
     documents: Tensor | None
-    chances: Sequence[np.random.PCG64]
+    seeds: Sequence[tuple[int, ...]]
     lines: Sequence[int]
+
+    @cached_property
+    def chances(self) -> list[np.random.PCG64]:
+        """Made when they are asked for: what only goes on with a text draws nothing."""
+        return [np.random.PCG64(seed) for seed in self.seeds]
 
 
 @dataclass(frozen=True)
@@ -143,13 +149,17 @@ class OfPlaces(Objective):
 
 def draw(chance: np.random.PCG64, count: int) -> NDArray[np.float64]:
     """Numbers in [0, 1), the same with every version of numpy."""
-    raw = np.asarray(chance.random_raw(count), dtype=np.uint64)
-    return (raw >> np.uint64(11)).astype(np.float64) / 2.0**53
+    return fractions(chance.random_raw(count))
+
+
+def fractions(raw: Any) -> NDArray[np.float64]:
+    """Raw 64-bit numbers as numbers in [0, 1)."""
+    return (np.asarray(raw, dtype=np.uint64) >> np.uint64(11)).astype(np.float64) / 2.0**53
 
 
 def rows_of(blocks: Blocks) -> NDArray[np.float64]:
     """A number in [0, 1) for each place, each row from its block's own chance: B N."""
-    return np.stack([draw(chance, blocks.here.shape[1] - 1) for chance in blocks.chances])
+    return fractions(np.stack([chance.random_raw(blocks.here.shape[1] - 1) for chance in blocks.chances]))
 
 
 @table.add("masked", paper="Devlin et al. 2019", system="T9")
@@ -229,7 +239,7 @@ class Denoising(OfPlaces):
         read, _ = pad([[BOS, *target] for target in targets], PAD)
         wanted, sizes = pad([[*target, EOS] for target in targets], PAD)
         device = blocks.tokens.device
-        source_rows, lengths, read, wanted = (one.to(device) for one in (source_rows, lengths, read, wanted))
+        source_rows, lengths, read, wanted = on(device, source_rows, lengths, read, wanted)
         return LanguageBatch((source_rows, lengths, read), wanted, int(sizes.sum()), blocks.lines)
 
     def cut(self, tokens: list[int], chance: np.random.PCG64) -> tuple[list[int], list[int]]:

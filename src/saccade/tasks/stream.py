@@ -69,7 +69,7 @@ class Stream:
         documents = self.documents[at].masked_fill(gone, -1) if self.several else None
         lines = [int(self.numbers[start]) + 1 if self.numbers is not None else start for start in starts]
         tokens = self.tokens[at].masked_fill(gone, PAD)
-        return Blocks(tokens, here, documents, [np.random.PCG64([self.seed, epoch, start]) for start in starts], lines)
+        return Blocks(tokens, here, documents, [(self.seed, epoch, int(start)) for start in starts], lines)
 
 
 class StreamWork:
