@@ -217,6 +217,11 @@ def test_a_compiled_model_trains_alike_and_is_saved_under_its_own_names(
         torch.testing.assert_close(a[name], b[name], rtol=1e-4, atol=1e-5)
 
 
+def test_the_cost_of_recorded_updates_is_an_upper_bound() -> None:
+    assert "about 90 s here" in str(Cost(1, 1.0, 1.0, 90))
+    assert "at most 90 s here" in str(Cost(1, 1.0, 1.0, 90, at_most=True))
+
+
 def test_the_cost_is_measured_without_a_move(stage: Any) -> None:
     model = stage.training("run").model
     before = [p.clone() for p in model.parameters()]

@@ -16,12 +16,13 @@ from .distributed import Ranks
 
 @dataclass(frozen=True)
 class Cost:
-    """Parameters; FLOPs and seconds of one update, and of the whole training."""
+    """Parameters; FLOPs and seconds of one update, and of the whole training; `at_most` where updates will be recorded and played."""
 
     parameters: int
     flops_per_update: float
     seconds_per_update: float
     updates: int
+    at_most: bool = False
 
     @property
     def flops(self) -> float:
@@ -34,7 +35,7 @@ class Cost:
     def __str__(self) -> str:
         return (
             f"{self.parameters:,} parameters, {self.updates:,} updates at most, {self.flops_per_update:.2e} FLOPs an update "
-            f"({self.flops:.2e} in all), about {spoken(self.seconds)} here"
+            f"({self.flops:.2e} in all), {'at most' if self.at_most else 'about'} {spoken(self.seconds)} here"
         )
 
 

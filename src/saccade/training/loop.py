@@ -155,6 +155,7 @@ class Training:
             cost,
             flops_per_update=cost.flops_per_update * self.settings.accumulate,
             seconds_per_update=cost.seconds_per_update * self.settings.accumulate,
+            at_most=self.recorder is not None,
         )
 
     def _loss(self, model: nn.Module, batch: Any) -> Tensor:
