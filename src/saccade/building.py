@@ -74,7 +74,11 @@ def check_shape(shape: Any) -> None:
         value = getattr(shape, f.name)
         if isinstance(value, bool) or value is None:
             continue
-        low, high = DROPOUT_RANGE if "dropout" in f.name else (1, LARGEST_SIZES.get(f.name, 65_536))
+        low, high = 1.0, float(LARGEST_SIZES.get(f.name, 65_536))
+        if "dropout" in f.name:
+            low, high = DROPOUT_RANGE
+        elif "penalty" in f.name:
+            low, high = 0, 1000
         if not low <= value <= high:
             raise SaccadeError(f"model.{f.name} is {value}; it must lie between {low:g} and {high:g}")
     dim, heads = getattr(shape, "dim", 0), getattr(shape, "heads", 1)

@@ -195,3 +195,23 @@ def test_mistakes_are_answered_with_sentences() -> None:
     torch.testing.assert_close(model(TOKENS, masks.full()), model(TOKENS))
     with pytest.raises(SaccadeError, match="prompts of 1 to 6 tokens in one batch; give prompts of one length"):
         model.start(TOKENS, torch.tensor([6, 1]))
+
+
+def test_the_penalty_of_a_pass_by_hand() -> None:
+    model = built("lstm", 2, dropout=0.5, size_penalty=3.0, change_penalty=5.0)
+    assert model.penalty() is None, "there was no pass yet"
+    torch.manual_seed(1)
+    dropped = model.features(TOKENS)
+    found = model.penalty()
+    with torch.no_grad():
+        plain, _ = model.decoder(model.embedding(TOKENS), model.empty(TOKENS))
+    size = sum(float(x) ** 2 for x in dropped.detach().flatten()) / dropped.numel()
+    changes = [float(plain[b, t + 1, d] - plain[b, t, d]) ** 2 for b in range(2) for t in range(5) for d in range(5)]
+    assert float(found.detach()) == pytest.approx(3 * size + 5 * sum(changes) / len(changes), rel=1e-5)
+    assert model.penalty() is None, "a pass counts once"
+    model(TOKENS)
+    copy.deepcopy(model)  # what the last pass left is no part of a model
+    model.eval()(TOKENS)
+    assert model.penalty() is None, "nothing is learned there"
+    model.train()(TOKENS[:, :1])
+    assert bool(model.penalty().isfinite())

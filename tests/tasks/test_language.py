@@ -31,6 +31,7 @@ def recipe(family: str = "transformer-decoder", kind: str = "characters", block:
     dropouts = {"dropout": 0.0}
     if family == "rnn-decoder":
         dropouts |= {"embedding_dropout": 0.0, "input_dropout": 0.0, "layer_dropout": 0.0, "weight_dropout": 0.0}
+        dropouts |= {"size_penalty": 0.0, "change_penalty": 0.0}
     return config.recipe(
         {
             "task": "language-modelling",

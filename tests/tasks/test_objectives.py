@@ -35,7 +35,8 @@ def stream(each: list[np.ndarray], block: int = 8, seed: int = 0) -> Stream:
 
 
 def builder(family: str, **more: Any) -> config.Builder:
-    sizes = {"heads": 2, "depth": 2} if family.startswith("transformer") else {"depth": 1}
+    sizes: dict[str, Any] = {"heads": 2, "depth": 2} if family.startswith("transformer") else {"depth": 1}
+    sizes |= {"size_penalty": 0.1, "change_penalty": 0.1} if family == "rnn-decoder" else {}
     return config.Builder(
         config.recipe({"model": {"family": family, "dim": 8, "hidden": 12, "dropout": 0.0, **sizes, **more}}).model
     )
@@ -288,3 +289,16 @@ def test_each_objective_can_be_learned(kind: type[Objective], family: str) -> No
         losses.append(loss.item())
     assert losses[-1] < 0.8 * losses[0]
     assert all(parameter.grad is not None for name, parameter in model.named_parameters()), "nothing is left out of learning"
+
+
+def test_what_a_model_asks_for_is_added_for_each_wanted_token() -> None:
+    text = np.concatenate([[BOS], np.arange(EOS + 1, EOS + 9), [EOS]])
+    objective, flow = Causal(VOCAB, LanguageRecipe(block=16)), stream([text], block=16)
+    model = objective.build(
+        builder("rnn-decoder", input_dropout=0.0, layer_dropout=0.0, weight_dropout=0.0, embedding_dropout=0.0)
+    )
+    batch = objective.batch(flow.blocks(flow.starts(0), 0))
+    model(*batch.read)
+    penalty = model.penalty()
+    found = objective.loss(model.train(), batch)
+    torch.testing.assert_close(found, objective.loss(model.eval(), batch) + penalty * batch.tokens)

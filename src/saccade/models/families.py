@@ -63,6 +63,8 @@ MEANINGS = {
     "input_dropout": "what is dropped of the embedded words, the same at every place",
     "layer_dropout": "what is dropped between layers, the same at every place",
     "weight_dropout": "what is dropped of the weights from state to state",
+    "size_penalty": "language models, in training: how much large outputs cost (α of Merity et al. 2017)",
+    "change_penalty": "the same for outputs that change from place to place (β)",
     "max_len": "places that learned place embeddings know",
     "tied": "the output reads with the embedding's own vectors",
     "shared": "one embedding for source and target (an encoder–decoder with `vocabulary.joint`)",

@@ -1,7 +1,8 @@
 """The recurrent language model in the manner of AWD-LSTM (Merity et al. 2018). B batch, N places, V vocabulary.
 
 Dropped in training, each by its own share: whole words of the vocabulary, the input, what passes between layers, the output (one
-mask for all places each), and the weights from state to state.
+mask for all places each), and the weights from state to state. Kept small in training: the output, and how much it changes from
+place to place (Merity et al. 2017).
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class Shape:
     input_dropout: float = 0.65
     layer_dropout: float = 0.2
     weight_dropout: float = 0.5
+    size_penalty: float = 2.0
+    change_penalty: float = 1.0
     tied: bool = True
 
 
@@ -63,12 +66,12 @@ class Layers(nn.Module):
         return [layer.empty(batch, like) for layer in self]
 
     def forward(self, x: Tensor, carried: list[Memory]) -> tuple[Tensor, list[Memory]]:
-        """B N dim → B N dim and what is carried on."""
+        """B N dim → B N dim, not yet dropped, and what is carried on."""
         after = []
         for n, (layer, memory) in enumerate(zip(self, carried, strict=True)):
             x, memory = layer(self.between(x) if n else x, memory)
             after.append(memory)
-        return self.after(x), after
+        return x, after
 
     def step(self, x: Tensor, carried: list[Memory]) -> tuple[Tensor, list[Memory]]:
         """One place, B dim."""
@@ -96,7 +99,8 @@ class Reading(nn.Module):
 
     def read(self, tokens: Tensor, carried: list[Memory]) -> tuple[Tensor, list[Memory]]:
         """B N → B N dim and what is carried on."""
-        return self.decoder(self.embedding(tokens), carried)
+        x, after = self.decoder(self.embedding(tokens), carried)
+        return self.decoder.after(x), after
 
 
 class RnnDecoder(Reading, Body):
@@ -112,12 +116,40 @@ class RnnDecoder(Reading, Body):
         return self.read(tokens, self.empty(tokens))[0]
 
 
+class Outputs:
+    """The last pass's output before and after dropout, until its penalty is asked for; a copy of a model begins without."""
+
+    last: tuple[Tensor, Tensor] | None = None
+
+    def __deepcopy__(self, memo: object) -> Outputs:
+        return Outputs()
+
+
 class RnnLanguageModel(Reading):
     """Each token from those before it; a long text may be read in pieces, the state carried on."""
 
     def __init__(self, vocab: int, shape: Shape, parts: Parts) -> None:
         super().__init__(vocab, shape, parts)
         self.head = BiasedHead(self.embedding.tokens.weight, shape.tied)
+        self.size_penalty, self.change_penalty = shape.size_penalty, shape.change_penalty
+        self.outputs = Outputs()
+
+    def read(self, tokens: Tensor, carried: list[Memory]) -> tuple[Tensor, list[Memory]]:
+        plain, after = self.decoder(self.embedding(tokens), carried)
+        dropped = self.decoder.after(plain)
+        self.outputs.last = (plain, dropped) if self.training else None
+        return dropped, after
+
+    def penalty(self) -> Tensor | None:
+        """What is added to the loss of a token for the last pass of a training: α · mean(output²) after dropout, and β · mean of the
+        squared changes from place to place before it (Merity et al. 2017). None when there was no such pass."""
+        if self.outputs.last is None:
+            return None
+        (plain, dropped), self.outputs.last = self.outputs.last, None
+        size = self.size_penalty * dropped.float().square().mean()
+        if plain.shape[1] < 2:
+            return size
+        return size + self.change_penalty * (plain[:, 1:] - plain[:, :-1]).float().square().mean()
 
     def features(self, tokens: Tensor, mask: masks.Mask | None = None) -> Tensor:
         """What the head reads: B N dim."""

@@ -74,7 +74,14 @@ class Objective:
 
     def loss(self, model: nn.Module, batch: LanguageBatch, smoothing: float = 0.0) -> Tensor:
         """The summed loss of the wanted tokens."""
-        return token_loss(model(*batch.read), batch.wanted, PAD, smoothing)
+        return penalized(token_loss(model(*batch.read), batch.wanted, PAD, smoothing), model, batch.wanted)
+
+
+def penalized(loss: Tensor, model: nn.Module, wanted: Tensor) -> Tensor:
+    """The loss with what a model asks to be added to it for each wanted token of its last pass (`penalty`), if it does."""
+    model = getattr(model, "module", model)  # within DDP
+    penalty = model.penalty() if hasattr(model, "penalty") else None  # type: ignore[operator]
+    return loss if penalty is None else loss + penalty * (wanted != PAD).sum()
 
 
 @table.add("causal", paper="Radford et al. 2018", system="T9")

@@ -16,7 +16,7 @@ from ..data.vocabulary import PAD
 from ..errors import SaccadeError
 from ..recipe import Recipe
 from ..training.losses import token_loss
-from .objectives import Blocks, LanguageBatch, Objective
+from .objectives import Blocks, LanguageBatch, Objective, penalized
 
 
 class Streamed(Protocol):
@@ -154,4 +154,4 @@ class CarriedWork(StreamWork):
         for memory, new in zip(self.state, after.carried, strict=True):
             for part, now in zip(memory, new, strict=True):
                 part.copy_(now.detach())
-        return token_loss(logits, batch.wanted, PAD, self.smoothing)
+        return penalized(token_loss(logits, batch.wanted, PAD, self.smoothing), model, batch.wanted)
