@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from saccade.core import Mechanism, attend, masks, positions
 from saccade.core.fixed import MOST, constant, made_of, recording, written_down
@@ -55,6 +56,15 @@ def test_inference_keeps_nothing() -> None:
         assert constant("inference", make) is not constant("inference", make)
     kept = constant("inference", make)
     (kept * torch.ones(2, requires_grad=True)).sum().backward()  # a tensor of inference could not be saved for this
+
+
+def test_tensors_that_are_no_real_ones_are_not_kept() -> None:
+    mechanism = Mechanism(position=positions.Rotary())
+    with FakeTensorMode():
+        q = torch.randn(1, 1, 6, 8)
+        assert tuple(attend(q, q, q, mechanism, masks.causal()).shape) == (1, 1, 6, 8)
+    q = torch.randn(1, 1, 6, 8)
+    assert bool(attend(q, q, q, mechanism, masks.causal()).isfinite().all())
 
 
 def test_what_was_made_of_a_tensor_is_made_anew_when_it_changed() -> None:

@@ -2,7 +2,7 @@
 
 Many layers ask for the same: places in line, the angles of rotary positions, a mask as a matrix. While a pass is being written down
 to be played again (a CUDA graph), what it makes is its own: nothing comes in from outside and nothing is left for others. Within
-`torch.compile` and inference nothing is kept at all.
+`torch.compile`, inference and what looks on at every operation (counters, fake tensors) nothing is kept at all.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 Made = TypeVar("Made")
 MOST = 16  # tensors of places, the last ones used
@@ -62,8 +63,8 @@ def written_down() -> bool:
 
 
 def memory() -> Memory | None:
-    """Where to keep what is made now; None where nothing may be kept."""
-    if torch.compiler.is_compiling() or torch.is_inference_mode_enabled():
+    """Where to keep what is made now; None where nothing may be kept: tensors may be no real ones then."""
+    if torch.compiler.is_compiling() or torch.is_inference_mode_enabled() or _get_current_dispatch_mode() is not None:
         return None
     return _always if _recording is None else _recording
 
