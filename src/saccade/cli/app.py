@@ -27,7 +27,9 @@ def version(wanted: bool) -> None:
 
 @app.callback()
 def top(
-    wanted: Annotated[bool, typer.Option("--version", callback=version, is_eager=True, help="Print the version.")] = False,
+    wanted: Annotated[
+        bool, typer.Option("--version", metavar=" ", callback=version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     """Train, use, compare and look into sequence models with attention. Start with: saccade demo"""
 

@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from ..errors import SaccadeError
-from .shared import Json, out, print_json
+from .shared import NO_VALUE, Json, out, print_json
 
 EXPLAIN_EXAMPLES = """Examples:
 
@@ -41,7 +41,8 @@ CHECK_EXAMPLES = """Examples:
 def explain(
     text: Annotated[str | None, typer.Argument(help="Your own sentence; without it, the lectures' worked example.")] = None,
     scaled: Annotated[
-        bool, typer.Option("--scaled", help="Divide the scores by √D, as Transformers do (the lecture does not).")
+        bool,
+        typer.Option("--scaled", metavar=NO_VALUE, help="Divide the scores by √D, as Transformers do (the lecture does not)."),
     ] = False,
     json_: Json = False,
 ) -> None:

@@ -21,7 +21,8 @@ from ..errors import SaccadeError
 if TYPE_CHECKING:
     from ..api import System
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines, a document a line.")]
+NO_VALUE = " "  # a flag takes none; typer would show <bool>
+Json = Annotated[bool, typer.Option("--json", metavar=NO_VALUE, help="Print JSON for machines, a document a line.")]
 Model = Annotated[Path, typer.Argument(help="A model folder, or a run folder (its best model is taken).")]
 Peers = Annotated[
     list[str] | None, typer.Option("--peer", help="For the result file: who stands where, as NAME:FIGURE=VALUE. May be repeated.")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ..errors import SaccadeError
-from .shared import Json, err, hush, me, out, print_json
+from .shared import NO_VALUE, Json, err, hush, me, out, print_json
 
 EXAMPLES = """Examples:
 
@@ -31,7 +31,7 @@ def train(
         list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings that differ from the recipe's.")
     ] = None,
     out_folder: Annotated[Path | None, typer.Option("--out", help="The run folder. [default: runs/RECIPE]")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", metavar=NO_VALUE, help="Go on from the last checkpoint.")] = False,
     json_: Json = False,
 ) -> None:
     """Train a model by a recipe into a run folder. Ctrl-C writes a checkpoint; --resume goes on from it.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import SaccadeError
-from .shared import Counting, Device, Json, Model, Peers, note_unknown, out, peers_of, print_json, read_lines
+from .shared import NO_VALUE, Counting, Device, Json, Model, Peers, note_unknown, out, peers_of, print_json, read_lines
 
 if TYPE_CHECKING:
     from ..tasks.translation import Translated
@@ -53,7 +53,7 @@ def translate(
     top_p: Annotated[float | None, typer.Option(help="Sample from the smallest set with this probability.")] = None,
     seed: Annotated[int, typer.Option(help="The seed of sampling.")] = 0,
     with_alignment: Annotated[
-        bool, typer.Option("--align", help="Print the word alignment too, as source-target pairs (Pharaoh).")
+        bool, typer.Option("--align", metavar=NO_VALUE, help="Print the word alignment too, as source-target pairs (Pharaoh).")
     ] = False,
     device: Device = "auto",
     json_: Json = False,
@@ -108,7 +108,9 @@ def evaluate(
         ),
     ],
     beam: Beam = 1,
-    lengths: Annotated[bool, typer.Option("--lengths", help="BLEU by quarters of sentence length too.")] = False,
+    lengths: Annotated[
+        bool, typer.Option("--lengths", metavar=NO_VALUE, help="BLEU by quarters of sentence length too.")
+    ] = False,
     moses: Annotated[
         str | None, typer.Option("--moses", help="BLEU on lower-cased Moses tokens of this language too, such as de.")
     ] = None,
@@ -167,7 +169,9 @@ def show(
     site: Annotated[
         str | None, typer.Option(help="Which attention, such as decoder.2.cross; a picture shows the first without it.")
     ] = None,
-    heads: Annotated[bool, typer.Option("--heads", help="A picture of every head in place of their mean.")] = False,
+    heads: Annotated[
+        bool, typer.Option("--heads", metavar=NO_VALUE, help="A picture of every head in place of their mean.")
+    ] = False,
     beam: Beam = 1,
     device: Device = "auto",
     json_: Json = False,
