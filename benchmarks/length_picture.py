@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import sys
 from pathlib import Path
 
 from saccade.views.curves import lines
@@ -20,7 +21,10 @@ NAMES = {
 
 
 def main() -> None:
-    figures = json.loads((ROOT / "benchmarks/results/multi30k-de-en.json").read_text(encoding="utf-8"))["figures"]
+    path = ROOT / "benchmarks/results/multi30k-de-en.json"
+    if not path.is_file():
+        sys.exit(f"{path} is not there; make it with python benchmarks/text.py multi30k-de-en")
+    figures = json.loads(path.read_text(encoding="utf-8"))["figures"]
     series = {
         shown: [tuple(statistics.fmean(figures[f"{name}.{what}_quarter_{n}"]) for what in ("words", "bleu")) for n in range(1, 5)]
         for name, shown in NAMES.items()

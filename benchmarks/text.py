@@ -118,6 +118,10 @@ def main() -> int:
     names = [name for name in chosen.names if "=" not in name]
     settings += [name for name in chosen.names if "=" in name]
     wrong = [name for name in names if name not in JOBS]
+    if chosen.together < 1:
+        parser.error(f"--together is {chosen.together}; at least one training must run")
+    if wrong:
+        print(f"no result named '{wrong[0]}'; there are:", file=sys.stderr)
     if wrong or not names:
         print("\n".join(f"{name:<18} saccade compare {' '.join(job.recipes)} {job.words}" for name, job in JOBS.items()))
         return 2 if wrong else 0

@@ -353,3 +353,7 @@ def test_of_several_processes_one_answers(monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.setenv("RANK", "0")
     assert run(["list", "cells"]) == 0
     assert "lstm" in capsys.readouterr().out
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "1")  # left over from something else: this process is alone
+    assert run(["list", "cells"]) == 0
+    assert "lstm" in capsys.readouterr().out

@@ -7,6 +7,7 @@ import sys
 
 from ..errors import SaccadeError
 
+TRAINING = ("train", "compare", "demo")  # commands that several processes do together
 NO_MEMORY = "there is not enough memory for this; use smaller sizes"
 
 
@@ -19,8 +20,11 @@ def run(words: list[str]) -> int:
     """Runs one command; returns its exit code: 0, 2 for a mistake, 130 or 143 for a signal."""
     if sys.stdout is None or sys.stderr is None:  # closed by whoever called
         return complain("stdout is closed, so that nothing can be printed; open it, or send it to /dev/null", 2)
-    if os.environ.get("RANK", "0") != "0" and words[:1] != ["train"]:
-        return 0  # torchrun starts a command several times: a training is one work of all, anything else is said once
+    if "WORLD_SIZE" in os.environ and (not words or words[0] not in TRAINING):
+        from ..training.distributed import rank_here
+
+        if rank_here():
+            return 0  # torchrun starts a command several times: a training is one work of all, anything else is said once
     from ..training.stopping import Stopped
     from .app import app
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from ..errors import SaccadeError
 from ..training.stopping import Stopped
-from .shared import NO_VALUE, Json, Peers, err, out, peers_of, print_json
+from .shared import Json, Lengths, Peers, err, out, peers_of, print_json
 
 if TYPE_CHECKING:
     from ..comparing import Row
@@ -33,9 +33,7 @@ def compare(
     out_folder: Annotated[Path, typer.Option("--out", help="Where the runs go.")] = Path("runs/compare"),
     beam: Annotated[int | None, typer.Option("--beam", help="Beam width, for recipes that put out text.")] = None,
     moses: Annotated[str | None, typer.Option("--moses", help="BLEU on lower-cased Moses tokens of this language too.")] = None,
-    lengths: Annotated[
-        bool, typer.Option("--lengths", metavar=NO_VALUE, help="BLEU by quarters of sentence length too.")
-    ] = False,
+    lengths: Lengths = False,
     result: Annotated[str | None, typer.Option("--result", help="Write benchmarks/results/NAME.json as well.")] = None,
     peer: Peers = None,
     json_: Json = False,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 NO_VALUE = " "  # a flag takes none; typer would show <bool>
 Json = Annotated[bool, typer.Option("--json", metavar=NO_VALUE, help="Print JSON for machines, a document a line.")]
+Lengths = Annotated[bool, typer.Option("--lengths", metavar=NO_VALUE, help="BLEU by quarters of sentence length too.")]
 Model = Annotated[Path, typer.Argument(help="A model folder, or a run folder (its best model is taken).")]
 Peers = Annotated[
     list[str] | None, typer.Option("--peer", help="For the result file: who stands where, as NAME:FIGURE=VALUE. May be repeated.")

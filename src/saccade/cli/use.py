@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import SaccadeError
-from .shared import NO_VALUE, Counting, Device, Json, Model, Peers, note_unknown, out, peers_of, print_json, read_lines
+from .shared import NO_VALUE, Counting, Device, Json, Lengths, Model, Peers, note_unknown, out, peers_of, print_json, read_lines
 
 if TYPE_CHECKING:
     from ..tasks.translation import Translated
@@ -108,9 +108,7 @@ def evaluate(
         ),
     ],
     beam: Beam = 1,
-    lengths: Annotated[
-        bool, typer.Option("--lengths", metavar=NO_VALUE, help="BLEU by quarters of sentence length too.")
-    ] = False,
+    lengths: Lengths = False,
     moses: Annotated[
         str | None, typer.Option("--moses", help="BLEU on lower-cased Moses tokens of this language too, such as de.")
     ] = None,

@@ -160,8 +160,9 @@ def attempt(do: Callable[[], T]) -> tuple[str | None, T | None]:
 
 
 def processes() -> int:
-    """How many processes torchrun has started; 1 without it."""
-    return int(os.environ.get("WORLD_SIZE") or 1)
+    """How many processes torchrun has started; 1 without it, whatever else may have set the variable."""
+    told = os.environ.get("WORLD_SIZE", "")
+    return int(told) if told.isdecimal() else 1
 
 
 def rank_here() -> int:

@@ -1,5 +1,5 @@
-"""A model whose matrices are brought to 16 bits all at once: autocast does it one by one, which for a small model is a fifth of all
-kernels. The numbers are the same."""
+"""A model whose matrices are brought to 16 bits all at once: autocast does it one by one, and a small model has more matrices than
+arithmetic. The numbers are the same."""
 
 from __future__ import annotations
 
