@@ -28,7 +28,7 @@ def test_dropped_weights_under_cudnn(cell: str, monkeypatch: pytest.MonkeyPatch)
     expected.square().sum().backward()
     for one, other in zip(there.parameters(), here.parameters(), strict=True):
         torch.testing.assert_close(one.grad.cpu(), other.grad, rtol=1e-2, atol=1e-3)
-    copy.deepcopy(there).cuda().eval()(x.cuda())  # moving a copy puts its weights in one piece again, which cuDNN warns of otherwise
+    copy.deepcopy(there).cuda().eval()(x.cuda())  # moved, its weights are in one piece again
 
 
 @pytest.mark.parametrize("family", BODIES)
