@@ -160,7 +160,7 @@ def align(system: System, pairs: Sequence[Pair]) -> list[Aligned]:
 
 def ensemble(systems: Sequence[System]) -> System:
     """Several systems of one vocabulary as one, whose probabilities are the mean of theirs."""
-    model = Ensemble([system.model for system in systems]).eval()
+    model = Ensemble.of([system.model for system in systems]).eval()
     first = systems[0]
     for one in systems:
         if not isinstance(one.task, Translation | LanguageModelling):

@@ -90,7 +90,7 @@ class TrainingRecipe:
     tokens: int = number(4096, 8, 10**8, "tokens in a batch, padding counted")
     round_to: int = number(1, 1, 1024, "a batch's lengths are rounded up to a multiple of this: more padding, fewer shapes")
     learning_rate: float = number(1e-3, 0.0, 100.0, "the greatest one")
-    schedule: str = said("inverse-sqrt", "`inverse-sqrt`, `cosine` (to 0 at the end) or `constant`, after the warm-up")
+    schedule: str = said("inverse-sqrt", "`inverse-sqrt`, `cosine` (to a hundredth at the end) or `constant`, after the warm-up")
     warmup: int = number(100, 0, 10**9, "updates in which the learning rate grows")
     weight_decay: float = number(0.01, 0.0, 10.0, "of AdamW")
     beta2: float = number(0.98, 0.0, 0.999999, "of AdamW")

@@ -144,7 +144,7 @@ def test_an_unseen_word_in_a_prompt_is_noted(saccade: Callable[..., Any], shelf:
 def test_every_task_has_its_figures(saccade: Callable[..., Any], shelf: Path) -> None:
     for name, data, figures in (
         ("labels", "reviews.tsv", {"texts", "loss", "accuracy", "f1", "commonest_label"}),
-        ("tags", "words.conllu", {"sentences", "loss", "accuracy", "unseen_words"}),
+        ("tags", "words.conllu", {"sentences", "loss", "accuracy", "unknown_words"}),
         ("letters", "text.txt", {"documents", "characters", "loss", "perplexity", "tokens", "bits_per_character"}),
         ("masked", "text.txt", {"documents", "characters", "loss", "perplexity"}),
     ):

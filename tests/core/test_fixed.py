@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -10,7 +11,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from saccade.core import Mechanism, attend, masks, positions
 from saccade.core.fixed import MOST, constant, made_of, recording, written_down
+from saccade.core.normalizers import Softmax
 from saccade.core.places import Places, in_line
+from saccade.core.scores import ScaledDot
+from saccade.layers.attention import MultiHeadAttention
 
 
 class Maker:
@@ -123,3 +127,41 @@ def test_rotary_angles_of_one_length_do_not_serve_another() -> None:
         k = torch.randn(1, 1, size, 8, dtype=torch.float64)
         places = Places(torch.arange(size), torch.arange(size))  # tensors of its own
         torch.testing.assert_close(attend(q, k, k, mechanism), attend(q, k, k, mechanism, places=places))
+
+
+@pytest.mark.parametrize("combined", [False, True])
+def test_a_mask_is_made_anew_when_what_it_looks_up_was_changed(combined: bool) -> None:
+    lengths, q = torch.tensor([3, 3]), torch.randn(2, 1, 3, 4)
+    mask = masks.padding(lengths) & masks.causal() if combined else masks.padding(lengths)
+    attend(q, q, q, mask=mask)
+    before = mask.key
+    lengths[0] = 1
+    fresh = masks.padding(torch.tensor([1, 3]))
+    expected = attend(q, q, q, mask=fresh & masks.causal() if combined else fresh)
+    torch.testing.assert_close(attend(q, q, q, mask=mask), expected)
+    assert mask.key != before
+
+
+def test_a_large_tensor_that_was_changed_is_another_mask() -> None:
+    allowed = torch.ones(80, 80, dtype=torch.bool)
+    mask = masks.matrix(allowed)
+    before = mask.key
+    assert mask.key == before
+    allowed[0, 0] = False
+    assert mask.key != before
+
+
+def test_a_layer_with_a_mask_of_its_own_can_be_copied_after_a_pass() -> None:
+    layer, x = MultiHeadAttention(16, 2, None, Mechanism(ScaledDot(), Softmax(), masks.window(1))), torch.randn(2, 5, 16)
+    expected = layer(x)
+    torch.testing.assert_close(copy.deepcopy(layer)(x), expected)
+
+
+def test_what_inference_made_can_be_read_outside_of_it() -> None:
+    with torch.inference_mode():
+        at, lengths = torch.arange(5), torch.tensor([2, 3])
+    rotary = positions.table["rotary"]()
+    x = torch.randn(1, 2, 5, 8)
+    torch.testing.assert_close(rotary.turn(x, at), rotary.turn(x, torch.arange(5)))
+    mask, other = masks.padding(lengths), masks.padding(torch.tensor([2, 3]))
+    assert torch.equal(mask.dense(2, 1, 3, 3), other.dense(2, 1, 3, 3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -103,14 +104,28 @@ def test_what_cannot_be_put_together_is_told() -> None:
     assert "a tagging model puts out no text token by token" in told(lambda: api.ensemble([tagger, tagger]))
 
 
-def test_language_models_go_on_together() -> None:
-    def language(seed: int) -> api.System:
-        sizes = {"dim": 8, "hidden": 8, "depth": 1, "heads": 2, "dropout": 0.0}
-        made = {"task": "language-modelling", "model": {"family": "transformer-decoder", **sizes}, "seed": seed, "device": "cpu"}
-        return api.build(
-            {**made, "vocabulary": {"kind": "characters"}, "language": {"block": 8}}, [Document("the cat saw the dog", 1)]
-        )
+def language(seed: int, family: str = "transformer-decoder") -> api.System:
+    sizes = {"dim": 8, "hidden": 8, "depth": 1, "dropout": 0.0, **({"heads": 2} if family == "transformer-decoder" else {})}
+    made = {"task": "language-modelling", "model": {"family": family, **sizes}, "seed": seed, "device": "cpu"}
+    return api.build(
+        {**made, "vocabulary": {"kind": "characters"}, "language": {"block": 8}}, [Document("the cat saw the dog", 1)]
+    )
 
+
+def test_recurrent_language_models_carry_their_states_together() -> None:
+    """A text longer than a block is measured as for one of them: its state goes on from block to block."""
+    systems, text = [language(seed, "rnn-decoder") for seed in (0, 1)], "the cat saw the dog and the dog saw the cat"
+    both = api.ensemble(systems)
+    ids = both.task.numbers([Document(text, 1)])[0].tolist()
+    with torch.no_grad():
+        mean = sum(one.model.eval()(torch.tensor([ids[:-1]]))[0].double().softmax(-1) for one in systems) / 2
+    by_hand = -sum(math.log(float(mean[at, id])) for at, id in enumerate(ids[1:])) / (len(ids) - 1)
+    assert api.evaluate(both, [Document(text, 1)])["loss"] == pytest.approx(by_hand, rel=1e-5)
+    alone = api.evaluate(systems[0], [Document(text, 1)])["loss"]
+    assert api.evaluate(api.ensemble([systems[0]] * 2), [Document(text, 1)])["loss"] == pytest.approx(alone, rel=1e-6)
+
+
+def test_language_models_go_on_together() -> None:
     systems = [language(0), language(1)]
     both = api.ensemble(systems)
     ids = both.task.begun("the cat")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,8 @@ from saccade.data.vocabulary import BOS, EOS, PAD, UNK
 from saccade.errors import SaccadeError
 from saccade.tasks.language import LanguageModelling, Speller
 from saccade.tasks.stream import CarriedWork, Stream, StreamWork
+from saccade.training.loop import Settings, Training
+from saccade.training.runs import Progress, RunFolder
 
 CPU = torch.device("cpu")
 TEXT = "the cat saw the dog\nthe dog saw a mouse\n\na mouse ran\n" * 3
@@ -252,6 +256,38 @@ def test_a_new_epoch_and_a_run_that_goes_on_begin_with_an_empty_state() -> None:
     assert carried()[1].loss(model, work.batch(plans[1])).item() != pytest.approx(second), "the state matters"
 
 
+def test_batches_made_ahead_of_their_losses_begin_empty_where_they_should() -> None:
+    """As with training.accumulate: an epoch ends among the batches of one update."""
+    model, work = carried()
+    plans = [*work.epoch(0), *work.epoch(1)[:2]]
+    one_by_one = [work.loss(model, work.batch(plan)).item() for plan in plans]
+    model, work = carried()
+    batches = [work.batch(plan) for plan in plans]
+    assert [work.loss(model, batch).item() for batch in batches] == pytest.approx(one_by_one)
+
+
+def test_what_is_carried_stays_where_it_is_for_each_number_of_rows() -> None:
+    """A recorded update reads and writes it there."""
+    model, work = carried()
+    plans, places = work.epoch(0), list[int]()
+    for plan in (plans[0], plans[0][:2], plans[1], plans[1][:2]):
+        work.loss(model, work.batch(plan))
+        places += [work.states[len(plan)][0][0].data_ptr()]
+    assert places[0] == places[2] != places[1] == places[3]
+
+
+def test_what_a_training_measured_is_not_gone_on_from(tmp_path: Path) -> None:
+    """Wherever it resumes, the first batch begins empty."""
+    model, work = carried()
+    folder = RunFolder(tmp_path / "run", {})
+    for batch in range(len(work.epoch(0))):
+        training = Training(model, copy.copy(work), Settings(updates=99), folder)
+        training.at = Progress(batch=batch)
+        training._cost()
+        plan, *_ = next(training._plans())
+        assert not bool(training.work.batch(plan).read[1]), batch
+
+
 def test_gradients_stop_where_a_block_begins() -> None:
     model, work = carried()
     plans = work.epoch(0)
@@ -273,12 +309,15 @@ def test_two_answers_of_a_language_model_are_not_drawn_together() -> None:
     assert "is for pairs, tags and labels" in told(lambda: api.build(how, WHOLE).task.work(how, WHOLE, WHOLE, CPU))
 
 
-def test_only_a_recurrent_causal_model_can_carry() -> None:
+def test_only_a_recurrent_causal_model_can_carry(monkeypatch: pytest.MonkeyPatch) -> None:
     _, work = carried()
     assert "rnn-decoder" in told(lambda: work.loss(nn.Linear(2, 2), work.batch(work.epoch(0)[0])))
     how = recipe("transformer-encoder", "characters", 8, "language.objective=masked", "language.carry=true")
     task = api.build(how, LINES).task
     assert "is for the causal objective, this is masked" in told(lambda: task.work(how, LINES, LINES, CPU))
+    assert "a model that is not compiled" in told(lambda: carried("training.compile=true"))
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    assert "is for one process" in told(carried)
 
 
 def test_a_recurrent_model_of_several_documents_is_not_asked_where_they_begin() -> None:

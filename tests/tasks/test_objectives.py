@@ -292,7 +292,7 @@ def test_each_objective_can_be_learned(kind: type[Objective], family: str) -> No
 
 
 def test_what_a_model_asks_for_is_added_for_each_wanted_token() -> None:
-    text = np.concatenate([[BOS], np.arange(EOS + 1, EOS + 9), [EOS]])
+    text = np.concatenate([[BOS], np.arange(EOS + 1, EOS + 9), [EOS]] * 3)
     objective, flow = Causal(VOCAB, LanguageRecipe(block=16)), stream([text], block=16)
     model = objective.build(
         builder("rnn-decoder", input_dropout=0.0, layer_dropout=0.0, weight_dropout=0.0, embedding_dropout=0.0)
@@ -301,4 +301,8 @@ def test_what_a_model_asks_for_is_added_for_each_wanted_token() -> None:
     model(*batch.read)
     penalty = model.penalty()
     found = objective.loss(model.train(), batch)
-    torch.testing.assert_close(found, objective.loss(model.eval(), batch) + penalty * batch.tokens)
+    wanted = (batch.wanted != PAD).sum(1)
+    assert wanted.tolist() == [15, 12], "rows that want unequally many"
+    torch.testing.assert_close(found, objective.loss(model.eval(), batch) + (penalty * wanted).sum())
+    apart = [objective.loss(model.train(), objective.batch(flow.blocks([start], 0))) for start in flow.starts(0)]
+    torch.testing.assert_close(found, sum(apart), msg="which rows are read together does not matter")

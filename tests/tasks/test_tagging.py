@@ -135,11 +135,11 @@ def test_accuracy_over_all_words_and_over_those_never_seen() -> None:
     found = api.evaluate(made, asked)
     right = [a == b for one, tags in zip(asked, guessed, strict=True) for a, b in zip(one.tags or (), tags, strict=True)]
     assert found["accuracy"] == pytest.approx(100 * sum(right) / 5)
-    assert found["unseen_words"] == 2
-    assert found["accuracy_unseen"] == pytest.approx(100 * (right[1] + right[3]) / 2)
+    assert found["unknown_words"] == 2
+    assert found["accuracy_unknown"] == pytest.approx(100 * (right[1] + right[3]) / 2)
     assert found["sentences"] == 2
-    assert "accuracy_unseen" not in api.evaluate(made, SENTENCES[:1])
-    assert "unseen_words" not in api.evaluate(system(kind="bpe"), SENTENCES)
+    assert "accuracy_unknown" not in api.evaluate(made, SENTENCES[:1])
+    assert "unknown_words" not in api.evaluate(system(kind="bpe"), SENTENCES)
 
 
 def test_the_unknown_word_is_known_to_be_unknown() -> None:

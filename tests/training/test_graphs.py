@@ -11,12 +11,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import saccade
-from saccade import api
+from saccade import api, config
 from saccade.config import recipe
 from saccade.core import masks
 from saccade.core.fixed import recording
 from saccade.errors import SaccadeError
 from saccade.training import graphs, loop
+from saccade.training.runs import RunFolder
 from saccade.training.terms import Watcher
 
 READS = {"_local_scalar_dense", "nonzero", "masked_select", "unique_dim", "_unique2", "unique_consecutive", "equal"}
@@ -186,6 +187,25 @@ def test_played_updates_are_the_plain_ones(pretended: None, tmp_path: Path) -> N
     assert ends["plain"][1] == pytest.approx(ends["graphs"][1], rel=1e-4)
     for name, tensor in ends["plain"][0].items():
         torch.testing.assert_close(ends["graphs"][0][name], tensor, rtol=1e-2, atol=2e-3)
+
+
+def test_what_a_recording_left_half_way_is_forgotten(pretended: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail(self: graphs.Recorder, batch: Any) -> graphs.Recording:
+        for parameter in training.model.parameters():
+            parameter.grad = torch.full_like(parameter, 1e3)  # what a backward that broke off has reached
+        raise RuntimeError("no")
+
+    ends = []
+    for on in (False, True):
+        how = made("transformer", round_to=8, updates=30, evaluate_every=30, graphs=on)
+        system, work = api.prepared(how)
+        folder = RunFolder(tmp_path / str(on), {})
+        training = loop.Training(system.model, work, config.settings(how), folder)
+        monkeypatch.setattr(graphs.Recorder, "record", fail)
+        training.run()
+        ends.append(system.model.state_dict())
+    for name, tensor in ends[0].items():
+        torch.testing.assert_close(ends[1][name], tensor, rtol=1e-2, atol=2e-3)
 
 
 def test_what_cannot_be_recorded_goes_on_with_one_note(pretended: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

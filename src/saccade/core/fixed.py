@@ -82,15 +82,20 @@ def constant(key: Hashable, make: Callable[[], Made]) -> Made:
     return made
 
 
+def version(tensor: Tensor) -> int | None:
+    """How often a tensor was changed in place; None where nobody counts it: it was made within inference."""
+    return None if tensor.is_inference() else tensor._version
+
+
 def made_of(source: Tensor, key: Hashable, make: Callable[[], Made]) -> Made:
     """What depends on `key` and on a tensor that needs no gradient; made anew when the tensor was changed in place."""
-    kept = memory()
-    if kept is None:
+    kept, now = memory(), version(source)
+    if kept is None or now is None:
         return make()
     whole = (id(source), key)  # the tensor is kept with it, so that no other can have its id
     found = kept.get(whole)
-    if found is None or found[0] is not source or found[1] != source._version:
-        found = (source, source._version, make())
+    if found is None or found[0] is not source or found[1] != now:
+        found = (source, now, make())
         kept.put(whole, *found)
     made: Made = found[2]
     return made

@@ -17,18 +17,16 @@ import torch
 from torch import Tensor
 
 from ..errors import SaccadeError
-from .fixed import Memory, memory
+from .fixed import Made, Memory, memory, version
 from .table import Table
 
 table: Table[Callable[..., Mask]] = Table("masks", "mask")
-Kept = tuple[Memory, tuple[Any, ...], Any]  # during what it was made, for which sizes, and what it is
 
 
 class Mask:
     """A predicate on (b, h, i, j); masks with the same `key` are the same mask."""
 
-    _dense_kept: Kept | None = None
-    _added_kept: Kept | None = None
+    _kept: dict[str, tuple[Memory, tuple[Any, ...], Any]]  # during what it was made, what for, and what it is
     by_batch = False  # the answer depends on b
     by_head = False  # the answer depends on h
     in_line = True  # i is a place among the keys, so that there can be no more queries than keys
@@ -40,6 +38,11 @@ class Mask:
     def key(self) -> tuple[Any, ...]:
         """What tells this mask from others; block masks are cached under it."""
         raise NotImplementedError
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What it looks things up in."""
+        return ()
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         """Raises when the mask does not fit these sizes."""
@@ -61,36 +64,40 @@ class Mask:
     def __repr__(self) -> str:
         return f"{type(self).__name__}{self.key[1:]}"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy is made of: not what this one keeps for itself."""
+        return {name: value for name, value in vars(self).items() if name != "_kept"}
+
     def dense(self, batch: int, heads: int, queries: int, keys: int, device: torch.device | str = "cpu") -> Tensor:
-        """The mask as booleans, B|1 × H|1 × Q|1 × K: a size it does not depend on stays 1. The last one made is kept: a decoder's
-        steps ask for the same again and again."""
+        """The mask as booleans, B|1 × H|1 × Q|1 × K: a size it does not depend on stays 1."""
         sizes = (batch, heads, queries, keys, str(device))
-        kept = memory()
-        if kept is None:
-            return self._dense(*sizes)
-        if self._dense_kept is None or self._dense_kept[:2] != (kept, sizes):
-            self._dense_kept = (kept, sizes, self._dense(*sizes))
-        found: Tensor = self._dense_kept[2]
-        return found
+        return self._once("dense", sizes, lambda: self._dense(*sizes))
 
     def added(
         self, batch: int, heads: int, queries: int, keys: int, device: torch.device | str, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
         """The mask as what is added to scores, 0 or −∞, and which rows may attend nowhere: these have 0 everywhere, since what a
-        softmax makes of −∞ alone has no gradient. The last one made is kept, for all layers of a pass."""
-        sizes = (batch, heads, queries, keys, str(device), dtype)
-        kept = memory()
-        if kept is None or self._added_kept is None or self._added_kept[:2] != (kept, sizes):
-            allowed = self.dense(batch, heads, queries, keys, device)
+        softmax makes of −∞ alone has no gradient."""
+        sizes = (batch, heads, queries, keys, str(device))
+
+        def make() -> tuple[Tensor, Tensor]:
+            allowed = self._dense(*sizes)
             empty = ~allowed.any(-1, keepdim=True)
-            made = (
-                torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill(~(allowed | empty), float("-inf")),
-                empty,
-            )
-            if kept is None:
-                return made
-            self._added_kept = (kept, sizes, made)
-        found: tuple[Tensor, Tensor] = self._added_kept[2]
+            zeros = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
+            return zeros.masked_fill(~(allowed | empty), float("-inf")), empty
+
+        return self._once("added", (*sizes, dtype), make)
+
+    def _once(self, what: str, sizes: tuple[Any, ...], make: Callable[[], Made]) -> Made:
+        """What `make` makes. The last one is kept, for all layers of a pass, until other sizes are asked for or what the mask looks up
+        was changed."""
+        now, versions = memory(), tuple(version(tensor) for tensor in self.tensors)
+        if now is None or None in versions:
+            return make()
+        kept = vars(self).setdefault("_kept", {})
+        if what not in kept or kept[what][0] is not now or kept[what][1] != (sizes, versions):
+            kept[what] = (now, (sizes, versions), make())
+        found: Made = kept[what][2]
         return found
 
     def _dense(self, batch: int, heads: int, queries: int, keys: int, device: str) -> Tensor:
@@ -146,15 +153,20 @@ class OfTensor(Mask):
 
     @property
     def key(self) -> tuple[Any, ...]:
-        # Contents are compared where reading them is free; a tensor on a GPU is known by its identity.
+        # Contents are compared where reading them is free; a tensor on a GPU is known by its identity and how often it was changed.
         small = self.values.device.type == "cpu" and self.values.numel() <= 4096
-        return (self.name, tuple(self.values.flatten().tolist()) if small else id(self.values), tuple(self.values.shape))
+        which = tuple(self.values.flatten().tolist()) if small else (id(self.values), version(self.values))
+        return (self.name, which, tuple(self.values.shape))
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self.values,)
 
     def to(self, device: torch.device | str) -> Mask:
         if self.values.device == torch.device(device):
             return self
         moved = type(self).__new__(type(self))
-        moved.__dict__.update(self.__dict__, values=self.values.to(device))
+        moved.__dict__.update(self.__getstate__(), values=self.values.to(device))
         return moved
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
@@ -272,6 +284,10 @@ class Pairwise(Mask):
     @property
     def key(self) -> tuple[Any, ...]:
         return (type(self).__name__, self.first.key, self.second.key)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.first.tensors + self.second.tensors
 
     def to(self, device: torch.device | str) -> Mask:
         return type(self)(self.first.to(device), self.second.to(device))

@@ -85,6 +85,10 @@ class Shifted(Mask):
     def key(self) -> tuple[Any, ...]:
         return ("shifted", self.inner.key, self.back)
 
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.inner.tensors
+
     def to(self, device: torch.device | str) -> Mask:
         return Shifted(self.inner.to(device), self.back)
 

@@ -141,15 +141,15 @@ class RnnLanguageModel(Reading):
         return dropped, after
 
     def penalty(self) -> Tensor | None:
-        """What is added to the loss of a token for the last pass of a training: α · mean(output²) after dropout, and β · mean of the
-        squared changes from place to place before it (Merity et al. 2017). None when there was no such pass."""
+        """What is added to the loss of each row's tokens for the last pass of a training: α · mean(output²) after dropout, and β · mean
+        of the squared changes from place to place before it (Merity et al. 2017), B. None when there was no such pass."""
         if self.outputs.last is None:
             return None
         (plain, dropped), self.outputs.last = self.outputs.last, None
-        size = self.size_penalty * dropped.float().square().mean()
+        size = self.size_penalty * dropped.float().square().mean((1, 2))
         if plain.shape[1] < 2:
             return size
-        return size + self.change_penalty * (plain[:, 1:] - plain[:, :-1]).float().square().mean()
+        return size + self.change_penalty * (plain[:, 1:] - plain[:, :-1]).float().square().mean((1, 2))
 
     def features(self, tokens: Tensor, mask: masks.Mask | None = None) -> Tensor:
         """What the head reads: B N dim."""

@@ -117,21 +117,20 @@ class Classification(LabelTask):
 
     def figures(self, model: nn.Module, numbers: Sequence[Numbered], budget: int = 8192) -> dict[str, float]:
         """Loss a text and the share of right labels, in percent."""
-        logits, wanted = self.logits(model, numbers, budget), torch.tensor([label for _, label, _ in numbers])
-        right = (logits.argmax(-1) == wanted).float().mean()
-        return {"loss": float(token_loss(logits, wanted, UNLABELED)) / max(len(numbers), 1), "accuracy": 100 * float(right)}
+        return told(self.logits(model, numbers, budget), torch.tensor([label for _, label, _ in numbers]))
 
     def evaluate(self, model: nn.Module, examples: Sequence[Labeled]) -> dict[str, Any]:
         """Accuracy, the mean F1 of the labels that are there or were guessed, and what always giving the commonest would reach."""
         all_labeled(examples, "has no label to compare with; give every text one, or use `classify`")
         numbers = self.numbers(examples)
-        guessed, wanted = self.logits(model, numbers).argmax(-1), torch.tensor([label for _, label, _ in numbers])
+        logits, wanted = self.logits(model, numbers), torch.tensor([label for _, label, _ in numbers])
+        guessed = logits.argmax(-1)
         there, given = (torch.bincount(each, minlength=len(self.labels)) for each in (wanted, guessed))
         hits = torch.bincount(wanted[guessed == wanted], minlength=len(self.labels))
         f1 = 2 * hits.double() / (there + given)  # 0 / 0 for a label that neither stands there nor was guessed: it has no F1
         return {
             "texts": len(numbers),
-            **self.figures(model, numbers),
+            **told(logits, wanted),
             "f1": 100 * float(f1.nanmean()),
             "commonest_label": 100 * float(there.max()) / len(numbers),
         }
@@ -155,6 +154,12 @@ class Classification(LabelTask):
         """Reads a text; its tokens, and the label they got."""
         found = self.classify(model, [text])[0]
         return found.pieces, found.label
+
+
+def told(logits: Tensor, wanted: Tensor) -> dict[str, float]:
+    """Loss a text and the share of right labels, in percent; logits E C, labels E."""
+    right = (logits.argmax(-1) == wanted).float().mean()
+    return {"loss": float(token_loss(logits, wanted, UNLABELED)) / max(len(wanted), 1), "accuracy": 100 * float(right)}
 
 
 def all_labeled(examples: Sequence[Labeled], sentence: str) -> None:

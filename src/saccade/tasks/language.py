@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from ..data.corpora import documents
 from ..data.text import Document
@@ -85,6 +85,8 @@ class LanguageModelling(Task):
     def work(self, recipe: Recipe, train: Sequence[Document], dev: Sequence[Document], device: torch.device) -> StreamWork:
         if self.how.carry and self.how.objective != "causal":
             raise SaccadeError(f"language.carry is for the causal objective, this is {self.how.objective}; leave it out")
+        if self.how.carry and (recipe.training.compile or distributed.is_initialized()):
+            raise SaccadeError("language.carry is for one process and a model that is not compiled; leave it out")
         kind = CarriedWork if self.how.carry else StreamWork
         return kind(self, recipe, self.numbers(train), self.numbers(dev), device)
 

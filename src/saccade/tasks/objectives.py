@@ -78,10 +78,11 @@ class Objective:
 
 
 def penalized(loss: Tensor, model: nn.Module, wanted: Tensor) -> Tensor:
-    """The loss with what a model asks to be added to it for each wanted token of its last pass (`penalty`), if it does."""
+    """The loss with what a model asks to be added to it for each wanted token of its last pass (`penalty`), if it does: a number a
+    row, so that it does not matter which rows are read together."""
     model = getattr(model, "module", model)  # within DDP
     penalty = model.penalty() if hasattr(model, "penalty") else None  # type: ignore[operator]
-    return loss if penalty is None else loss + penalty * (wanted != PAD).sum()
+    return loss if penalty is None else loss + (penalty * (wanted != PAD).sum(1)).sum()
 
 
 @table.add("causal", paper="Radford et al. 2018", system="T9")

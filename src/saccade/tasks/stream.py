@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -119,8 +121,12 @@ class CarriedWork(StreamWork):
     the state in which it left the one before (truncated backpropagation through time). The state is not part of a checkpoint: what
     goes on, and every epoch, begins with an empty one."""
 
-    state: list[tuple[Tensor, ...]] | None = None
     expected: tuple[int, ...] = ()
+
+    @cached_property
+    def states(self) -> dict[int, list[tuple[Tensor, ...]]]:
+        """What was carried last, for each number of rows; it stays where it is, since a recorded update reads and writes it there."""
+        return {}
 
     def epoch(self, epoch: int) -> Sequence[list[tuple[int, int]]]:
         """Row r reads the r-th part of the stream; blocks that make no whole update are left out at either end."""
@@ -132,26 +138,25 @@ class CarriedWork(StreamWork):
         return [[(epoch + 1, starts[first + row * steps + step]) for row in range(rows)] for step in range(steps)]
 
     def batch(self, plan: list[tuple[int, int]]) -> LanguageBatch:
+        """With whether it goes on where the batch made before it ended: a number of its own, read when its loss is computed."""
         starts = tuple(start for _, start in plan)
-        if starts != self.expected:
-            for part in (part for memory in self.state or [] for part in memory):
-                part.zero_()
+        [goes_on] = on(self.stream.device, torch.tensor(starts == self.expected))
         self.expected = tuple(start + self.stream.block for start in starts)
-        return super().batch(plan)
+        made = super().batch(plan)
+        return replace(made, read=(made.read[0], goes_on))
 
     def loss(self, model: nn.Module, batch: LanguageBatch) -> Tensor:
-        tokens = batch.read[0]
+        tokens, goes_on = batch.read
         if not hasattr(model, "forward_from"):
-            raise SaccadeError(
-                "language.carry is for a recurrent model (rnn-decoder) in one process, not compiled; leave it out, or choose these"
-            )
-        if self.state is None or len(self.state[0][0]) != len(tokens):
+            raise SaccadeError("language.carry is for a recurrent model; leave it out, or choose model.family=rnn-decoder")
+        if len(tokens) not in self.states:
             empty = model.start(tokens[:, :0], torch.zeros(len(tokens), dtype=torch.long)).carried  # type: ignore[operator]
-            self.state = [tuple(torch.zeros_like(part) for part in memory) for memory in empty]
+            self.states[len(tokens)] = [tuple(torch.zeros_like(part) for part in memory) for memory in empty]
+        state = self.states[len(tokens)]
         # what is read is a copy: the state is written over before the gradients are asked for
-        carried = [tuple(part.clone() for part in memory) for memory in self.state]
+        carried = [tuple(torch.where(goes_on, part, 0) for part in memory) for memory in state]
         logits, after = model.forward_from(tokens, State(carried=carried))  # type: ignore[operator]
-        for memory, new in zip(self.state, after.carried, strict=True):
+        for memory, new in zip(state, after.carried, strict=True):
             for part, now in zip(memory, new, strict=True):
                 part.copy_(now.detach())
         return penalized(token_loss(logits, batch.wanted, PAD, self.smoothing), model, batch.wanted)

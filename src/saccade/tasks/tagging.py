@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -112,28 +113,33 @@ class Tagging(LabelTask):
                 found[n] = row[: len(numbers[n][1])]
         return found, total
 
+    def right(self, model: nn.Module, numbers: Sequence[Numbered], budget: int = 8192) -> tuple[list[list[bool]], float]:
+        """Which words of each sentence got their tag, and the loss a word."""
+        guessed, total = self.guesses(model, numbers, budget)
+        right = [[a == b for a, b in zip(row, one[2], strict=True)] for row, one in zip(guessed, numbers, strict=True)]
+        return right, total / max(sum(map(len, right)), 1)
+
     def figures(self, model: nn.Module, numbers: Sequence[Numbered], budget: int = 8192) -> dict[str, float]:
         """Loss a word and the share of right tags, in percent."""
-        guessed, total = self.guesses(model, numbers, budget)
-        pairs = [(a, b) for row, one in zip(guessed, numbers, strict=True) for a, b in zip(row, one[2], strict=True)]
-        return {"loss": total / max(len(pairs), 1), "accuracy": 100 * sum(a == b for a, b in pairs) / max(len(pairs), 1)}
+        right, loss = self.right(model, numbers, budget)
+        return {"loss": loss, "accuracy": percent(itertools.chain(*right))}
 
     def evaluate(self, model: nn.Module, examples: Sequence[Sentence]) -> dict[str, Any]:
-        """Accuracy over all words, and over those that training never saw."""
+        """Accuracy over all words, and over those that the vocabulary lacks, which a model knows by their bytes and neighbors alone."""
         all_tagged(examples, "has no tags to compare with; give tags, or use `tag`")
         numbers = self.numbers(examples)
-        figures: dict[str, Any] = {"sentences": len(numbers), **self.figures(model, numbers)}
+        right, loss = self.right(model, numbers)
+        figures: dict[str, Any] = {"sentences": len(numbers), "loss": loss, "accuracy": percent(itertools.chain(*right))}
         if self.text.kind == "words":
-            guessed, _ = self.guesses(model, numbers)
-            unseen = [
-                a == b
-                for row, (rows, at, tags, _) in zip(guessed, numbers, strict=True)
-                for a, b, place in zip(row, tags, at, strict=True)
+            unknown = [
+                good
+                for row, (rows, at, *_) in zip(right, numbers, strict=True)
+                for good, place in zip(row, at, strict=True)
                 if rows[place][0] == UNK
             ]
-            figures["unseen_words"] = len(unseen)
-            if unseen:
-                figures["accuracy_unseen"] = 100 * sum(unseen) / len(unseen)
+            figures["unknown_words"] = len(unknown)
+            if unknown:
+                figures["accuracy_unknown"] = percent(unknown)
         return figures
 
     def tag(self, model: nn.Module, examples: Sequence[Sentence]) -> list[list[str]]:
@@ -152,6 +158,12 @@ class Tagging(LabelTask):
             else [self.text.token(row[0]) for row in self.numbers([Sentence(words, None, 1)])[0][0]]
         )
         return pieces, " ".join(tags)
+
+
+def percent(right: Iterable[bool]) -> float:
+    """How many of a hundred are right."""
+    each = list(right)
+    return 100 * sum(each) / max(len(each), 1)
 
 
 def all_tagged(examples: Sequence[Sentence], sentence: str) -> None:

@@ -144,6 +144,7 @@ class Translation(Task):
     @torch.no_grad()
     def figures(self, model: nn.Module, numbers: Sequence[Numbered], budget: int = 8192) -> dict[str, float]:
         """Loss a token, nothing smoothed."""
+        model.eval()
         device, total, tokens = next(model.parameters()).device, 0.0, 0
         for _, some in in_batches(self, numbers, budget):
             batch = self.batch(some, device)

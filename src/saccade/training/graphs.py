@@ -52,10 +52,11 @@ class Recording:
 
 class Recorder:
     """Makes updates by `step`. The first batch of a shape runs as it is (libraries set themselves up in it), the second is recorded,
-    and all others of that shape are played. What cannot be recorded goes on as it is, with one note."""
+    and all others of that shape are played. What cannot be recorded goes on as it is, with one note, when `reset` has forgotten the
+    gradients of what was left half-way."""
 
-    def __init__(self, step: Step, note: Callable[[str], None]) -> None:
-        self.step, self.note = step, note
+    def __init__(self, step: Step, note: Callable[[str], None], reset: Callable[[], None]) -> None:
+        self.step, self.note, self.reset = step, note, reset
         self.seen: set[tuple[Any, ...]] = set()
         self.recordings: dict[tuple[Any, ...], Recording] = {}
         self.refused = False
@@ -72,6 +73,7 @@ class Recorder:
                 self.refused = True
                 why = str(error).strip().splitlines()[0]
                 self.note(f"training.graphs: these updates cannot be recorded ({why}); going on without")
+                self.reset()
                 return self.step(batch)
         return self.recordings[key].play(batch)
 

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,7 +57,7 @@ class Training:
         self.watcher = watcher if watcher is not None and self.ranks.leads else Watcher()
         self.device = next(model.parameters()).device
         self.layout = (settings.parallel if self.ranks.count > 1 else Layout)(model, self.ranks, settings.compile)
-        self.recorder = Recorder(self._step, self.watcher.note) if self._records() else None
+        self.recorder = Recorder(self._step, self.watcher.note, model.zero_grad) if self._records() else None
         if self.recorder and settings.autocast and not settings.compile and not hasattr(model, "forward_from"):
             self.layout.forward = Lowered(model, settings.autocast)
         rate: Any = settings.learning_rate
@@ -144,10 +145,10 @@ class Training:
         return found.__dict__ if found is not None else {}
 
     def _cost(self) -> Cost:
-        """Measured on the middle one by size of some of the epoch's batches."""
-        plans = self._epoch(self.at.epoch)
-        some = sorted(plans[:: len(plans) // 16 + 1], key=lambda plan: self.work.batch(plan).tokens)
-        batch = self.work.batch(self.ranks.share(some[len(some) // 2])[0])
+        """Measured on the middle one by size of some of the epoch's batches, which a copy of the work makes: nothing goes on from it."""
+        plans, work = self._epoch(self.at.epoch), copy(self.work)
+        some = sorted(plans[:: len(plans) // 16 + 1], key=lambda plan: work.batch(plan).tokens)
+        batch = work.batch(self.ranks.share(some[len(some) // 2])[0])
         loss = lambda: self._loss(self.model, batch) / max(batch.tokens, 1)  # noqa: E731
         self.model.train()
         cost = measure(self.model, loss, self.settings.updates - self.at.update, self.ranks)
