@@ -19,7 +19,7 @@ from saccade.layers.pooling import Mean, pools
 from saccade.layers.recurrent import cells
 from saccade.layers.words import spell, words
 from saccade.models import Body, Classifier, MaskedModel, Tagger
-from saccade.training.checkpoints import load_model, save_model
+from saccade.training.checkpoints import learned, load_model, store
 
 V, SMALL = 13, {"dim": 8, "hidden": 6, "depth": 2, "heads": 2}
 FAMILIES = [entry.name for entry in models.table if entry.make.body is not None]
@@ -148,7 +148,7 @@ def test_a_classifier_is_itself_after_it_was_saved_and_loaded(tmp_path: Path, po
     settings = config.complete_model({**KINDS["transformer"], "pool": pool, "shared": True})
     one, other = (Classifier(config.build_body(settings, V), config.build_pool(settings, 8, V), 3).eval() for _ in range(2))
     one.pool.prepare(TOKENS.tolist())
-    save_model(one, tmp_path / "model.safetensors")
+    store(learned(one), tmp_path / "model.safetensors")
     load_model(other, tmp_path / "model.safetensors")
     assert torch.equal(other(TOKENS, LENGTHS), one(TOKENS, LENGTHS))
 

@@ -17,8 +17,9 @@ from torch import nn
 from saccade import config
 from saccade.errors import SaccadeError
 from saccade.files import MANIFEST, broken, verified, write_folder
-from saccade.training.checkpoints import learned, load_model, load_optimizer, save_model, save_optimizer
-from saccade.training.runs import Progress, RunFolder
+from saccade.training.checkpoints import learned, load_model, load_optimizer, states, store
+from saccade.training.distributed import Ranks
+from saccade.training.runs import Progress, RunFolder, save_whole
 
 
 def transformer(seed: int = 0, **more: object) -> nn.Module:
@@ -42,8 +43,8 @@ def moved(model: nn.Module, updates: int = 2, fused: bool = True) -> torch.optim
 def test_a_model_and_its_optimizer_come_back_bit_for_bit(tmp_path: Path) -> None:
     model, other = transformer(1), transformer(2)
     optimizer = moved(model)
-    save_model(model, tmp_path / "m")
-    save_optimizer(optimizer, model, tmp_path / "o")
+    store(learned(model), tmp_path / "m")
+    store(states(optimizer, model), tmp_path / "o")
     fresh = torch.optim.AdamW(other.parameters(), lr=0.01, fused=True)
     load_model(other, tmp_path / "m")
     load_optimizer(fresh, other, tmp_path / "o")
@@ -64,7 +65,7 @@ def test_a_model_and_its_optimizer_come_back_bit_for_bit(tmp_path: Path) -> None
 def test_shared_parameters_are_stored_once_and_stay_shared(tmp_path: Path) -> None:
     model, other = transformer(1), transformer(2)
     assert model.head.weight is model.target.tokens.weight
-    save_model(model, tmp_path / "m")
+    store(learned(model), tmp_path / "m")
     stored = load_file(tmp_path / "m")
     assert set(stored) == {name for name, _ in model.named_parameters()}
     assert sum(tensor.shape == (11, 8) for tensor in stored.values()) == 1
@@ -98,7 +99,7 @@ def test_parameters_of_another_model_are_refused(
     tmp_path: Path, change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]], sentence: str
 ) -> None:
     model = transformer()
-    save_model(model, tmp_path / "m")
+    store(learned(model), tmp_path / "m")
     save_file(change(load_file(tmp_path / "m")), tmp_path / "m")
     with pytest.raises(SaccadeError) as told:
         load_model(model, tmp_path / "m")
@@ -142,12 +143,12 @@ def test_every_file_of_a_folder_has_the_usual_permissions(tmp_path: Path) -> Non
 
 def test_a_full_disk_is_told_and_the_last_checkpoint_stays(tmp_path: Path) -> None:
     folder, model = RunFolder(tmp_path, {}), transformer()
-    folder.save_last(model, moved(model), Progress(update=2))
+    save_whole(Ranks(), folder, model, moved(model), Progress(update=2))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))  # Python ignores the signal that comes with it
     try:
         with pytest.raises(SaccadeError, match=r"cannot write .*last: .*File too large.*choose another place or make room"):
-            folder.save_last(model, moved(model), Progress(update=3))
+            save_whole(Ranks(), folder, model, moved(model), Progress(update=3))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert folder.progress() == Progress(update=2)
@@ -158,7 +159,7 @@ def test_progress_comes_back_as_it_was(tmp_path: Path) -> None:
     folder, model = RunFolder(tmp_path, {"config.json": lambda path: path.write_text("{}")}), transformer()
     assert folder.progress() is None
     at = Progress(7, 1, 3, 1234, 5.25, 0.1 + 0.2, 5, 1, False, {"loss": 1 / 3})
-    folder.save_last(model, moved(model), at)
+    save_whole(Ranks(), folder, model, moved(model), at)
     assert folder.progress() == at
     assert set(json.loads((tmp_path / "last" / MANIFEST).read_text())["files"]) == {
         "config.json",
@@ -196,7 +197,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_checkpoint_is_refused_with_what_is_wrong(tmp_path: Path, damage: str) -> None:
     folder, model = RunFolder(tmp_path, {}), transformer()
-    folder.save_last(model, moved(model), Progress(update=2))
+    save_whole(Ranks(), folder, model, moved(model), Progress(update=2))
     change, sentence = DAMAGES[damage]
     change(tmp_path / "last" / "model.safetensors")
     assert sentence in str(broken(tmp_path / "last"))

@@ -24,10 +24,6 @@ def learned(model: nn.Module) -> dict[str, Tensor]:
     return kept
 
 
-def save_model(model: nn.Module, path: Path) -> None:
-    store(learned(model), path)
-
-
 def store(tensors: dict[str, Tensor], path: Path) -> None:
     """Writes safetensors, readable by whom files are readable here; a full disk is an OSError, as everywhere."""
     path.touch()
@@ -73,10 +69,6 @@ def states(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:
         for name, parameter in learned(model).items()
         for key, value in optimizer.state.get(parameter, {}).items()
     }
-
-
-def save_optimizer(optimizer: Optimizer, model: nn.Module, path: Path) -> None:
-    store(states(optimizer, model), path)
 
 
 def load_optimizer(optimizer: Optimizer, model: nn.Module, path: Path) -> None:

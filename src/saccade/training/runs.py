@@ -52,9 +52,6 @@ class RunFolder:
     def save(self, name: str, model: nn.Module) -> None:
         self.write(name, {"model.safetensors": learned(model)})
 
-    def save_last(self, model: nn.Module, optimizer: Optimizer, at: Progress) -> None:
-        save_whole(Ranks(), self, model, optimizer, at)
-
     def write(self, name: str, tensors: dict[str, dict[str, Tensor]], at: Progress | None = None) -> None:
         """A model folder with files of tensors; a checkpoint where it is told how far the training is."""
         stores: dict[str, Writer] = {file: partial(store, those) for file, those in tensors.items()}
