@@ -312,3 +312,11 @@ def test_every_key_of_a_recipe_says_what_it_is_for() -> None:
             assert f.metadata.get("what") or f.name in ("data", "vocabulary", "language", "model", "training"), f.name
     numbers = {f.name for entry in models.table for f in dataclasses.fields(entry.make.shape)}
     assert numbers == set(models.MEANINGS)
+
+
+def test_a_setting_of_nothing_is_empty_text() -> None:
+    """So that what a recipe names can be left out from the command line."""
+    values = {"data": {"train": "a.tsv", "dev": "b.tsv"}, "model": {"family": "bahdanau"}}
+    assert config.recipe(values, ["data.dev="]).data.dev == ""
+    with pytest.raises(SaccadeError, match=r"training\.updates is ''"):
+        config.recipe(values, ["training.updates="])

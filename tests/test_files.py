@@ -270,7 +270,7 @@ def test_what_is_no_folder_of_ours_is_told(tmp_path: Path, name: str, sentence: 
 def test_the_files_that_are_needed_must_be_listed(tmp_path: Path) -> None:
     write(tmp_path / "m", "x")
     assert verified(tmp_path / "m", "model folder", ["a.txt"]) == tmp_path / "m"
-    with pytest.raises(SaccadeError, match=r"its manifest.json does not list config.json"):
+    with pytest.raises(SaccadeError, match=r"m is no model folder: it has no config.json; give the path of a folder written by"):
         verified(tmp_path / "m", "model folder", ["a.txt", "config.json"])
     write_folder(tmp_path / "none", {})
     assert broken(tmp_path / "none") == "its manifest.json does not list any file"

@@ -63,6 +63,9 @@ MAY_CHANGE = (
 )
 
 
+LONGEST = 50_000  # characters of a text to translate
+
+
 def fit(
     recipe: Recipe | Mapping[str, Any], out: str | Path, resume: bool = False, watcher: Watcher | None = None
 ) -> tuple[System, Progress]:
@@ -144,7 +147,17 @@ def translations(system: System, texts: Sequence[str], search: Callable[[], Sear
         raise SaccadeError(
             f"a {system.recipe.task} model does not translate; use `saccade {system.task.usage(system.recipe).format(model='MODEL')}`"
         )
+    check_lengths(texts)
     return system.task.translate(system.model, texts, search)
+
+
+def check_lengths(texts: Sequence[str]) -> None:
+    """Raises at a text that is no sentence: one of a whole book would take hours, and all memory."""
+    for number, text in enumerate(texts, 1):
+        if len(text) > LONGEST:
+            raise SaccadeError(
+                f"line {number} has {len(text):,} characters, more than {LONGEST:,}; put one sentence on each line"
+            )
 
 
 def unknown_words(system: System, texts: Sequence[str]) -> list[str]:
@@ -167,10 +180,11 @@ def ensemble(systems: Sequence[System]) -> System:
             raise SaccadeError(
                 f"a {one.recipe.task} model puts out no text token by token, as an ensemble does; use it by itself"
             )
-    for other in systems[1:]:
+    for number, other in enumerate(systems[1:], 2):
         if other.task.tokens() != first.task.tokens():
             raise SaccadeError(
-                f"the vocabularies of {first.name} and {other.name} differ; an ensemble needs models of one vocabulary"
+                f"model {number} ({other.name}) has another vocabulary than the first ({first.name}); an ensemble needs models of one: "
+                "train them on the same data with the same vocabulary.* settings"
             )
     return System(first.recipe, model, first.task)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -97,14 +98,15 @@ def check(recipes: dict[str, Recipe], seeds: Sequence[int], data: str, options: 
             config.task(recipe).read(recipe, data or recipe.data.test)
 
 
-def best(rows: Sequence[Row], figure: str, higher: bool) -> Row:
-    """The row with the best mean."""
-    return (max if higher else min)(rows, key=lambda row: row.mean(figure))
+def best(rows: Sequence[Row], figure: str, higher: bool) -> list[Row]:
+    """The rows with the best mean: one, or those that share it."""
+    reached = (max if higher else min)(row.mean(figure) for row in rows)
+    return [row for row in rows if math.isclose(row.mean(figure), reached, rel_tol=1e-12)]
 
 
 def as_figures(rows: Sequence[Row], figure: str, higher: bool) -> dict[str, Any]:
     """For a result file: the best row's figures under their own names, and every row's under NAME.figure."""
-    chosen = best(rows, figure, higher)
+    chosen = best(rows, figure, higher)[0]
     found: dict[str, Any] = dict(chosen.figures)
     if len(rows) > 1:
         found["best"] = chosen.name

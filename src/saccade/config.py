@@ -63,7 +63,7 @@ def put(tree: dict[str, Any], word: str) -> None:
     if not equals or not key:
         raise SaccadeError(f"'{word}' is no setting; write key=value, such as training.updates=500")
     try:
-        value = yaml.safe_load(text)
+        value = yaml.safe_load(text) if text.strip() else ""
     except NOT_READ:
         raise SaccadeError(f"'{word[:200]}': the value cannot be read; put quotes around it") from None
     *path, last = key.split(".")
@@ -83,8 +83,10 @@ def read_recipe(where: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         text = path.read_text(encoding="utf-8")
         values = yaml.safe_load(text)
         twice = repeated(yaml.compose(text, yaml.SafeLoader))
-    except (UnicodeDecodeError, OSError) as error:
-        raise SaccadeError(f"{path} cannot be read as text ({error}); give a YAML file") from None
+    except UnicodeDecodeError:
+        raise SaccadeError(f"{path} is no text in UTF-8; give a YAML file") from None
+    except OSError as error:
+        raise SaccadeError(f"{path} cannot be read as text ({error.strerror or error}); give a YAML file") from None
     except NOT_READ as error:
         mark = getattr(error, "problem_mark", None)
         at = f", line {mark.line + 1}" if mark else ""
@@ -95,7 +97,9 @@ def read_recipe(where: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     if values is None:
         raise SaccadeError(f"{path} is empty; write at least `data:` and `model:`")
     if not isinstance(values, dict):
-        raise SaccadeError(f"{path} holds {type(values).__name__}, not settings; write `key: value` lines")
+        raise SaccadeError(
+            f"{path} holds {'a list' if isinstance(values, list) else 'one value'}, not settings; write `key: value` lines"
+        )
     return recipe(values, overrides)
 
 

@@ -84,7 +84,7 @@ def replaced(target: Path) -> Iterator[Path]:
     settle(target)
     if os.path.exists(target) and not target.is_dir():
         raise SaccadeError(f"cannot write {target}: it is a file, and a folder is to be written there; choose another place")
-    new, old = target.with_name(target.name + NEW), target.with_name(target.name + OLD)
+    new, old = beside(target, NEW), beside(target, OLD)
     shutil.rmtree(new, ignore_errors=True)
     try:
         new.mkdir(parents=True)
@@ -114,9 +114,15 @@ def seal(folder: Path) -> None:
     sync(folder)
 
 
+def beside(target: Path, ending: str) -> Path:
+    """The path with something behind its last name, which `.` has too."""
+    whole = Path(os.path.abspath(target))
+    return whole.parent / (whole.name + ending)
+
+
 def settle(target: Path) -> None:
     """Puts right what a kill between two renames left: the new folder is complete then, and takes its place."""
-    new, old = target.with_name(target.name + NEW), target.with_name(target.name + OLD)
+    new, old = beside(target, NEW), beside(target, OLD)
     if not os.path.exists(target):  # not target.exists(), which raises for a name that is too long
         for candidate in (new, old):
             if os.path.isfile(candidate / MANIFEST) and not broken(candidate):
@@ -132,8 +138,8 @@ def listed(folder: Path) -> list[str]:
     return list(json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"])
 
 
-def broken(folder: Path, needs: Collection[str] = ()) -> str | None:
-    """What is wrong with a folder by its manifest, which must list the files it `needs`; None when nothing is."""
+def broken(folder: Path) -> str | None:
+    """What is wrong with a folder by its manifest; None when nothing is."""
     try:
         rows = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
         facts = {str(name): (str(row["sha256"]), int(row["bytes"])) for name, row in rows.items()}
@@ -141,9 +147,8 @@ def broken(folder: Path, needs: Collection[str] = ()) -> str | None:
         return f"it has no {MANIFEST}"
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return f"its {MANIFEST} is unreadable"
-    missing = sorted(set(needs) - set(facts))
-    if missing or not facts:
-        return f"its {MANIFEST} does not list {missing[0] if missing else 'any file'}"
+    if not facts:
+        return f"its {MANIFEST} does not list any file"
     for name, (digest, size) in facts.items():
         if Path(name).name != name:
             return f"its {MANIFEST} names a file outside the folder"
@@ -162,7 +167,13 @@ def verified(folder: Path, what: str, needs: Collection[str] = ()) -> Path:
         raise SaccadeError(f"no {what} at {folder}; give the path of a folder written by `saccade train`")
     if not folder.is_dir():
         raise SaccadeError(f"{folder} is a file, and a {what} is a folder; give the path of a folder written by `saccade train`")
-    wrong = broken(folder, needs)
-    if wrong:
+    wrong = broken(folder)
+    if wrong is None:
+        missing = sorted(set(needs) - set(listed(folder)))
+        if missing:
+            raise SaccadeError(
+                f"{folder} is no {what}: it has no {missing[0]}; give the path of a folder written by `saccade train`"
+            )
+    else:
         raise SaccadeError(f"{folder} is no intact {what}: {wrong}; copy it again or use another")
     return folder

@@ -108,7 +108,7 @@ def examples_of(recipe: Recipe, split: str) -> list[Any]:
     """The examples of data.train, data.dev or data.test."""
     where, task = getattr(recipe.data, split), config.task(recipe)
     if not recipe.data.dev and recipe.data.train and split in ("train", "dev"):
-        parts = task.divide(task.read(recipe, recipe.data.train), recipe.data.held_out, recipe.seed)
+        parts = task.divide(task.read(recipe, recipe.data.train), recipe.data.held_out)
         return parts[split == "dev"]
     if not where:
         raise SaccadeError(

@@ -48,9 +48,18 @@ ROWS: list[tuple[str, str]] = [
     ("translate run --input tetx.txt", "there is no file 'tetx.txt'; did you mean 'text.txt'?"),
     ("translate run --input empty", "empty is a folder, not a file"),
     ("translate run --input empty.txt", "empty.txt is empty; it needs at least one line"),
+    ("translate . the", ". is no intact model folder: it has no manifest.json"),
+    ("translate / the", "/ is no intact model folder: it has no manifest.json"),
+    ("translate '' the", ". is no intact model folder: it has no manifest.json"),
+    ("convert . --out new", ". is no intact"),
+    ("translate run the --with .", ". is no intact model folder"),
+    ("translate run --input nul.txt", "nul.txt, line 2: a NUL character in the line at column 2; the text is damaged"),
+    ("translate run --input book.txt", "line 2 has 60,001 characters, more than 50,000; put one sentence on each line"),
+    ("evaluate run test --moses xx", "'xx' is no language for Moses tokens; there are as, bn, ca, cs, de,"),
+    ("evaluate run nope", "there is no file 'nope'; check the path"),
     ("translate run --input latin.txt", "latin.txt, line 2: not UTF-8 (byte 0xe9 at column 4)"),
     ("translate run --input torn.gz", "torn.gz"),
-    ("translate run '\udcff'", "half of a surrogate pair at column 1"),
+    ("translate run '\udcff'", "the text is not UTF-8 at column 1; convert it first"),
     ("translate fixed the --align", "this model attends to no source"),
     ("explain ''", "the sentence is empty"),
     # searches
@@ -94,7 +103,7 @@ ROWS: list[tuple[str, str]] = [
     ("train empty", "empty is a folder; give a recipe file"),
     ("train empty.txt", "empty.txt is empty; write at least `data:` and `model:`"),
     ("train broken.yaml", "broken.yaml, line 2: this is no YAML"),
-    ("train latin.txt", "latin.txt cannot be read as text"),
+    ("train latin.txt", "latin.txt is no text in UTF-8; give a YAML file"),
     ("train good.yaml training.updatse=5", "no setting named 'training.updatse'; did you mean 'updates'?"),
     ("train good.yaml training.updates", "'training.updates' is no setting; write key=value"),
     ("train good.yaml training.learning_rate=.nan", "training.learning_rate is nan; it must be a finite number"),
@@ -142,6 +151,8 @@ def place(models: Path, recipe_text: str, tmp_path_factory: pytest.TempPathFacto
     for name, text in texts.items():
         (root / name).write_text(text)
     (root / "latin.txt").write_bytes(b"the cat\ncaf\xe9\n")
+    (root / "nul.txt").write_bytes(b"the cat\na\0b\n")
+    (root / "book.txt").write_text("the cat\n" + "the " * 15_000 + "\u2028\n", encoding="utf-8")
     (root / "torn.gz").write_bytes(b"\x1f\x8b\x08\x00junk")
     return root
 

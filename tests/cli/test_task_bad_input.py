@@ -41,7 +41,7 @@ ROWS: list[tuple[str, str]] = [
     ("translate words the", "a language-modelling model does not translate; use `saccade generate MODEL"),
     ("translate tags the", "a tagging model does not translate; use `saccade tag MODEL"),
     ("translate run the --with labels", "a classification model puts out no text token by token"),
-    ("translate run the --with letters", "the vocabularies of bahdanau and transformer-decoder differ"),
+    ("translate run the --with letters", "model 2 (transformer-decoder) has another vocabulary than the first (bahdanau)"),
     ("translate labels good --with labels", "a classification model puts out no text token by token"),
     ("show masked the --out x.png", "a masked model has no text of its own to show"),
     ("show tags the --out x.png", "a rnn-encoder model has no attention to show"),
@@ -53,9 +53,8 @@ ROWS: list[tuple[str, str]] = [
     ("classify labels good --input text.txt", "both a text and --input were given"),
     ("classify labels --input nowhere.txt", "there is no file 'nowhere.txt'"),
     ("classify labels --input empty.txt", "empty.txt is empty; it needs at least one line"),
-    ("classify labels --input blank.txt", "line 2 is empty; give each line a text"),
     ("classify labels --input latin.txt", "latin.txt, line 2: not UTF-8"),
-    ("classify labels '\udcff'", "half of a surrogate pair"),
+    ("classify labels '\udcff'", "the text is not UTF-8 at column 1"),
     ("classify labels good --out x.bmp", "cannot draw to 'x.bmp'"),
     ("classify labels --input two.txt --out x.png", "2 texts and one picture; draw one text at a time"),
     ("generate words '\udcff'", "half of a surrogate pair"),
@@ -230,7 +229,7 @@ def test_lines_of_nothing_on_stdin_are_told(
     assert (said.code, said.out) == (2, "")
     [error] = said.err.splitlines()
     assert error in (
-        "saccade: line 1 is empty; give each line a text",
+        "saccade: the lines are empty; give at least one text",
         "saccade: stdin holds no words; give at least one sentence",
     )
     waiting = saccade(*split(line), terminal=True)

@@ -66,6 +66,25 @@ def test_many_texts_come_as_label_tab_text_and_as_json(saccade: Callable[..., An
     assert set(rows[0]) == {"text", "label", "probabilities", "weights"}
 
 
+def test_an_empty_line_stays_where_it_is(saccade: Callable[..., Any], shelf: Path) -> None:
+    text = "a good film\n\nno fun\n"
+    first, empty, last = saccade("classify", shelf / "labels", stdin=text).out.splitlines()
+    assert (first.partition("\t")[2], empty, last.partition("\t")[2]) == ("a good film", "", "no fun")
+    rows = [json.loads(line) for line in saccade("classify", shelf / "labels", "--json", stdin=text).out.splitlines()]
+    assert rows[1] == {"text": "", "label": None}
+    assert [row["text"] for row in rows] == ["a good film", "", "no fun"]
+
+
+def test_a_model_folder_can_be_used_from_within(
+    saccade: Callable[..., Any], shelf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = saccade("classify", shelf / "labels", "a good film").out
+    folder = shelf / "labels"
+    monkeypatch.chdir(folder / "best" if (folder / "best").exists() else folder)
+    said = saccade("classify", ".", "a good film")
+    assert (said.code, said.out) == (0, expected)
+
+
 def test_an_unknown_word_is_noted(saccade: Callable[..., Any], shelf: Path) -> None:
     assert "the model has never seen 'zebra'" in saccade("classify", shelf / "labels", "a zebra").err
 
@@ -252,4 +271,4 @@ def test_a_training_says_how_its_model_is_used(saccade: Callable[..., Any], shel
         said = saccade("train", path, "training.updates=1", "training.average=2", "--out", tmp_path / name)
         assert said.code == 0
         assert f" {command} {tmp_path / name} " in said.out
-        assert "mean of the last 1 evaluations" in said.err
+        assert "mean of the last evaluation " in said.err

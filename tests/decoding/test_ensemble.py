@@ -96,7 +96,9 @@ def test_the_attention_of_an_ensemble_is_the_mean_of_its_models() -> None:
 
 def test_what_cannot_be_put_together_is_told() -> None:
     other = system(0, pairs=PAIRS[:2])
-    assert "the vocabularies of bahdanau and bahdanau differ; an ensemble needs" in told(lambda: api.ensemble([system(), other]))
+    assert "model 2 (bahdanau) has another vocabulary than the first (bahdanau); an ensemble needs" in told(
+        lambda: api.ensemble([system(), other])
+    )
     assert told(lambda: api.ensemble([])) == "an ensemble of no models; give at least one"
     assert told(lambda: Ensemble([])) == "an ensemble of no models; give at least one"
     tags = [Sentence(("the", "cat"), ("DET", "NOUN"), 1)]

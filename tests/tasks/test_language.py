@@ -221,6 +221,17 @@ def test_a_recurrent_model_carries_its_state_through_the_stream() -> None:
         assert made.task.figures(made.model, flow, 100, rows)["loss"] == pytest.approx(total / (len(ids) - 1), rel=1e-5)
 
 
+def test_text_with_unknown_words_has_no_bits_a_character() -> None:
+    """Nobody pays for the characters behind an <unk>."""
+    made = system("rnn-decoder", "words")
+    known = api.evaluate(made, WHOLE)
+    assert "unknown_tokens" not in known
+    assert known["bits_per_character"] > 0
+    found = api.evaluate(made, [Document("the cat saw the hippopotamus\nthe okapi ran\n", 1)])
+    assert found["unknown_tokens"] == 2
+    assert "bits_per_character" not in found
+
+
 def carried(*words: str) -> tuple[Any, CarriedWork]:
     made = system("rnn-decoder")
     how = recipe("rnn-decoder", "characters", 8, "language.carry=true", "training.smoothing=0", *words)

@@ -70,7 +70,8 @@ def compare(
     else:
         out.print(side_by_side(rows))
         if len(rows) > 1:
-            out.print(f"best {figure}: {comparing.best(rows, figure, higher).name}", markup=False)
+            first_ones = " and ".join(row.name for row in comparing.best(rows, figure, higher))
+            out.print(f"best {figure}: {first_ones}", markup=False)
     if result is not None:  # last, so that what was measured has been said even where it cannot be written
         write_result(result, comparing.as_figures(rows, figure, higher), " ".join(recipes), numbers, peers)
 
@@ -83,5 +84,5 @@ def side_by_side(rows: list[Row]) -> Table:
         spread = (f" ± {row.spread(name):.2g}" if row.spread(name) else "" for row in rows)
         table.add_row(name, *(f"{row.mean(name):.5g}{more}" for row, more in zip(rows, spread, strict=True)))
     for name in WHOLE:
-        table.add_row(name, *(f"{row.mean(name):,.0f}" for row in rows))
+        table.add_row(name, *(f"{row.mean(name):,.0f}" if row.mean(name) >= 10 else f"{row.mean(name):.2g}" for row in rows))
     return table

@@ -48,14 +48,20 @@ def classify(
         check_drawable(out_file)
     system = api.load(model, device)
     lines = read_lines(text, input_file, "classify")
-    blank = next((n for n, line in enumerate(lines, 1) if not line.strip()), None)
-    if blank:
-        raise SaccadeError(f"line {blank} is empty; give each line a text")
+    if not any(line.strip() for line in lines):
+        raise SaccadeError("the lines are empty; give at least one text")
     if out_file is not None and len(lines) > 1:
         raise SaccadeError(f"{len(lines)} texts and one picture; draw one text at a time")
-    classified = api.classify(system, lines)
+    classified = iter(api.classify(system, [line for line in lines if line.strip()]))
     note_unknown(system, lines)
-    for line, found in zip(lines, classified, strict=True):
+    for line in lines:
+        if not line.strip():  # nothing has no label, and line n of the output is that of line n
+            if json_:
+                print_json({"text": line, "label": None})
+            else:
+                sys.stdout.write("\n")
+            continue
+        found = next(classified)
         if json_:
             weights = [[piece, weight] for piece, weight in zip(found.pieces, found.weights, strict=True)]
             print_json({"text": line, "label": found.label, "probabilities": found.probabilities, "weights": weights})

@@ -91,13 +91,17 @@ class Counting:
 
 def read_lines(text: str | None, path: Path | None, verb: str) -> list[str]:
     """What to work on: the argument, a file's lines, or stdin's."""
-    from ..data.readers import open_text
+    from ..data.lines import open_text, readable
 
     if text is not None and path is not None:
         raise SaccadeError("both a text and --input were given; give one of them")
     if text is not None:
         if not text.strip():
             raise SaccadeError("the text is empty; give a sentence")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise SaccadeError(f"the text is not UTF-8 at column {error.start + 1}; convert it first") from None
         return lines_of(text)
     if path is not None:
         return list(open_text(path))
@@ -111,7 +115,7 @@ def read_lines(text: str | None, path: Path | None, verb: str) -> list[str]:
         raise SaccadeError(f"stdin, line {line}: not UTF-8 (byte 0x{byte:02x}); convert it first") from None
     if not lines:
         raise SaccadeError("stdin is empty; give at least one line")
-    return lines
+    return [readable(line, "line", Path("stdin"), number) for number, line in enumerate(lines, 1)]
 
 
 def lines_of(text: str) -> list[str]:

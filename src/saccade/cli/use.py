@@ -72,7 +72,7 @@ def translate(
     if others:
         system = api.ensemble([system, *(api.load(other, device) for other in others)])
     lines = read_lines(text, input_file, "translate")
-    api.translations(system, lines[:1], search)  # a model that does not translate is told before anything else
+    api.translations(system, lines, search)  # what cannot be translated, or not by this model, is told before anything else
     note_unknown(system, lines)
     with Counting("translating", len(lines)) as counting:
         for start in range(0, len(lines), TOGETHER):
@@ -124,7 +124,7 @@ def evaluate(
     has gold links; accuracy of labels and tags; perplexity and bits a character."""
     from .. import api
     from ..results import check_name, write_result
-    from ..tasks.task import Unseen
+    from ..tasks.task import WrongExample
 
     api.searcher(beam)
     if result is not None:
@@ -136,7 +136,7 @@ def evaluate(
     api.check_options(system.recipe, options)
     try:
         figures = api.evaluate(system, system.read(data), **options)
-    except Unseen as error:
+    except WrongExample as error:
         raise SaccadeError(f"{data}, {error}") from None
     if json_:
         print_json({"model": str(model), "data": data, **figures})

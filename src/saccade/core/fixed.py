@@ -89,7 +89,8 @@ def version(tensor: Tensor) -> int | None:
 
 def made_of(source: Tensor, key: Hashable, make: Callable[[], Made]) -> Made:
     """What depends on `key` and on a tensor that needs no gradient; made anew when the tensor was changed in place."""
-    kept, now = memory(), version(source)
+    kept = memory()
+    now = None if kept is None else version(source)
     if kept is None or now is None:
         return make()
     whole = (id(source), key)  # the tensor is kept with it, so that no other can have its id

@@ -91,7 +91,8 @@ class Mask:
     def _once(self, what: str, sizes: tuple[Any, ...], make: Callable[[], Made]) -> Made:
         """What `make` makes. The last one is kept, for all layers of a pass, until other sizes are asked for or what the mask looks up
         was changed."""
-        now, versions = memory(), tuple(version(tensor) for tensor in self.tensors)
+        now = memory()
+        versions = () if now is None else tuple(version(tensor) for tensor in self.tensors)
         if now is None or None in versions:
             return make()
         kept = vars(self).setdefault("_kept", {})

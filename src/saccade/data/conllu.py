@@ -26,6 +26,7 @@ from .lines import (
     readable,
     some,
     strict,
+    there,
 )
 
 COLUMNS = {"upos": 3, "xpos": 4}
@@ -90,6 +91,7 @@ def _form(where: str | Path) -> tuple[Path, Callable[[Path, int], Iterator[Sente
     path = one_file(where, FORMS)
     suffix = bare_suffix(path)
     if suffix not in _READERS:
+        there(path)
         raise SaccadeError(f"'{path}' does not end in {', '.join(_READERS)}, so its sentences cannot be told apart; give {FORMS}")
     return path, _READERS[suffix]
 

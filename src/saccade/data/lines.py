@@ -36,7 +36,7 @@ def open_text(path: str | Path) -> Iterator[str]:
     """The lines of a UTF-8 file, plain or compressed (.gz, .xz), without byte order mark and line ends; only \\n ends a line."""
     path = Path(path)
     for number, raw in enumerate(raw_lines(path), 1):
-        yield decoded(path, number, raw)
+        yield readable(decoded(path, number, raw), "line", path, number)
 
 
 def strict(items: Iterable[Item | LineError]) -> list[Item]:
@@ -208,6 +208,14 @@ def json_string(path: Path, number: int, entry: dict[str, Any], key: str, needs:
 def _undecodable(path: Path, number: int, raw: bytes, start: int) -> LineError:
     column = len(raw[:start].decode()) + 1
     return LineError("encoding", path, number, f"not UTF-8 (byte 0x{raw[start]:02x} at column {column}); save the file as UTF-8")
+
+
+def there(path: Path) -> None:
+    """Raises when there is no such file."""
+    try:
+        path.stat()
+    except (OSError, ValueError) as error:
+        _explain(path, error)
 
 
 def _explain(path: Path, error: OSError | ValueError) -> NoReturn:

@@ -26,6 +26,7 @@ from .lines import (
     raw_lines,
     readable,
     strict,
+    there,
 )
 from .pairs import Links, Pair
 
@@ -134,6 +135,7 @@ def _paths(where: _Where) -> list[Path]:
 def _form(path: Path) -> str:
     suffix = bare_suffix(path)
     if suffix not in (".tsv", ".jsonl"):
+        there(path)
         raise SaccadeError(f"'{path}' does not end in .tsv or .jsonl, so its pairs cannot be told apart; give {FORMS}")
     return suffix
 

@@ -18,7 +18,7 @@ from ..models.labels import Classifier
 from ..recipe import Recipe
 from ..training.losses import model_loss, token_loss
 from .reading import padded, rows_of
-from .task import Builder, ExampleWork, Labels, LabelTask, in_batches, learned_vocabulary, table
+from .task import Builder, ExampleWork, Labels, LabelTask, WrongExample, in_batches, learned_vocabulary, table
 
 Numbered = tuple[list[list[int]], int, int]
 UNLABELED = -100
@@ -158,12 +158,12 @@ class Classification(LabelTask):
 
 def told(logits: Tensor, wanted: Tensor) -> dict[str, float]:
     """Loss a text and the share of right labels, in percent; logits E C, labels E."""
-    right = (logits.argmax(-1) == wanted).float().mean()
-    return {"loss": float(token_loss(logits, wanted, UNLABELED)) / max(len(wanted), 1), "accuracy": 100 * float(right)}
+    right, count = int((logits.argmax(-1) == wanted).sum()), max(len(wanted), 1)
+    return {"loss": float(token_loss(logits, wanted, UNLABELED)) / count, "accuracy": 100 * right / count}
 
 
 def all_labeled(examples: Sequence[Labeled], sentence: str) -> None:
     """Raises at the first text without a label."""
     bare = next((one for one in examples if one.label is None), None)
     if bare is not None:
-        raise SaccadeError(f"line {bare.line} {sentence}")
+        raise WrongExample(f"line {bare.line} {sentence}")

@@ -18,7 +18,7 @@ from ..decoding import Sample
 from ..errors import SaccadeError
 from ..recipe import LanguageRecipe, Recipe
 from ..training.losses import token_loss
-from .objectives import LanguageBatch, Objective
+from .objectives import LanguageBatch, Objective, counted
 from .objectives import table as objectives
 from .stream import CarriedWork, Stream, StreamWork
 from .task import Builder, Task, from_tokens, learned_vocabulary, table, to_tokens
@@ -55,10 +55,10 @@ class LanguageModelling(Task):
         return documents(where, recipe.data.options(where), recipe.data.documents)
 
     @classmethod
-    def divide(cls, examples: list[Document], share: float, seed: int) -> tuple[list[Document], list[Document]]:
-        """Documents chosen by the seed; of a single one its end."""
+    def divide(cls, examples: list[Document], share: float) -> tuple[list[Document], list[Document]]:
+        """Any documents; of a single one its end."""
         if len(examples) > 1:
-            return super().divide(examples, share, seed)
+            return super().divide(examples, share)
         text = examples[0].text
         cut = int((1 - share) * len(text))
         if not 0 < cut < len(text):
@@ -137,7 +137,7 @@ class LanguageModelling(Task):
             read, wanted = ids[:, begin : begin + self.how.block], ids[:, begin + 1 : begin + self.how.block + 1]
             logits, state = model.forward_from(read[:, : wanted.shape[1]], state)  # type: ignore[operator]
             total += float(token_loss(logits, wanted.masked_fill(wanted == BOS, PAD), PAD))
-        return total, int(np.isin(here[:, 1:], (PAD, BOS), invert=True).sum())
+        return total, counted(here[:, 1:])
 
     def evaluate(self, model: nn.Module, examples: Sequence[Document], stride: int = 0) -> dict[str, Any]:
         """Loss, perplexity, and bits a character of a causal model; with a `stride`, a window slides by so many tokens, so that
@@ -149,9 +149,12 @@ class LanguageModelling(Task):
         found: dict[str, Any] = {"documents": len(examples), "characters": characters}
         found |= self.figures(model, stream, 16 * self.how.block)
         if self.how.objective == "causal":
-            tokens = int(np.isin(stream.here[1:], (PAD, BOS), invert=True).sum())
+            tokens, unknown = counted(stream.here[1:]), int((stream.here[1:] == UNK).sum())
             found["tokens"] = tokens
-            found["bits_per_character"] = found["loss"] * tokens / characters / math.log(2)
+            if unknown:  # what stands behind an <unk> is never paid for, and bits a character would be too few
+                found["unknown_tokens"] = unknown
+            else:
+                found["bits_per_character"] = found["loss"] * tokens / characters / math.log(2)
         if stride:
             found |= {f"sliding_{name}": value for name, value in self.sliding(model, stream, stride).items()}
             found["stride"] = stride

@@ -103,7 +103,7 @@ class Causal(Objective):
 
     def batch(self, blocks: Blocks) -> LanguageBatch:
         read, wanted = blocks.tokens[:, :-1], blocks.tokens[:, 1:]
-        count = int(np.isin(blocks.here[:, 1:], (PAD, BOS), invert=True).sum())
+        count = counted(blocks.here[:, 1:])
         if blocks.documents is None:
             return LanguageBatch((read,), wanted, count, blocks.lines)
         wanted = wanted.masked_fill(wanted == BOS, PAD)  # where a document begins is not to be guessed from the one before it
@@ -111,6 +111,11 @@ class Causal(Objective):
             return LanguageBatch((read,), wanted, count, blocks.lines)
         documents = blocks.documents[:, :-1]
         return LanguageBatch((read, masks.documents(documents), restarted(documents)), wanted, count, blocks.lines)
+
+
+def counted(tokens: NDArray[np.int64]) -> int:
+    """How many tokens are asked for of a causal model: neither padding nor what begins a document."""
+    return int(np.isin(tokens, (PAD, BOS), invert=True).sum())
 
 
 def restarted(documents: Tensor) -> Tensor:

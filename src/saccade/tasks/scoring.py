@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,8 +38,10 @@ def moses_tokenizer(language: str) -> Any:
     """The tokenizer of a language, with its abbreviations."""
     try:
         from sacremoses import MosesTokenizer
+        from sacremoses.corpus import NonbreakingPrefixes
     except ImportError:
         raise SaccadeError("Moses tokens need the package sacremoses; install it with: pip install 'saccade[scoring]'") from None
-    if not re.fullmatch("[a-z]{2,3}", language):
-        raise SaccadeError(f"'{language}' is no language for Moses tokens; write its code of two letters, such as de")
+    known = sorted(set(NonbreakingPrefixes().available_langs.values()))
+    if language not in known:
+        raise SaccadeError(f"'{language}' is no language for Moses tokens; there are {', '.join(known)}")
     return MosesTokenizer(lang=language)

@@ -14,12 +14,11 @@ from ..data.batches import on, pad
 from ..data.conllu import Sentence
 from ..data.corpora import sentences
 from ..data.vocabulary import PAD, UNK, Vocabulary
-from ..errors import SaccadeError
 from ..models.labels import Tagger
 from ..recipe import Recipe
 from ..training.losses import model_loss, token_loss
 from .reading import Rows, padded, with_bytes
-from .task import Builder, ExampleWork, Labels, LabelTask, in_batches, learned_vocabulary, table
+from .task import Builder, ExampleWork, Labels, LabelTask, WrongExample, in_batches, learned_vocabulary, table
 
 Numbered = tuple[Rows, list[int], list[int], int]
 UNTAGGED = -100
@@ -170,4 +169,4 @@ def all_tagged(examples: Sequence[Sentence], sentence: str) -> None:
     """Raises at the first sentence without tags."""
     bare = next((one for one in examples if one.tags is None), None)
     if bare is not None:
-        raise SaccadeError(f"the sentence at line {bare.line} {sentence}")
+        raise WrongExample(f"the sentence at line {bare.line} {sentence}")

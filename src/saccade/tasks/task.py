@@ -61,12 +61,13 @@ class Task:
         raise NotImplementedError
 
     @classmethod
-    def divide(cls, examples: list[Any], share: float, seed: int) -> tuple[list[Any], list[Any]]:
-        """Examples to train on, and `share` of them to be kept back, chosen by the seed; each in its own order."""
+    def divide(cls, examples: list[Any], share: float) -> tuple[list[Any], list[Any]]:
+        """Examples to train on, and `share` of them to be kept back, each in its own order: any, but the same whatever the seed, so
+        that trainings with other seeds have one vocabulary and are judged on one set."""
         count = round(share * len(examples)) or 1
         if len(examples) < 2:
             raise SaccadeError("there is one training example and no data.dev; give more examples, or a dev set")
-        chosen = set(np.argsort(np.random.PCG64([seed, 1]).random_raw(len(examples)), kind="stable")[:count].tolist())
+        chosen = set(np.argsort(np.random.PCG64([0, 1]).random_raw(len(examples)), kind="stable")[:count].tolist())
         return [one for n, one in enumerate(examples) if n not in chosen], [examples[n] for n in sorted(chosen)]
 
     @classmethod
@@ -131,7 +132,7 @@ class ExampleWork:
         self.examples = task.numbers(train)
         try:
             self.dev = task.numbers(dev)
-        except Unseen as error:
+        except WrongExample as error:
             raise SaccadeError(f"{recipe.data.dev or recipe.data.train}, {error}") from None
         self.lengths = [task.size(example) for example in self.examples]
         for sizes, example in zip(self.lengths, self.examples, strict=True):
@@ -178,8 +179,8 @@ def learned_vocabulary(recipe: Recipe, lines: Iterable[str], given: Vocabulary |
     return Vocabulary.train(lines, how.kind, how.size, how.split, how.lowercase, how.min_count)
 
 
-class Unseen(SaccadeError):
-    """A label that the training data never had; who knows the file puts its name before the line."""
+class WrongExample(SaccadeError):
+    """An example that does not fit, as with a label that the training data never had; who knows the file puts its name before."""
 
 
 class Labels:
@@ -204,7 +205,7 @@ class Labels:
         """The number of a label; one that the training data never had is named with its line."""
         if name not in self._numbers:
             hint = did_you_mean(name, self.names) if len(self.names) < 100 else ""
-            raise Unseen(f"line {line}: the {what} '{name}' was never seen in training{hint}")
+            raise WrongExample(f"line {line}: the {what} '{name}' was never seen in training{hint}")
         return self._numbers[name]
 
 

@@ -324,7 +324,9 @@ class Training:
             if self.ranks.leads:
                 set_parameters(model, before)
         shown = "  ".join(f"dev {name} {value:.3f}" for name, value in figures.items())
-        self.watcher.note(f"mean of the last {count} evaluations  {shown}{'  best' if better else ''}")
+        self.watcher.note(
+            f"mean of the last {f'{count} evaluations' if count > 1 else 'evaluation'}  {shown}{'  best' if better else ''}"
+        )
 
     def _tired(self) -> bool:
         """So many evaluations without a better one that it is time to stop."""
