@@ -13,8 +13,9 @@ from typing import Any
 from . import api, config
 from .config import Recipe
 from .errors import SaccadeError
-from .system import read_config
+from .system import System, load, read_config
 from .training.loop import Watcher
+from .training.runs import Progress, RunFolder
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,10 @@ def compare(
     for name, recipe in recipes.items():
         found: dict[str, list[float]] = {}
         for seed in seeds:
-            made = replace(recipe, seed=seed)
-            same(made, out / f"{name}-{seed}")
+            made, run = replace(recipe, seed=seed), out / f"{name}-{seed}"
+            same(made, run)
             with watch(f"{name}, seed {seed}", made.training.updates) as watcher:
-                system, ended = api.fit(made, out / f"{name}-{seed}", resume=True, watcher=watcher)
+                system, ended = done(made, run, watcher) or api.fit(made, run, resume=True, watcher=watcher)
             where = data or ("test" if made.data.test else "dev")
             figures = api.evaluate(system, system.read(where), **(options or {}))
             figures |= {"seconds": ended.seconds, "updates": float(ended.update)}
@@ -60,6 +61,15 @@ def compare(
                 found.setdefault(figure, []).append(value)
         rows.append(Row(name, found))
     return rows
+
+
+def done(recipe: Recipe, run: Path, watcher: Watcher) -> tuple[System, Progress] | None:
+    """The best system of a run that has ended, which needs no training data, and where it ended; None when there is none."""
+    ended = RunFolder(run, {}).progress()
+    if ended is None or not ended.done:
+        return None
+    watcher.note(f"done already at update {ended.update:,}")
+    return load(run / "best", recipe.device), ended
 
 
 def same(recipe: Recipe, run: Path) -> None:
