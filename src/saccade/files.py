@@ -168,12 +168,9 @@ def verified(folder: Path, what: str, needs: Collection[str] = ()) -> Path:
     if not folder.is_dir():
         raise SaccadeError(f"{folder} is a file, and a {what} is a folder; give the path of a folder written by `saccade train`")
     wrong = broken(folder)
-    if wrong is None:
-        missing = sorted(set(needs) - set(listed(folder)))
-        if missing:
-            raise SaccadeError(
-                f"{folder} is no {what}: it has no {missing[0]}; give the path of a folder written by `saccade train`"
-            )
-    else:
+    if wrong:
         raise SaccadeError(f"{folder} is no intact {what}: {wrong}; copy it again or use another")
+    missing = sorted(set(needs) - set(listed(folder)))
+    if missing:
+        raise SaccadeError(f"{folder} is no {what}: it has no {missing[0]}; give the path of a folder written by `saccade train`")
     return folder

@@ -8,6 +8,7 @@ import typer
 
 from .. import __version__
 from . import compare, convert, demo, generate, label, look, train, use
+from .shared import NO_VALUE
 
 app = typer.Typer(
     name="saccade",
@@ -28,7 +29,7 @@ def version(wanted: bool) -> None:
 @app.callback()
 def top(
     wanted: Annotated[
-        bool, typer.Option("--version", metavar=" ", callback=version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", metavar=NO_VALUE, callback=version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Train, use, compare and look into sequence models with attention. Start with: saccade demo"""

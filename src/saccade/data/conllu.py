@@ -20,13 +20,13 @@ from .lines import (
     each_line,
     json_object,
     json_value,
+    must_exist,
     one_file,
     parsed,
     raw_lines,
     readable,
     some,
     strict,
-    there,
 )
 
 COLUMNS = {"upos": 3, "xpos": 4}
@@ -91,7 +91,7 @@ def _form(where: str | Path) -> tuple[Path, Callable[[Path, int], Iterator[Sente
     path = one_file(where, FORMS)
     suffix = bare_suffix(path)
     if suffix not in _READERS:
-        there(path)
+        must_exist(path)
         raise SaccadeError(f"'{path}' does not end in {', '.join(_READERS)}, so its sentences cannot be told apart; give {FORMS}")
     return path, _READERS[suffix]
 

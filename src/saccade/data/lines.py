@@ -210,7 +210,7 @@ def _undecodable(path: Path, number: int, raw: bytes, start: int) -> LineError:
     return LineError("encoding", path, number, f"not UTF-8 (byte 0x{raw[start]:02x} at column {column}); save the file as UTF-8")
 
 
-def there(path: Path) -> None:
+def must_exist(path: Path) -> None:
     """Raises when there is no such file."""
     try:
         path.stat()

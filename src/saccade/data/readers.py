@@ -21,12 +21,12 @@ from .lines import (
     decoded,
     json_object,
     json_string,
+    must_exist,
     open_text,
     paths_of,
     raw_lines,
     readable,
     strict,
-    there,
 )
 from .pairs import Links, Pair
 
@@ -135,7 +135,7 @@ def _paths(where: _Where) -> list[Path]:
 def _form(path: Path) -> str:
     suffix = bare_suffix(path)
     if suffix not in (".tsv", ".jsonl"):
-        there(path)
+        must_exist(path)
         raise SaccadeError(f"'{path}' does not end in .tsv or .jsonl, so its pairs cannot be told apart; give {FORMS}")
     return suffix
 
