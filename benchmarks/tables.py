@@ -115,6 +115,7 @@ def allowed(rules: Mapping[str, Any]) -> str:
 
 
 NAMED = ("bleu_tok_lc", "bleu_cased", "chrf", "accuracy", "val_loss", "perplexity", "aer", "exact")
+PAIRS = tuple(f"aer_{pair}" for pair in ("enfr", "roen", "jaen", "zhen"))  # of the alignments that check the error rate itself
 TIMED = ("demo", "multi30k-seconds")  # trained alone on their machine; others share it, and their seconds say nothing
 DIGITS = {"val_loss": 4, "loss": 4}
 LENGTHS = """## BLEU against sentence length
@@ -139,7 +140,7 @@ def figure(name: str, value: object) -> str:
 def rows(result: dict[str, Any]) -> dict[str, str]:
     """The figures that have a name, of each recipe that was compared; of one alone, or of a benchmark, under no name."""
     figures = result["figures"]
-    names = (*NAMED, "seconds") if result["name"] in TIMED else NAMED
+    names = (*NAMED, *PAIRS, *(["seconds"] if result["name"] in TIMED else []))
     found = {}
     for who in result["recipe"].split() if "best" in figures else [""]:
         of = {name.removeprefix(f"{who}."): value for name, value in figures.items() if name.startswith(f"{who}.")} or figures
