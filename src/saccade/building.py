@@ -221,7 +221,7 @@ def build_model(values: Mapping[str, Any], source_vocab: int, target_vocab: int)
     return measured(values, lambda: chosen.build(source_vocab, target_vocab, shape, parts))
 
 
-def build_body(values: Mapping[str, Any], vocab: int) -> models.Body:
+def build_body(values: Mapping[str, Any], vocab: int) -> models.Encoder:
     """The part of a model that reads a text, for labels to stand on."""
     chosen, shape, parts = parts_of(values)
     if chosen.body is None:
@@ -257,7 +257,7 @@ class Builder:
     def whole(self, source_vocab: int, target_vocab: int) -> nn.Module:
         return build_model(self.values, source_vocab, target_vocab)
 
-    def body(self, vocab: int) -> models.Body:
+    def body(self, vocab: int) -> models.Encoder:
         return build_body(self.values, vocab)
 
     def pool(self, dim: int, vocab: int) -> Pool:

@@ -18,7 +18,7 @@ from saccade.errors import SaccadeError
 from saccade.layers.pooling import Mean, pools
 from saccade.layers.recurrent import cells
 from saccade.layers.words import spell, words
-from saccade.models import Body, Classifier, MaskedModel, Tagger
+from saccade.models import Classifier, Encoder, MaskedModel, Tagger
 from saccade.training.checkpoints import learned, load_model, store
 
 V, SMALL = 13, {"dim": 8, "hidden": 6, "depth": 2, "heads": 2}
@@ -36,7 +36,7 @@ each_kind = pytest.mark.parametrize("kind", sorted(KINDS))
 TOKENS, LENGTHS = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 0, 0], [7, 0, 0, 0, 0]]), torch.tensor([5, 3, 1])
 
 
-def built(kind: str) -> Body:
+def built(kind: str) -> Encoder:
     """A small body whose parameters are large enough for everything to matter."""
     body = config.build_body(config.complete_model(KINDS[kind]), V).eval()
     with torch.no_grad():
@@ -45,9 +45,9 @@ def built(kind: str) -> Body:
     return body.double()
 
 
-def for_body(body: Body, tokens: Tensor) -> Tensor:
+def for_body(body: Encoder, tokens: Tensor) -> Tensor:
     """The tokens as the body wants them: a token's bytes are those of its number in words."""
-    if not body.reads_bytes:
+    if not body.embedding.reads_bytes:
         return tokens
     spelled = torch.tensor(spell([str(n) * (1 + n % 3) for n in range(V)]))
     return torch.cat([tokens.unsqueeze(-1), spelled[tokens]], -1)

@@ -231,12 +231,12 @@ def test_an_encoder_takes_places_and_a_mask_of_its_own(kind: str) -> None:
     encoder = built("transformer-encoder", **KINDS[kind]).double()
     usual = encoder(SOURCE, LENGTHS)
     torch.testing.assert_close(encoder(SOURCE, LENGTHS, masks.full(), torch.arange(5)), usual)
-    torch.testing.assert_close(encoder(SOURCE, LENGTHS, places=torch.arange(5).expand(3, -1)), usual)
+    torch.testing.assert_close(encoder(SOURCE, LENGTHS, positions=torch.arange(5).expand(3, -1)), usual)
     other = SOURCE.clone()
     other[0, 3:] = 8
     causal = [encoder(tokens, LENGTHS, masks.causal())[0, :3] for tokens in (SOURCE, other)]
     torch.testing.assert_close(*causal)
-    mirrored = encoder(SOURCE[:1].flip(1), LENGTHS[:1], places=torch.arange(5).flip(0))
+    mirrored = encoder(SOURCE[:1].flip(1), LENGTHS[:1], positions=torch.arange(5).flip(0))
     torch.testing.assert_close(mirrored.flip(1), usual[:1], msg="tokens and places turned around together")
 
 

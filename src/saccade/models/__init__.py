@@ -1,6 +1,7 @@
 """Compositions: a paper's model is a function from numbers (`Shape`) and built parts (`Parts`) to a module."""
 
-from .families import MEANINGS, Body, Family, table
+from .families import MEANINGS, Family, table
+from .kinds import AttendingEncoder, CarryingLM, CausalLM, Decodable, Encoder, Seq2Seq
 from .labels import Classifier, MaskedModel, Tagger
 from .rnn import RnnSeq2Seq
 from .rnn_decoder import RnnDecoder, RnnLanguageModel
@@ -10,9 +11,13 @@ from .two_stream import TwoStream
 
 __all__ = [
     "MEANINGS",
+    "AttendingEncoder",
     "Bag",
-    "Body",
+    "CarryingLM",
+    "CausalLM",
     "Classifier",
+    "Decodable",
+    "Encoder",
     "Family",
     "LanguageModel",
     "MaskedModel",
@@ -20,6 +25,7 @@ __all__ = [
     "RnnEncoder",
     "RnnLanguageModel",
     "RnnSeq2Seq",
+    "Seq2Seq",
     "Tagger",
     "Transformer",
     "TransformerDecoder",

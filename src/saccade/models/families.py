@@ -12,26 +12,7 @@ from ..core import Mechanism, masks, normalizers, positions, scores
 from ..core.table import Table
 from ..errors import SaccadeError
 from ..layers.choices import Choice, constructor, takes
-from ..layers.embeddings import AnyEmbedding
-
-
-class Body(nn.Module):
-    """What reads a text: tokens B N and lengths B → a vector a place, B N dim, in which padding is invisible.
-
-    Its parameters are named `embedding.…` and `encoder.…` or `decoder.…`, whatever stands on it.
-    """
-
-    dim: int  # of what comes out
-    sees_ahead = True  # a place knows what comes behind it
-    embedding: AnyEmbedding
-
-    @property
-    def reads_bytes(self) -> bool:
-        """Tokens come as B N (1+C), with their bytes: see layers/words.py."""
-        return self.embedding.reads_bytes
-
-    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        raise NotImplementedError
+from .kinds import Encoder
 
 
 @dataclass(frozen=True)
@@ -45,7 +26,8 @@ class Family:
     shape: type
     parts: type
     __doc__: str = ""
-    body: Callable[[int, Any, Any], Body] | None = None
+    body: Callable[[int, Any, Any], Encoder] | None = None
+    kind: type[nn.Module] = Encoder  # of what `build` makes
 
 
 table: Table[Family] = Table("models", "model")
@@ -103,4 +85,4 @@ def check_prompts(source: Tensor, lengths: Tensor) -> None:
         )
 
 
-__all__ = ["MEANINGS", "Body", "Choice", "Family", "MechanismPlan", "check_prompts", "constructor", "part", "table", "takes"]
+__all__ = ["MEANINGS", "Choice", "Family", "MechanismPlan", "check_prompts", "constructor", "part", "table", "takes"]

@@ -10,13 +10,13 @@ from ..layers.heads import TransformHead
 from ..layers.pooling import Pool
 from ..layers.recurrent import rows
 from ..layers.words import numbers
-from .families import Body
+from .kinds import Encoder
 
 
 class Classifier(nn.Module):
     """One label a text: logits = W pool(body(tokens)) + b."""
 
-    def __init__(self, body: Body, pool: Pool, classes: int, dropout: float = 0.0) -> None:
+    def __init__(self, body: Encoder, pool: Pool, classes: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.body, self.pool = body, pool
         self.dropout, self.head = nn.Dropout(dropout), nn.Linear(body.dim, classes)
@@ -34,7 +34,7 @@ class Classifier(nn.Module):
 class Tagger(nn.Module):
     """One label a word, read where the word begins: logits_w = W body(tokens)_at(w) + b."""
 
-    def __init__(self, body: Body, classes: int, dropout: float = 0.0) -> None:
+    def __init__(self, body: Encoder, classes: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.body = body
         self.dropout, self.head = nn.Dropout(dropout), nn.Linear(body.dim, classes)
@@ -44,7 +44,7 @@ class Tagger(nn.Module):
         return self.head(self.dropout(rows(self.body(tokens, lengths), at)))
 
 
-def hidden_head(body: Body, vocab: int, tied: bool) -> TransformHead:
+def hidden_head(body: Encoder, vocab: int, tied: bool) -> TransformHead:
     """The head that names hidden tokens, of the vocabulary the body reads."""
     vectors = body.embedding.tokens.weight
     if len(vectors) != vocab:
@@ -55,15 +55,15 @@ def hidden_head(body: Body, vocab: int, tied: bool) -> TransformHead:
 class MaskedModel(nn.Module):
     """The tokens that a text hides, from all others (Devlin et al. 2019)."""
 
-    def __init__(self, body: Body, vocab: int, tied: bool = True) -> None:
+    def __init__(self, body: Encoder, vocab: int, tied: bool = True) -> None:
         super().__init__()
         self.body = body
         self.head = hidden_head(body, vocab, tied)
 
     def forward(
-        self, tokens: Tensor, lengths: Tensor, at: Tensor | None = None, mask: Mask | None = None, places: Tensor | None = None
+        self, tokens: Tensor, lengths: Tensor, at: Tensor | None = None, mask: Mask | None = None, positions: Tensor | None = None
     ) -> Tensor:
-        """Logits at every place, B N V, or at the asked ones (B W) alone: B W V. `mask` and `places` are for a body that attends
+        """Logits at every place, B N V, or at the asked ones (B W) alone: B W V. `mask` and `positions` are for a body that attends
         (packed documents, say)."""
-        x = self.body(tokens, lengths) if mask is None else self.body(tokens, lengths, mask, places)
+        x = self.body(tokens, lengths) if mask is None else self.body(tokens, lengths, mask, positions)
         return self.head(x if at is None else rows(x, at))

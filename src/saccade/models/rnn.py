@@ -12,6 +12,7 @@ from ..core.scores import Additive, Bilinear
 from ..layers.attention import Reader
 from ..layers.recurrent import Bidirectional, Cell, Gru, Recurrence, cells
 from .families import Choice, Family, MechanismPlan, part, table
+from .kinds import Seq2Seq
 
 
 @dataclass(frozen=True)
@@ -178,7 +179,7 @@ class LuongDecoder(Decoder):
         return torch.tanh(self.readout(torch.cat([tops, contexts], -1)))
 
 
-class RnnSeq2Seq(nn.Module):
+class RnnSeq2Seq(Seq2Seq):
     """A bidirectional encoder and one of the decoders above."""
 
     def __init__(self, source_vocab: int, target_vocab: int, shape: Shape, parts: Parts, decoder: Decoder) -> None:
@@ -208,7 +209,13 @@ class RnnSeq2Seq(nn.Module):
 
 
 def family(decoder: type[Decoder], parts: type[Parts], summary: str) -> Family:
-    return Family(lambda source, target, shape, p: RnnSeq2Seq(source, target, shape, p, decoder(p, shape)), Shape, parts, summary)  # type: ignore[call-arg]
+    return Family(
+        lambda source, target, shape, p: RnnSeq2Seq(source, target, shape, p, decoder(p, shape)),  # type: ignore[call-arg]
+        Shape,
+        parts,
+        summary,
+        kind=Seq2Seq,
+    )
 
 
 table.add("fixed-first", paper="Sutskever et al. 2014", system="S1")(

@@ -14,13 +14,15 @@ from itertools import pairwise
 from torch import Tensor, nn
 
 from ..core import State, masks
+from ..core.extras import leave
 from ..errors import SaccadeError
 from ..layers import pooling
 from ..layers.dropouts import LockedDropout, WeightDropped
-from ..layers.embeddings import AnyEmbedding, WordEmbedding
+from ..layers.embeddings import WordEmbedding
 from ..layers.heads import BiasedHead
 from ..layers.recurrent import Cell, Lstm, Memory, cells
-from .families import Body, Choice, Family, check_prompts, part, table
+from .families import Choice, Family, check_prompts, part, table
+from .kinds import CarryingLM, Encoder
 
 
 @dataclass(frozen=True)
@@ -87,9 +89,7 @@ class Reading(nn.Module):
 
     def __init__(self, vocab: int, shape: Shape, parts: Parts) -> None:
         super().__init__()
-        self.embedding: AnyEmbedding = WordEmbedding(
-            vocab, shape.dim, LockedDropout(shape.input_dropout), shape.embedding_dropout
-        )
+        self.embedding = WordEmbedding(vocab, shape.dim, LockedDropout(shape.input_dropout), shape.embedding_dropout)
         nn.init.uniform_(self.embedding.tokens.weight, -0.1, 0.1)
         self.decoder = Layers(shape, parts.cell)
 
@@ -103,7 +103,7 @@ class Reading(nn.Module):
         return self.decoder.after(x), after
 
 
-class RnnDecoder(Reading, Body):
+class RnnDecoder(Reading, Encoder):
     """Each place knows the tokens up to its own: B N dim."""
 
     sees_ahead = False
@@ -116,36 +116,22 @@ class RnnDecoder(Reading, Body):
         return self.read(tokens, self.empty(tokens))[0]
 
 
-class Outputs:
-    """The last pass's output before and after dropout, until its penalty is asked for; a copy of a model begins without."""
-
-    last: tuple[Tensor, Tensor] | None = None
-
-    def __deepcopy__(self, memo: object) -> Outputs:
-        return Outputs()
-
-
-class RnnLanguageModel(Reading):
+class RnnLanguageModel(Reading, CarryingLM):
     """Each token from those before it; a long text may be read in pieces, the state carried on."""
 
     def __init__(self, vocab: int, shape: Shape, parts: Parts) -> None:
         super().__init__(vocab, shape, parts)
         self.head = BiasedHead(self.embedding.tokens.weight, shape.tied)
         self.size_penalty, self.change_penalty = shape.size_penalty, shape.change_penalty
-        self.outputs = Outputs()
 
     def read(self, tokens: Tensor, carried: list[Memory]) -> tuple[Tensor, list[Memory]]:
         plain, after = self.decoder(self.embedding(tokens), carried)
         dropped = self.decoder.after(plain)
-        self.outputs.last = (plain, dropped) if self.training else None
-        return dropped, after
+        return (leave(dropped, "activations", self.penalty(plain, dropped)) if self.training else dropped), after
 
-    def penalty(self) -> Tensor | None:
-        """What is added to the loss of each row's tokens for the last pass of a training: α · mean(output²) after dropout, and β · mean
-        of the squared changes from place to place before it (Merity et al. 2017), B. None when there was no such pass."""
-        if self.outputs.last is None:
-            return None
-        (plain, dropped), self.outputs.last = self.outputs.last, None
+    def penalty(self, plain: Tensor, dropped: Tensor) -> Tensor:
+        """Added to the loss of each token of a row, B: α · mean(output²) after dropout, and β · mean of the squared changes from
+        position to position before it (Merity et al. 2017)."""
         size = self.size_penalty * dropped.float().square().mean((1, 2))
         if plain.shape[1] < 2:
             return size
@@ -159,7 +145,9 @@ class RnnLanguageModel(Reading):
             )
         return self.read(tokens, self.empty(tokens))[0]
 
-    def forward(self, tokens: Tensor, mask: masks.Mask | None = None) -> Tensor:
+    attends = False
+
+    def forward(self, tokens: Tensor, mask: masks.Mask | None = None, positions: Tensor | None = None) -> Tensor:
         """Logits for the token after each: B N V."""
         return self.head(self.features(tokens, mask))
 
@@ -191,5 +179,6 @@ table.add("rnn-decoder", paper="Merity et al. 2018", system="S1")(
         Parts,
         "RNN decoder alone: a language model in the manner of AWD-LSTM.",
         RnnDecoder,
+        CarryingLM,
     )
 )

@@ -10,7 +10,8 @@ from ..layers import pooling, words
 from ..layers.dropouts import LockedDropout
 from ..layers.embeddings import WordEmbedding
 from ..layers.recurrent import Bidirectional, Cell, Lstm, cells
-from .families import Body, Choice, Family, part, table
+from .families import Choice, Family, part, table
+from .kinds import Encoder
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Parts:
     pool: Choice = part(pooling.pools, Choice(pooling.Attention))
 
 
-class Bag(Body):
+class Bag(Encoder):
     """Each token's vector and nothing of its neighbors: what a pool makes of them is all there is."""
 
     def __init__(self, vocab: int, shape: BagShape, parts: BagParts) -> None:
@@ -59,7 +60,7 @@ class Bag(Body):
         return self.embedding(tokens)
 
 
-class RnnEncoder(Body):
+class RnnEncoder(Encoder):
     """Recurrences from both ends, B N 2H, with one dropout mask for all places of a text (Gal & Ghahramani 2016)."""
 
     def __init__(self, vocab: int, shape: Shape, parts: Parts) -> None:

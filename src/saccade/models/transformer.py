@@ -13,7 +13,8 @@ from ..layers import embeddings, feedforward, norms, pooling, residuals, words
 from ..layers.attention import MultiHeadAttention
 from ..layers.block import Block, Stack
 from ..layers.heads import Head
-from .families import Body, Choice, Family, MechanismPlan, check_prompts, part, table
+from .families import Choice, Family, MechanismPlan, check_prompts, part, table
+from .kinds import AttendingEncoder, CausalLM, Encoder, Seq2Seq
 
 
 @dataclass(frozen=True)
@@ -86,23 +87,29 @@ def standing(places: Tensor | None) -> Places | None:
     return None if places is None else Places(places, places)
 
 
-class TransformerEncoder(Body):
-    """Tokens (B N) → a vector a place (B N dim), every place seeing every other."""
+class TransformerEncoder(AttendingEncoder):
+    """Tokens (B N) → one vector per position (B N dim), every position seeing every other."""
 
     def __init__(self, vocab: int, shape: Shape, parts: Parts, reader: Choice = embeddings.PLAIN) -> None:
         super().__init__()
         self.dim = shape.dim
-        self.embedding: embeddings.TokenEmbedding = embedding(vocab, shape, parts, reader)
+        self.embedding = embedding(vocab, shape, parts, reader)
         self.encoder = stack(shape, parts)
 
-    def forward(self, tokens: Tensor, lengths: Tensor, mask: masks.Mask | None = None, places: Tensor | None = None) -> Tensor:
-        """`mask` is added to the padding's; `places` (N or B N): where the tokens stand, 0, 1, 2 … when not given."""
+    def forward(
+        self,
+        tokens: Tensor,
+        lengths: Tensor,
+        mask: masks.Mask | None = None,
+        positions: Tensor | None = None,
+        relation: Tensor | None = None,
+    ) -> Tensor:
         padding = masks.padding(lengths)
-        x = self.embedding(tokens, places=places)
-        return self.encoder(x, padding if mask is None else padding & mask, places=standing(places))
+        x = self.embedding(tokens, places=positions)
+        return self.encoder(x, padding if mask is None else padding & mask, places=standing(positions))
 
 
-class Transformer(nn.Module):
+class Transformer(Seq2Seq):
     """Encoder and decoder; the decoder sees its own past and, by `cross`, all of the encoder's output."""
 
     def __init__(self, source_vocab: int, target_vocab: int, shape: Shape, parts: Parts) -> None:
@@ -142,7 +149,7 @@ class CausalStack(nn.Module):
 
     def __init__(self, vocab: int, shape: Shape, parts: Parts) -> None:
         super().__init__()
-        self.embedding: embeddings.AnyEmbedding = embedding(vocab, shape, parts)
+        self.embedding = embedding(vocab, shape, parts)
         self.decoder = stack(shape, parts)
 
     def features(self, tokens: Tensor, mask: masks.Mask | None = None, places: Tensor | None = None) -> Tensor:
@@ -153,7 +160,7 @@ class CausalStack(nn.Module):
         return self.decoder(x, causal if mask is None else causal & mask, places=standing(places))
 
 
-class TransformerDecoder(CausalStack, Body):
+class TransformerDecoder(CausalStack, Encoder):
     """Each place knows the tokens up to its own, so that padding behind them is invisible: B N dim."""
 
     sees_ahead = False
@@ -166,16 +173,16 @@ class TransformerDecoder(CausalStack, Body):
         return self.features(tokens)
 
 
-class LanguageModel(CausalStack):
+class LanguageModel(CausalStack, CausalLM):
     """A decoder alone: each token from those before it."""
 
     def __init__(self, vocab: int, shape: Shape, parts: Parts) -> None:
         super().__init__(vocab, shape, parts)
         self.head = Head(self.embedding.tokens.weight, shape.tied)
 
-    def forward(self, tokens: Tensor, mask: masks.Mask | None = None, places: Tensor | None = None) -> Tensor:
-        """Logits for the token after each: B N V; `mask` and `places` as in `features`."""
-        return self.head(self.features(tokens, mask, places))
+    def forward(self, tokens: Tensor, mask: masks.Mask | None = None, positions: Tensor | None = None) -> Tensor:
+        """Logits for the token after each: B N V; `mask` and `positions` as in `features`."""
+        return self.head(self.features(tokens, mask, positions))
 
     def start(self, source: Tensor, lengths: Tensor) -> State:
         """After reading prompts `source` (B N), all equally long."""
@@ -199,7 +206,7 @@ def count(module: nn.Module) -> int:
 
 
 table.add("transformer", paper="Vaswani et al. 2017", system="B3")(
-    Family(Transformer, Shape, Parts, "Encoder–decoder Transformer.", TransformerEncoder)
+    Family(Transformer, Shape, Parts, "Encoder–decoder Transformer.", TransformerEncoder, Seq2Seq)
 )
 table.add("transformer-decoder", paper="Radford et al. 2018", system="B3")(
     Family(
@@ -208,6 +215,7 @@ table.add("transformer-decoder", paper="Radford et al. 2018", system="B3")(
         Parts,
         "Decoder alone: a language model.",
         TransformerDecoder,
+        CausalLM,
     )
 )
 table.add("transformer-encoder", paper="Devlin et al. 2019", system="B3")(

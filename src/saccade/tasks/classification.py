@@ -72,7 +72,7 @@ class Classification(LabelTask):
 
     def build(self, builder: Builder) -> nn.Module:
         body = builder.body(len(self.text))
-        self.reads_bytes = body.reads_bytes
+        self.reads_bytes = body.embedding.reads_bytes
         return Classifier(body, builder.pool(body.dim, len(self.text)), len(self.labels), builder.dropout)
 
     def prepare(self, model: nn.Module, train: Sequence[Labeled]) -> None:

@@ -16,6 +16,7 @@ from ..data.text import Document
 from ..data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 from ..decoding import Sample
 from ..errors import SaccadeError
+from ..models.kinds import CarryingLM
 from ..recipe import LanguageRecipe, Recipe
 from ..training.losses import token_loss
 from .objectives import LanguageBatch, Objective, counted
@@ -114,7 +115,7 @@ class LanguageModelling(Task):
         """Loss and perplexity a wanted token: every token of the stream once, in blocks one after another. A recurrent model
         carries its state through the whole stream, which is cut into `rows` read side by side."""
         model.eval()
-        if hasattr(model, "forward_from"):
+        if isinstance(model, CarryingLM):
             total, tokens = self.carried(model, stream, rows)
         else:
             total, tokens = 0.0, 0
@@ -191,7 +192,7 @@ class LanguageModelling(Task):
 
     def going_on(self, model: nn.Module, ids: list[int], search: Sample, limit: int, shown: Speller) -> Iterator[str]:
         device = next(model.parameters()).device
-        most = math.inf if hasattr(model, "forward_from") else self.how.block  # a recurrent model reads on and on
+        most = math.inf if isinstance(model, CarryingLM) else self.how.block  # a recurrent model reads on and on
         search.begin([limit], device)
         search.tokens = torch.tensor(ids[-1:], device=device)
         state, used = None, 0

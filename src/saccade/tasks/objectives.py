@@ -5,7 +5,6 @@ An objective makes a batch from blocks of a stream: what is read, what is wanted
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,12 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..core import masks
+from ..core import extras, masks
 from ..core.table import Table
 from ..data.batches import on, pad
 from ..data.vocabulary import BOS, EOS, PAD
 from ..errors import SaccadeError
-from ..models.families import Body
+from ..models.kinds import AttendingEncoder, CausalLM, Encoder, Seq2Seq
 from ..models.labels import MaskedModel
 from ..models.two_stream import TwoStream
 from ..recipe import LanguageRecipe
@@ -74,15 +73,9 @@ class Objective:
 
     def loss(self, model: nn.Module, batch: LanguageBatch, smoothing: float = 0.0) -> Tensor:
         """The summed loss of the wanted tokens."""
-        return penalized(token_loss(model(*batch.read), batch.wanted, PAD, smoothing), model, batch.wanted)
-
-
-def penalized(loss: Tensor, model: nn.Module, wanted: Tensor) -> Tensor:
-    """The loss with what a model asks to be added to it for each wanted token of its last pass (`penalty`), if it does: a number a
-    row, so that it does not matter which rows are read together."""
-    model = getattr(model, "module", model)  # within DDP
-    penalty = model.penalty() if hasattr(model, "penalty") else None  # type: ignore[operator]
-    return loss if penalty is None else loss + (penalty * (wanted != PAD).sum(1)).sum()
+        with extras.collect() as left:
+            logits = model(*batch.read)
+        return token_loss(logits, batch.wanted, PAD, smoothing) + left.total((batch.wanted != PAD).sum(1))
 
 
 @table.add("causal", paper="Radford et al. 2018", system="T9")
@@ -93,12 +86,11 @@ class Causal(Objective):
 
     def build(self, builder: Builder) -> nn.Module:
         model = builder.whole(self.vocab, self.vocab)
-        takes = list(inspect.signature(model.forward).parameters)
-        if takes[:2] != ["tokens", "mask"]:
+        if not isinstance(model, CausalLM):
             raise SaccadeError(
                 f"a {builder.name} does not go on with a text; choose another model.family, such as transformer-decoder"
             )
-        self.attends = "places" in takes
+        self.attends = model.attends
         return model
 
     def batch(self, blocks: Blocks) -> LanguageBatch:
@@ -129,13 +121,13 @@ def restarted(documents: Tensor) -> Tensor:
 class OfPlaces(Objective):
     """An objective on an encoder: some places are asked for."""
 
-    def body(self, builder: Builder) -> Body:
+    def body(self, builder: Builder) -> Encoder:
         body = builder.body(self.vocab + self.extra)
         if not body.sees_ahead:
             raise SaccadeError(
                 f"a {builder.name} sees nothing behind a hidden token; choose another model.family, such as transformer-encoder"
             )
-        if body.reads_bytes:
+        if body.embedding.reads_bytes:
             raise SaccadeError(
                 "model.words reads the bytes of a word, which give a hidden one away; leave model.words out to pretrain"
             )
@@ -184,7 +176,7 @@ class Masked(OfPlaces):
 
     def build(self, builder: Builder) -> nn.Module:
         body = self.body(builder)
-        self.attends = "mask" in inspect.signature(body.forward).parameters
+        self.attends = isinstance(body, AttendingEncoder)
         return MaskedModel(body, self.vocab + self.extra)
 
     def batch(self, blocks: Blocks) -> LanguageBatch:
@@ -236,7 +228,7 @@ class Denoising(OfPlaces):
 
     def build(self, builder: Builder) -> nn.Module:
         model = builder.whole(self.vocab + self.extra, self.vocab + self.extra)
-        if list(inspect.signature(model.forward).parameters) != ["source", "lengths", "target"]:
+        if not isinstance(model, Seq2Seq):
             raise SaccadeError(
                 f"a {builder.name} cannot put out what was cut out; choose another model.family, such as transformer"
             )

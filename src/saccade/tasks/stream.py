@@ -12,13 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..core import State
+from ..core import State, extras
 from ..data.batches import on
 from ..data.vocabulary import PAD
 from ..errors import SaccadeError
+from ..models.kinds import CarryingLM
 from ..recipe import Recipe
 from ..training.losses import token_loss
-from .objectives import Blocks, LanguageBatch, Objective, penalized
+from .objectives import Blocks, LanguageBatch, Objective
 
 
 class Streamed(Protocol):
@@ -147,16 +148,17 @@ class CarriedWork(StreamWork):
 
     def loss(self, model: nn.Module, batch: LanguageBatch) -> Tensor:
         tokens, goes_on = batch.read
-        if not hasattr(model, "forward_from"):
+        if not isinstance(model, CarryingLM):
             raise SaccadeError("language.carry is for a recurrent model; leave it out, or choose model.family=rnn-decoder")
         if len(tokens) not in self.states:
-            empty = model.start(tokens[:, :0], torch.zeros(len(tokens), dtype=torch.long)).carried  # type: ignore[operator]
+            empty = model.start(tokens[:, :0], torch.zeros(len(tokens), dtype=torch.long)).carried
             self.states[len(tokens)] = [tuple(torch.zeros_like(part) for part in memory) for memory in empty]
         state = self.states[len(tokens)]
         # what is read is a copy: the state is written over before the gradients are asked for
         carried = [tuple(torch.where(goes_on, part, 0) for part in memory) for memory in state]
-        logits, after = model.forward_from(tokens, State(carried=carried))  # type: ignore[operator]
+        with extras.collect() as left:
+            logits, after = model.forward_from(tokens, State(carried=carried))
         for memory, new in zip(state, after.carried, strict=True):
             for part, now in zip(memory, new, strict=True):
                 part.copy_(now.detach())
-        return penalized(token_loss(logits, batch.wanted, PAD, self.smoothing), model, batch.wanted)
+        return token_loss(logits, batch.wanted, PAD, self.smoothing) + left.total((batch.wanted != PAD).sum(1))

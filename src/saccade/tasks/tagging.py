@@ -58,7 +58,7 @@ class Tagging(LabelTask):
 
     def build(self, builder: Builder) -> nn.Module:
         body = builder.body(len(self.text))
-        self.reads_bytes = body.reads_bytes
+        self.reads_bytes = body.embedding.reads_bytes
         return Tagger(body, len(self.labels), builder.dropout)
 
     def work(self, recipe: Recipe, train: Sequence[Sentence], dev: Sequence[Sentence], device: torch.device) -> ExampleWork:

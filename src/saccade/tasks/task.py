@@ -15,7 +15,7 @@ from ..data.batches import Plans, padding_share, plan, rounded
 from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError, did_you_mean
 from ..layers.pooling import Pool
-from ..models.families import Body
+from ..models.kinds import Encoder
 from ..recipe import Recipe
 
 table: Table[type[Task]] = Table("tasks", "task")
@@ -34,7 +34,7 @@ class Builder(Protocol):
     def whole(self, source_vocab: int, target_vocab: int) -> nn.Module:
         """From one text to another, or from a text to its continuation."""
 
-    def body(self, vocab: int) -> Body:
+    def body(self, vocab: int) -> Encoder:
         """A vector a token: forward(tokens, lengths) → B N dim."""
 
     def pool(self, dim: int, vocab: int) -> Pool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from ..data.pairs import Pair
 from ..data.vocabulary import BOS, EOS, PAD, UNK, Encoded, Vocabulary
 from ..decoding import Beam, Hypothesis, Search, decode, greedy
 from ..errors import SaccadeError
+from ..models.kinds import Seq2Seq
 from ..recipe import Recipe
 from ..training.losses import model_loss
 from .alignment import Link, alignment_error_rate, links, word_weights
@@ -109,7 +109,7 @@ class Translation(Task):
 
     def build(self, builder: Builder) -> nn.Module:
         model = builder.whole(len(self.source), len(self.target))
-        if list(inspect.signature(model.forward).parameters) != ["source", "lengths", "target"]:
+        if not isinstance(model, Seq2Seq):
             raise SaccadeError(
                 f"a {builder.name} does not read one text and put out another; choose another model.family, such as transformer"
             )

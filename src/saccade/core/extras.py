@@ -1,0 +1,72 @@
+"""What a forward pass leaves besides its output: costs that join the loss (balance of experts, halting, activations kept small).
+
+A layer calls `x = leave(x, "balance", cost)`; whoever computes a loss opens `with collect() as left:` around the forward pass and adds
+`left.total(tokens)`. While nobody collects, `leave` returns x as it is and costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Join(torch.autograd.Function):
+    """The identity on x and a cost, as one node of the graph.
+
+    Its backward runs when the gradients of both have arrived. FSDP2 gathers a block's parameters when the gradient of the block's
+    output arrives: a cost that went back by a path of its own would reach them before they are there.
+    """
+
+    @staticmethod
+    def forward(x: Tensor, cost: Tensor) -> tuple[Tensor, Tensor]:
+        return x.view_as(x), cost.view_as(cost)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None: ...
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+        return gradients
+
+
+class Left:
+    """The costs of one forward pass, by name: a scalar (the cost per token of the whole batch) or B numbers (per token of each row)."""
+
+    def __init__(self) -> None:
+        self.costs: list[tuple[str, Tensor]] = []
+
+    def total(self, tokens: Tensor, repeats: int = 1) -> Tensor | float:
+        """Σ of all costs over the batch's tokens, so that they add up over batches and ranks as the token loss does.
+
+        `tokens` (B): how many tokens of each row the loss sums over; `repeats`: how often the batch stands in the pass (R-Drop: twice).
+        """
+        each = tokens.repeat(repeats)
+        parts = [(cost * each).sum() / repeats if cost.dim() else cost * tokens.sum() for _, cost in self.costs]
+        return sum(parts, 0.0)
+
+
+_open: list[Left] = []
+
+
+def leave(x: Tensor, name: str, cost: Tensor) -> Tensor:
+    """x unchanged; `cost` joins the loss that is being computed, if one is."""
+    if not _open:
+        return x
+    x, cost = Join.apply(x, cost.float())
+    _open[-1].costs.append((name, cost))
+    return x
+
+
+@contextmanager
+def collect() -> Iterator[Left]:
+    """Within the `with`, what `leave` is called with is kept."""
+    left = Left()
+    _open.append(left)
+    try:
+        yield left
+    finally:
+        _open.pop()
