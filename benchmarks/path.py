@@ -5,8 +5,8 @@
 Three measurements:
 
 - The path of one training update and of one decode step (beam of 4): files of the package that are entered, functions, calls, and
-  switches: how often a call lands in another file than the call before it (the first counts). Calls that return count in
-  `switches_with_returns` too.
+  switches: how often a call lands in another file than the call before it (the first counts). `switches_with_returns` counts
+  the returns as well as the calls.
 - `attend` of one decode step against `F.scaled_dot_product_attention` with an equal mask that is ready-made.
 - Lines of source, by package.
 
@@ -32,6 +32,7 @@ import saccade
 from saccade import api, config, masks
 from saccade.results import write_result
 
+FOLDER = tempfile.TemporaryDirectory()  # removed when the program ends
 PACKAGE = Path(saccade.__file__).parent
 MODELS: dict[str, dict[str, Any]] = {
     "transformer": {"family": "transformer", "dim": 32, "hidden": 64, "depth": 2, "heads": 4},
@@ -44,7 +45,7 @@ B, H, Q, K, D = 4, 8, 1, 50, 64
 
 def prepare(family: str) -> Any:
     """A recipe whose data are sentences of one length, in a file of its own."""
-    path = Path(tempfile.mkdtemp()) / "pairs.tsv"
+    path = Path(FOLDER.name) / "pairs.tsv"
     lines = [" ".join(f"{side}{(n * 7 + at) % 50}" for at in range(LENGTH)) for n in range(64) for side in "st"]
     path.write_text("".join(f"{s}\t{t}\n" for s, t in zip(lines[::2], lines[1::2], strict=True)), encoding="utf-8")
     values = {"data": {"train": str(path), "dev": str(path)}, "vocabulary": {"kind": "words"}, "model": MODELS[family]}
@@ -58,7 +59,7 @@ def one_update(family: str) -> Callable[[], Any]:
 
     recipe = prepare(family)
     system, work = api.prepared(recipe)
-    return Training(system.model, work, config.settings(recipe), RunFolder(Path(tempfile.mkdtemp()), {}))._update
+    return Training(system.model, work, config.settings(recipe), RunFolder(Path(FOLDER.name), {}))._update
 
 
 def one_decode_step(family: str) -> Callable[[], Any]:
