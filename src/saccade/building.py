@@ -81,7 +81,9 @@ class Builder:
             return make()
         except (RuntimeError, ArithmeticError, ValueError) as error:
             why = str(error).split("\n")[0][:200]
-            raise SaccadeError(f"{self.name} cannot be built with these settings ({why}); change model.* sizes or options") from None
+            raise SaccadeError(
+                f"{self.name} cannot be built with these settings ({why}); change model.* sizes or options"
+            ) from None
 
 
 # where settings of version 0.1.0 went

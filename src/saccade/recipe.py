@@ -44,7 +44,9 @@ FRESH_VOCABULARY = when("a recipe without start_from", lambda recipe: not recipe
 class DataRecipe:
     """Where the examples come from; paths are relative to the working directory."""
 
-    train: str = setting("", "files (`train.tsv`, `train.en,train.fr`, `train.conllu`, `book.txt` …), `phrasebook:train` or `hub:…`")
+    train: str = setting(
+        "", "files (`train.tsv`, `train.en,train.fr`, `train.conllu`, `book.txt` …), `phrasebook:train` or `hub:…`"
+    )
     dev: str = setting("", "the same formats; selects the best checkpoint")
     test: str = setting("", "the same formats, for `saccade compare`")
     held_out: float = number(
@@ -70,7 +72,9 @@ class DataRecipe:
 class VocabularyRecipe:
     """How text is split into tokens."""
 
-    kind: str = one_of(("bpe", "words", "characters"), "byte-level pieces (nothing is unknown), words, or characters", **FRESH_VOCABULARY)
+    kind: str = one_of(
+        ("bpe", "words", "characters"), "byte-level pieces (nothing is unknown), words, or characters", **FRESH_VOCABULARY
+    )
     size: int = number(8000, 5, 1_000_000, "at most so many tokens, the most frequent", **FRESH_VOCABULARY)
     split: str = one_of(
         ("space", "punctuation"),
@@ -95,7 +99,9 @@ class LanguageRecipe:
     )
     block: int = number(256, 2, 1_000_000, "tokens that are read at once")
     carry: bool = setting(
-        False, "recurrent models: each update continues where the last one stopped, with the state it left", **for_objectives("causal")
+        False,
+        "recurrent models: each update continues where the last one stopped, with the state it left",
+        **for_objectives("causal"),
     )
     share: float = number(
         0.15, 0.01, 0.9, "which share of the tokens is hidden", **for_objectives("masked", "permutation", "denoising")
@@ -117,7 +123,9 @@ class TrainingRecipe:
         **when("a task other than language-modelling", lambda r: r.task not in LANGUAGE),
     )
     learning_rate: float = number(1e-3, 0.0, 100.0, "peak learning rate")
-    schedule: str = setting("inverse-sqrt", "`inverse-sqrt`, `cosine` (to a hundredth at the end) or `constant`, after the warm-up")
+    schedule: str = setting(
+        "inverse-sqrt", "`inverse-sqrt`, `cosine` (to a hundredth at the end) or `constant`, after the warm-up"
+    )
     warmup: int = number(100, 0, 10**9, "updates in which the learning rate rises to its peak")
     weight_decay: float = number(0.01, 0.0, 10.0, "of AdamW")
     beta2: float = number(0.98, 0.0, 0.999999, "of AdamW")
@@ -134,7 +142,9 @@ class TrainingRecipe:
     precision: str = one_of(("float32", "bf16"), "`bf16` uses autocast")
     compile: bool = setting(False, "`torch.compile`")
     graphs: bool = setting(False, "on a GPU: capture each update as a CUDA graph per batch shape and replay it")
-    parallel: str = one_of(("ddp", "fsdp"), "under torchrun: the whole model in each process (DDP), or divided among them (FSDP2)")
+    parallel: str = one_of(
+        ("ddp", "fsdp"), "under torchrun: the whole model in each process (DDP), or divided among them (FSDP2)"
+    )
     checkpoint: str = one_of(("whole", "sharded"), "how `last/` is written under torchrun: by rank 0, or by each rank its part")
     evaluate_every: int = number(250, 1, 10**9, "updates between evaluations on the dev set")
     checkpoint_every: int = number(250, 1, 10**9, "updates between checkpoints")

@@ -84,7 +84,7 @@ def call_of(
     else:
         positions = Positions.line(q.shape[2], key.shape[2], q.device) if positions is None else positions
         query = score.query(position.encode(q, positions.i, positions))  # type: ignore[union-attr, operator]
-    sizes = (*q.shape[:3], key.shape[2])
+    sizes = (q.shape[0], q.shape[1], q.shape[2], key.shape[2])
     if type(mask) is Prepared and mask.sizes == sizes and not mask.computed and not own.computed:
         both = mask if type(own) is Full else mask.within(own)
     else:

@@ -131,7 +131,9 @@ class Prepared(Mask, Cache):
 
     def none_empty(self) -> bool:
         """Whether every row is known to attend somewhere; a GPU is not asked, since the answer would have to be waited for."""
-        return self.once("none empty", lambda: may_read() and self.allowed().device.type == "cpu" and bool(self.allowed().any(-1).all()))
+        return self.once(
+            "none empty", lambda: may_read() and self.allowed().device.type == "cpu" and bool(self.allowed().any(-1).all())
+        )
 
     def within(self, other: Mask) -> Prepared:
         """`other & self`, made once for all layers that have the same mask object."""
@@ -393,7 +395,9 @@ class Matrix(Mask):
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         of, planes, rows, columns = self.values.shape
         if of not in (1, batch) or planes not in (1, heads):
-            raise SaccadeError(f"the mask is for batch {of} and {planes} heads, got batch {batch} and {heads} heads; give 1 for all")
+            raise SaccadeError(
+                f"the mask is for batch {of} and {planes} heads, got batch {batch} and {heads} heads; give 1 for all"
+            )
         # A square matrix over more positions than there are is read from its first position on.
         if not (columns == keys and rows in (1, queries)) and not rows == columns >= keys >= queries:
             raise SaccadeError(

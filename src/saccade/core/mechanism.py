@@ -35,7 +35,12 @@ class Mechanism(nn.Module):
         position: Position | None = None,
     ) -> None:
         super().__init__()
-        kinds = {"score": (score, Score), "normalizer": (normalize, Normalizer), "mask": (mask, Mask), "position": (position, Position)}
+        kinds = {
+            "score": (score, Score),
+            "normalizer": (normalize, Normalizer),
+            "mask": (mask, Mask),
+            "position": (position, Position),
+        }
         for name, (part, kind) in kinds.items():
             if part is not None and not isinstance(part, kind):
                 raise SaccadeError(f"expected a {kind.__name__} object, got {part!r}; build one from saccade.core.{name}s")

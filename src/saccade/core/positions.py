@@ -134,7 +134,9 @@ class Rotary(Position):
     def encode(self, x: Tensor, at: Tensor, positions: Positions) -> Tensor:
         half, odd = divmod(x.shape[-1], 2)
         if odd:
-            raise SaccadeError(f"rotary positions rotate pairs and need an even head width, got {x.shape[-1]}; change dim or heads")
+            raise SaccadeError(
+                f"rotary positions rotate pairs and need an even head width, got {x.shape[-1]}; change dim or heads"
+            )
         which = "i" if at is positions.i else "j"
         cos, sin = positions.once((which, self.base, half, x.dtype), lambda: self.angles(at, half, x.dtype))
         left, right = x.chunk(2, -1)
@@ -268,8 +270,12 @@ class Shaw(Position):
 
     def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor:
         if q.shape[-1] != self.keys.shape[1]:
-            raise SaccadeError(f"the position expects queries of width {self.keys.shape[1]}, got {q.shape[-1]}; build it with that dim")
-        by_distance = scale * (q @ self.keys.to(q.dtype).transpose(0, 1))  # B H Q R: one score per distance, not one vector per pair
+            raise SaccadeError(
+                f"the position expects queries of width {self.keys.shape[1]}, got {q.shape[-1]}; build it with that dim"
+            )
+        by_distance = scale * (
+            q @ self.keys.to(q.dtype).transpose(0, 1)
+        )  # B H Q R: one score per distance, not one vector per pair
         return by_distance.gather(-1, broadcast_index(self.index(positions), by_distance))
 
     def values(self, weights: Tensor, positions: Positions) -> Tensor | None:

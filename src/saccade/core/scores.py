@@ -128,9 +128,7 @@ class Additive(Score):
 
     unequal_widths = True
 
-    def __init__(
-        self, dim_q: int, dim_k: int, hidden: Annotated[int | None, Range(1, 65536)] = None, heads: int = 1
-    ) -> None:
+    def __init__(self, dim_q: int, dim_k: int, hidden: Annotated[int | None, Range(1, 65536)] = None, heads: int = 1) -> None:
         super().__init__()
         hidden = dim_q if hidden is None else hidden
         if min(hidden, heads) < 1:

@@ -37,9 +37,7 @@ class Table(Generic[T]):
         self.slot, self.singular, self.facts = slot, singular, facts
         self._entries: dict[str, Entry[T]] = {}
 
-    def add(
-        self, name: str, paper: str = "", example: dict[str, Any] | None = None, per_batch: bool = False
-    ) -> Callable[[T], T]:
+    def add(self, name: str, paper: str = "", example: dict[str, Any] | None = None, per_batch: bool = False) -> Callable[[T], T]:
         """Decorator: puts what it decorates under `name`."""
 
         def put(make: T) -> T:

@@ -49,7 +49,7 @@ class MultiHeadAttention(Site, Mixer):
                 nn.init.zeros_(layer.bias)
 
     @property
-    def needs_relation(self) -> bool:
+    def needs_relation(self) -> bool:  # type: ignore[override]
         return self.mechanism.position.needs_relation
 
     def forward(
@@ -65,7 +65,7 @@ class MultiHeadAttention(Site, Mixer):
     def start(self, x: Tensor) -> KeyValues:
         return KeyValues()
 
-    def step(self, x: Tensor, cache: KeyValues, mask: Mask | None, positions: Positions) -> tuple[Tensor, KeyValues]:  # type: ignore[override]
+    def step(self, x: Tensor, cache: KeyValues, mask: Mask | None, positions: Positions) -> tuple[Tensor, KeyValues]:
         own = Positions(positions.i, positions.i, kept=positions.kept)  # the new keys are where the queries are
         new = self.prepare(x, own)
         after = cache.append(new.key, new.value)

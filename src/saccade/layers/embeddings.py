@@ -119,7 +119,9 @@ class Characters(Embedding):
     def __init__(self, vocab: int, dim: int, width: int, byte_dim: int, word_dropout: float) -> None:
         super().__init__()
         if min(width, byte_dim) < 1 or not 0 <= word_dropout < 1:
-            raise SaccadeError(f"widths must be at least 1 and word_dropout in [0, 1), got {byte_dim}, {width} and {word_dropout}")
+            raise SaccadeError(
+                f"widths must be at least 1 and word_dropout in [0, 1), got {byte_dim}, {width} and {word_dropout}"
+            )
         self.table, self.vocab, self.dim = nn.Embedding(vocab, dim), vocab, dim
         self.bytes = nn.Embedding(SYMBOLS, byte_dim, padding_idx=0)
         self.join = nn.Linear(dim + width, dim)

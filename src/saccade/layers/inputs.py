@@ -14,7 +14,7 @@ from ..core.table import Table
 from .dropouts import drop_words
 from .embeddings import Embedding, ids_of
 
-table: Table[type[PositionEmbedding]] = Table("position-embeddings", "position embedding", facts=("dim",))
+table: Table[type[nn.Module]] = Table("position-embeddings", "position embedding", facts=("dim",))
 joins: Table[type[Join]] = Table("joins", "join of positions", facts=("dim",))
 
 
@@ -85,9 +85,7 @@ class Sinusoidal(PositionEmbedding):
 class Learned(PositionEmbedding):
     """A learned table of `max_len` vectors; an error beyond it."""
 
-    def __init__(
-        self, dim: int, max_len: Annotated[int, Range(1, 10**6)] = 512, join: Annotated[Choice, joins] = ADD
-    ) -> None:
+    def __init__(self, dim: int, max_len: Annotated[int, Range(1, 10**6)] = 512, join: Annotated[Choice, joins] = ADD) -> None:
         super().__init__(dim, join)
         self.vectors = nn.Parameter(torch.randn(max_len, dim) * math.sqrt(0.5))  # as wide as sinusoids, beside tokens of width 1
 

@@ -71,7 +71,9 @@ class LightConvolution(Mixer):
     def mix(self, x: Tensor, mask: Mask | None, positions: Positions | None) -> Tensor:
         parts = (False, Full()) if mask is None else mask.causal_and_keys()
         if parts is None:
-            raise SaccadeError(f"a convolution knows causal and padding masks alone, got {mask!r}; use mixer=attention for others")
+            raise SaccadeError(
+                f"a convolution knows causal and padding masks alone, got {mask!r}; use mixer=attention for others"
+            )
         causal, keys = parts
         inputs = F.glu(self.inner(x))
         if type(keys) is not Full:  # padding is zeros, as what lies beyond the ends

@@ -58,7 +58,9 @@ class Flex(Backend):
                 return attention(call, compiled(call.q.device.type))
             try:
                 output = attention(call, compiled(call.q.device.type))
-                if output.requires_grad:  # the backward kernel is compiled when it is first asked for: ask now, while one can turn back
+                if (
+                    output.requires_grad
+                ):  # the backward kernel is compiled when it is first asked for: ask now, while one can turn back
                     wanted = [x for x in (call.query, call.key, call.value) if x.requires_grad]
                     torch.autograd.grad(output, wanted, torch.zeros_like(output), retain_graph=True, allow_unused=True)
             except (SaccadeError, torch.OutOfMemoryError):
@@ -78,7 +80,9 @@ def signature(call: Call) -> tuple[Any, ...]:
 
 def short(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (next((line for line in lines if "Error" in line or "config" in line), lines[0]) if lines else type(error).__name__)[:200]
+    return (next((line for line in lines if "Error" in line or "config" in line), lines[0]) if lines else type(error).__name__)[
+        :200
+    ]
 
 
 def attention(call: Call, kernel: Any) -> Tensor:
@@ -87,7 +91,9 @@ def attention(call: Call, kernel: Any) -> Tensor:
         call.key,
         repeat_heads(call.value, call.key.shape[1]),  # keys of a score with parameters have more heads than values
         score_mod=score_mod(call),
-        block_mask=None if call.unmasked else call.mask.once("blocks", lambda: block_mask(call.mask.mask, call.sizes, call.q.device)),
+        block_mask=None
+        if call.unmasked
+        else call.mask.once("blocks", lambda: block_mask(call.mask.mask, call.sizes, call.q.device)),
         scale=call.scale,
         enable_gqa=call.query.shape[1] != call.key.shape[1],
     )
