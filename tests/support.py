@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,3 +81,23 @@ def run_cli(*words: object, stdin: str = "", terminal: bool = False) -> Printed:
     finally:
         sys.stdin = before
     return Printed(code, out.getvalue(), err.getvalue())
+
+
+def split_words(line: str) -> list[str]:
+    """Words at spaces; '' is an empty word."""
+    return [word.strip("'") for word in line.split(" ")]
+
+
+def check_mistake(folder: Path, line: str, sentence: str) -> None:
+    """A command line that cannot work prints one line with that sentence, ends with 2 and changes nothing in the folder."""
+
+    def snapshot() -> dict[str, bytes | None]:
+        return {str(path): path.read_bytes() if path.is_file() else None for path in sorted(folder.rglob("*"))}
+
+    before = snapshot()
+    printed = run_cli(*split_words(line))
+    assert (printed.code, printed.out) == (2, "")
+    [error] = printed.err.splitlines()
+    assert error.startswith("saccade: ")
+    assert sentence in error
+    assert snapshot() == before
