@@ -237,7 +237,7 @@ def test_a_path_that_cannot_be_written_is_reported(tmp_path: Path, name: str) ->
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_file_in_the_place_of_a_folder_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_instead_of_a_folder_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "m").write_text("mine")
     with pytest.raises(SaccadeError, match="m: it is a file, not a folder; choose another path"):
         write(tmp_path / "m", "x")
@@ -245,7 +245,7 @@ def test_a_file_in_the_place_of_a_folder_is_left_alone(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_long_name_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_long_name_is_not_an_obstacle(tmp_path: Path) -> None:
     path = tmp_path / ("ü" * 120 + ".json")
     write_atomically(path, b"x")
     assert path.read_bytes() == b"x"

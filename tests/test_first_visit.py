@@ -47,7 +47,7 @@ def test_whole_numbers_in_every_spelling(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", ["1.5", 2.5, "many", "inf", True, "1e400"])
-def test_what_is_no_whole_number_is_refused(value: Any) -> None:
+def test_what_is_not_a_whole_number_is_refused(value: Any) -> None:
     assert "it must be a whole number" in error_of(
         lambda: config.recipe({"model": {"family": "luong"}, "training": {"updates": value}})
     )
@@ -131,7 +131,7 @@ def test_a_finished_run_is_reported(tmp_path: Path) -> None:
     assert "going on from update 2" in again.notes
 
 
-def test_a_stopped_comparison_goes_on_with_the_same_command() -> None:
+def test_a_stopped_comparison_continues_with_the_same_command() -> None:
     stopped = Stopped(2, 7).go_on_with("the same command")
     assert str(stopped) == "stopped by SIGINT after update 7; a checkpoint is written, go on with the same command"
     assert stopped.code == 130

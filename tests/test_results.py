@@ -41,7 +41,7 @@ def test_the_command_is_what_was_typed(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("name", ["", "../x", "A", "a b", ".hidden", "a/b", "é"])
-def test_a_name_that_is_no_file_name_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_name_that_is_not_a_file_name_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(SaccadeError, match="cannot name a result; use lowercase letters, digits, dots and dashes"):
         results.write_result(name, {}, folder=tmp_path)
     assert not list(tmp_path.iterdir())
@@ -54,7 +54,7 @@ def test_a_metric_that_is_not_a_number_is_refused(tmp_path: Path, bad: float) ->
     assert not list(tmp_path.iterdir())
 
 
-def test_the_commit_says_when_the_sources_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commit_shows_when_the_sources_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert results.commit() == "", "outside a checkout there is none"

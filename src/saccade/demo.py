@@ -46,7 +46,6 @@ def run(out: Path, seed: int, watching: MakeWatcher, settings: Sequence[str] = (
     """Trains both models into `out`, evaluates them on the phrasebook's test pairs, draws, and writes the report; `settings` are
     key=value words for both recipes."""
     began, threads = time.perf_counter(), torch.get_num_threads()
-    check_folder(out)
     words = [f"seed={seed}", *settings]
     updates = config.read_recipe(f"phrasebook-{ATTENDING}", words).training.updates
     torch.set_num_threads(1)  # small models gain nothing from a second thread: the other core trains the other model

@@ -15,7 +15,7 @@ from saccade.files import MANIFEST
 from support import check_mistake, run_cli, split_words
 
 LONG = "a" * 300
-# words after `saccade`, and how the sentence begins or what it contains; all paths lie in one folder, see `place`
+# words after `saccade`, and how the sentence begins or what it contains; all paths lie in one folder, see `folder`
 ROWS: list[tuple[str, str]] = [
     # no such command, argument or value
     ("nope", "No such command 'nope'"),
@@ -113,7 +113,7 @@ ROWS: list[tuple[str, str]] = [
     ("train good.yaml data.phrasebook.train=1000000000000 --out new", "1,000,000"),
     ("train good.yaml model.family=transformer-encoder --out new", "does not read one text and put out another"),
     ("train good.yaml device=cuda:77 --out new", "device"),
-    # places of runs
+    # run folders
     ("train good.yaml --out run", "run holds a run already; go on with it by --resume, or choose another --out"),
     ("train good.yaml --out run --resume", "run was begun with another "),
     ("train good.yaml --out text.txt", "text.txt is a file; give a folder for the run with --out"),
@@ -126,9 +126,9 @@ ROWS: list[tuple[str, str]] = [
 
 
 @pytest.fixture(scope="module")
-def place(models: Path, recipe_text: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(models: Path, recipe_text: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with models and files, good and bad."""
-    root = tmp_path_factory.mktemp("place")
+    root = tmp_path_factory.mktemp("folder")
     shutil.copytree(models / "run", root / "run")
     for name in ("fixed", "torn", "other"):
         shutil.copytree(models / "fixed", root / name)
@@ -183,13 +183,13 @@ def wrong_shape(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "sentence"), ROWS, ids=[f"{n}-{line[:50]}".encode("ascii", "replace").decode() for n, (line, _) in enumerate(ROWS)]
 )
-def test_a_mistake_is_one_line_and_costs_nothing(place: Path, monkeypatch: pytest.MonkeyPatch, line: str, sentence: str) -> None:
-    monkeypatch.chdir(place)
-    check_mistake(place, line, sentence)
+def test_a_mistake_is_one_line_and_costs_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch, line: str, sentence: str) -> None:
+    monkeypatch.chdir(folder)
+    check_mistake(folder, line, sentence)
 
 
-def test_json_changes_nothing_about_mistakes(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(place)
+def test_json_changes_nothing_about_mistakes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
     for line in (
         "translate nowhere x",
         "train nowhere.yaml",
@@ -203,6 +203,6 @@ def test_json_changes_nothing_about_mistakes(place: Path, monkeypatch: pytest.Mo
 
 
 def test_a_person_at_a_terminal_is_not_waited_for(models: Path) -> None:
-    said = run_cli("translate", models / "run", terminal=True)
-    assert (said.code, said.out) == (2, "")
-    assert said.err.startswith('saccade: nothing to translate; give a text ("the black cat"), --input FILE, or lines on stdin')
+    printed = run_cli("translate", models / "run", terminal=True)
+    assert (printed.code, printed.out) == (2, "")
+    assert printed.err.startswith('saccade: nothing to translate; give a text ("the black cat"), --input FILE, or lines on stdin')

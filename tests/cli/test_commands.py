@@ -32,9 +32,9 @@ def test_the_commands_in_the_order_of_a_first_visit() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_has_examples_that_use_what_there_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    said = run_cli(name, "--help")
-    assert said.code == 0
-    above, examples = said.out.split("Examples:")
+    printed = run_cli(name, "--help")
+    assert printed.code == 0
+    above, examples = printed.out.split("Examples:")
     lines = [line.strip() for line in examples.splitlines() if "saccade" in line]
     assert lines
     for line in lines:
@@ -45,13 +45,13 @@ def test_help_has_examples_that_use_what_there_is(name: str, monkeypatch: pytest
     assert "--json" in above
 
 
-def test_the_top_says_where_to_start() -> None:
-    said = run_cli("--help")
-    assert said.code == 0
-    assert "Start with:" in said.out
-    assert all(name in said.out for name in COMMANDS)
+def test_the_top_explains_where_to_start() -> None:
+    printed = run_cli("--help")
+    assert printed.code == 0
+    assert "Start with:" in printed.out
+    assert all(name in printed.out for name in COMMANDS)
     bare = run_cli()
-    assert bare.out.strip() == said.out.strip()
+    assert bare.out.strip() == printed.out.strip()
     assert (bare.code, bare.err) == (2, "saccade: no command was given; see saccade --help\n")
 
 
@@ -66,15 +66,15 @@ def test_the_version_in_a_process_of_its_own() -> None:
 # --- train
 
 
-def test_a_training_is_told_resumed_and_finished(recipe: Path, tmp_path: Path) -> None:
+def test_a_training_run_is_reported_resumed_and_finished(recipe: Path, tmp_path: Path) -> None:
     run = tmp_path / "runs" / "mine"
-    said = run_cli("train", recipe, "--out", run, "--json")
-    assert said.code == 0
-    facts = said.json
+    printed = run_cli("train", recipe, "--out", run, "--json")
+    assert printed.code == 0
+    facts = printed.json
     assert (facts["out"], facts["update"], facts["done"]) == (str(run), 4, True)
     assert set(facts) == {"out", "update", "epoch", "tokens", "seconds", "best", "best_update", "done", "figures"}
-    assert re.search(r"bahdanau: [\d,]+ parameters, 4 updates at most, .* FLOPs an update", said.err)
-    assert "bahdanau: update 4  dev loss" in said.err
+    assert re.search(r"bahdanau: [\d,]+ parameters, 4 updates at most, .* FLOPs an update", printed.err)
+    assert "bahdanau: update 4  dev loss" in printed.err
     again = run_cli("train", recipe, "training.updates=6", "--out", run, "--resume")
     assert again.code == 0
     assert "going on from update 4" in again.err
@@ -96,15 +96,17 @@ def test_own_data_train_a_model_from_files(recipe: Path, tmp_path: Path) -> None
     (tmp_path / "t.fr").write_text("".join(f"{target}\n" for _, target in pairs))
     (tmp_path / "dev.tsv").write_text("the cat\tle chat\n")
     words = [f"data.train={tmp_path}/t.en,{tmp_path}/t.fr", f"data.dev={tmp_path}/dev.tsv", "training.updates=3"]
-    said = run_cli("train", recipe, *words, "vocabulary={kind: bpe, size: 270, joint: true}", "--out", tmp_path / "run", "--json")
-    assert said.code == 0, said.err
+    printed = run_cli(
+        "train", recipe, *words, "vocabulary={kind: bpe, size: 270, joint: true}", "--out", tmp_path / "run", "--json"
+    )
+    assert printed.code == 0, printed.err
     assert run_cli("translate", tmp_path / "run", "the cat").code == 0
 
 
 def test_bf16_on_a_cpu_comes_with_a_note(recipe: Path, tmp_path: Path) -> None:
-    said = run_cli("train", recipe, "training.precision=bf16", "training.updates=2", "--out", tmp_path / "run", "--json")
-    assert said.code == 0
-    assert "ONEDNN_MAX_CPU_ISA" in said.err
+    printed = run_cli("train", recipe, "training.precision=bf16", "training.updates=2", "--out", tmp_path / "run", "--json")
+    assert printed.code == 0
+    assert "ONEDNN_MAX_CPU_ISA" in printed.err
 
 
 # --- translate
@@ -123,19 +125,19 @@ def test_a_text_a_file_and_stdin_give_the_same(models: Path, tmp_path: Path) -> 
         run_cli("translate", models / "run" / "best", "--input", tmp_path / "in.txt.gz"),
         run_cli("translate", models / "run", stdin="\n".join(lines) + "\n"),
     ]
-    for said in outputs:
-        assert (said.code, said.out.split("\n")[:-1], said.err) == (0, expected, "")
+    for printed in outputs:
+        assert (printed.code, printed.out.split("\n")[:-1], printed.err) == (0, expected, "")
 
 
 def test_only_a_line_feed_ends_a_line(models: Path) -> None:
     """So that line n of the output is the translation of line n, whatever separators the text holds."""
-    said = run_cli("translate", models / "run", stdin="the cat\u2028saw\x85the\x0cdog\n\nthe dog\r\n")
-    assert len(said.out.split("\n")) == 4
+    printed = run_cli("translate", models / "run", stdin="the cat\u2028saw\x85the\x0cdog\n\nthe dog\r\n")
+    assert len(printed.out.split("\n")) == 4
 
 
 def test_json_has_a_line_for_each_line(models: Path) -> None:
-    said = run_cli("translate", models / "run", f"{TEXT}\n\nthe dog", "--json", "--align", "--beam", "3")
-    rows = [json.loads(line) for line in said.out.splitlines()]
+    printed = run_cli("translate", models / "run", f"{TEXT}\n\nthe dog", "--json", "--align", "--beam", "3")
+    rows = [json.loads(line) for line in printed.out.splitlines()]
     assert [row["source"] for row in rows] == [TEXT, "", "the dog"]
     assert all(set(row) == {"source", "translation", "log_prob", "finished", "alignment"} for row in rows)
     assert rows[0]["log_prob"] < 0
@@ -143,8 +145,8 @@ def test_json_has_a_line_for_each_line(models: Path) -> None:
 
 
 def test_an_alignment_names_words_that_are_there(models: Path) -> None:
-    said = run_cli("translate", models / "run", TEXT, "--align")
-    text, links = said.out.rstrip("\n").split("\t")
+    printed = run_cli("translate", models / "run", TEXT, "--align")
+    text, links = printed.out.rstrip("\n").split("\t")
     sure, possible = parse_pharaoh(links)
     assert sure
     assert not possible
@@ -154,9 +156,9 @@ def test_an_alignment_names_words_that_are_there(models: Path) -> None:
 
 def test_searches_and_samples_are_flags(models: Path) -> None:
     def text(*flags: object) -> str:
-        said = run_cli("translate", models / "run", TEXT, *flags)
-        assert said.code == 0, said.err
-        return str(said.out)
+        printed = run_cli("translate", models / "run", TEXT, *flags)
+        assert printed.code == 0, printed.err
+        return str(printed.out)
 
     greedy = text()
     assert text("--top-k", 1) == text("--temperature", 0) == text("--beam", 1) == greedy
@@ -168,12 +170,12 @@ def test_searches_and_samples_are_flags(models: Path) -> None:
 def test_words_never_seen_are_named(models: Path, tmp_path: Path) -> None:
     expected = "note: the model has never seen 'zebra' and reads it as <unk>\n"
     assert run_cli("translate", models / "run", "the zebra saw the zebra").err == expected
-    said = run_cli("translate", models / "run", " ".join(f"unknownword{'ab'[n % 2] * n}" for n in range(1, 30)), "--json")
-    assert said.code == 0
-    assert said.json["translation"]
-    assert said.err.startswith("note: the model has never seen 'unknownwordb', 'unknownwordaa', ")
-    assert said.err.endswith(" … and reads each as <unk>\n")
-    assert said.err.count("\n") == 1
+    printed = run_cli("translate", models / "run", " ".join(f"unknownword{'ab'[n % 2] * n}" for n in range(1, 30)), "--json")
+    assert printed.code == 0
+    assert printed.json["translation"]
+    assert printed.err.startswith("note: the model has never seen 'unknownwordb', 'unknownwordaa', ")
+    assert printed.err.endswith(" … and reads each as <unk>\n")
+    assert printed.err.count("\n") == 1
 
 
 # --- evaluate, show
@@ -184,10 +186,10 @@ def test_an_evaluation_is_printed_and_counted(models: Path) -> None:
     assert facts["sentences"] == 12
     assert {"model", "data", "beam", "bleu", "chrf", "bleu_signature", "chrf_signature", "loss", "aer", "by_length"} <= set(facts)
     assert len(facts["by_length"]) == 4
-    said = run_cli("evaluate", models / "run", "phrasebook:test", "--lengths")
-    assert f"bleu            {facts['bleu']:.4f}" in said.out
-    assert facts["bleu_signature"] in said.out
-    assert said.out.count("BLEU") == 4
+    printed = run_cli("evaluate", models / "run", "phrasebook:test", "--lengths")
+    assert f"bleu            {facts['bleu']:.4f}" in printed.out
+    assert facts["bleu_signature"] in printed.out
+    assert printed.out.count("BLEU") == 4
     plain = run_cli("evaluate", models / "fixed", "phrasebook:test", "--json", "--beam", 2).json
     assert "aer" not in plain
     assert plain["beam"] == 2
@@ -226,9 +228,9 @@ def test_a_picture_is_drawn_by_its_ending(models: Path, tmp_path: Path, name: st
 
 def test_what_is_shown_can_be_chosen(models: Path, tmp_path: Path) -> None:
     words = ("--target", "le chat noir", "--site", "decoder.cross", "--heads", "--out", tmp_path / "x.png")
-    said = run_cli("show", models / "run", "the black cat", *words)
-    assert said.code == 0, said.err
-    assert said.out.startswith("the black cat\n→ le chat noir\n")
+    printed = run_cli("show", models / "run", "the black cat", *words)
+    assert printed.code == 0, printed.err
+    assert printed.out.startswith("the black cat\n→ le chat noir\n")
 
 
 # --- explain, list, check
@@ -253,9 +255,9 @@ def test_the_catalogue_is_listed() -> None:
 
 def test_data_are_looked_at(tmp_path: Path) -> None:
     (tmp_path / "bad.tsv").write_text("the cat\tle chat\nno tab\nthe cat\tle chat\n\tx\n")
-    said = run_cli("check", tmp_path / "bad.tsv")
-    assert said.code == 2, "broken lines must stop a chain of commands"
-    assert "2 pairs" in said.out
+    printed = run_cli("check", tmp_path / "bad.tsv")
+    assert printed.code == 2, "broken lines must stop a chain of commands"
+    assert "2 pairs" in printed.out
     assert run_cli("check", tmp_path / "bad.tsv", "--json").json
     (tmp_path / "a.en").write_text("the cat\n")
     (tmp_path / "a.fr").write_text("le chat\n")
@@ -293,17 +295,17 @@ def test_data_of_every_kind_are_looked_at(tmp_path: Path) -> None:
         (OSError(28, "No space left on device", "log.jsonl"), 2, "log.jsonl: No space left on device; check the path"),
     ],
 )
-def test_a_command_that_is_cut_short_says_why(
+def test_a_command_that_is_cut_short_reports_why(
     recipe: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, sentence: str
 ) -> None:
     def fit(*_: object) -> None:
         raise error
 
     monkeypatch.setattr(api, "fit", fit)
-    said = run_cli("train", recipe)
-    assert (said.code, said.out) == (code, "")
-    assert said.err.startswith(f"saccade: {sentence}")
-    assert said.err.count("\n") == 1
+    printed = run_cli("train", recipe)
+    assert (printed.code, printed.out) == (code, "")
+    assert printed.err.startswith(f"saccade: {sentence}")
+    assert printed.err.count("\n") == 1
 
 
 def test_a_defect_shows_itself(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,15 +329,15 @@ def test_the_hints_name_the_command_as_the_user_can_call_it(tmp_path: Path, monk
 
 
 def test_what_cannot_go_together_is_refused(models: Path, tmp_path: Path) -> None:
-    said = run_cli("translate", models / "run", TEXT, "--beam", "4", "--temperature", "1")
-    assert (said.code, "a beam and sampling were both asked for" in said.err) == (2, True)
-    said = run_cli("show", models / "run", TEXT, "--target", " ", "--out", tmp_path / "x.png")
-    assert (said.code, "the target is empty" in said.err) == (2, True)
+    printed = run_cli("translate", models / "run", TEXT, "--beam", "4", "--temperature", "1")
+    assert (printed.code, "a beam and sampling were both asked for" in printed.err) == (2, True)
+    printed = run_cli("show", models / "run", TEXT, "--target", " ", "--out", tmp_path / "x.png")
+    assert (printed.code, "the target is empty" in printed.err) == (2, True)
 
 
-def test_resuming_nothing_says_that_a_new_run_begins(recipe: Path, tmp_path: Path) -> None:
-    said = run_cli("train", recipe, "training.updates=2", "--out", tmp_path / "none", "--resume", "--json")
-    assert (said.code, "no run to resume in" in said.err) == (0, True)
+def test_resuming_nothing_reports_that_a_new_run_starts(recipe: Path, tmp_path: Path) -> None:
+    printed = run_cli("train", recipe, "training.updates=2", "--out", tmp_path / "none", "--resume", "--json")
+    assert (printed.code, "no run to resume in" in printed.err) == (0, True)
 
 
 def test_of_several_processes_one_answers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

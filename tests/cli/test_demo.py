@@ -123,12 +123,12 @@ def test_the_command_ends_with_one_line_and_replaces_an_older_demo(done: Any, mo
     out = Path(first["out"])
     (out / "mine.txt").write_text("mine")
     monkeypatch.setattr(demo, "run", functools.partial(demo.run, settings=SMALL))
-    said = run_cli("demo", "--out", out, "--seed", 3, "--json")
-    assert said.code == 0, said.err
-    assert list(said.json) == KEYS
-    assert {key: said.json[key] for key in KEYS if key != "seconds"} == {key: first[key] for key in KEYS if key != "seconds"}
-    assert "bahdanau: update 10  dev loss" in said.err
-    assert "fixed-context: update 10  dev loss" in said.err
+    printed = run_cli("demo", "--out", out, "--seed", 3, "--json")
+    assert printed.code == 0, printed.err
+    assert list(printed.json) == KEYS
+    assert {key: printed.json[key] for key in KEYS if key != "seconds"} == {key: first[key] for key in KEYS if key != "seconds"}
+    assert "bahdanau: update 10  dev loss" in printed.err
+    assert "fixed-context: update 10  dev loss" in printed.err
     assert (out / "mine.txt").read_text() == "mine"
     runs = {"bahdanau", "fixed-context"}
     assert {path.name for path in out.iterdir()} == {*runs, "mine.txt", "report.html", *(path.name for path in done[0].pictures)}
@@ -137,14 +137,14 @@ def test_the_command_ends_with_one_line_and_replaces_an_older_demo(done: Any, mo
 def test_people_get_a_table_sentences_and_three_commands(done: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "run", lambda *_: done[0])
     out = Path(done[0].metrics["out"])
-    said = run_cli("demo", "--out", out)
-    assert said.code == 0
-    assert "BLEU on sentences never seen in training" in said.out
+    printed = run_cli("demo", "--out", out)
+    assert printed.code == 0
+    assert "BLEU on sentences never seen in training" in printed.out
     for source, plain, attended in done[0].sentences:
-        assert f"  {source}\n    fixed context   {plain}\n    with attention  {attended}\n" in said.out
-    assert f"Alignment error rate with attention: {done[0].metrics['aer']:.3f}" in said.out
-    assert f"Report: {out}/report.html" in said.out
-    next_ = [line.strip() for line in said.out.split("Next:\n")[1].splitlines() if line.strip()]
+        assert f"  {source}\n    fixed context   {plain}\n    with attention  {attended}\n" in printed.out
+    assert f"Alignment error rate with attention: {done[0].metrics['aer']:.3f}" in printed.out
+    assert f"Report: {out}/report.html" in printed.out
+    next_ = [line.strip() for line in printed.out.split("Next:\n")[1].splitlines() if line.strip()]
     assert [line.split()[:2] for line in next_] == [["saccade", "translate"], ["saccade", "show"], ["saccade", "train"]]
     assert run_cli("translate", out / "bahdanau", "two old dogs saw the white horse", "--align").code == 0
 
@@ -154,14 +154,14 @@ def test_a_foreign_folder_is_refused_before_anything_is_done(tmp_path: Path, nam
     path = tmp_path / "out" / name
     path.parent.mkdir(parents=True)
     path.write_text("mine")
-    said = run_cli("demo", "--out", tmp_path / "out", "--json")
-    assert (said.code, said.out) == (2, "")
-    assert re.fullmatch(r"saccade: .* holds other files than a demo's run; choose another --out\n", said.err)
+    printed = run_cli("demo", "--out", tmp_path / "out", "--json")
+    assert (printed.code, printed.out) == (2, "")
+    assert re.fullmatch(r"saccade: .* holds other files than a demo's run; choose another --out\n", printed.err)
     assert [p for p in (tmp_path / "out").rglob("*") if p.is_file()] == [path]
     assert path.read_text() == "mine"
 
 
-def test_what_a_killed_demo_left_is_no_obstacle(tmp_path: Path) -> None:
+def test_what_a_killed_demo_left_is_not_an_obstacle(tmp_path: Path) -> None:
     (tmp_path / "out" / "bahdanau").mkdir(parents=True)
     (tmp_path / "out" / "bahdanau" / ".recipe.json.123.new").write_text("{")
     (tmp_path / "out" / ".fixed-context.old").mkdir()

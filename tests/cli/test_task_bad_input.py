@@ -203,11 +203,11 @@ def test_a_mistake_is_one_line_and_costs_nothing(desk: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("line", ["classify labels", "tag tags -"])
-def test_lines_of_nothing_on_stdin_are_told(desk: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+def test_lines_of_nothing_on_stdin_are_reported(desk: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     monkeypatch.chdir(desk)
-    said = run_cli(*split_words(line), stdin="\n  \n")
-    assert (said.code, said.out) == (2, "")
-    [error] = said.err.splitlines()
+    printed = run_cli(*split_words(line), stdin="\n  \n")
+    assert (printed.code, printed.out) == (2, "")
+    [error] = printed.err.splitlines()
     assert error in (
         "saccade: the lines are empty; give at least one text",
         "saccade: stdin holds no words; give at least one sentence",

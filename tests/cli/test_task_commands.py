@@ -18,10 +18,10 @@ from support import run_cli
 
 
 def test_one_text_is_shown_with_its_weights_in_percent(shelf: Path) -> None:
-    said = run_cli("classify", shelf / "labels", "a good film")
-    assert (said.code, said.err) == (0, "")
+    printed = run_cli("classify", shelf / "labels", "a good film")
+    assert (printed.code, printed.err) == (0, "")
     [found] = api.classify(api.load(shelf / "labels"), ["a good film"])
-    first, second = said.out.splitlines()
+    first, second = printed.out.splitlines()
     assert first.startswith(f"{found.label}   ({found.label} {found.probabilities[found.label]:.3f}  ")
     expected = "  ".join(f"{piece} {100 * weight:.0f}" for piece, weight in zip(found.pieces, found.weights, strict=True))
     assert second == expected
@@ -38,10 +38,10 @@ def test_in_a_terminal_words_are_shaded(shelf: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_what_was_typed_comes_back_as_it_was(shelf: Path) -> None:
-    said = run_cli("classify", shelf / "labels", "a :cat: [bold]film")
-    assert ":cat: " in said.out
-    assert "[bold]film " in said.out
-    assert "':cat:', '[bold]film'" in said.err
+    printed = run_cli("classify", shelf / "labels", "a :cat: [bold]film")
+    assert ":cat: " in printed.out
+    assert "[bold]film " in printed.out
+    assert "':cat:', '[bold]film'" in printed.err
 
 
 def test_many_texts_come_as_label_tab_text_and_as_json(shelf: Path, tmp_path: Path) -> None:
@@ -76,8 +76,8 @@ def test_a_model_folder_can_be_used_from_within(shelf: Path, monkeypatch: pytest
     expected = run_cli("classify", shelf / "labels", "a good film").out
     folder = shelf / "labels"
     monkeypatch.chdir(folder / "best" if (folder / "best").exists() else folder)
-    said = run_cli("classify", ".", "a good film")
-    assert (said.code, said.out) == (0, expected)
+    printed = run_cli("classify", ".", "a good film")
+    assert (printed.code, printed.out) == (0, expected)
 
 
 def test_an_unknown_word_is_noted(shelf: Path) -> None:
@@ -95,9 +95,9 @@ def test_weights_are_drawn(shelf: Path, tmp_path: Path, ending: str) -> None:
 
 
 def test_a_tagged_file_is_the_file_with_other_tags(shelf: Path) -> None:
-    said = run_cli("tag", shelf / "tags", shelf / "words.conllu")
-    assert (said.code, said.err) == (0, "")
-    before, after = (shelf / "words.conllu").read_text().splitlines(), said.out.splitlines()
+    printed = run_cli("tag", shelf / "tags", shelf / "words.conllu")
+    assert (printed.code, printed.err) == (0, "")
+    before, after = (shelf / "words.conllu").read_text().splitlines(), printed.out.splitlines()
     system = api.load(shelf / "tags")
     tags = iter(tag for row in api.tag(system, system.read(str(shelf / "words.conllu"))) for tag in row)
     assert len(before) == len(after)
@@ -114,17 +114,17 @@ def test_a_tagged_file_is_the_file_with_other_tags(shelf: Path) -> None:
 def test_sentences_of_other_forms_become_conllu(shelf: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("the cats sleep\ncats\n")
     expected = api.tag(api.load(shelf / "tags"), [Sentence(("the", "cats", "sleep"), None, 1), Sentence(("cats",), None, 2)])
-    for said in (
+    for printed in (
         run_cli("tag", shelf / "tags", tmp_path / "in.txt"),
         run_cli("tag", shelf / "tags", "-", stdin="the cats sleep\n\ncats\n"),
     ):
-        assert said.code == 0
-        rows = [line.split("\t") for line in said.out.splitlines() if line and line[0] != "#"]
+        assert printed.code == 0
+        rows = [line.split("\t") for line in printed.out.splitlines() if line and line[0] != "#"]
         assert [row[1] for row in rows] == ["the", "cats", "sleep", "cats"]
         assert [row[3] for row in rows] == [tag for tags in expected for tag in tags]
-        assert said.out.startswith("# text = the cats sleep\n")
-    said = run_cli("tag", shelf / "tags", tmp_path / "in.txt", "--json")
-    assert [json.loads(line) for line in said.out.splitlines()] == [
+        assert printed.out.startswith("# text = the cats sleep\n")
+    printed = run_cli("tag", shelf / "tags", tmp_path / "in.txt", "--json")
+    assert [json.loads(line) for line in printed.out.splitlines()] == [
         {"words": words, "tags": tags} for words, tags in zip([["the", "cats", "sleep"], ["cats"]], expected, strict=True)
     ]
 
@@ -133,12 +133,12 @@ def test_sentences_of_other_forms_become_conllu(shelf: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["words", "letters", "lines"])
-def test_a_text_is_gone_on_with(shelf: Path, name: str) -> None:
+def test_a_text_is_continued(shelf: Path, name: str) -> None:
     for prompt in ("the cat", ""):
-        said = run_cli("generate", shelf / name, prompt, "--limit", 12, "--seed", 3)
-        assert (said.code, said.err) == (0, "")
+        printed = run_cli("generate", shelf / name, prompt, "--limit", 12, "--seed", 3)
+        assert (printed.code, printed.err) == (0, "")
         text = "".join(api.generate(api.load(shelf / name), prompt, 12, {"seed": 3}))
-        assert said.out == f"{prompt}{text}\n"
+        assert printed.out == f"{prompt}{text}\n"
         facts = run_cli("generate", shelf / name, prompt, "--limit", 12, "--seed", 3, "--json").json
         assert facts == {"prompt": prompt, "text": text}
     if name == "words":
@@ -146,16 +146,16 @@ def test_a_text_is_gone_on_with(shelf: Path, name: str) -> None:
 
 
 def test_an_unseen_word_in_a_prompt_is_noted(shelf: Path) -> None:
-    said = run_cli("generate", shelf / "words", "the zebra", "--limit", 3)
-    assert said.code == 0
-    assert "the model has never seen 'zebra'" in said.err
-    assert said.out.startswith("the zebra")
+    printed = run_cli("generate", shelf / "words", "the zebra", "--limit", 3)
+    assert printed.code == 0
+    assert "the model has never seen 'zebra'" in printed.err
+    assert printed.out.startswith("the zebra")
 
 
 # --- evaluate
 
 
-def test_every_task_has_its_figures(shelf: Path) -> None:
+def test_every_task_has_its_metrics(shelf: Path) -> None:
     for name, data, figures in (
         ("labels", "reviews.tsv", {"texts", "loss", "accuracy", "f1", "commonest_label"}),
         ("tags", "words.conllu", {"sentences", "loss", "accuracy", "unknown_words"}),
@@ -168,7 +168,7 @@ def test_every_task_has_its_figures(shelf: Path) -> None:
         assert {line.split()[0] for line in shown.splitlines()} == figures
 
 
-def test_a_stride_adds_the_figures_of_a_sliding_window(shelf: Path) -> None:
+def test_a_stride_adds_the_metrics_of_a_sliding_window(shelf: Path) -> None:
     facts = run_cli("evaluate", shelf / "letters", shelf / "text.txt", "--stride", 2, "--json").json
     system = api.load(shelf / "letters")
     found = api.evaluate(system, system.read(str(shelf / "text.txt")), stride=2)
@@ -191,17 +191,17 @@ def test_moses_and_peers_go_into_the_result(shelf: Path, tmp_path: Path, monkeyp
 
 
 def test_an_ensemble_translates(shelf: Path) -> None:
-    said = run_cli("translate", shelf / "run", "the black cat", "--with", shelf / "other", "--beam", 2)
-    assert (said.code, said.err) == (0, "")
+    printed = run_cli("translate", shelf / "run", "the black cat", "--with", shelf / "other", "--beam", 2)
+    assert (printed.code, printed.err) == (0, "")
     both = api.ensemble([api.load(shelf / "run"), api.load(shelf / "other")])
-    assert said.out == api.decode(both, ["the black cat"], beam=2)[0].text + "\n"
+    assert printed.out == api.decode(both, ["the black cat"], beam=2)[0].text + "\n"
     itself = run_cli("translate", shelf / "run", "the black cat", "--with", shelf / "run", "--with", shelf / "run", "--align")
     assert itself.out == run_cli("translate", shelf / "run", "the black cat", "--align").out
 
 
 def test_the_mean_of_models_is_a_model(shelf: Path, tmp_path: Path) -> None:
-    said = run_cli("average", shelf / "run", shelf / "other", "--out", tmp_path / "mean")
-    assert (said.code, said.out) == (0, f"{tmp_path / 'mean'}: the mean of 2 models\n")
+    printed = run_cli("average", shelf / "run", shelf / "other", "--out", tmp_path / "mean")
+    assert (printed.code, printed.out) == (0, f"{tmp_path / 'mean'}: the mean of 2 models\n")
     assert run_cli("translate", tmp_path / "mean", "the black cat").code == 0
     facts = run_cli("average", shelf / "run", "--out", tmp_path / "same", "--json").json
     assert facts == {"out": str(tmp_path / "same"), "models": [str(shelf / "run")], "family": "bahdanau"}
@@ -215,10 +215,10 @@ def test_recipes_are_set_side_by_side(shelf: Path, tmp_path: Path, monkeypatch: 
     for pool in ("mean", "attention"):
         (tmp_path / f"by-{pool}.yaml").write_text(json.dumps({**made, "model": {"family": "bag", "dim": 4, "pool": pool}}))
     words = ("by-mean.yaml", "by-attention.yaml", "--seeds", 2, "training.updates=2", "--out", "runs")
-    said = run_cli("compare", *words, "--json", "--result", "pools", "--peer", "zero:accuracy=50")
-    assert said.code == 0
-    assert set(said.json) == {"by-mean", "by-attention"}
-    assert all(len(values) == 2 for row in said.json.values() for values in row.values())
+    printed = run_cli("compare", *words, "--json", "--result", "pools", "--peer", "zero:accuracy=50")
+    assert printed.code == 0
+    assert set(printed.json) == {"by-mean", "by-attention"}
+    assert all(len(values) == 2 for row in printed.json.values() for values in row.values())
     written = json.loads((tmp_path / "benchmarks" / "results" / "pools.json").read_text())
     assert (written["seeds"], written["recipe"], written["peers"]) == (
         [0, 1],
@@ -226,7 +226,7 @@ def test_recipes_are_set_side_by_side(shelf: Path, tmp_path: Path, monkeypatch: 
         {"zero": {"accuracy": 50.0}},
     )
     best = written["figures"]["best"]
-    accuracies = {name: sum(row["accuracy"]) for name, row in said.json.items()}
+    accuracies = {name: sum(row["accuracy"]) for name, row in printed.json.items()}
     assert accuracies[best] == max(accuracies.values())
     shown = run_cli("compare", *words)
     assert shown.code == 0
@@ -253,11 +253,11 @@ def test_what_every_model_looks_at_is_drawn(shelf: Path, tmp_path: Path, name: s
     assert facts["site"] == facts["sites"][0] == ("pool" if name == "labels" else "decoder.0.attention")
 
 
-def test_a_training_says_how_its_model_is_used(shelf: Path, tmp_path: Path) -> None:
+def test_a_training_run_reports_how_its_model_is_used(shelf: Path, tmp_path: Path) -> None:
     for name, command in (("labels", "classify"), ("tags", "tag"), ("words", "generate")):
         path = tmp_path / f"{name}.yaml"
         path.write_text(json.dumps(api.load(shelf / name).recipe.to_dict()))
-        said = run_cli("train", path, "training.updates=1", "training.average=2", "--out", tmp_path / name)
-        assert said.code == 0
-        assert f" {command} {tmp_path / name} " in said.out
-        assert "mean of the last evaluation " in said.err
+        printed = run_cli("train", path, "training.updates=1", "training.average=2", "--out", tmp_path / name)
+        assert printed.code == 0
+        assert f" {command} {tmp_path / name} " in printed.out
+        assert "mean of the last evaluation " in printed.err

@@ -79,7 +79,7 @@ def test_the_strongest_cell_is_black_and_zero_is_white(site: Site, tmp_path: Pat
     np.testing.assert_allclose(shades, 255 * (1 - weights / 0.95), atol=2)
 
 
-def test_no_head_means_the_average_and_the_picture_says_so(site: Site, tmp_path: Path) -> None:
+def test_no_head_means_the_average_and_the_picture_names_it(site: Site, tmp_path: Path) -> None:
     figure = alignment(site, "Title")
     picture, mean = pixels(figure, tmp_path), site.head()
     assert shade_at(figure, figure.axes[0], picture, 1, 2) == 0  # 0.75, the greatest mean

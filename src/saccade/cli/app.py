@@ -15,13 +15,7 @@ COMMANDS = (
     demo.demo, train.train, convert.convert, average.average, compare.compare, translate.translate, generate.generate, tag.tag,
     classify.classify, evaluate.evaluate, show.show, explain.explain, list.list_, check.check,
 )  # fmt: skip
-app = typer.Typer(
-    name="saccade",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
 
 def version(wanted: bool) -> None:

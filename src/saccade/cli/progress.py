@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TimeElapsedColumn, TimeRemainingColumn
 
 from ..training.cost import Cost
 from ..training.loop import Watcher
@@ -20,16 +20,9 @@ T = TypeVar("T")
 
 def bars() -> Progress:
     """Live bars in a terminal, nothing elsewhere."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[state]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    return Progress(*columns, console=err, transient=True, disable=err.quiet or not err.is_terminal)
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), "{task.fields[state]}", TimeElapsedColumn())
+    disable = err.quiet or not err.is_terminal
+    return Progress(*columns, "left", TimeRemainingColumn(), console=err, transient=True, disable=disable)
 
 
 @contextmanager

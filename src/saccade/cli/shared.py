@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -37,10 +37,10 @@ Lengths = Annotated[bool, flag("--lengths", "Also report BLEU by quarters of sen
 Moses = Annotated[str | None, typer.Option("--moses", help="Also report BLEU on lowercase Moses tokens of this language (de).")]
 Result = Annotated[str | None, typer.Option("--result", help="Write benchmarks/results/NAME.json as well.")]
 Peers = Annotated[
-    list[str] | None,
-    typer.Option("--peer", help="For the result file: a reference result, NAME:METRIC=VALUE. May be repeated."),
+    list[str] | None, typer.Option("--peer", help="A reference result for that file, NAME:METRIC=VALUE; repeatable.")
 ]
 
+PEER = re.compile(r"([^:]+):([^=]+)=([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)", re.IGNORECASE)
 out = Console(highlight=False, emoji=False)  # what a user typed is printed as it was: `:cat:` is not a picture
 err = Console(stderr=True, highlight=False, emoji=False)
 
@@ -146,15 +146,10 @@ def note_unknown(system: System, lines: list[str]) -> None:
 
 def parse_peers(words: list[str] | None) -> dict[str, dict[str, float]]:
     """`nanoGPT:val_loss=1.4697` as {"nanoGPT": {"val_loss": 1.4697}}."""
-    found: dict[str, dict[str, float]] = {}
+    peers: dict[str, dict[str, float]] = {}
     for word in words or []:
-        name, _, rest = word.partition(":")
-        metric, _, value = rest.partition("=")
-        try:
-            number = float(value)
-        except ValueError:
-            number = math.nan
-        if not (name and metric and math.isfinite(number)):
+        found = PEER.fullmatch(word)
+        if found is None:
             raise SaccadeError(f"--peer is '{word}'; write NAME:METRIC=VALUE, such as nanoGPT:val_loss=1.4697")
-        found.setdefault(name, {})[metric] = number
-    return found
+        peers.setdefault(found[1], {})[found[2]] = float(found[3])
+    return peers

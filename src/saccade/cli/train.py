@@ -35,10 +35,7 @@ def train(
     made = config.read_recipe(recipe, settings or [])
     folder = out_folder or Path("runs") / Path(recipe).stem
     if config.device(made.device).type == "cpu" and made.training.precision == "bf16":
-        note(
-            "note: bf16 on a CPU. If the process dies with 'Illegal instruction', set ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 "
-            "(some CPUs advertise AMX and then trap)."
-        )
+        note("note: bf16 on a CPU. If the process dies with 'Illegal instruction', set ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16.")
     if resume and not (folder / "recipe.json").exists():
         note(f"note: no run to resume in {folder}; starting a new one")
     with Board().watcher(made.model["family"], made.training.updates) as watcher:

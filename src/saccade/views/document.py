@@ -11,7 +11,6 @@ import numpy as np
 
 from ..errors import SaccadeError
 
-DIGITS = 4
 LONGEST = 24  # characters of a token in a label
 MISSING = "□"
 SHOWN_AS = {"\n": "↵", "\r": "↵", "\t": "⇥"}
@@ -65,7 +64,7 @@ class Document:
         plain: dict[str, Any] = {} if self.called == ("source", "target") else {"called": list(self.called)}
         plain |= {name: getattr(self, name) for name in ("title", "model", "source", "target")}
         # adding 0 turns -0.0 into 0.0, so that equal documents are equal texts
-        plain["sites"] = [{**vars(site), "weights": (np.round(site.weights, DIGITS) + 0.0).tolist()} for site in self.sites]
+        plain["sites"] = [{**vars(site), "weights": (np.round(site.weights, 4) + 0.0).tolist()} for site in self.sites]
         return json.dumps(plain, separators=(",", ":")).translate(UNSAFE_IN_SCRIPT)
 
 

@@ -7,7 +7,7 @@ The lectures leave out the division by √d_k; `scaled=True` puts it in (Vaswani
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -72,7 +72,7 @@ class Worked:
         count, dim = self.x.shape
         text = f"{count} token{'s' * (count > 1)}, each a vector of {dim} numbers. "
         text += "The same word has the same vector at every position: so far no word has looked at another."
-        return Step("1. Inputs", text, [self._by_token("x", self.x, "x")])
+        return Step("1. Inputs", text, [self._matrix("x", self.x, "x")])
 
     def _projections(self) -> Step:
         text = (
@@ -86,19 +86,19 @@ class Worked:
             Matrix(f"W_{letter}", matrix, inputs, _numbered(letter, matrix.shape[1]))
             for matrix, letter in ((self.W_q, "q"), (self.W_k, "k"), (self.W_v, "v"))
         ]
-        made = [self._by_token(letter, matrix, letter) for letter, matrix in (("q", self.q), ("k", self.k), ("v", self.v))]
+        made = [self._matrix(letter, matrix, letter) for letter, matrix in (("q", self.q), ("k", self.k), ("v", self.v))]
         return Step("2. Queries, keys, values", text, learned + made)
 
     def _scores(self) -> Step:
-        each = _first_few(
+        each = [
             f"with '{token}': {' + '.join(f'{_number(a)}·{_number(b)}' for a, b in zip(self.q[0], key, strict=True))} = {_number(score)}"
             for token, key, score in zip(self.tokens, self.k, self.scores[0], strict=True)
-        )
+        ]
         text = (
             "The score of a query and a key is their dot product: multiply number by number and add. The more alike they point, "
-            f"the greater it is. The query of '{self.tokens[0]}' is {_row(self.q[0])}; {each}."
+            f"the greater it is. The query of '{self.tokens[0]}' is {_row(self.q[0])}; {_first_few(each)}."
         )
-        return Step("3. Scores: each query with all keys", text, [self._token_by_token("scores", self.scores)])
+        return Step("3. Scores: each query with all keys", text, [self._matrix("scores", self.scores)])
 
     def _softmax(self) -> Step:
         width, first = self.k.shape[1], self.weights[0]
@@ -112,16 +112,16 @@ class Worked:
             f"so that all are positive and add up to 1. For '{self.tokens[0]}': {shown} = {_row(first)}. "
             f"It looks most at {' and '.join(dict.fromkeys(winners))}."
         )
-        return Step("4. Softmax: weights", text, [self._token_by_token("weights", self.weights)])
+        return Step("4. Softmax: weights", text, [self._matrix("weights", self.weights)])
 
     def _weighted(self) -> Step:
         products = self.weights[0][:, None] * self.v
-        each = _first_few(
+        each = [
             f"{weight:.4f} · {_row(value)} = {_row(product)}"
             for weight, value, product in zip(self.weights[0], self.v, products, strict=True)
-        )
-        text = f"Each value is multiplied by the weight that '{self.tokens[0]}' gives it: {each}."
-        return Step("5. Weighted values of the first query", text, [self._by_token("weight · v", products, "v")])
+        ]
+        text = f"Each value is multiplied by the weight that '{self.tokens[0]}' gives it: {_first_few(each)}."
+        return Step("5. Weighted values of the first query", text, [self._matrix("weight · v", products, "v")])
 
     def _sum(self) -> Step:
         text = (
@@ -134,16 +134,12 @@ class Worked:
     def _at_once(self) -> Step:
         inside = f"Q Kᵀ / √{self.k.shape[1]}" if self.scaled else "Q Kᵀ"
         text = f"All tokens at once, as products of matrices: outputs = softmax({inside}) V, each row by itself."
-        shown = [self._token_by_token("weights", self.weights), self._by_token("V", self.v, "v")]
-        return Step("7. All outputs at once", text, [*shown, self._by_token("outputs", self.outputs, "o")])
+        shown = [self._matrix("weights", self.weights), self._matrix("V", self.v, "v")]
+        return Step("7. All outputs at once", text, [*shown, self._matrix("outputs", self.outputs, "o")])
 
-    def _by_token(self, name: str, matrix: np.ndarray, letter: str) -> Matrix:
-        """A matrix with one row per token."""
-        return Matrix(name, matrix, self.tokens, _numbered(letter, matrix.shape[1]))
-
-    def _token_by_token(self, name: str, matrix: np.ndarray) -> Matrix:
-        """A matrix with one row per token that looks and one column per token that is looked at."""
-        return Matrix(name, matrix, self.tokens, self.tokens)
+    def _matrix(self, name: str, matrix: np.ndarray, letter: str = "") -> Matrix:
+        """A matrix with one row per token, and one column per token too where no letter names the columns."""
+        return Matrix(name, matrix, self.tokens, _numbered(letter, matrix.shape[1]) if letter else self.tokens)
 
 
 def worked_example(scaled: bool = False) -> Worked:
@@ -203,9 +199,8 @@ def _bytes(count: int, *key: object) -> bytes:
     return hashlib.shake_256(repr(key).encode("utf-8", "surrogatepass")).digest(count)
 
 
-def _first_few(parts: Iterable[str], most: int = 5) -> str:
+def _first_few(parts: list[str], most: int = 5) -> str:
     """The first parts, and how many more go the same way."""
-    parts = list(parts)
     rest = f"; and so on for the other {len(parts) - most}" if len(parts) > most else ""
     return "; ".join(parts[:most]) + rest
 
