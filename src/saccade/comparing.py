@@ -44,7 +44,6 @@ def compare(
 ) -> list[Row]:
     """Trains each recipe with each seed into `out/NAME-SEED` (finished runs are reused) and judges it on `data`, otherwise on the
     recipe's test set, otherwise on its dev set."""
-    check(recipes, seeds, data, options or {})
     rows = []
     for name, recipe in recipes.items():
         found: dict[str, list[float]] = {}
@@ -91,7 +90,7 @@ def flatten(metrics: dict[str, Any]) -> dict[str, float]:
 
 
 def check(recipes: dict[str, Recipe], seeds: Sequence[int], data: str, options: dict[str, Any]) -> None:
-    """Raises before any training at tasks that differ, data that is missing and options that do not exist."""
+    """Raises, before any training, at tasks that differ, data that is missing and options that do not exist."""
     if not recipes or not seeds:
         raise SaccadeError("nothing to compare; give at least one recipe and one seed")
     if len({recipe.task for recipe in recipes.values()}) > 1:

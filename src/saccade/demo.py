@@ -117,7 +117,7 @@ class Relay(Watcher):
     """Sends the events of a training run through a pipe; once nobody reads them, its error ends the run."""
 
     def __init__(self, pipe: Any) -> None:
-        for event in ("cost", "update", "evaluated", "note"):
+        for event in (name for name in vars(Watcher) if not name.startswith("_")):
             setattr(self, event, partial(lambda event, *values: pipe.send((event, *values)), event))
 
 
@@ -148,6 +148,7 @@ def run_beside(watcher: Watcher, work: Callable[..., Any], *arguments: Any) -> I
             raise
         finally:
             process.join(timeout=30)
+            process.kill()  # nothing where it has ended
 
 
 def work_beside(pipe: Any, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:

@@ -224,9 +224,8 @@ def test_saving_by_suffix_twice_gives_the_same_bytes_and_leaves_nothing_behind(
 
 def test_names_that_cannot_be_written(site: Site, tmp_path: Path) -> None:
     figure = alignment(site)
-    for name in ("x.gif", "x"):
-        sentence = f"a picture cannot be written as '{name}'; the name must end in .png, .svg or .pdf"
-        assert error_of(lambda name=name: save(figure, tmp_path / name)) == sentence  # type: ignore[misc]
+    with pytest.raises(ValueError, match="Format 'xyz' is not supported"):
+        save(figure, tmp_path / "x.xyz")
     (tmp_path / "folder.png").mkdir()
     assert error_of(lambda: save(figure, tmp_path / "folder.png")).startswith(f"cannot write {tmp_path}/folder.png: ")
     assert [entry.name for entry in tmp_path.iterdir()] == ["folder.png"]

@@ -135,7 +135,7 @@ def name_columns(axes: Axes, names: Sequence[str], cell: float) -> None:
 def write_cells(axes: Axes, values: np.ndarray, low: float, high: float, size: float) -> None:
     """Each weight in the middle of its cell with two digits, as .87; nothing for what rounds to zero."""
     for (y, x), value in np.ndenumerate(values):
-        text = f"{value:.2f}".replace("0.", ".", 1) if abs(value) < 0.995 else f"{value:.3g}"[:4]
+        text = f"{value:.2f}".replace("0.", ".", 1) if abs(value) < 0.995 else f"{round(value, 2):.3g}"
         if text.strip("-") != ".00":
             ink = "white" if (value - low) / (high - low) > DARK else "#1a1a1a"
             axes.text(x, y, text, ha="center", va="center_baseline", **style(size, ink))

@@ -18,7 +18,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..errors import SaccadeError
 from ..files import write_atomically
 from . import drawing
 from .document import Site
@@ -149,10 +148,8 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
     """Writes PNG, SVG or PDF by the name's ending, as a whole or not at all."""
     path = Path(path)
     kind = path.suffix.lower().removeprefix(".")
-    if kind not in METADATA:
-        raise SaccadeError(f"a picture cannot be written as '{path.name}'; the name must end in .png, .svg or .pdf")
     content = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "saccade"}):
-        figure.savefig(content, format=kind, dpi=figure.dpi, metadata=METADATA[kind])
+        figure.savefig(content, format=kind, dpi=figure.dpi, metadata=METADATA.get(kind))
     write_atomically(path, content.getvalue())
     return path
