@@ -143,12 +143,17 @@ def decode(
 
 def translations(system: System, texts: Sequence[str], search: Callable[[], Search]) -> Iterator[tuple[int, Translated]]:
     """Translations as they come, each with the number of its text."""
+    check_translatable(system, texts)
+    return system.task.translate(system.model, texts, search)
+
+
+def check_translatable(system: System, texts: Sequence[str]) -> None:
+    """Raises when the model is not a translation model, or a text is too long."""
     if not isinstance(system.task, Translation):
         raise SaccadeError(
             f"a {system.recipe.task} model does not translate; use `saccade {system.task.usage(system.recipe).format(model='MODEL')}`"
         )
     check_lengths(texts)
-    return system.task.translate(system.model, texts, search)
 
 
 def check_lengths(texts: Sequence[str]) -> None:
