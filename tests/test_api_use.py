@@ -11,7 +11,7 @@ import torch
 
 from saccade import api
 from saccade.data.pairs import Pair
-from saccade.data.phrasebook import phrasebook
+from saccade.data.generated.phrasebook import phrasebook
 from saccade.errors import SaccadeError
 from saccade.tasks.translation import attends
 

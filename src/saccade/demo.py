@@ -15,7 +15,7 @@ import torch
 from rich.table import Table
 
 from . import api, config
-from .data.phrasebook import LECTURE_SENTENCES
+from .data.generated.phrasebook import LECTURE_SENTENCES
 from .errors import SaccadeError
 from .files import write_atomically
 from .training.loop import Watcher

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from saccade import api, demo
-from saccade.data.phrasebook import LECTURE_SENTENCES
+from saccade.data.generated.phrasebook import LECTURE_SENTENCES
 from saccade.errors import SaccadeError
 from saccade.training.loop import Progress, Watcher
 from saccade.training.relay import Beside

@@ -9,19 +9,19 @@ from itertools import pairwise
 
 import pytest
 
-from saccade.data import phrasebook_grammar as say
-from saccade.data import phrasebook_words as words
+from saccade.data.generated import grammar as say
+from saccade.data.generated.choice import Chooser, Lexicon
+from saccade.data.generated.grammar import Adjectives, NounPhrase, Phrase
+from saccade.data.generated.phrasebook import DEEPEST, LECTURE_SENTENCES, LONGEST, SHORTEST, Author, phrasebook
 from saccade.data.pairs import Pair
-from saccade.data.phrasebook import DEEPEST, LECTURE_SENTENCES, LONGEST, SHORTEST, Author, phrasebook
-from saccade.data.phrasebook_choice import Choice, Lexicon
-from saccade.data.phrasebook_grammar import Adjectives, NounPhrase, Phrase, Tense
 from saccade.errors import SaccadeError
 
-PAST, PRESENT = Tense.PAST, Tense.PRESENT
-VERBS = {verb.english[0]: verb for verb in (*words.VERBS, *words.SLEEPERS, words.GO, words.SPEAK)}
-ADJECTIVES = {entry.english: entry for entry in words.ADJECTIVES}
-NOUNS = {noun.english: (noun, False) for noun in words.NOUNS} | {noun.englishes: (noun, True) for noun in words.NOUNS}
-DETERMINERS = {entry.english: entry for entry in (words.THE, *words.DETERMINERS, *words.POSSESSIVES, *words.NUMERALS)}
+PAST, PRESENT = True, False
+QUICKLY, OFTEN, FINALLY = ((name, say.WORDS["adverbs"][name]) for name in ("quickly", "often", "finally"))
+VERBS = {verb.english[0]: verb for verb in (*say.VERBS, *say.SLEEPERS, say.GO, say.SPEAK)}
+ADJECTIVES = {entry.english: entry for entry in say.ADJECTIVES}
+NOUNS = {noun.english: (noun, False) for noun in say.NOUNS} | {noun.englishes: (noun, True) for noun in say.NOUNS}
+DETERMINERS = {entry.english: entry for entry in (say.THE, *say.DETERMINERS, *say.POSSESSIVES, *say.NUMERALS)}
 
 
 @pytest.fixture(scope="module")
@@ -34,17 +34,17 @@ def np(text: str) -> NounPhrase:
     *front, last = text.split()
     noun, plural = NOUNS[last]
     entries = [ADJECTIVES[item] for item in front if item in ADJECTIVES]
-    before = tuple(entry for entry in entries if entry.english in words.KINDS[noun.kind].before)
+    before = tuple(entry for entry in entries if entry.english in say.KINDS[noun.kind].before)
     after = tuple(entry for entry in entries if entry not in before)
     determiners = [DETERMINERS["a" if item == "an" else item] for item in front if item not in ADJECTIVES and item != "very"]
     return say.noun_phrase(noun, plural, determiners, Adjectives(before, after, "very" in front))
 
 
 def prep(name: str) -> Phrase:
-    return say.preposition(words.PREPOSITIONS[name])
+    return say.preposition(name)
 
 
-def active(subject: str, verb: str, tense: Tense, *rest: Phrase, adverb: tuple[str, str] | None = None) -> Phrase:
+def active(subject: str, verb: str, tense: bool, *rest: Phrase, adverb: tuple[str, str] | None = None) -> Phrase:
     phrase = np(subject).phrase + say.active(VERBS[verb], tense, np(subject).head, adverb)
     return sum(rest, phrase)
 
@@ -101,10 +101,10 @@ SENTENCES = [
     (active("a queen", "go", PAST, prep("to"), np("the park").phrase), "une reine est allée au parc"),
     (active("the boys", "go", PRESENT, prep("to"), np("the school").phrase), "les garçons vont à l' école"),
     (
-        active("the girl", "open", PAST, np("the door").phrase, adverb=words.QUICKLY),
+        active("the girl", "open", PAST, np("the door").phrase, adverb=QUICKLY),
         "la fille a rapidement ouvert la porte",
     ),
-    (active("the cat", "see", PRESENT, np("the mouse").phrase, adverb=words.OFTEN), "le chat voit souvent la souris"),
+    (active("the cat", "see", PRESENT, np("the mouse").phrase, adverb=OFTEN), "le chat voit souvent la souris"),
     (
         active("the teacher", "give", PAST, np("the books").phrase, prep("to"), np("the children").phrase),
         "le professeur a donné les livres aux enfants",
@@ -120,7 +120,7 @@ SENTENCES = [
     (active("a dog", "sleep", PAST, prep("in front of"), np("the door").phrase), "un chien a dormi devant la porte"),
     (passive(np("the letters"), "write", prep("by"), np("a friend").phrase), "les lettres ont été écrites par un ami"),
     (
-        passive(np("the law"), "adopt", say.date(None, year="1989"), adverb=words.FINALLY),
+        passive(np("the law"), "adopt", say.date(None, year="1989"), adverb=FINALLY),
         "la loi a finalement été adoptée en 1989",
     ),
     (
@@ -147,7 +147,7 @@ def test_sentences_by_hand(phrase: Phrase, french: str) -> None:
         ("the cars", PAST, "white", "the cars were white", "les voitures étaient blanches"),
     ],
 )
-def test_copula(subject: str, tense: Tense, name: str, english: str, french: str) -> None:
+def test_copula(subject: str, tense: bool, name: str, english: str, french: str) -> None:
     noun = np(subject)
     phrase = noun.phrase + say.being(tense, noun.head) + say.adjective(ADJECTIVES[name], noun.head)
     assert texts(phrase) == (english, french)
@@ -203,7 +203,7 @@ def test_lecture_sentences_exactly() -> None:
             {(0, 0), (0, 1), (1, 2), (2, 3), (3, 4)},
             {(0, 2), (1, 0), (1, 1)},
         ),
-        (active("a boy", "open", PAST, adverb=words.QUICKLY), {(0, 0), (1, 1), (2, 3), (3, 2), (3, 4)}, set()),
+        (active("a boy", "open", PAST, adverb=QUICKLY), {(0, 0), (1, 1), (2, 3), (3, 2), (3, 4)}, set()),
         (say.date(("may", "mai"), ("8", "8"), "1957"), {(0, 0), (1, 1), (2, 2), (3, 3)}, set()),
     ],
 )
@@ -470,13 +470,13 @@ def test_a_sentence_keeps_to_its_room() -> None:
 
 
 def test_every_adjective_and_kind_is_known() -> None:
-    for kind in words.KINDS.values():
+    for kind in say.KINDS.values():
         assert {*kind.before, *kind.outer, *kind.inner} <= ADJECTIVES.keys()
-        assert set(kind.owners) <= words.KINDS.keys()
-    for noun in words.NOUNS:
-        assert noun.kind in words.KINDS
-        assert set(noun.sites) <= words.PREPOSITIONS.keys()
-    assert Choice(0).noun(("no such kind",)) is None
+        assert set(kind.owners) <= say.KINDS.keys()
+    for noun in say.NOUNS:
+        assert noun.kind in say.KINDS
+        assert set(noun.sites) <= say.WORDS["prepositions"].keys()
+    assert Chooser(0).noun(("no such kind",)) is None
 
 
 @pytest.mark.parametrize(

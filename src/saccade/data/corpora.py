@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 from ..core.table import Table
 from ..errors import SaccadeError, did_you_mean
 from .conllu import Sentence, read_sentences
-from .dates import dates
+from .generated.dates import dates
 from .hub import hub_documents, hub_labeled, hub_pairs, hub_sentences, in_hub
 from .labeled import Labeled, read_labeled
 from .lines import strict
 from .pairs import Pair
-from .phrasebook import phrasebook
+from .generated.phrasebook import phrasebook
 from .readers import read_pairs
-from .reviews import reviews
+from .generated.reviews import reviews
 from .text import Document, read_documents
 
 Item = TypeVar("Item")
