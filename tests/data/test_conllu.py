@@ -47,8 +47,8 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
 def test_the_example_by_hand(tmp_path: Path) -> None:
     path = write(tmp_path, "a.conllu", EXAMPLE)
     assert read_sentences(path) == [
-        Sentence(("Vamos", "nos", "a", "el", "mar"), ("VERB", "PRON", "ADP", "DET", "NOUN"), 1),
-        Sentence(("10 000", "fell", "and", "he", "it"), ("NUM", "VERB", "CCONJ", "PRON", "PRON"), 11),
+        Sentence(("Vamos", "nos", "a", "el", "mar"), ("VERB", "PRON", "ADP", "DET", "NOUN"), 1, (-1, 0, 4, 4, 0)),
+        Sentence(("10 000", "fell", "and", "he", "it"), ("NUM", "VERB", "CCONJ", "PRON", "PRON"), 11, (1, -1, 3, 1, 3)),
     ]
     assert read_sentences(str(path), "xpos")[0].tags == ("VM", "PP", "SP", "DA", "NC")
 

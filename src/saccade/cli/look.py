@@ -92,7 +92,7 @@ def check(
 
     Ends with 2 when a line is broken, so that `saccade check … && saccade train …` stops.
     """
-    from ..data.checks_texts import check as look_at
+    from ..data.check import check as look_at
 
     report = look_at(data, kind, documents)
     if json_:

@@ -92,7 +92,7 @@ def print_facts(lines: list[str], found: dict[int, Translated], links: list[list
 
 def print_texts(lines: list[str], found: dict[int, Translated], links: list[list[tuple[int, int]]] | None) -> None:
     """A translation for each line, and its Pharaoh pairs behind a tab."""
-    from ..data.readers import format_pharaoh
+    from ..data.pairs import format_pharaoh
 
     for n in range(len(lines)):
         sys.stdout.write(found[n].text + ("" if links is None else f"\t{format_pharaoh(links[n])}") + "\n")
