@@ -16,9 +16,9 @@ from safetensors.torch import load_file
 
 from saccade import api, config, models, tasks
 from saccade.data.conllu import Sentence
+from saccade.data.generated.phrasebook import phrasebook
 from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
-from saccade.data.generated.phrasebook import phrasebook
 from saccade.data.text import Document
 from saccade.errors import SaccadeError
 from saccade.files import MANIFEST

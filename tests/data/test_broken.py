@@ -149,6 +149,14 @@ TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
         "'a.en' does not end in .conllu, .tsv, .jsonl, .txt, so its format is not known; give a .conllu, …",
     ),
     (lambda where: read_sentences(where, "uppos"), "a.conllu", row("1"), "no tag column named 'uppos'; did you mean 'upos'?"),
+    (
+        read_sentences,
+        "a.conllu",
+        row("1") + row("2", "cat", rest="\t_\t_\t3\t_\t_\t_"),
+        "a.conllu, line 2: the head of 'cat' is 3, and the sentence has words 1 to 2; write a word's id, 0 for the root, or _",
+    ),
+    (read_sentences, "a.conllu", row("1", rest="\t_\t_\t-1\t_\t_\t_"), "a.conllu, line 1: the head of 'w' is -1, and …"),
+    (read_sentences, "a.conllu", row("1", rest="\t_\t_\t1.1\t_\t_\t_"), "a.conllu, line 1: the head of 'w' is 1.1, and …"),
     # word<TAB>tag, JSONL and plain text
     (
         read_sentences,

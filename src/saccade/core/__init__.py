@@ -3,7 +3,7 @@
 from . import masks, normalizers, positions, scores
 from .attention import attend, explain, weights
 from .mechanism import Keys, Mechanism
-from .places import Places, tree_distances
+from .places import Places
 from .record import Site, record
 from .state import KeyValues, State
 from .table import Table
@@ -23,6 +23,5 @@ __all__ = [
     "positions",
     "record",
     "scores",
-    "tree_distances",
     "weights",
 ]
