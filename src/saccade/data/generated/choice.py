@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from . import Dice
 from . import grammar as say
-from .grammar import KINDS, THE, WORDS, Adjective, Adjectives, Determiner, Names, Noun, NounPhrase, Phrase, Verb
+from .grammar import KINDS, THE, WORDS, Adjective, Determiner, Names, Noun, Phrase, Verb
 
 PUBLIC = say.kinds_of("PUBLIC")  # what is often both of some origin and of some domain: european economic
 # V very, B before the French noun, O outer and I inner after it; longer patterns where there is room for them.
@@ -26,26 +26,19 @@ class Style(NamedTuple):
 ANY, SINGLE, DEFINITE = Style(), Style(many=0), Style(many=0, definite=True)
 
 
-@dataclass(frozen=True)
-class Lexicon:
-    """The open classes a sentence is drawn from; a smaller one gives a smaller language of the same grammar."""
-
-    nouns: tuple[Noun, ...] = say.NOUNS
-    verbs: tuple[Verb, ...] = say.VERBS
-    sleepers: tuple[Verb, ...] = say.SLEEPERS
-    adjectives: tuple[Adjective, ...] = say.ADJECTIVES
-    determiners: tuple[Determiner, ...] = say.DETERMINERS
-    numerals: tuple[Determiner, ...] = say.NUMERALS
-    months: tuple[tuple[str, str], ...] = WORDS["months"]
-    years: Names = WORDS["years"]
+# the open classes a sentence is drawn from; smaller ones give a smaller language of the same grammar
+LEXICON: dict[str, Any] = {
+    **{"nouns": say.NOUNS, "verbs": say.VERBS, "sleepers": say.SLEEPERS, "adjectives": say.ADJECTIVES},
+    **{"determiners": say.DETERMINERS, "numerals": say.NUMERALS, "months": WORDS["months"], "years": WORDS["years"]},
+}
 
 
 class Chooser(Dice):
     """Draws words and phrases of fixed shape."""
 
-    def __init__(self, seed: int, lexicon: Lexicon | None = None) -> None:
+    def __init__(self, seed: int, **lexicon: Any) -> None:
         super().__init__(seed)
-        self.lexicon = lexicon or Lexicon()
+        self.lexicon = SimpleNamespace(**{**LEXICON, **lexicon})
         self.adjective = {entry.english: entry for entry in self.lexicon.adjectives}
         self.past = True
         self.used: list[str] = []  # nouns and verbs of the sentence so far
@@ -85,8 +78,8 @@ class Chooser(Dice):
         common = [entry for entry in fits if entry.english != "every"] or fits
         return [self.pick(fits if self.chance(0.25) else common)] if fits else [THE]
 
-    def adjectives(self, noun: Noun, room: int) -> Adjectives:
-        """Up to `room` adjectives ("very" counts) that go with the noun, by one of the patterns."""
+    def adjectives(self, noun: Noun, room: int) -> tuple[Any, Any, bool]:
+        """Up to `room` adjectives ("very" counts) that go with the noun, by one of the patterns: before, after, very."""
         kind = KINDS[noun.kind]
         names = {"B": kind.before, "O": kind.outer, "I": kind.inner}
         chosen: dict[str, tuple[Adjective, ...]] = {"B": (), "O": (), "I": ()}
@@ -100,13 +93,13 @@ class Chooser(Dice):
             if fits:
                 chosen[letter] += (self.pick(fits),)
         first = (*chosen["B"], *chosen["O"], *chosen["I"])[:1]
-        return Adjectives(chosen["B"], chosen["O"] + chosen["I"], "V" in pattern and bool(first) and first[0].gradable)
+        return chosen["B"], chosen["O"] + chosen["I"], "V" in pattern and bool(first) and say.gradable(first[0])
 
-    def core(self, noun: Noun, room: int, style: Style = ANY) -> NounPhrase:
+    def core(self, noun: Noun, room: int, style: Style = ANY) -> Phrase:
         """Determiner, adjectives and noun in at most `room` words."""
         plural = self.chance(style.many)
         determiners = self.determiners(noun, plural, room - 2, style)
-        return say.noun_phrase(noun, plural, determiners, self.adjectives(noun, room - 1 - len(determiners)))
+        return say.noun_phrase(noun, plural, determiners, *self.adjectives(noun, room - 1 - len(determiners)))
 
     def adverb(self, verb: Verb, room: int) -> tuple[str, str] | None:
         if room < 1 or self.chance(0.75):

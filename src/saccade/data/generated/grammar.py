@@ -2,87 +2,31 @@
 
 A French word points at the English words it translates, so phrases are composed by plain concatenation and the alignment
 is right by construction; elision, contraction and forms before a vowel happen in one function, `spell`, at the very end.
-
-A *kind* groups the nouns that take the same adjectives, owners and verbs, so that sentences make sense as well as agree.
 Tags are universal parts of speech; months and "yesterday" are NOUN, possessives PRON, "several" ADJ, as in treebanks.
+
+Words are records of phrasebook.json. A *kind* groups nouns that take the same adjectives (`before` the French noun, or `inner`
+and `outer` ones after it: european economic area, zone économique européenne), `owners` and verbs, so that sentences make sense
+as well as agree. A noun has forms, gender, kind and `sites`, the prepositions that go with it as a location. Two adjectives of
+one `sense` exclude each other. A verb has its forms (English plural, third person, past, participle; French singular, plural,
+participle) and `frames`, who does it to what; `quick` ones go with "quickly" and with a passive that names no agent, `placed`
+ones happen somewhere, `receivers` are those to whom it is done. A determiner without a number does not go with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from ..pairs import Pair
 from . import load_words
 
 Names = tuple[str, ...]
-
-
-class Noun(NamedTuple):
-    """A noun in both languages and numbers; `sites` are the prepositions that go with it as a location."""
-
-    english: str
-    englishes: str
-    french: str
-    frenches: str
-    gender: str
-    kind: str
-    sites: Names = ()
-
-
-class Kind(NamedTuple):
-    """What nouns of one kind take: adjectives `before` the French noun, `inner` and `outer` ones after it, owners ("of ...").
-
-    English "outer inner noun" is French "noun inner outer": european economic area, zone économique européenne.
-    """
-
-    before: Names = ()
-    outer: Names = ()
-    inner: Names = ()
-    owners: Names = ()
-    mine: bool = False
-
-
-class Adjective(NamedTuple):
-    """An adjective with its four French forms and the one before a vowel; two of one sense exclude each other."""
-
-    sense: str
-    english: str
-    forms: Names
-    before_vowel: str | None = None
-
-    @property
-    def gradable(self) -> bool:
-        """Whether "very" goes with it."""
-        return self.sense in ("size", "age", "beauty", "worth", "mood", "rank") and self.english != "new"
-
-
-class Verb(NamedTuple):
-    """A verb: English plural, third person, past, participle; French singular, plural, participle; who does it to what.
-
-    `quick` ones go with "quickly" and with a passive that names no agent; `placed` ones happen somewhere; `receivers` are
-    those to whom it is done.
-    """
-
-    english: Names
-    french: Names
-    frames: tuple[tuple[Names, Names], ...]
-    auxiliary: str = "avoir"
-    quick: bool = False
-    placed: bool = True
-    receivers: Names = ()
-
-
-class Determiner(NamedTuple):
-    """A determiner with its French forms (masculine, feminine, plural); a missing number is one it does not go with."""
-
-    english: str
-    tag: str
-    singular: tuple[str, str] | None
-    plural: str | None
-
-
+Noun = SimpleNamespace
+Adjective = SimpleNamespace
+Verb = SimpleNamespace
+Determiner = SimpleNamespace
 WORDS = load_words("phrasebook")
 
 
@@ -92,38 +36,45 @@ def kinds_of(text: str) -> Names:
     return tuple(name for word in text.split() for name in (kinds_of(groups[word]) if word in groups else (word,)))
 
 
+def record(fields: str, values: Sequence[Any], **more: Any) -> SimpleNamespace:
+    return SimpleNamespace(**dict(zip(fields.split(), values, strict=True)), **more)
+
+
 def load_verb(row: dict[str, Any]) -> Verb:
-    frames = tuple((kinds_of(doers), kinds_of(things)) for doers, things in row["frames"])
-    english, french, receivers = row["english"].split(), row["french"].split(), kinds_of(row.get("receivers", ""))
-    return Verb(**{**row, "english": tuple(english), "french": tuple(french), "frames": frames, "receivers": receivers})
-
-
-def load_kind(row: dict[str, Any]) -> Kind:
-    before, outer, inner, owners = (kinds_of(row.get(name, "")) for name in ("before", "outer", "inner", "owners"))
-    return Kind(before, outer, inner, owners, row.get("mine", False))
+    row = {"auxiliary": "avoir", "quick": False, "placed": True, **row, "receivers": kinds_of(row.get("receivers", ""))}
+    frames = tuple(tuple(map(kinds_of, frame)) for frame in row["frames"])
+    return Verb(**{**row, "english": row["english"].split(), "french": row["french"].split(), "frames": frames})
 
 
 def load_noun(kind: str, row: str) -> Noun:
-    english, englishes, french, frenches, gender = row.split()
-    return Noun(english, englishes, french, frenches, gender, kind, WORDS["sites"].get(english, ()))
+    forms = row.split()
+    return record("english englishes french frenches gender", forms, kind=kind, sites=WORDS["sites"].get(forms[0], ()))
 
 
-KINDS = {name: load_kind(row) for name, row in WORDS["kinds"].items()}
+KINDS = {
+    name: SimpleNamespace(
+        **{key: kinds_of(row.get(key, "")) for key in ("before", "outer", "inner", "owners")}, mine="mine" in row
+    )
+    for name, row in WORDS["kinds"].items()
+}
 NOUNS = tuple(load_noun(kind, row) for kind, rows in WORDS["nouns"].items() for row in rows)
-ADJECTIVES = tuple(Adjective(sense, name, tuple(forms.split()), *rest) for sense, name, forms, *rest in WORDS["adjectives"])
+ADJECTIVES = tuple(
+    record("sense english forms before_vowel", (sense, english, forms.split(), rest[0] if rest else None))
+    for sense, english, forms, *rest in WORDS["adjectives"]
+)
 VERBS, SLEEPERS = (tuple(map(load_verb, WORDS[name])) for name in ("verbs", "sleepers"))
 GO, SPEAK = load_verb(WORDS["go"]), load_verb(WORDS["speak"])
-THE, *_others = (Determiner(*row) for row in WORDS["determiners"])
+THE, *_others = (record("english tag singular plural", row) for row in WORDS["determiners"])
 DETERMINERS = tuple(_others)
-POSSESSIVES = tuple(Determiner(*row) for row in WORDS["possessives"])
-NUMERALS = tuple(Determiner(english, "NUM", None, french) for english, french in WORDS["numerals"].items())
+POSSESSIVES = tuple(record("english tag singular plural", row) for row in WORDS["possessives"])
+NUMERALS = tuple(record("english tag singular plural", (name, "NUM", None, nom)) for name, nom in WORDS["numerals"].items())
 AND, HERE = ("and", "CCONJ", "et"), ("here", "ADV", "ici")
 
 
 # --- phrases ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True, eq=False)  # not frozen: it is made often, and a frozen one takes twice as long
+@dataclass(slots=True, eq=False)
 class Word:
     """An English word with its tag; two equal words of a sentence stay two words, hence identity and not equality."""
 
@@ -141,20 +92,6 @@ class Mot:
     before_vowel: str | None = None
 
 
-@dataclass(slots=True, eq=False)
-class Phrase:
-    """The same thing in both languages; `+` puts one after the other in both."""
-
-    english: tuple[Word, ...] = ()
-    french: tuple[Mot, ...] = ()
-
-    def __add__(self, other: Phrase) -> Phrase:
-        return Phrase(self.english + other.english, self.french + other.french)
-
-    def __len__(self) -> int:
-        return len(self.english)
-
-
 class Head(NamedTuple):
     """What the rest of a clause agrees with: gender, number, the kinds of its nouns, and the senses already said of it."""
 
@@ -164,19 +101,22 @@ class Head(NamedTuple):
     said: Names = ()
 
 
-class NounPhrase(NamedTuple):
-    """A phrase and its head."""
-
-    phrase: Phrase
-    head: Head
+NO_HEAD = Head(False, False, ())
 
 
-class Adjectives(NamedTuple):
-    """The adjectives of a noun: those French puts before it, those it puts after (here in English order), and "very"."""
+@dataclass(slots=True, eq=False)
+class Phrase:
+    """The same thing in both languages; a noun phrase has a head. `+` puts one after the other in both, with the first's head."""
 
-    before: tuple[Adjective, ...] = ()
-    after: tuple[Adjective, ...] = ()
-    very: bool = False
+    english: tuple[Word, ...] = ()
+    french: tuple[Mot, ...] = ()
+    head: Head = NO_HEAD
+
+    def __add__(self, other: Phrase) -> Phrase:
+        return Phrase(self.english + other.english, self.french + other.french, self.head)
+
+    def __len__(self) -> int:
+        return len(self.english)
 
 
 def word(english: str, tag: str, french: str) -> Phrase:
@@ -196,12 +136,21 @@ def adjective(entry: Adjective, head: Head, very: bool = False) -> Phrase:
     return word("very", "ADV", "très") + phrase if very else phrase
 
 
-def noun_phrase(noun: Noun, plural: bool, determiners: Sequence[Determiner], adjectives: Adjectives | None = None) -> NounPhrase:
-    """Determiners, adjectives, noun: the famous old english hats, les vieux chapeaux anglais célèbres."""
-    before, after, very = adjectives or Adjectives()
-    chosen = before + after
+def gradable(entry: Adjective) -> bool:
+    """Whether "very" goes with it."""
+    return entry.sense in ("size", "age", "beauty", "worth", "mood", "rank") and entry.english != "new"
+
+
+def noun_phrase(
+    noun: Noun, plural: bool, determiners: Sequence[Determiner], before: Any = (), after: Any = (), very: bool = False
+) -> Phrase:
+    """Determiners, adjectives, noun: the famous old english hats, les vieux chapeaux anglais célèbres.
+
+    The adjectives are those French puts `before` the noun and those it puts `after` it, the latter in English order.
+    """
+    chosen = (*before, *after)
     head = Head(noun.gender == "f", plural, (noun.kind,), tuple(entry.sense for entry in chosen))
-    phrase = Phrase()
+    phrase = Phrase(head=head)
     for determiner in determiners:
         french = determiner.plural if plural else determiner.singular and determiner.singular[head.feminine]
         if french is None:
@@ -210,8 +159,6 @@ def noun_phrase(noun: Noun, plural: bool, determiners: Sequence[Determiner], adj
             french = "de"  # des chats, but de petits chats
         phrase += word(determiner.english, determiner.tag, french)
     name = word(noun.englishes if plural else noun.english, "NOUN", noun.frenches if plural else noun.french)
-    if not chosen:
-        return NounPhrase(phrase + name, head)
     # opinions are before size and age in English (a stable sort): a tired old man, un vieil homme fatigué
     order = sorted(chosen, key=lambda entry: entry.sense not in ("mood", "rank"))
     said = {entry.english: adjective(entry, head, very and entry is order[0]) for entry in chosen}
@@ -219,14 +166,14 @@ def noun_phrase(noun: Noun, plural: bool, determiners: Sequence[Determiner], adj
         said[entry.english].french[-1].before_vowel = entry.before_vowel  # vieil ami, bel arbre, nouvel accord
     english = [*(said[entry.english].english for entry in order), name.english]
     ahead, behind = ([said[entry.english].french for entry in entries] for entries in (before, reversed(after)))
-    return NounPhrase(phrase + Phrase(sum(english, ()), sum([*ahead, name.french, *behind], ())), head)
+    return phrase + Phrase(sum(english, ()), sum([*ahead, name.french, *behind], ()))
 
 
-def both(first: NounPhrase, second: NounPhrase) -> NounPhrase:
+def both(first: Phrase, second: Phrase) -> Phrase:
     """Two noun phrases joined by "and": plural, and masculine as soon as one is."""
-    feminine = first.head.feminine and second.head.feminine
-    head = Head(feminine, True, first.head.kinds + second.head.kinds, first.head.said + second.head.said)
-    return NounPhrase(first.phrase + word(*AND) + second.phrase, head)
+    joined, one, two = first + word(*AND) + second, first.head, second.head
+    joined.head = Head(one.feminine and two.feminine, True, one.kinds + two.kinds, one.said + two.said)
+    return joined
 
 
 def preposition(name: str) -> Phrase:

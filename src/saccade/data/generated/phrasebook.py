@@ -17,7 +17,7 @@ from ..pairs import Pair
 from . import draw_parts
 from . import grammar as say
 from .choice import ANY, DEFINITE, SINGLE, Chooser, Frame, Style
-from .grammar import AND, HERE, KINDS, THE, Adjectives, Head, Names, Noun, NounPhrase, Phrase, Verb
+from .grammar import AND, HERE, KINDS, THE, Head, Names, Noun, Phrase, Verb
 
 SHORTEST, LONGEST, MOST = 4, 40, 1_000_000
 DEEPEST = 3  # relative clauses inside each other
@@ -31,7 +31,7 @@ class Author(Chooser):
 
     # ---- noun phrases
 
-    def modified(self, noun: Noun, room: int, depth: int, style: Style = ANY) -> NounPhrase:
+    def modified(self, noun: Noun, room: int, depth: int, style: Style = ANY) -> Phrase:
         """A noun phrase that fills its room with what may follow a noun: of ..., on ..., a place, a relative clause."""
         extra = room - 2
         ways: list[Callable[[Noun, Head, int, int], Phrase]] = []
@@ -44,24 +44,20 @@ class Author(Chooser):
             return self.core(noun, room, style)
         way = self.pick(ways)
         base = self.core(noun, max(2, room - self.between(3, extra)), style._replace(owned=way == self.owner))
-        return NounPhrase(base.phrase + way(noun, base.head, room - len(base.phrase), depth), base.head)
+        return base + way(noun, base.head, room - len(base), depth)
 
-    def single(self, kinds: Names, room: int, depth: int) -> NounPhrase | None:
-        """A noun phrase with a head of one of these kinds."""
-        noun = self.noun(kinds)
-        return self.modified(noun, room, depth) if noun else None
-
-    def one_or_two(self, kinds: Names, room: int, depth: int) -> NounPhrase | None:
-        """A noun phrase, sometimes with another after "and"; only the second may carry more than adjectives."""
+    def nouns(self, kinds: Names, room: int, depth: int, two: bool = False) -> Phrase | None:
+        """A noun phrase, perhaps `two` joined by "and"; only the second may carry more than adjectives."""
         noun = self.noun(kinds)
         if noun is None:
             return None
         family = next((group for group in (PEOPLE, ANIMALS, BODIES) if noun.kind in group), (noun.kind,))
-        other = self.noun(tuple(kind for kind in family if kind in kinds)) if room >= 5 and self.chance(0.25) else None
+        joined = two and room >= 5 and self.chance(0.25)
+        other = self.noun(tuple(kind for kind in family if kind in kinds)) if joined else None
         if other is None or other is noun:
             return self.modified(noun, room, depth)
         first = self.core(noun, min(4, room - 3))
-        return say.both(first, self.modified(other, room - 1 - len(first.phrase), depth))
+        return say.both(first, self.modified(other, room - 1 - len(first), depth))
 
     # ---- what follows a noun
 
@@ -70,7 +66,7 @@ class Author(Chooser):
         start = say.preposition(name)
         if noun is None or room < len(start) + 2:
             return Phrase()
-        return start + self.modified(noun, room - len(start), depth, style).phrase
+        return start + self.modified(noun, room - len(start), depth, style)
 
     def owner(self, noun: Noun, head: Head, room: int, depth: int) -> Phrase:
         return self.after("of", self.noun(KINDS[noun.kind].owners), room, depth)
@@ -104,7 +100,7 @@ class Author(Chooser):
             if doer and room >= 4 + reserve:
                 self.used.append(verb.english[0])
                 subject = self.core(doer, min(4, room - 2 - reserve))
-                phrase = say.word("that", "PRON", "que") + subject.phrase
+                phrase = say.word("that", "PRON", "que") + subject
                 phrase += say.active(verb, self.past, subject.head, before=head)
                 return phrase + self.rest(verb, room - len(phrase), depth + 1)
         clause = self.predicate(head, room - 1, depth + 1)
@@ -152,13 +148,13 @@ class Author(Chooser):
         phrase = say.active(verb, self.past, subject, self.adverb(verb, room - 3 - reserve))
         left = room - len(phrase) - reserve
         if reserve:
-            thing = self.single(kinds, min(left, 4), DEEPEST)
+            thing = self.nouns(kinds, min(left, 4), DEEPEST)
         else:
             share = left if left < 6 or not verb.placed or self.chance(0.6) else self.between(2, left)
-            thing = (self.single if depth else self.one_or_two)(kinds, share, depth)
+            thing = self.nouns(kinds, share, depth, two=not depth)
         if thing is None:
             return None
-        phrase += thing.phrase
+        phrase += thing
         return phrase + self.rest(verb, room - len(phrase), depth)
 
     def undergoing(self, frame: Frame, subject: Head, room: int, depth: int) -> Phrase | None:
@@ -190,7 +186,9 @@ class Author(Chooser):
         if not fits:
             return None
         first = self.pick(fits)
-        phrase = say.being(self.past, subject) + say.adjective(first, subject, first.gradable and room >= 3 and self.chance(0.3))
+        phrase = say.being(self.past, subject) + say.adjective(
+            first, subject, say.gradable(first) and room >= 3 and self.chance(0.3)
+        )
         second = self.pick(fits)
         if second.sense != first.sense and room >= len(phrase) + 2 and self.chance(0.4):
             phrase += say.word(*AND) + say.adjective(second, subject)
@@ -215,18 +213,18 @@ class Author(Chooser):
         draw = self.random()
         kinds = ANIMATE if draw < 0.45 else BODIES if draw < 0.55 else ("pact", "policy") if draw < 0.75 else THINGS
         share = self.between(2, min(9, max(2, room - 2)))
-        subject = (self.one_or_two if first else self.single)(kinds, share, DEEPEST - 1)
+        subject = self.nouns(kinds, share, DEEPEST - 1, two=first)
         if subject is None:
             return None
-        left = room - len(subject.phrase)
+        left = room - len(subject)
         again = left >= 8 and self.chance(0.25)
         predicate = self.predicate(subject.head, left // 2 if again else left, DEEPEST if again else 0)
         if predicate is None or not again:
-            return subject.phrase + predicate if predicate else None
+            return subject + predicate if predicate else None
         second = self.predicate(subject.head, left - len(predicate) - 1, 0)
         if second is None or second.english[0].tag == "AUX":
-            return subject.phrase + predicate
-        return subject.phrase + predicate + say.word(*AND) + second
+            return subject + predicate
+        return subject + predicate + say.word(*AND) + second
 
     def sentence(self, room: int) -> Phrase | None:
         """A sentence of at most `room` words: clauses joined by "and", in the past perhaps with a date at either end."""
@@ -265,11 +263,11 @@ def lecture_sentences() -> tuple[Pair, ...]:
     noun = {entry.english: entry for entry in say.NOUNS}
     verb = {entry.english[0]: entry for entry in say.VERBS}
     which = {entry.english: entry for entry in say.ADJECTIVES}
-    cat = say.noun_phrase(noun["cat"], False, [THE], Adjectives(after=(which["black"],)))
-    meal = cat.phrase + say.active(verb["eat"], True, cat.head) + say.noun_phrase(noun["mouse"], False, [THE]).phrase
+    cat = say.noun_phrase(noun["cat"], False, [THE], after=[which["black"]])
+    meal = cat + say.active(verb["eat"], True, cat.head) + say.noun_phrase(noun["mouse"], False, [THE])
     agreement = say.noun_phrase(noun["agreement"], False, [THE])
-    area = say.noun_phrase(noun["area"], False, [THE], Adjectives(after=(which["european"], which["economic"])))
-    signing = agreement.phrase + say.preposition("on") + area.phrase + say.passive(verb["sign"], agreement.head)
+    area = say.noun_phrase(noun["area"], False, [THE], after=[which["european"], which["economic"]])
+    signing = agreement + say.preposition("on") + area + say.passive(verb["sign"], agreement.head)
     return say.pair(meal, 1), say.pair(signing + say.date(("august", "août"), year="1992"), 2)
 
 
