@@ -12,7 +12,7 @@ import dateutil.parser
 import pytest
 
 from saccade.data.generated import Dice
-from saccade.data.generated.dates import FIRST, FORMS, LAST, MOST, WORDS, Form, dates, ordinal, roman, spell_ordinal, year_words
+from saccade.data.generated.dates import FIRST, FORMS, LAST, MOST, WORDS, Form, dates, ordinal, roman, year_words
 from saccade.data.pairs import Pair
 from saccade.errors import SaccadeError
 
@@ -95,10 +95,10 @@ def test_numbers_in_words() -> None:
     assert [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 22, 23, 31)] == [
         "1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "22nd", "23rd", "31st",
     ]  # fmt: skip
-    assert [spell_ordinal(n) for n in (1, 8, 12, 20, 21, 30, 31)] == [
+    assert [WORDS["ordinals"][n] for n in (1, 8, 12, 20, 21, 30, 31)] == [
         "first", "eighth", "twelfth", "twentieth", "twenty-first", "thirtieth", "thirty-first",
     ]  # fmt: skip
-    assert len({spell_ordinal(n) for n in range(1, 32)}) == 31
+    assert len({WORDS["ordinals"][n] for n in range(1, 32)}) == 31
 
 
 def test_roman_numbers_add_up() -> None:
@@ -109,7 +109,7 @@ def test_roman_numbers_add_up() -> None:
         return sum(-here if here < after else here for here, after in zip(worth, [*worth[1:], 0], strict=True))
 
     assert [value(roman(n)) for n in range(1700, 2100)] == list(range(1700, 2100))
-    assert [value(month) for month in WORDS["roman"]] == list(range(1, 13))
+    assert [value(roman(n)) for n in range(1, 13)] == list(range(1, 13))
     assert [roman(n) for n in (1998, 1944, 1700)] == ["MCMXCVIII", "MCMXLIV", "MDCC"]
 
 
@@ -117,11 +117,11 @@ def test_roman_numbers_add_up() -> None:
     "name", ["the {spelled} of {M} {y}", "{M} the {spelled}, {y}", "on the {spelled} of {M} in {y}", "{d}.{R}.{y}", "{d} {R} {y}"]
 )
 def test_spelled_and_roman_forms_by_a_reader_of_their_own(name: str) -> None:
-    numbers = {spell_ordinal(n): n for n in range(1, 32)}
+    numbers = {WORDS["ordinals"][n]: n for n in range(1, 32)}
     for day in days(BY_PATTERN[name], 100):
         tokens = re.findall(r"[\w-]+", BY_PATTERN[name].write(day))
         year = next(int(token) for token in tokens if re.fullmatch(r"\d{4}", token))
-        month = next(n for n in range(1, 13) if WORDS["months"][n - 1] in tokens or (WORDS["roman"][n - 1] in tokens))
+        month = next(n for n in range(1, 13) if WORDS["months"][n - 1] in tokens or roman(n) in tokens)
         number = next(numbers.get(token) or int(token) for token in tokens if token in numbers or re.fullmatch(r"\d{1,2}", token))
         assert date(year, month, number) == day
 

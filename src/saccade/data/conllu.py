@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SaccadeError, did_you_mean
-from .lines import LineError, bare_suffix, decode, must_exist, one_file, raw_lines, readable
+from .lines import LineError, bare_suffix, decode, one_file, raw_lines, readable
 from .rows import at_least_one, blocks, convert, full_lines, parse_object, split_columns, strict, value_of
 
 COLUMNS = {"upos": 3, "xpos": 4}
@@ -58,7 +58,6 @@ def each_sentence(where: str | Path, column: str = "upos") -> Iterator[Sentence 
         ".txt": lambda: convert(path, full_lines(path), lambda number, line: Sentence(tuple(line.split()), None, number)),
     }
     if bare_suffix(path) not in readers:
-        must_exist(path)
         raise SaccadeError(f"'{path}' does not end in {', '.join(readers)}, so its format is not known; give {FORMS}")
     yield from at_least_one(readers[bare_suffix(path)](), f"{path} holds no sentences, only empty lines; give {FORMS}")
 

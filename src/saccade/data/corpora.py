@@ -45,15 +45,9 @@ SENTENCES = Kind(
     {"phrasebook": lambda pair: Sentence(tuple(pair.source.split()), pair.tags, pair.line)},
 )
 LABELED = Kind("texts with labels", each_labeled, hub_labeled, {"reviews": lambda text: text})
-DOCUMENTS = Kind(
-    "documents",
-    each_document,
-    lambda where, separated="file": hub_documents(where),
-    {
-        **dict.fromkeys(("phrasebook", "dates"), lambda pair: Document(pair.source, pair.line)),
-        "reviews": lambda text: Document(text.text, text.line),
-    },
-)
+SOURCES = dict.fromkeys(("phrasebook", "dates"), lambda pair: Document(pair.source, pair.line))
+TEXTS = {**SOURCES, "reviews": lambda text: Document(text.text, text.line)}
+DOCUMENTS = Kind("documents", each_document, lambda where, _="file": hub_documents(where), TEXTS)
 
 
 def corpus(where: str, options: dict[str, Any] | None = None) -> list[Pair]:

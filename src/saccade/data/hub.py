@@ -9,8 +9,6 @@ import importlib
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,51 +27,6 @@ _OUTSIDE_BRACKETS = re.compile(r":(?![^\[]*\])")  # a split may be train[:10%]
 Item = TypeVar("Item")
 
 
-@dataclass(frozen=True)
-class Table:
-    """A dataset, how it was named, and the columns asked for after the `#`."""
-
-    where: str
-    data: Any
-    asked: tuple[str, ...]
-
-    def each(self, columns: Sequence[str | None], make: Callable[[int, dict[str, Any]], Item]) -> Iterator[Item | LineError]:
-        """What `make` makes of each row, or the error it is; other columns are not even decoded."""
-        rows = self.data.select_columns([column for column in columns if column])
-        return convert(Path(self.where), enumerate(rows, 1), make)
-
-    def column(self, index: int, *usual: str) -> str:
-        """The column asked for at this index, or the first of the usual names that there is."""
-        there = list(self.data.column_names)
-        if index < len(self.asked):
-            if self.asked[index] not in there:
-                wrong = self.asked[index]
-                raise SaccadeError(f"'{self.where}' has no column named '{wrong}'{did_you_mean(wrong, there)}")
-            return self.asked[index]
-        found = next((name for name in usual if name in there), None)
-        if found is None:
-            wanted = " or ".join(f"'{name}'" for name in usual)
-            raise SaccadeError(
-                f"'{self.where}' has no column {wanted}, but {', '.join(there)}; name the columns at the end as #a,b"
-            )
-        return found
-
-    def name_classes(self, column: str | None, unknown: str | None) -> Callable[[dict[str, Any]], dict[str, Any]]:
-        """Replaces the numbers in a column, single or in lists, by the names of their classes; -1 is `unknown`."""
-        feature = self.data.features[column] if column else None
-        inner = feature[0] if isinstance(feature, list) else getattr(feature, "feature", feature)
-        names = getattr(inner, "names", None)
-
-        def name(value: Any) -> Any:
-            if isinstance(value, list):
-                return [name(one) for one in value]
-            if not isinstance(value, int) or isinstance(value, bool):
-                return value
-            return str(value) if names is None else names[value] if 0 <= value < len(names) else unknown
-
-        return lambda row: {**row, column: name(row[column])} if column else row
-
-
 def in_hub(where: str) -> bool:
     """Whether this names a dataset: `hub:…`, or a folder written by `save_to_disk`."""
     return where.startswith(PREFIX) or _saved(where.partition("#")[0]) is not None
@@ -81,50 +34,72 @@ def in_hub(where: str) -> bool:
 
 def hub_pairs(where: str) -> Iterator[Pair | LineError]:
     """Pairs from the columns source and target, from two columns `#a,b`, or from two languages `#de,en` of `translation`."""
-    table = _open(where, (0, 2))
-    there = table.data.column_names
-    if TRANSLATION in there and not set(table.asked) & set(there) and ("source" not in there or table.asked):
-        return _translations(table)
-    source, target = table.column(0, "source"), table.column(1, "target")
-    return table.each((source, target), partial(pair_of, source=source, target=target))
+    data, asked = _open(where, (0, 2))
+    there = data.column_names
+    if TRANSLATION not in there or set(asked) & set(there) or ("source" in there and not asked):
+        return _read(where, data, asked, pair_of, ("source",), ("target",))
+    feature = data.features[TRANSLATION]
+    languages = list(getattr(feature, "languages", None) or feature)
+    if len(asked) != 2:
+        what = f"holds translations between {', '.join(languages)}; name source and target"
+        raise SaccadeError(f"'{where}' {what}, such as {where}#{','.join((*languages, 'a', 'b')[:2])}")
+    for language in asked:
+        if language not in languages:
+            raise SaccadeError(f"'{where}' has no language '{language}'{did_you_mean(language, languages)}")
+    rows = enumerate(data.select_columns([TRANSLATION]), 1)
+    return convert(Path(where), rows, lambda number, row: pair_of(number, row[TRANSLATION], *asked))
 
 
 def hub_sentences(where: str, column: str = "upos") -> Iterator[Sentence | LineError]:
     """Sentences from the columns tokens and `column`, pos_tags or tags; with `#tokens` alone they have no tags."""
-    table = _open(where, (0, 1, 2))
-    words = table.column(0, "tokens", "words")
-    tags = None if len(table.asked) == 1 else table.column(1, column, "pos_tags", "tags")
-    named = table.name_classes(tags, NONE)
-    return table.each((words, tags), lambda number, row: sentence_of(number, named(row), words, tags))
+    data, asked = _open(where, (0, 1, 2))
+    return _read(where, data, asked, sentence_of, ("tokens", "words"), (column, "pos_tags", "tags"), unknown=NONE)
 
 
 def hub_labeled(where: str) -> Iterator[Labeled | LineError]:
     """Texts from the columns text or sentence, and label; classes by their names. With `#text` alone they have no labels."""
-    table = _open(where, (0, 1, 2))
-    text = table.column(0, *TEXTS)
-    label = None if len(table.asked) == 1 else table.column(1, LABEL)
-    named = table.name_classes(label, None)
-    return table.each((text, label), lambda number, row: labeled_of(number, named(row), text, label))
+    data, asked = _open(where, (0, 1, 2))
+    return _read(where, data, asked, labeled_of, TEXTS, (LABEL,))
 
 
 def hub_documents(where: str) -> Iterator[Document | LineError]:
     """Documents from the column text, each row one."""
-    table = _open(where, (0, 1))
-    text = table.column(0, "text")
-    return within_memory(table.each((text,), partial(document_of, text=text)), where)
+    data, asked = _open(where, (0, 1))
+    return within_memory(_read(where, data, asked, document_of, ("text",)), where)
 
 
-def _translations(table: Table) -> Iterator[Pair | LineError]:
-    feature = table.data.features[TRANSLATION]
-    languages = list(getattr(feature, "languages", None) or feature)
-    if len(table.asked) != 2:
-        what = f"holds translations between {', '.join(languages)}; name source and target"
-        raise SaccadeError(f"'{table.where}' {what}, such as {table.where}#{','.join((*languages, 'a', 'b')[:2])}")
-    for language in table.asked:
-        if language not in languages:
-            raise SaccadeError(f"'{table.where}' has no language '{language}'{did_you_mean(language, languages)}")
-    source, target = table.asked
-    return table.each((TRANSLATION,), lambda number, row: pair_of(number, row[TRANSLATION], source, target))
+def _read(
+    where: str, data: Any, asked: Sequence[str], make: Callable[..., Item], *usual: Sequence[str], unknown: str | None = None
+) -> Iterator[Item | LineError]:
+    """What `make` makes of each row and the columns asked for, or of those with the usual names; others are not even decoded."""
+    there = list(data.column_names)
+    columns = list(asked)
+    for column in asked:
+        if column not in there:
+            raise SaccadeError(f"'{where}' has no column named '{column}'{did_you_mean(column, there)}")
+    for names in usual if not asked else ():
+        columns += [name for name in names if name in there][:1]
+        if not set(names) & set(there):
+            wanted = " or ".join(f"'{name}'" for name in names)
+            raise SaccadeError(f"'{where}' has no column {wanted}, but {', '.join(there)}; name the columns at the end as #a,b")
+    feature = data.features[columns[-1]]
+    inner = feature[0] if isinstance(feature, list) else getattr(feature, "feature", feature)
+    classes = getattr(inner, "names", None)
+
+    def name_class(value: Any) -> Any:
+        """The name of a class, or of each in a list; datasets write -1 where nobody knows it."""
+        if isinstance(value, list):
+            return [name_class(one) for one in value]
+        if not isinstance(value, int) or isinstance(value, bool):
+            return value
+        return str(value) if classes is None else classes[value] if 0 <= value < len(classes) else unknown
+
+    def item(number: int, row: dict[str, Any]) -> Item:
+        if len(columns) == 2 and make in (sentence_of, labeled_of):
+            row = {**row, columns[1]: name_class(row[columns[1]])}
+        return make(number, row, *columns, *[None] * (len(usual) - len(columns)))
+
+    return convert(Path(where), enumerate(data.select_columns(columns), 1), item)
 
 
 # --- names to datasets --------------------------------------------------------------------------------------------------
@@ -140,8 +115,8 @@ def _saved(body: str) -> tuple[str, str] | None:
     return None
 
 
-def _open(where: str, counts: tuple[int, ...]) -> Table:
-    """The rows of a dataset; `counts` are the numbers of columns that may be named after the `#`."""
+def _open(where: str, counts: tuple[int, ...]) -> tuple[Any, tuple[str, ...]]:
+    """A dataset and the columns asked for; `counts` are the numbers of columns that may be named after the `#`."""
     body, mark, named = where.removeprefix(PREFIX).partition("#")
     asked = tuple(part.strip() for part in named.split(",")) if mark else ()
     if len(asked) not in counts or not all(asked):
@@ -152,7 +127,7 @@ def _open(where: str, counts: tuple[int, ...]) -> Table:
         parts = _OUTSIDE_BRACKETS.split(body)
         if len(parts) not in (2, 3) or not all(parts):
             raise SaccadeError(f"'{where}' does not name a dataset and a split; write {FORM}")
-        return Table(where, _load(where, lambda datasets: datasets.load_dataset(*parts[:-1], split=parts[-1])), asked)
+        return _load(where, lambda datasets: datasets.load_dataset(*parts[:-1], split=parts[-1])), asked
     folder, split = saved
     data = _load(where, lambda datasets: datasets.load_from_disk(folder))
     if isinstance(data, dict):
@@ -161,7 +136,7 @@ def _open(where: str, counts: tuple[int, ...]) -> Table:
         data = data[split]
     elif split:
         raise SaccadeError(f"'{where}' names the split '{split}', but {folder} has no splits; leave it out")
-    return Table(where, data, asked)
+    return data, asked
 
 
 def _load(where: str, load: Callable[[Any], Any]) -> Any:

@@ -84,10 +84,14 @@ def bare_suffix(path: Path) -> str:
 
 
 def one_file(where: str | Path, forms: str) -> Path:
-    """The path of a file, not of a folder; `forms` says what may be given."""
+    """The path of a file that exists, not of a folder; `forms` says what may be given."""
     path = Path(os.path.expanduser(where))
     if not str(where):
         raise SaccadeError(f"there is no file named ''; give {forms}")
+    try:
+        path.stat()
+    except (OSError, ValueError) as error:
+        _explain(path, error)
     if path.is_dir():
         raise SaccadeError(f"{path} is a folder, not a file; give {forms}")
     return path
@@ -137,14 +141,6 @@ def readable(text: str, what: str, path: Path | None = None, number: int | None 
         kind = "a NUL character" if bad[0] == "\0" else "half of a surrogate pair"
         raise LineError("NUL", f"{kind} in the {what} at column {bad.start() + 1}; the text is damaged", path, number)
     return text
-
-
-def must_exist(path: Path) -> None:
-    """Raises when there is no such file."""
-    try:
-        path.stat()
-    except (OSError, ValueError) as error:
-        _explain(path, error)
 
 
 def _explain(path: Path, error: OSError | ValueError) -> NoReturn:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SaccadeError
-from .lines import LineError, bare_suffix, each_line, must_exist, paths_of, readable
+from .lines import LineError, bare_suffix, each_line, one_file, paths_of, readable
 from .rows import convert, full_lines, parse_object, split_columns, text_of
 
 FORMS = "one .tsv or .jsonl file, or two text files as 'corpus.en,corpus.fr' (each may end in .gz or .xz)"
@@ -41,21 +40,17 @@ def each_pair(where: Where) -> Iterator[Pair | LineError]:
     parts = paths_of(where)
     if len(parts) not in (1, 2) or not all(parts):
         raise SaccadeError(f"pairs cannot be read from '{', '.join(parts)}'; give {FORMS}")
-    paths = [Path(os.path.expanduser(part)) for part in parts]
+    paths = [one_file(part, FORMS) for part in parts]
     for path in paths:
-        both = bare_suffix(path) in (".tsv", ".jsonl")
-        if path.is_dir():
-            raise SaccadeError(f"{path} is a folder, not a file; give {FORMS}")
-        if len(paths) == 2 and both:
-            raise SaccadeError(f"{path} holds both sides of its pairs, so it cannot be one of two parallel files; give {FORMS}")
-        if len(paths) == 1 and not both:
-            must_exist(path)
+        parse = {".tsv": _from_tsv, ".jsonl": _from_json}.get(bare_suffix(path))
+        if len(paths) == 1 and parse:
+            yield from convert(path, full_lines(path), parse)
+        elif len(paths) == 1:
             raise SaccadeError(f"'{path}' does not end in .tsv or .jsonl, so its format is not known; give {FORMS}")
+        elif parse:
+            raise SaccadeError(f"{path} holds both sides of its pairs, so it cannot be one of two parallel files; give {FORMS}")
     if len(paths) == 2:
         yield from _parallel(paths)
-    else:
-        parse = _from_tsv if bare_suffix(paths[0]) == ".tsv" else _from_json
-        yield from convert(paths[0], full_lines(paths[0]), parse)
 
 
 def _from_tsv(number: int, line: str) -> Pair:

@@ -22,7 +22,7 @@ def tree_distances(heads: Sequence[Sequence[int]], length: int | None = None) ->
         for n, head in enumerate(row):
             if not -1 <= head < len(row):
                 raise SaccadeError(f"sentence {b}: word {n} has head {head}; heads are words of the sentence, -1 for the root")
-        above[b, : len(row)] = torch.tensor([size if head < 0 else head for head in row], dtype=torch.long)
+            above[b, n] = size if head < 0 else head
     real = torch.arange(size) < torch.tensor([len(row) for row in heads]).unsqueeze(-1)
     at = torch.arange(size).expand(len(heads), size)
     ancestors = torch.zeros(len(heads), size, size + 1)  # which words are on the way from a word to the root, itself included

@@ -102,22 +102,18 @@ class Vocabulary:
                 yield text
 
         tokenizer = _bare_tokenizer(kind, split, lowercase)
-        # words without specials here, so the four numbers they take are left for the four words that may be dropped again
-        more = {"special_tokens": list(SPECIALS), "initial_alphabet": sorted(pre_tokenizers.ByteLevel.alphabet())}
-        trainer = trainers.BpeTrainer if kind == "bpe" else trainers.WordLevelTrainer
-        options: dict[str, Any] = {
-            "vocab_size": size,
-            "min_frequency": min_count,
-            "show_progress": False,
-            **(more if kind == "bpe" else {}),
-        }
-        tokenizer.train_from_iterator(composed(), trainer(**options))
+        options: dict[str, Any] = {"vocab_size": size, "min_frequency": min_count, "show_progress": False}
+        trainer: trainers.Trainer = trainers.WordLevelTrainer(**options)
+        if kind == "bpe":
+            alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+            trainer = trainers.BpeTrainer(special_tokens=list(SPECIALS), initial_alphabet=alphabet, **options)
+        tokenizer.train_from_iterator(composed(), trainer)
         if not full:
             raise SaccadeError("there is no text to learn a vocabulary from; give at least one line with a word")
         if kind == "bpe":
             model = tokenizer.model
         else:
-            # the trainer's own specials would go wrong where a special is also a word of the text, as <unk> is in wikitext
+            # specials are added here: the trainer's own would go wrong where one is also a word, as <unk> is in wikitext
             found = tokenizer.get_vocab()
             kept = [token for token in sorted(found, key=found.__getitem__) if token not in SPECIALS]
             names = [*SPECIALS, *kept[: size - len(SPECIALS)]]
@@ -143,18 +139,16 @@ class Vocabulary:
 
     def decode(self, ids: Iterable[int], keep_unknown: bool = False) -> str:
         """The text of these numbers without specials; with `keep_unknown`, an unknown piece is shown as `<unk>`."""
-        shown = [int(i) for i in ids]
-        shown = [i for i in shown if i not in self._special or (keep_unknown and i == self.unk)]
+        text = self.decode_more(ids, keep_unknown)
+        return text.removeprefix(" ") if self.kind == "bpe" else text
+
+    def decode_more(self, ids: Iterable[int], keep_unknown: bool = False) -> str:
+        """The text of these numbers inside a longer text: a space before its first word is kept."""
+        shown = [i for i in map(int, ids) if i not in self._special or (keep_unknown and i == self.unk)]
         tokens = [self.token(i) for i in shown]
         if self.kind == "bpe":
-            return self._tokenizer.decode(shown, skip_special_tokens=False).removeprefix(" ")
+            return self._tokenizer.decode(shown, skip_special_tokens=False)
         return (" " if self.kind == "words" else "").join(tokens)
-
-    def decode_more(self, ids: Sequence[int]) -> str:
-        """The text of these numbers inside a longer text: a space before its first word is kept."""
-        if self.kind == "bpe":
-            return self._tokenizer.decode([int(i) for i in ids if int(i) not in self._special], skip_special_tokens=False)
-        return self.decode(ids)
 
     def token(self, id: int) -> str:
         """The piece with this number, spelled as it is stored."""
@@ -181,18 +175,15 @@ class Vocabulary:
     @classmethod
     def from_json(cls, text: str) -> Vocabulary:
         """A vocabulary from what `to_json` wrote, in this version or an earlier one."""
-        not_ours = "not a vocabulary of saccade"
+        not_ours, way_out = "not a vocabulary of saccade", "take the tokenizer.json of a model folder"
         try:
             entry = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise SaccadeError(f"{not_ours}: broken JSON ({error}); take the tokenizer.json of a model folder") from None
-        wanted = {"kind": str, "split": str, "lowercase": bool, "tokenizer": dict, "specials": dict}
-        if isinstance(entry, dict):
-            entry.setdefault("specials", {})
-        for key, type_ in wanted.items():
-            if not isinstance(entry, dict) or not isinstance(entry.get(key), type_):
-                what = f'"{key}" is missing or not of type {type_.__name__}'
-                raise SaccadeError(f"{not_ours}: {what}; take the tokenizer.json of a model folder")
+            raise SaccadeError(f"{not_ours}: broken JSON ({error}); {way_out}") from None
+        entry = {"specials": {}, **entry} if isinstance(entry, dict) else {}
+        for key, type_ in {"kind": str, "split": str, "lowercase": bool, "tokenizer": dict, "specials": dict}.items():
+            if not isinstance(entry.get(key), type_):
+                raise SaccadeError(f'{not_ours}: "{key}" is missing or not of type {type_.__name__}; {way_out}')
         try:
             tokenizer = Tokenizer.from_str(json.dumps(entry["tokenizer"]))
             tokenizer.encode("\u2603")  # a model without its <unk> fails only at an unknown piece
@@ -214,11 +205,8 @@ class Vocabulary:
         offsets = found.offsets
         # the space put before the text makes its first word like every other; alone, it is a piece of which nothing is visible
         invisible = self.kind == "bpe" and found.tokens[:1] == ["Ġ"]
-        pieces, shown = [], 0
-        for number, (start, end) in enumerate(offsets):
-            if number == 0 and invisible:
-                pieces.append("")
-                continue
+        pieces, shown = [""] * invisible, 0
+        for start, end in offsets[invisible:]:
             pieces.append(text[max(start, shown) : end])
             shown = end
         ends = [word.end() for word in re.finditer(r"\S+", text)]

@@ -23,18 +23,6 @@ DAY = timedelta(days=1)
 WORDS = load_words("dates")
 
 
-def number(n: int) -> str:
-    """Below a hundred: "twenty-one"."""
-    return WORDS["numbers"][n] if n < 20 else WORDS["tens"][n // 10] + (f"-{WORDS['numbers'][n % 10]}" if n % 10 else "")
-
-
-def spell_ordinal(n: int) -> str:
-    """Up to 31: "twenty-first"."""
-    if n <= 20:
-        return WORDS["ordinals"][n]
-    return "thirtieth" if n == 30 else f"{WORDS['tens'][n // 10]}-{WORDS['ordinals'][n % 10]}"
-
-
 def ordinal(n: int) -> str:
     """1st, 2nd, 3rd, 4th, 11th, 112th."""
     return f"{n}{'th' if n % 100 in (11, 12, 13) else {1: 'st', 2: 'nd', 3: 'rd'}.get(n % 10, 'th')}"
@@ -43,9 +31,10 @@ def ordinal(n: int) -> str:
 def year_words(year: int) -> str:
     """ "nineteen ninety-eight", "nineteen oh five", "eighteen hundred", "two thousand and five", "twenty twelve"."""
     century, rest = divmod(year, 100)
+    numbers = WORDS["numbers"]
     if century == 20 and rest < 10:
-        return "two thousand" + (f" and {number(rest)}" if rest else "")
-    return f"{number(century)} {number(rest) if rest >= 10 else f'oh {number(rest)}' if rest else 'hundred'}"
+        return "two thousand" + (f" and {numbers[rest]}" if rest else "")
+    return f"{numbers[century]} {numbers[rest] if rest >= 10 else f'oh {numbers[rest]}' if rest else 'hundred'}"
 
 
 def roman(n: int) -> str:
@@ -72,9 +61,8 @@ class Form:
         return self.pattern.format(
             **{"d": day.day, "m": day.month, "y": day.year, "y2": day.year % 100, "n": day.timetuple().tm_yday},
             **{"D": ordinal(day.day), "N": ordinal(day.month), "X": roman(day.year), "words": year_words(day.year)},
-            **{"M": month, "U": month.upper(), "L": month.lower(), "W": weekday, "spelled": spell_ordinal(day.day)},
-            **{key: WORDS[name][day.month - 1] for key, name in (("S", "short"), ("R", "roman"))},
-            week=WORDS["ordinals"][(day.day + 6) // 7],
+            **{"M": month, "U": month.upper(), "L": month.lower(), "W": weekday, "spelled": WORDS["ordinals"][day.day]},
+            **{"S": WORDS["short"][day.month - 1], "R": roman(day.month), "week": WORDS["ordinals"][(day.day + 6) // 7]},
         )
 
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from ..pairs import Pair
+from ..pairs import Pair, parse_pharaoh
 from . import draw_parts
 from . import grammar as say
 from .choice import ANY, DEFINITE, SINGLE, Chooser, Frame, Style
-from .grammar import AND, HERE, KINDS, THE, Head, Names, Noun, Phrase, Verb
+from .grammar import AND, HERE, KINDS, WORDS, Head, Names, Noun, Phrase, Verb
 
 SHORTEST, LONGEST, MOST = 4, 40, 1_000_000
 DEEPEST = 3  # relative clauses inside each other
@@ -258,20 +258,11 @@ class Author(Chooser):
                 return phrase
 
 
-def lecture_sentences() -> tuple[Pair, ...]:
-    """The two sentences that explain alignment everywhere, made with the words and rules of the phrasebook."""
-    noun = {entry.english: entry for entry in say.NOUNS}
-    verb = {entry.english[0]: entry for entry in say.VERBS}
-    which = {entry.english: entry for entry in say.ADJECTIVES}
-    cat = say.noun_phrase(noun["cat"], False, [THE], after=[which["black"]])
-    meal = cat + say.active(verb["eat"], True, cat.head) + say.noun_phrase(noun["mouse"], False, [THE])
-    agreement = say.noun_phrase(noun["agreement"], False, [THE])
-    area = say.noun_phrase(noun["area"], False, [THE], after=[which["european"], which["economic"]])
-    signing = agreement + say.preposition("on") + area + say.passive(verb["sign"], agreement.head)
-    return say.pair(meal, 1), say.pair(signing + say.date(("august", "août"), year="1992"), 2)
-
-
-LECTURE_SENTENCES: tuple[Pair, ...] = lecture_sentences()
+# the two sentences that explain alignment everywhere, as the grammar builds them
+LECTURE_SENTENCES = tuple(
+    Pair(source, target, line, parse_pharaoh(sure)[0], parse_pharaoh(possible)[0], tuple(tags.split()))
+    for line, (source, target, sure, possible, tags) in enumerate(WORDS["lecture sentences"], 1)
+)
 
 
 def phrasebook(train: int = 6000, dev: int = 300, test: int = 500, seed: int = 0) -> dict[str, list[Pair]]:
