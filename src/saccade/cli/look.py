@@ -80,7 +80,7 @@ def list_(
 
 
 def check(
-    data: Annotated[list[str], typer.Argument(help="Files, hub:NAME:SPLIT, or an embedded corpus such as phrasebook:train.")],
+    data: Annotated[list[str], typer.Argument(help="Files, hub:NAME:SPLIT, or a generated corpus such as phrasebook:train.")],
     kind: Annotated[
         str | None,
         typer.Option("--as", help="pairs, tags, labels or text; else told by the name (.conllu, .csv, .txt …), or pairs."),
