@@ -55,19 +55,23 @@ def each_line(path: Path, longest: int = LONGEST_LINE, what: str = "sentence") -
 
 def read_whole(path: Path, largest: int) -> str:
     """All of a file as one text, line breaks as they are except that \\r\\n is \\n; at most `largest` bytes, unpacked."""
-    lines, left = [], largest
-    for number, raw in enumerate(raw_lines(path, largest), 1):
+    raws, left = [], largest
+    for raw in raw_lines(path, largest):
+        raws.append(raw)
         left -= len(raw)
         if left < 0:
             limit = f"{largest / 2**30:g} GiB" if largest >= 2**30 else f"{largest:,} bytes"
             raise SaccadeError(
                 f"{path} has more than {limit} of text, the most that is read into memory; split it and name a part"
             )
-        try:
-            lines.append(decode(number, raw, largest) + ("\n" if raw.endswith(b"\n") else "\r" * raw.endswith(b"\r")))
-        except LineError as error:
-            raise error.at(path, number) from None
-    return "".join(lines)
+    text = b"".join(raws).decode("utf-8-sig", "replace")
+    if "\ufffd" in text or "\0" in text:  # one of the lines may be damaged
+        for number, raw in enumerate(raws, 1):
+            try:
+                decode(number, raw, largest)
+            except LineError as error:
+                raise error.at(path, number) from None
+    return text.replace("\r\n", "\n")
 
 
 def paths_of(where: str | Path | Iterable[str | Path]) -> list[str]:

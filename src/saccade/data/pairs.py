@@ -102,13 +102,8 @@ def pair_of(number: int, entry: dict[str, Any], source: str = "source", target: 
         if tags is not None and len(tags) != counts["source"]:
             raise LineError("tags", f"{len(tags)} tags for {counts['source']} source words; give each word one tag")
         readable(" ".join(tags or ()), "tags")
-    return Pair(
-        **texts,
-        line=number,
-        alignment=sure if known else None,
-        possible=maybe or None,
-        tags=None if tags is None else tuple(tags),
-    )
+    links = (sure if known else None, maybe or None)
+    return Pair(texts["source"], texts["target"], number, *links, tuple(tags) if tags else None)
 
 
 def _links(key: str, value: Any) -> tuple[Links, Links] | None:
@@ -116,10 +111,7 @@ def _links(key: str, value: Any) -> tuple[Links, Links] | None:
     if value is None:
         return None
     if isinstance(value, str):
-        try:
-            return parse_pharaoh(value)
-        except SaccadeError as error:
-            raise LineError("alignment", str(error)) from None
+        return parse_pharaoh(value)
     # by type and not isinstance: [true, false] is not a link
     if not isinstance(value, list) or not all(isinstance(ends, list) and [*map(type, ends)] == [int, int] for ends in value):
         raise LineError("alignment", f'"{key}" must be text such as "0-0 1-2" or a list such as [[0, 0], [1, 2]]')
@@ -133,7 +125,8 @@ def parse_pharaoh(text: str) -> tuple[Links, Links]:
     for word in text.split():
         match = _LINK.fullmatch(word)
         if match is None:
-            raise SaccadeError(f"'{word[:40]}' is not a link; write links as 0-0 1-2 (source-target) and possible ones as 1?2")
+            what = f"'{word[:40]}' is not a link; write links as 0-0 1-2 (source-target) and possible ones as 1?2"
+            raise LineError("alignment", what)
         (possible if match[2] != "-" else sure)[int(match[1]), int(match[3])] = None
     return tuple(sure), tuple(possible)
 

@@ -42,9 +42,9 @@ def load_words(corpus: str) -> Any:
 
 def draw_parts(
     corpus: str,
-    thing: str,
     most: int,
-    sizes: tuple[int, int, int],
+    thing: str,
+    sizes: Sequence[int],
     draw: Callable[[int], tuple[str, str, Item]],
     known: Iterable[str] = (),
 ) -> dict[str, list[Item]]:

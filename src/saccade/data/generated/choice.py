@@ -42,14 +42,11 @@ class Chooser(Dice):
         self.adjective = {entry.english: entry for entry in self.lexicon.adjectives}
         self.past = True
         self.used: list[str] = []  # nouns and verbs of the sentence so far
-        self.fits: dict[Any, list[Any]] = {}
 
     def noun(self, kinds: Names, site: str | None = None) -> Noun | None:
         """A noun of these kinds that goes with such a site and is not in the sentence yet, if there is one."""
-        if (kinds, site) not in self.fits:
-            fits = [noun for noun in self.lexicon.nouns if noun.kind in kinds and (site is None or site in noun.sites)]
-            self.fits[kinds, site] = fits
-        fresh = [noun for noun in self.fits[kinds, site] if noun.english not in self.used]
+        fits = [noun for noun in self.lexicon.nouns if noun.kind in kinds and (site is None or site in noun.sites)]
+        fresh = [noun for noun in fits if noun.english not in self.used]
         if not fresh:
             return None
         noun = self.pick(fresh)
@@ -58,11 +55,8 @@ class Chooser(Dice):
 
     def verb(self, kinds: Names, role: int) -> Frame | None:
         """A fresh transitive verb with these kinds as subject (role 0) or object (role 1), and the kinds of the other role."""
-        if (kinds, role) not in self.fits:
-            frames = ((verb, frame) for verb in self.lexicon.verbs for frame in verb.frames)
-            fits = [(verb, frame[1 - role]) for verb, frame in frames if all(kind in frame[role] for kind in kinds)]
-            self.fits[kinds, role] = fits
-        fresh = [frame for frame in self.fits[kinds, role] if frame[0].english[0] not in self.used]
+        frames = ((verb, frame) for verb in self.lexicon.verbs if verb.english[0] not in self.used for frame in verb.frames)
+        fresh = [(verb, frame[1 - role]) for verb, frame in frames if all(kind in frame[role] for kind in kinds)]
         return self.pick(fresh) if fresh else None
 
     def determiners(self, noun: Noun, plural: bool, room: int, style: Style) -> list[Determiner]:

@@ -121,4 +121,4 @@ def dates(train: int = 10_000, dev: int = 500, test: int = 1000, seed: int = 0) 
         pair = Pair(form.write(day), day.isoformat(), line)
         return pair.source, pair.target, pair
 
-    return draw_parts("dates", "texts", MOST, (train, dev, test), draw)
+    return draw_parts("dates", MOST, "texts", (train, dev, test), draw)

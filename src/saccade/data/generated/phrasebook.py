@@ -274,4 +274,4 @@ def phrasebook(train: int = 6000, dev: int = 300, test: int = 500, seed: int = 0
         return pair.source, pair.source, pair
 
     known = [pair.source for pair in LECTURE_SENTENCES]
-    return draw_parts("phrasebook", "sentences", MOST, (train, dev, test), draw, known)
+    return draw_parts("phrasebook", MOST, "sentences", (train, dev, test), draw, known)

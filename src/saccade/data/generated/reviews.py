@@ -119,4 +119,4 @@ def reviews(train: int = 8000, dev: int = 500, test: int = 1000, seed: int = 0) 
         text = reviewer.review(good)
         return text, text, Labeled(text, LABELS[good], line)
 
-    return draw_parts("reviews", "texts", MOST, (train, dev, test), draw)
+    return draw_parts("reviews", MOST, "texts", (train, dev, test), draw)
