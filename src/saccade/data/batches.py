@@ -20,8 +20,8 @@ class Plans:
     """Every index once, in batches with (longest source + longest target) × count ≤ budget; a function of (seed, epoch) alone.
 
     Examples are ordered by (target length, source length), equal ones at random, and cut greedily; then the batches are shuffled.
-    Lengths count as rounded up to a `multiple`. What stands in a place changes from epoch to epoch, but not how long it is: the cuts
-    are made once, and every epoch has batches of the same shapes.
+    Lengths count as rounded up to a `multiple`. Which example is at a position of that order changes from epoch to epoch, but not how
+    long it is: the cuts are made once, and every epoch has batches of the same shapes.
     """
 
     def __init__(self, lengths: Sequence[tuple[int, int]], budget: int, multiple: int = 1) -> None:
@@ -73,7 +73,7 @@ def pad(sequences: Sequence[Sequence[int]], value: int = 0, multiple: int = 1) -
 
 
 def on(device: torch.device, *tensors: Tensor) -> tuple[Tensor, ...]:
-    """The tensors on a device; on their way to a GPU nobody waits for what it still has to do."""
+    """The tensors on a device; the copy to a GPU is not waited for."""
     if device.type == "cuda":
         tensors = tuple(tensor.pin_memory() for tensor in tensors)
     return tuple(tensor.to(device, non_blocking=True) for tensor in tensors)
@@ -92,7 +92,7 @@ def _check_budget(sizes: np.ndarray, budget: int) -> None:
 
 
 def _cuts(sizes: list[list[int]], budget: int) -> list[int]:
-    """Where batches begin, and the end. Greedy: a batch goes on until the next example would take it over the budget."""
+    """Where batches begin, and the end. Greedy: a batch grows until the next example would take it over the budget."""
     cuts = [0]
     source = target = 0
     for index, (source_length, target_length) in enumerate(sizes):

@@ -245,7 +245,7 @@ def _nfc(text: str) -> str:
 
 
 def _bare_tokenizer(kind: str, split: str, lowercase: bool, model: models.Model | None = None) -> Tokenizer:
-    """The steps before and after the model; `Ġ` stands for a space in the byte-level alphabet."""
+    """The steps before and after the model; `Ġ` is a space in the byte-level alphabet."""
     steps: list[normalizers.Normalizer] = [normalizers.NFC()]
     if lowercase:
         steps.append(normalizers.Lowercase())
