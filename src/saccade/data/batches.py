@@ -14,6 +14,7 @@ from torch import Tensor
 from ..errors import SaccadeError
 
 Sizes = TypeVar("Sizes", int, NDArray[np.int64])
+Rows = list[list[int]]  # one row per token: [number] or [number, *bytes]
 
 
 class Plans:
@@ -70,6 +71,19 @@ def pad(sequences: Sequence[Sequence[int]], value: int = 0, multiple: int = 1) -
     tokens = np.fromiter(chain.from_iterable(sequences), dtype=np.int64, count=int(lengths.sum()))
     rows[np.arange(rows.shape[1]) < lengths[:, None]] = tokens
     return torch.from_numpy(rows), torch.from_numpy(lengths)
+
+
+def pad_rows(texts: Sequence[Rows], value: int, multiple: int = 1) -> tuple[Tensor, Tensor]:
+    """Texts as one tensor, B N, or B N (1 + bytes) where rows have bytes, N and bytes multiples; and their B lengths."""
+    numbers, lengths = pad([[row[0] for row in rows] for rows in texts], value, multiple)
+    width = rounded(max((len(row) for rows in texts for row in rows), default=1) - 1, multiple)
+    if not width:
+        return numbers, lengths
+    found = np.zeros((*numbers.shape, width), dtype=np.int64)
+    for n, rows in enumerate(texts):
+        for at, (_, *letters) in enumerate(rows):
+            found[n, at, : len(letters)] = letters
+    return torch.cat((numbers.unsqueeze(-1), torch.from_numpy(found)), -1), lengths
 
 
 def on(device: torch.device, *tensors: Tensor) -> tuple[Tensor, ...]:
