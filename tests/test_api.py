@@ -16,9 +16,9 @@ from safetensors.torch import load_file
 
 from saccade import api, config, models, tasks
 from saccade.data.conllu import Sentence
+from saccade.data.generated.phrasebook import phrasebook
 from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
-from saccade.data.phrasebook import phrasebook
 from saccade.data.text import Document
 from saccade.errors import SaccadeError
 from saccade.files import MANIFEST
@@ -322,11 +322,11 @@ def test_a_place_that_is_taken_is_left_alone(copy: Path, tmp_path: Path) -> None
     [
         ("data.train=''", "data.train is not set; name the data, such as data.train=train.tsv"),
         ("data.train=nowhere.tsv", "there is no file 'nowhere.tsv'"),
-        ("data.train=phrasebook:trian", "'phrasebook:trian' names no part of phrasebook; did you mean 'train'?"),
-        ("data.phrasebook={trian: 5}", "the corpus 'phrasebook' cannot be made with {'trian': 5}"),
+        ("data.train=phrasebook:trian", "'phrasebook:trian' is not a part of phrasebook; did you mean 'train'?"),
+        ("data.phrasebook={trian: 5}", "the corpus 'phrasebook' cannot be generated with {'trian': 5}"),
         ("data.phrasebook={train: -5}", "-5"),
         ("data.phrasebook={train: many}", "many"),
-        ("data.phrasebook={train: [1]}", "the corpus 'phrasebook' cannot be made with"),
+        ("data.phrasebook={train: [1]}", "the corpus 'phrasebook' cannot be generated with"),
         ("data.phrasebook={train: 1000000000000}", "1,000,000"),
         ("training.tokens=8", "more than a batch may hold (training.tokens=8)"),
         ("model.family=transformer-decoder", "a transformer-decoder does not read one text and put out another"),

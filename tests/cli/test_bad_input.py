@@ -74,7 +74,7 @@ ROWS: list[tuple[str, str]] = [
     ("show run the --out x.png --beam 5000", "a beam of 5000"),
     # data
     ("evaluate run nowhere.tsv", "there is no file 'nowhere.tsv'"),
-    ("evaluate run phrasebook:tset", "'phrasebook:tset' names no part of phrasebook; did you mean 'test'?"),
+    ("evaluate run phrasebook:tset", "'phrasebook:tset' is not a part of phrasebook; did you mean 'test'?"),
     ("evaluate run broken.tsv", "broken.tsv, line 2: 1 column instead of 2 or 3; a line is source<TAB>target"),
     ("evaluate run broken.jsonl", "broken.jsonl, line 1: not JSON"),
     ("evaluate run text.txt", "'text.txt' does not end in .tsv or .jsonl"),

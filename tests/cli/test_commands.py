@@ -16,7 +16,7 @@ import pytest
 from saccade import __version__, api
 from saccade.cli import run
 from saccade.cli.app import app
-from saccade.data.readers import parse_pharaoh
+from saccade.data.pairs import parse_pharaoh
 from saccade.training.stopping import Stopped
 from support import run_cli
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from saccade import api, demo
-from saccade.data.phrasebook import LECTURE_SENTENCES
+from saccade.data.generated.phrasebook import LECTURE_SENTENCES
 from saccade.training.loop import Progress, Watcher
 from support import error_of, run_cli
 

@@ -10,12 +10,13 @@ import pytest
 import torch
 
 from saccade import api, config
+from saccade.data.batches import pad_rows
 from saccade.data.labeled import Labeled
 from saccade.data.vocabulary import EOS, PAD, UNK, Vocabulary
 from saccade.errors import SaccadeError
 from saccade.layers.words import BEGIN, END, spell
 from saccade.tasks.classification import Classification
-from saccade.tasks.reading import padded, rows_of
+from saccade.tasks.reading import rows_of
 from saccade.tasks.task import Labels, in_batches
 from saccade.training.runs import RunFolder
 
@@ -117,12 +118,12 @@ def test_rows_hold_numbers_bytes_and_padding() -> None:
     assert [[row[0] for row in text] for text in spelled] == [[the, cat, EOS], [e, UNK, EOS]]
     assert [n for n in spelled[1][0][1:] if n] == [BEGIN, *(byte + 3 for byte in "é".encode()), END]
     assert spelled[1][1][1:] == spell(["é", "zzz", "<eos>"])[1]
-    tensor, lengths = padded([plain[0], plain[1][:1]], PAD)
+    tensor, lengths = pad_rows([plain[0], plain[1][:1]], PAD)
     assert (tensor.tolist(), lengths.tolist()) == ([[the, cat, EOS], [e, PAD, PAD]], [3, 1])
-    tensor, _ = padded([spelled[0], spelled[1][:1]], PAD)
+    tensor, _ = pad_rows([spelled[0], spelled[1][:1]], PAD)
     assert tensor.shape == (2, 3, max(len(row) for text in spelled for row in text))
     assert not tensor[1, 1:].any(), "nothing is spelled at padding"
-    assert padded([], PAD)[0].shape == (0, 0)
+    assert pad_rows([], PAD)[0].shape == (0, 0)
 
 
 def test_a_batch_has_the_loss_of_its_texts_whatever_the_budget() -> None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from ..data.batches import on
+from ..data.batches import on, pad_rows
 from ..data.corpora import labeled
 from ..data.labeled import Labeled
 from ..data.vocabulary import EOS, PAD, Vocabulary
@@ -17,7 +17,7 @@ from ..errors import SaccadeError
 from ..models.labels import Classifier
 from ..recipe import Recipe
 from ..training.losses import model_loss, token_loss
-from .reading import padded, rows_of
+from .reading import rows_of
 from .task import Builder, ExampleWork, Labels, LabelTask, WrongExample, in_batches, learned_vocabulary, table
 
 Numbered = tuple[list[list[int]], int, int]
@@ -96,7 +96,7 @@ class Classification(LabelTask):
         return len(example[0]), 0
 
     def batch(self, numbers: Sequence[Numbered], device: torch.device, multiple: int = 1) -> TextBatch:
-        read, lengths = padded([rows for rows, _, _ in numbers], PAD, multiple)
+        read, lengths = pad_rows([rows for rows, _, _ in numbers], PAD, multiple)
         wanted = torch.tensor([label for _, label, _ in numbers])
         read, lengths, wanted = on(device, read, lengths, wanted)
         return TextBatch(read, lengths, wanted, len(numbers), [line for _, _, line in numbers])

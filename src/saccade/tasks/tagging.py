@@ -10,14 +10,14 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from ..data.batches import on, pad
+from ..data.batches import Rows, on, pad, pad_rows
 from ..data.conllu import Sentence
 from ..data.corpora import sentences
 from ..data.vocabulary import PAD, UNK, Vocabulary
 from ..models.labels import Tagger
 from ..recipe import Recipe
 from ..training.losses import model_loss, token_loss
-from .reading import Rows, padded, with_bytes
+from .reading import with_bytes
 from .task import Builder, ExampleWork, Labels, LabelTask, WrongExample, in_batches, learned_vocabulary, table
 
 Numbered = tuple[Rows, list[int], list[int], int]
@@ -88,7 +88,7 @@ class Tagging(LabelTask):
         return len(example[0]), 0
 
     def batch(self, numbers: Sequence[Numbered], device: torch.device, multiple: int = 1) -> SentenceBatch:
-        read, lengths = padded([rows for rows, *_ in numbers], PAD, multiple)
+        read, lengths = pad_rows([rows for rows, *_ in numbers], PAD, multiple)
         at, words = pad([places for _, places, *_ in numbers], 0, multiple)
         wanted, _ = pad([tags for _, _, tags, _ in numbers], UNTAGGED, multiple)
         read, lengths, at, wanted = on(device, read, lengths, at, wanted)
