@@ -14,8 +14,8 @@ from . import api, config
 from .config import Recipe
 from .errors import SaccadeError
 from .system import System, load, read_config
+from .training.checkpoints import Progress, RunFolder
 from .training.loop import Watcher
-from .training.runs import Progress, RunFolder
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def done(recipe: Recipe, run: Path, watcher: Watcher) -> tuple[System, Progress]
     ended = RunFolder(run, {}).progress()
     if ended is None or not ended.done:
         return None
-    watcher.note(f"done already at update {ended.update:,}")
+    watcher.note(f"already finished at update {ended.update:,}")
     return load(run / "best", recipe.device), ended
 
 

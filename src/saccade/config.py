@@ -16,9 +16,6 @@ from .building import Builder, build_body, build_model, build_pool, choice, comp
 from .errors import SaccadeError, did_you_mean
 from .recipe import Recipe, fill, plain
 from .training import schedules
-from .training.loop import Settings
-from .training.parallel import Replicated, Sharded
-from .training.runs import save_sharded, save_whole
 
 __all__ = [
     "Builder",
@@ -32,7 +29,7 @@ __all__ = [
     "read_recipe",
     "recipe",
 ]
-__all__ += ["settings", "task"]
+__all__ += ["task"]
 
 LARGEST = 64 * 1024 * 1024  # a recipe or config of more bytes is no recipe
 NOT_READ = (yaml.YAMLError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)  # all that PyYAML raises
@@ -135,23 +132,6 @@ def find_recipe(where: str) -> Path:
     if where in known:
         return known[where]
     raise SaccadeError(f"no recipe file '{where}', and none of that name comes with saccade{did_you_mean(where, known)}")
-
-
-def settings(made: Recipe) -> Settings:
-    """The loop's settings: names become a schedule, a type, a direction."""
-    training = made.training
-    same = {f.name: getattr(training, f.name) for f in dataclasses.fields(Settings) if hasattr(training, f.name)}
-    return Settings(
-        **{
-            **same,
-            "schedule": schedules.table[training.schedule],
-            "autocast": torch.bfloat16 if training.precision == "bf16" else None,
-            "higher_is_better": task(made).measures[training.watch],
-            "seed": made.seed,
-            "parallel": {"ddp": Replicated, "fsdp": Sharded}[training.parallel],
-            "checkpoint": {"whole": save_whole, "sharded": save_sharded}[training.checkpoint],
-        }
-    )
 
 
 def device(name: str) -> torch.device:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import torch
+
 from .errors import SaccadeError, did_you_mean
 
 T = TypeVar("T")
@@ -86,32 +88,39 @@ class LanguageRecipe:
 class TrainingRecipe:
     """How to train."""
 
-    updates: int = number(2000, 1, 10**9, "moves of the optimizer, at most")
+    updates: int = number(2000, 1, 10**9, "steps of the optimizer, at most")
     tokens: int = number(4096, 8, 10**8, "tokens in a batch, padding counted")
-    round_to: int = number(1, 1, 1024, "a batch's lengths are rounded up to a multiple of this: more padding, fewer shapes")
-    learning_rate: float = number(1e-3, 0.0, 100.0, "the greatest one")
+    round_to: int = number(1, 1, 1024, "lengths are rounded up to a multiple of this: more padding, fewer shapes of batches")
+    learning_rate: float = number(1e-3, 0.0, 100.0, "the peak learning rate")
     schedule: str = said("inverse-sqrt", "`inverse-sqrt`, `cosine` (to a hundredth at the end) or `constant`, after the warm-up")
-    warmup: int = number(100, 0, 10**9, "updates in which the learning rate grows")
+    warmup: int = number(100, 0, 10**9, "updates in which the learning rate rises to its peak")
     weight_decay: float = number(0.01, 0.0, 10.0, "of AdamW")
     beta2: float = number(0.98, 0.0, 0.999999, "of AdamW")
-    clip: float = number(1.0, 0.0, 1e9, "the greatest norm of a gradient; 0 for none")
-    accumulate: int = number(1, 1, 10**6, "batches in an update")
-    smoothing: float = number(0.1, 0.0, 0.99, "of labels: so much probability is spread over all")
+    clip: float = number(1.0, 0.0, 1e9, "the largest norm of a gradient; 0 for no clipping")
+    accumulate: int = number(1, 1, 10**6, "batches per update")
+    smoothing: float = number(0.1, 0.0, 0.99, "label smoothing: so much probability is spread over all classes")
     agreement: float = number(
-        0.0, 0.0, 1000.0, "R-Drop's α: each example is read twice with other dropout, and the two answers drawn together"
+        0.0, 0.0, 1000.0, "R-Drop's α: each example is read twice with different dropout, and the two answers are drawn together"
     )
-    precision: str = one_of(("float32", "bf16"), "bf16 is autocast")
+    precision: str = one_of(("float32", "bf16"), "`bf16` uses autocast")
     compile: bool = said(False, "`torch.compile`")
-    graphs: bool = said(False, "on a GPU: updates recorded as CUDA graphs, one for each shape of batch, and played again")
-    parallel: str = one_of(("ddp", "fsdp"), "under torchrun: the whole model on each process, or divided")
-    checkpoint: str = one_of(("whole", "sharded"), "how `last/` is written under torchrun")
+    graphs: bool = said(False, "on a GPU: updates are captured as CUDA graphs, one per shape of batch, and replayed")
+    parallel: str = one_of(
+        ("ddp", "fsdp"), "under torchrun: the whole model in each process (DDP), or divided among them (FSDP2)"
+    )
+    checkpoint: str = one_of(("whole", "sharded"), "how `last/` is written: by rank 0, or by each rank its part")
     evaluate_every: int = number(250, 1, 10**9, "updates between evaluations on the dev set")
     checkpoint_every: int = number(250, 1, 10**9, "updates between checkpoints")
-    log_every: int = number(10, 1, 10**9, "updates between lines of the log")
-    patience: int = number(0, 0, 10**9, "evaluations without a better one before stopping; 0 for never")
+    log_every: int = number(10, 1, 10**9, "updates between rows of the log")
+    patience: int = number(0, 0, 10**9, "evaluations without improvement before stopping; 0 for never")
     average: int = number(0, 0, 1000, "the last evaluations (in `kept/`) whose mean is tried at the end; 0 for none")
-    watch: str = said("loss", "what the best model is best in: `loss`, `bleu`, `accuracy`, `perplexity`")
-    dev_bleu: bool = said(False, "greedy BLEU among the figures on the dev set")
+    watch: str = said("loss", "the metric that decides which model is best: `loss`, `bleu`, `accuracy`, `perplexity`")
+    dev_bleu: bool = said(False, "compute greedy BLEU on the dev set too")
+
+    @property
+    def autocast(self) -> torch.dtype | None:
+        """The type that autocast computes in; None without autocast."""
+        return torch.bfloat16 if self.precision == "bf16" else None
 
 
 @dataclass(frozen=True)

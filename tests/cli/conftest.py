@@ -13,7 +13,7 @@ import pytest
 
 from saccade import api
 from saccade.cli import run
-from saccade.training.runs import RunFolder
+from saccade.training.checkpoints import RunFolder
 
 RECIPE: dict[str, Any] = {
     "data": {

@@ -60,9 +60,9 @@ def said_here(error: Exception) -> bool:
     """Whether this process says an error aloud; of several under torchrun one does."""
     if "WORLD_SIZE" not in os.environ:
         return True
-    from ..training.distributed import speaks
+    from ..training.distributed import prints
 
-    return speaks(error)
+    return prints(error)
 
 
 def complain(text: str, code: int) -> int:

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from ..training.checkpoints import Progress as At
 from ..training.cost import Cost
 from ..training.loop import Watcher
-from ..training.runs import Progress as At
 from .shared import err
 
 

@@ -61,7 +61,7 @@ def compare(
     try:
         rows = comparing.compare(recipes, numbers, out_folder, Board().watcher, data, options)
     except Stopped as stopped:
-        raise stopped.go_on_with("the same command") from None
+        raise stopped.continue_with("the same command") from None
     measures = config.task(first).measures
     figure = next((name for name in ("accuracy", "exact", "bleu", "perplexity") if name in rows[0].figures), "loss")
     higher = measures.get(figure, figure in ("exact", "bleu"))

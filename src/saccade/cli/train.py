@@ -61,9 +61,9 @@ def train(
         raise SaccadeError(f"{folder}: nothing was evaluated; raise training.updates")
     facts = {
         "out": str(folder),
-        **{name: value for name, value in dataclasses.asdict(ended).items() if name not in ("figures", "batch", "worse")},
+        **{name: value for name, value in dataclasses.asdict(ended).items() if name not in ("metrics", "batch", "worse")},
     }
-    facts["figures"] = ended.figures
+    facts["figures"] = ended.metrics
     if json_:
         print_json(facts)
         return

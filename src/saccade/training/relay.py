@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from ..errors import SaccadeError
+from .checkpoints import Progress
 from .cost import Cost
 from .loop import Watcher
-from .runs import Progress
 from .stopping import Stopped
 
 
