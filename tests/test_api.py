@@ -22,7 +22,8 @@ from saccade.data.pairs import Pair
 from saccade.data.text import Document
 from saccade.errors import SaccadeError
 from saccade.files import MANIFEST
-from saccade.training.loop import Progress, RunFolder, Watcher
+from saccade.training.checkpoints import Progress, RunFolder
+from saccade.training.loop import Watcher
 
 RECIPE: dict[str, Any] = {
     "data": {
@@ -290,7 +291,9 @@ def test_a_resumed_fit_ends_bit_for_bit_where_a_whole_one_does(tmp_path: Path, t
 def test_a_run_is_not_resumed_with_another_recipe(copy: Path, word: str, name: str) -> None:
     before = (copy / "recipe.json").read_bytes()
     sentence = told(lambda: api.fit(recipe(word), copy, resume=True))
-    assert sentence.startswith(f"{copy} was begun with another {name}; resume with the same recipe (only training.updates, ")
+    assert sentence.startswith(
+        f"{copy} was started with a different {name}; resume with the same recipe (only training.updates, "
+    )
     assert (copy / "recipe.json").read_bytes() == before
 
 
@@ -304,13 +307,14 @@ def test_more_updates_and_another_rate_may_be_asked_for(copy: Path) -> None:
 
 def test_a_place_that_is_taken_is_left_alone(copy: Path, tmp_path: Path) -> None:
     assert (
-        told(lambda: api.fit(RECIPE, copy)) == f"{copy} holds a run already; go on with it by --resume, or choose another --out"
+        told(lambda: api.fit(RECIPE, copy))
+        == f"{copy} already contains a run; use --resume to continue it, or choose another --out"
     )
     other = tmp_path / "other"
     other.mkdir()
     (other / "mine.txt").write_text("mine")
     for resume in (False, True):
-        assert "holds other files and no run; choose an empty or new folder" in told(partial(api.fit, RECIPE, other, resume))
+        assert "contains other files and no run; choose an empty or new folder" in told(partial(api.fit, RECIPE, other, resume))
         assert "is a file; give a folder for the run" in told(partial(api.fit, RECIPE, other / "mine.txt", resume))
     assert [path.name for path in other.iterdir()] == ["mine.txt"]
     (other / "recipe.json").write_text("{")
@@ -345,6 +349,6 @@ def test_a_mistake_leaves_nothing_behind(tmp_path: Path, word: str, sentence: st
 def test_early_stopping_and_bleu_on_dev_are_a_word_in_the_recipe(tmp_path: Path) -> None:
     words = ["training.watch=bleu", "training.patience=1", "training.evaluate_every=2", "training.learning_rate=0.0"]
     _, ended = api.fit(recipe(*words), tmp_path / "run")
-    assert set(ended.figures) == {"loss", "bleu"}
+    assert set(ended.metrics) == {"loss", "bleu"}
     assert (ended.update, ended.best_update) == (4, 2), "nothing is learned at rate 0, so the second evaluation is no better"
     assert "dev_bleu" in (tmp_path / "run" / "log.jsonl").read_text()

@@ -19,17 +19,15 @@ from .decoding import Beam, Ensemble, Sample, Search, greedy
 from .errors import SaccadeError
 from .files import held, write_atomically
 from .showing import show
-from .system import System, build, check_memory, examples_of, load, model_files, read_config
+from .system import System, build, check_memory, examples_of, load, model_files, read_config, train_and_dev
 from .tasks.classification import Classification, Classified
 from .tasks.language import LanguageModelling
 from .tasks.scoring import moses_tokenizer
 from .tasks.tagging import Tagging
 from .tasks.translation import NEVER, Aligned, Translated, Translation
-from .training.averaging import mean_parameters, set_parameters
-from .training.checkpoints import learned
+from .training.checkpoints import Progress, RunFolder, learned, mean_parameters, set_parameters
 from .training.distributed import check_shared, together
 from .training.loop import Training, Watcher
-from .training.runs import Progress, RunFolder
 
 __all__ = [
     "System",
@@ -69,49 +67,50 @@ LONGEST = 50_000  # characters of a text to translate
 def fit(
     recipe: Recipe | Mapping[str, Any], out: str | Path, resume: bool = False, watcher: Watcher | None = None
 ) -> tuple[System, Progress]:
-    """Trains by a recipe into a run folder; returns the best system and where the training ended."""
+    """Trains by a recipe into a run folder; returns the best system and how far the run came."""
     made = recipe if isinstance(recipe, Recipe) else config.recipe(recipe)
     path = Path(out)
     with together(config.device(made.device)) as ranks:
         ranks.lead(lambda: claim(path, made, resume))
         system, work = ranks.agree(lambda: prepared(made))
-        settings, folder = config.settings(made), RunFolder(path, model_files(system))
+        folder = RunFolder(path, model_files(system))
         text = json.dumps({"saccade": 1, **made.to_dict()}, indent=2, ensure_ascii=False) + "\n"
         with ranks.led(held(path)):
-            # only now, when nothing of the recipe was refused: a first try with a wrong path leaves no run behind
+            # only now, when nothing of the recipe was refused: a first try with a wrong path leaves no run
             ranks.lead(lambda: write_atomically(path / "recipe.json", text.encode()))
             ranks.agree(lambda: check_shared(path / "recipe.json"))
             if watcher is not None and ranks.leads:
                 for note in (*system.notes, f"{work.padding():.1%} of the tokens in batches are padding"):
                     watcher.note(note)
-            ended = Training(system.model, work, settings, folder, watcher, ranks).run()
+            higher = config.task(made).measures[made.training.watch]
+            ended = Training(system.model, work, made.training, folder, watcher, ranks, made.seed, higher).run()
             return ranks.agree(lambda: load(path / "best", made.device)), ended
 
 
 def prepared(made: Recipe) -> tuple[System, Any]:
     """An untrained system, and its work on the recipe's data."""
-    train, dev = examples_of(made, "train"), examples_of(made, "dev")
+    train, dev = train_and_dev(made)
     system = build(made, train)
     check_memory(system.model, system.device)
     return system, system.task.work(made, train, dev, system.device)
 
 
 def claim(path: Path, recipe: Recipe, resume: bool) -> None:
-    """Checks that the run folder is new or empty, or holds a run that is this recipe's to go on with."""
+    """Checks that the run folder is new or empty, or contains a run that this recipe may continue."""
     mine, kept = recipe.to_dict(), path / "recipe.json"
     if os.path.exists(path) and not path.is_dir():
         raise SaccadeError(f"{path} is a file; give a folder for the run with --out")
     if os.path.exists(kept):
         if not resume:
-            raise SaccadeError(f"{path} holds a run already; go on with it by --resume, or choose another --out")
+            raise SaccadeError(f"{path} already contains a run; use --resume to continue it, or choose another --out")
         changed = differences(read_config(kept).to_dict(), mine)
         wrong = [name for name in changed if name not in MAY_CHANGE]
         if wrong:
             raise SaccadeError(
-                f"{path} was begun with another {wrong[0]}; resume with the same recipe (only {', '.join(MAY_CHANGE)} may change)"
+                f"{path} was started with a different {wrong[0]}; resume with the same recipe (only {', '.join(MAY_CHANGE)} may change)"
             )
     elif os.path.isdir(path) and any(path.iterdir()):
-        raise SaccadeError(f"{path} holds other files and no run; choose an empty or new folder with --out")
+        raise SaccadeError(f"{path} contains other files and no run; choose an empty or new folder with --out")
 
 
 def differences(a: Any, b: Any, path: str = "") -> list[str]:

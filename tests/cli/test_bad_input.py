@@ -114,10 +114,10 @@ ROWS: list[tuple[str, str]] = [
     ("train good.yaml model.family=transformer-encoder --out new", "does not read one text and put out another"),
     ("train good.yaml device=cuda:77 --out new", "device"),
     # run folders
-    ("train good.yaml --out run", "run holds a run already; go on with it by --resume, or choose another --out"),
-    ("train good.yaml --out run --resume", "run was begun with another "),
+    ("train good.yaml --out run", "run already contains a run; use --resume to continue it, or choose another --out"),
+    ("train good.yaml --out run --resume", "run was started with a different "),
     ("train good.yaml --out text.txt", "text.txt is a file; give a folder for the run with --out"),
-    ("train good.yaml --out folder.png", "folder.png holds other files and no run; choose an empty or new folder"),
+    ("train good.yaml --out folder.png", "folder.png contains other files and no run; choose an empty or new folder"),
     ("train good.yaml --out text.txt/deep", "cannot write text.txt/deep"),
     (f"train good.yaml --out {LONG}", "File name too long"),
     ("demo --out folder.png", "folder.png holds other files than a demo's run; choose another --out"),

@@ -19,7 +19,8 @@ import pytest
 
 from saccade import api, demo
 from saccade.data.generated.phrasebook import LECTURE_SENTENCES
-from saccade.training.loop import Progress, Watcher
+from saccade.training.checkpoints import Progress
+from saccade.training.loop import Watcher
 from support import error_of, run_cli
 
 KEYS = ["bleu", "bleu_fixed_context", "bleu_long", "bleu_long_fixed_context", "aer", "seconds", "out"]

@@ -18,7 +18,7 @@ from saccade.layers.words import BEGIN, END, spell
 from saccade.tasks.classification import Classification
 from saccade.tasks.reading import rows_of
 from saccade.tasks.task import Labels, in_batches
-from saccade.training.runs import RunFolder
+from saccade.training.checkpoints import RunFolder
 
 TEXTS = [
     Labeled("a good film", "good", 1),

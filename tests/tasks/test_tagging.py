@@ -15,7 +15,7 @@ from saccade.data.conllu import Sentence
 from saccade.data.vocabulary import UNK
 from saccade.errors import SaccadeError
 from saccade.tasks.tagging import Tagging
-from saccade.training.runs import RunFolder
+from saccade.training.checkpoints import RunFolder
 
 SENTENCES = [
     Sentence(("the", "black", "cat"), ("DET", "ADJ", "NOUN"), 1),

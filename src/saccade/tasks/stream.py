@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -19,6 +18,7 @@ from ..errors import SaccadeError
 from ..models.kinds import CarryingLM
 from ..recipe import Recipe
 from ..training.losses import token_loss
+from ..training.work import Work
 from .objectives import Blocks, LanguageBatch, Objective
 
 
@@ -75,7 +75,7 @@ class Stream:
         return Blocks(tokens, here, documents, [(self.seed, epoch, int(start)) for start in starts], lines)
 
 
-class StreamWork:
+class StreamWork(Work):
     """What the training loop asks for: blocks of the training stream in a random order, figures on the dev stream."""
 
     def __init__(
@@ -119,15 +119,34 @@ class StreamWork:
 
 class CarriedWork(StreamWork):
     """Rows that are read from one end of the stream to the other, an update after the other: a recurrent model begins each block in
-    the state in which it left the one before (truncated backpropagation through time). The state is not part of a checkpoint: what
-    goes on, and every epoch, begins with an empty one."""
+    the state in which it left the one before (truncated backpropagation through time). Every epoch begins with an empty state."""
 
-    expected: tuple[int, ...] = ()
+    only_forward = False
 
-    @cached_property
-    def states(self) -> dict[int, list[tuple[Tensor, ...]]]:
-        """What was carried last, for each number of rows; it stays where it is, since a recorded update reads and writes it there."""
-        return {}
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        # What was carried last, for each number of rows. Its tensors stay where they are: a captured update reads and writes them there.
+        self.states: dict[int, list[tuple[Tensor, ...]]] = {}
+        self.expected: tuple[int, ...] = ()  # the starts of a batch that continues the last one
+
+    def state(self) -> dict[str, Tensor]:
+        """Each tensor under `rows/layer/number`, and which starts continue."""
+        if not self.expected:
+            return {}
+        found = {"expected": torch.tensor(self.expected)}
+        for rows, layers in self.states.items():
+            found |= {f"{rows}/{n}/{m}": part for n, layer in enumerate(layers) for m, part in enumerate(layer)}
+        return found
+
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
+        self.states, self.expected = {}, ()
+        if tensors:
+            self.expected = tuple(tensors["expected"].tolist())
+        for rows, n, m in sorted(tuple(map(int, name.split("/"))) for name in tensors if name != "expected"):
+            layers = self.states.setdefault(rows, [])
+            if n == len(layers):
+                layers.append(())
+            layers[n] += (tensors[f"{rows}/{n}/{m}"].to(self.stream.device),)
 
     def epoch(self, epoch: int) -> Sequence[list[tuple[int, int]]]:
         """Row r reads the r-th part of the stream; blocks that make no whole update are left out at either end."""

@@ -17,6 +17,7 @@ from ..errors import SaccadeError, did_you_mean
 from ..layers.pooling import Pool
 from ..models.kinds import Encoder
 from ..recipe import Recipe
+from ..training.work import Work
 
 table: Table[type[Task]] = Table("tasks", "task")
 
@@ -122,7 +123,7 @@ class Examples(Protocol):
         """Figures on numbered examples; `loss` among them."""
 
 
-class ExampleWork:
+class ExampleWork(Work):
     """What the training loop asks for, of any task with examples: batches of similar lengths, the loss, figures on the dev set."""
 
     def __init__(self, task: Examples, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device) -> None:
