@@ -254,6 +254,15 @@ class Builder:
     def dropout(self) -> float:
         return float(self.values.get("dropout", 0.0))
 
+    def make(self, kind: type[Any], *vocab: int) -> Any:
+        """A model of this kind: an encoder–decoder (source and target vocabulary), a causal language model or an encoder."""
+        able = [
+            one.name for one in models.table if (one.make.body if kind is models.Encoder else issubclass(one.make.kind, kind))
+        ]
+        if self.name not in able:
+            raise SaccadeError(f"model.family is '{self.name}', which is not {kind.title}; choose one of: {', '.join(able)}")
+        return self.body(*vocab) if kind is models.Encoder else self.whole(vocab[0], vocab[-1])
+
     def whole(self, source_vocab: int, target_vocab: int) -> nn.Module:
         return build_model(self.values, source_vocab, target_vocab)
 

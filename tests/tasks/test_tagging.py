@@ -15,6 +15,7 @@ from saccade.data.conllu import Sentence
 from saccade.data.vocabulary import UNK
 from saccade.errors import SaccadeError
 from saccade.tasks.tagging import Tagging
+from saccade.training.losses import batch_loss
 from saccade.training.runs import RunFolder
 
 SENTENCES = [
@@ -53,9 +54,9 @@ def told(work: Any) -> str:
 @pytest.mark.parametrize("kind", ["words", "bpe", "characters"])
 def test_each_word_is_tagged_at_its_first_piece(kind: str) -> None:
     task = system(kind=kind).task
-    for one, (rows, at, tags, line) in zip(SENTENCES, task.numbers(SENTENCES), strict=True):
+    for one, (rows, tags, line, at, _) in zip(SENTENCES, task.numbers(SENTENCES), strict=True):
         ids = [row[0] for row in rows]
-        assert [task.labels.names[tag] for tag in tags] == list(one.tags or ())
+        assert [task.labels[tag] for tag in tags] == list(one.tags or ())
         assert line == one.line
         assert (at[0], len(at)) == (0, len(one.words))
         for word, begin, end in zip(one.words, at, [*at[1:], len(ids)], strict=True):
@@ -83,7 +84,7 @@ def test_any_words_get_a_tag_each(sentences: list[list[str]], kind: str) -> None
     asked = [Sentence(tuple(words), None, n) for n, words in enumerate(sentences, 1)]
     found = api.tag(made, asked)
     assert [len(tags) for tags in found] == [len(words) for words in sentences]
-    assert {tag for tags in found for tag in tags} <= set(made.task.labels.names)
+    assert {tag for tags in found for tag in tags} <= set(made.task.labels)
     assert found == [api.tag(made, [one])[0] for one in asked]
 
 
@@ -100,7 +101,7 @@ def test_words_never_seen_are_read_by_their_bytes(tmp_path: Path) -> None:
     def logits(made: api.System) -> list[torch.Tensor]:
         with torch.no_grad():
             batches = [made.task.batch([one], CPU) for one in made.task.numbers(asked)]
-            return [made.model(batch.read, batch.lengths, batch.at)[0, 1] for batch in batches]
+            return [made.model(*batch.inputs)[0, 1] for batch in batches]
 
     assert torch.equal(*logits(plain))
     for made in (spelled, again):
@@ -117,12 +118,12 @@ def test_a_batch_has_the_loss_of_its_sentences(family: str, words: str, kind: st
     made = system(family, kind, words=words)
     numbers = made.task.numbers(SENTENCES)
     with torch.no_grad():
-        alone = [made.task.loss(made.model, made.task.batch([one], CPU)).item() for one in numbers]
+        alone = [batch_loss(made.model, made.task.batch([one], CPU)).item() for one in numbers]
         batch = made.task.batch(numbers, CPU)
-        assert made.task.loss(made.model, batch).item() == pytest.approx(sum(alone), rel=1e-5)
+        assert batch_loss(made.model, batch).item() == pytest.approx(sum(alone), rel=1e-5)
     assert batch.tokens == 9
     for budget in (1, 20, 1000):
-        assert made.task.figures(made.model, numbers, budget)["loss"] == pytest.approx(sum(alone) / 9, rel=1e-5)
+        assert made.task.metrics(made.model, numbers, budget)["loss"] == pytest.approx(sum(alone) / 9, rel=1e-5)
 
 
 def test_accuracy_over_all_words_and_over_those_never_seen() -> None:
@@ -144,18 +145,16 @@ def test_accuracy_over_all_words_and_over_those_never_seen() -> None:
 
 def test_the_unknown_word_is_known_to_be_unknown() -> None:
     task = system().task
-    [(rows, _, _, _)] = task.numbers([Sentence(("zebra", "cat"), None, 1)])
+    [(rows, *_)] = task.numbers([Sentence(("zebra", "cat"), None, 1)])
     assert (rows[0][0] == UNK, rows[1][0] == UNK) == (True, False)
 
 
 def test_sentences_without_or_with_unknown_tags_are_named_with_their_line() -> None:
     made = system()
     bare = [*SENTENCES, Sentence(("cat",), None, 21)]
-    assert (
-        told(lambda: api.build(recipe(), bare)) == "the sentence at line 21 of the training data has no tags; give every word one"
-    )
-    assert "line 21 of the dev data has no tags" in told(lambda: made.task.work(made.recipe, SENTENCES, bare, CPU))
-    assert "line 21 has no tags to compare with; give tags, or use `tag`" in told(lambda: api.evaluate(made, bare))
+    assert told(lambda: api.build(recipe(), bare)) == "line 21 of the training data has no tag; give every word one"
+    assert "line 21 of the dev data has no tag;" in told(lambda: made.task.work(made.recipe, SENTENCES, bare, CPU))
+    assert "line 21 has no tag; give every word one to compare with, or use `tag`" in told(lambda: api.evaluate(made, bare))
     strange = [Sentence(("cat",), ("NUON",), 22)]
     assert told(lambda: api.evaluate(made, strange)) == "line 22: the tag 'NUON' was never seen in training; did you mean 'NOUN'?"
     assert "only 'VERB' as tag" in told(lambda: api.build(recipe(), SENTENCES[2:]))
@@ -164,7 +163,7 @@ def test_sentences_without_or_with_unknown_tags_are_named_with_their_line() -> N
 def test_a_task_is_itself_after_it_was_stored() -> None:
     made = system()
     again = Tagging.restore(made.recipe, made.task.tokens())
-    assert again.labels.names == made.task.labels.names == ["ADJ", "DET", "NOUN", "PROPN", "VERB"]
+    assert again.labels == made.task.labels == ["ADJ", "DET", "NOUN", "PROPN", "VERB"]
     assert again.text.to_json() == made.task.text.to_json()
 
 

@@ -4,7 +4,7 @@ from . import masks, normalizers, positions, scores
 from .attention import attend, explain, weights
 from .mechanism import Keys, Mechanism
 from .places import Places, tree_distances
-from .record import Site, record
+from .record import Site, record, sites
 from .state import KeyValues, State
 from .table import Table
 
@@ -23,6 +23,7 @@ __all__ = [
     "positions",
     "record",
     "scores",
+    "sites",
     "tree_distances",
     "weights",
 ]

@@ -26,6 +26,7 @@ class Site(nn.Module):
     """A layer that attends; all of its attention passes `look`, where a record can listen."""
 
     mechanism: Mechanism
+    cross = False  # it reads a memory (the source), not its own sequence
     tape: list[tuple[Tensor, Tensor, Mask | None, Places | None]] | None = None
 
     def look(
@@ -114,8 +115,8 @@ def checked(asked: Sequence[int] | None, size: int, what: str) -> list[int]:
 class Looks:
     """All calls of one site within a record, in order. Steps of a decoder follow one another as rows."""
 
-    def __init__(self, name: str, mechanism: Mechanism, tape: list[tuple[Tensor, Tensor, Mask | None, Places | None]]) -> None:
-        self.name, self._mechanism, self._tape = name, mechanism, tape
+    def __init__(self, name: str, site: Site, tape: list[tuple[Tensor, Tensor, Mask | None, Places | None]]) -> None:
+        self.name, self.cross, self._mechanism, self._tape = name, site.cross, site.mechanism, tape
 
     @property
     def calls(self) -> list[Look]:
@@ -167,20 +168,25 @@ def site_name(path: str) -> str:
     return ".".join(part for part in path.split(".") if part != "_orig_mod") or "attention"
 
 
+def sites(model: nn.Module) -> dict[str, Site]:
+    """Every site of a model under its name."""
+    return {site_name(name): module for name, module in model.named_modules() if isinstance(module, Site)}
+
+
 @contextmanager
 def record(model: nn.Module) -> Iterator[Seen]:
     """Within the `with`, every site of the model keeps q and k; afterwards the record can still be read."""
     if not isinstance(model, nn.Module):
         raise SaccadeError(f"a record of {type(model).__name__}; hand in a model or a layer")
-    sites = {site_name(name): module for name, module in model.named_modules() if isinstance(module, Site)}
-    if any(site.tape is not None for site in sites.values()):
+    found = sites(model)
+    if any(site.tape is not None for site in found.values()):
         raise SaccadeError("a record of this model is open already; close it first")
     seen = {}
-    for name, site in sites.items():
+    for name, site in found.items():
         site.tape = []
-        seen[name] = Looks(name, site.mechanism, site.tape)
+        seen[name] = Looks(name, site, site.tape)
     try:
         yield Seen(seen)
     finally:
-        for site in sites.values():
+        for site in found.values():
             site.tape = None

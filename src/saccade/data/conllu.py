@@ -45,6 +45,7 @@ class Sentence:
     words: tuple[str, ...]
     tags: tuple[str, ...] | None = None
     line: int = 0
+    heads: tuple[int, ...] | None = None
 
 
 def read_sentences(where: str | Path, column: str = "upos") -> list[Sentence]:

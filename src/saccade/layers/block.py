@@ -30,6 +30,8 @@ class Block(nn.Module):
         self.attention, self.cross, self.mlp = attention, cross, mlp
         self.around_attention, self.around_mlp = residual(), residual()
         self.around_cross = None if cross is None else residual()
+        if cross is not None:
+            cross.cross = True
 
     def forward(
         self,

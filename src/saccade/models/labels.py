@@ -39,9 +39,11 @@ class Tagger(nn.Module):
         self.body = body
         self.dropout, self.head = nn.Dropout(dropout), nn.Linear(body.dim, classes)
 
-    def forward(self, tokens: Tensor, lengths: Tensor, at: Tensor) -> Tensor:
-        """`at` (B W): the place of each word's first token, any place for padding → B W C"""
-        return self.head(self.dropout(rows(self.body(tokens, lengths), at)))
+    def forward(self, tokens: Tensor, lengths: Tensor, at: Tensor, relation: Tensor | None = None) -> Tensor:
+        """`at` (B W): the position of each word's first token, any position for padding → B W C. `relation` (B N N) is for a body that
+        needs it."""
+        x = self.body(tokens, lengths) if relation is None else self.body(tokens, lengths, relation=relation)
+        return self.head(self.dropout(rows(x, at)))
 
 
 def hidden_head(body: Encoder, vocab: int, tied: bool) -> TransformHead:

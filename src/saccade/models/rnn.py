@@ -122,6 +122,7 @@ class BahdanauDecoder(Decoder):
         super().__init__(parts, shape, shape.dim + 2 * shape.hidden)
         mechanism = parts.mechanism(dim_q=shape.hidden, dim_k=2 * shape.hidden, heads=1, first=True, cross=True)
         self.cross = Reader(shape.hidden, 2 * shape.hidden, mechanism)
+        self.cross.cross = True
         self.readout = nn.Linear(3 * shape.hidden + shape.dim, shape.hidden)
 
     def start(self, memory: Tensor, end: Tensor, lengths: Tensor) -> State:
@@ -162,6 +163,7 @@ class LuongDecoder(Decoder):
         super().__init__(parts, shape, shape.dim)
         mechanism = parts.mechanism(dim_q=shape.hidden, dim_k=2 * shape.hidden, heads=1, first=True, cross=True)
         self.cross = Reader(shape.hidden, 2 * shape.hidden, mechanism)
+        self.cross.cross = True
         self.readout = nn.Linear(3 * shape.hidden, shape.hidden)
 
     def start(self, memory: Tensor, end: Tensor, lengths: Tensor) -> State:

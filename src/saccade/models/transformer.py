@@ -120,6 +120,7 @@ class Transformer(Seq2Seq):
                 "model.shared=false"
             )
         self.source = embedding(source_vocab, shape, parts)
+        self.shares_embedding = shape.shared
         self.target = self.source if shape.shared else embedding(target_vocab, shape, parts)
         self.encoder, self.decoder = stack(shape, parts), stack(shape, parts, cross=True)
         self.head = Head(self.target.tokens.weight, shape.tied)
