@@ -23,43 +23,15 @@ from .training.distributed import check_shared, together
 from .training.loop import Training, Watcher
 from .training.runs import Progress, RunFolder
 
-__all__ = [
-    "System",
-    "average",
-    "build",
-    "check_options",
-    "ensemble",
-    "examples_of",
-    "fit",
-    "load",
-    "model_files",
-    "searcher",
-    "show",
-]
-
+__all__ = ["System", "average", "build", "check_options", "ensemble", "fit", "load", "searcher", "show"]
 # What a system can do is a method of it, and a function here: api.decode(system, texts) is system.decode(texts).
 align, classify, decode, evaluate, generate = System.align, System.classify, System.decode, System.evaluate, System.generate
-tag, translations, unknown_words, check_translatable = (
-    System.tag,
-    System.translations,
-    System.unknown_words,
-    System.check_translatable,
-)
+tag, translations, unknown_words = System.tag, System.translations, System.unknown_words
+check_translatable = System.check_translatable
 
-MAY_CHANGE = (
-    "training.updates",
-    "training.patience",
-    "training.evaluate_every",
-    "training.checkpoint_every",
-    "training.log_every",
-    "training.average",
-    "training.learning_rate",  # these three are the way out when a loss became NaN
-    "training.warmup",
-    "training.clip",
-    "training.parallel",
-    "training.checkpoint",
-    "device",
-)
+# The learning rate, its warmup and the clipping are the way out when a loss became NaN.
+OF_TRAINING = "updates patience evaluate_every checkpoint_every log_every average learning_rate warmup clip parallel checkpoint"
+MAY_CHANGE = (*(f"training.{name}" for name in OF_TRAINING.split()), "device")
 
 
 def fit(

@@ -13,6 +13,8 @@ from .tasks.translation import Translation
 from .views.document import Document
 from .views.document import Site as SiteView
 
+Shown = tuple[list[str], list[str], list[SiteView]]  # what was read, what came of it, and the attention
+
 
 @torch.no_grad()
 def show(system: System, text: str, target: str | None = None, beam: int = 1) -> Document:
@@ -20,13 +22,21 @@ def show(system: System, text: str, target: str | None = None, beam: int = 1) ->
     if not text.strip():
         raise SaccadeError("the text is empty; give a sentence")
     if isinstance(system.task, Translation):
-        return show_translation(system, text, system.decode([text], beam)[0].text if target is None else target)
-    if target is not None:
+        source, outcome, sites = show_translation(system, text, system.decode([text], beam)[0].text if target is None else target)
+    elif target is None:
+        source, outcome, sites = show_reading(system, text)
+    else:
         raise SaccadeError(f"a {system.recipe.task} model generates no text; leave the target out")
-    return show_reading(system, text)
+    if not sites:
+        raise SaccadeError(
+            f"a {system.name} model has no attention to show; train one that attends, such as bahdanau or transformer"
+        )
+    called = ("source", "target") if isinstance(system.task, Translation) else ("text", system.task.outcome)
+    return Document(title=text, source=source, target=outcome, sites=sites, model=system.name, called=called)
 
 
-def show_translation(system: System, text: str, output: str) -> Document:
+def show_translation(system: System, text: str, output: str) -> Shown:
+    """All attention of a translation, that to the source first."""
     task, model = system.task, system.model.eval()
     source, target = [*task.source.encode(text).pieces, "<eos>"], [*task.target.encode(output).pieces, "<eos>"]
     batch = task.batch(task.numbers([Pair(text, output)]), system.device)
@@ -39,10 +49,10 @@ def show_translation(system: System, text: str, output: str) -> Document:
         own = source if read[name].calls else ["<bos>", *target[:-1]]  # the decoder has not looked at anything when it starts
         rows, columns = (target, source) if looks.cross else (own, own)
         sites.append(SiteView(name, rows, columns, looks.weights()[0].float().cpu().tolist()))
-    return document(system, text, source[:-1], target[:-1], sites)
+    return source[:-1], target[:-1], sites
 
 
-def show_reading(system: System, text: str) -> Document:
+def show_reading(system: System, text: str) -> Shown:
     """The attention inside a model that reads one text, and what its label was pooled from, where it has one."""
     with record(system.model) as seen:
         tokens, outcome = system.task.look(system.model, text)
@@ -53,19 +63,4 @@ def show_reading(system: System, text: str) -> Document:
         found = looks.calls[-1].weights()[0].float().cpu()
         if name != "pool" and found.shape[1] == found.shape[2] == len(tokens):
             sites.append(SiteView(name.removeprefix("body."), tokens, tokens, found.tolist()))
-    return document(system, text, tokens, [outcome], sites, ("text", system.task.outcome))
-
-
-def document(
-    system: System,
-    text: str,
-    source: list[str],
-    target: list[str],
-    sites: list[SiteView],
-    called: tuple[str, str] = ("source", "target"),
-) -> Document:
-    if not sites:
-        raise SaccadeError(
-            f"a {system.name} model has no attention to show; train one that attends, such as bahdanau or transformer"
-        )
-    return Document(title=text, source=source, target=target, sites=sites, model=system.name, called=called)
+    return tokens, [outcome], sites

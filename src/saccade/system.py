@@ -20,7 +20,6 @@ from .errors import SaccadeError
 from .files import Writer, settle, verified
 from .tasks.classification import Classification, Classified
 from .tasks.language import LanguageModelling
-from .tasks.scoring import moses_tokenizer
 from .tasks.tagging import Tagging
 from .tasks.task import Task, device_of, from_tokens
 from .tasks.translation import Aligned, MakeSearch, Translated, Translation, searcher
@@ -121,13 +120,12 @@ class System:
 
 def check_options(recipe: Recipe, options: Mapping[str, Any]) -> None:
     """Raises when an evaluation of the recipe's task has no such option, or not with that value."""
-    wrong = next((name for name in options if name not in config.task(recipe).options), None)
-    if wrong:
-        shown = {"quarters": "lengths"}.get(wrong, wrong)  # its name on the command line
-        raise SaccadeError(f"an evaluation of {recipe.task} has no option '{shown}'; leave it out")
-    searcher(options.get("beam", 1))
-    if options.get("moses") is not None:
-        moses_tokenizer(options["moses"])
+    known = config.task(recipe).options
+    for name, value in options.items():
+        if name not in known:
+            shown = {"quarters": "lengths"}.get(name, name)  # its name on the command line
+            raise SaccadeError(f"an evaluation of {recipe.task} has no option '{shown}'; leave it out")
+        known[name](value)
 
 
 def build(recipe: Recipe | Mapping[str, Any], train: Sequence[Any] | None = None) -> System:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from saccade import config
 from saccade.core import State
-from saccade.decoding import Beam, Hypothesis, Sample, Search, decode
+from saccade.decoding import Beam, Hypothesis, Sample, Search, Sliding, decode, steps
 from saccade.errors import SaccadeError
 
 PAD, BOS, EOS, WORDS = 0, 1, 2, (3, 4, 5)
@@ -234,6 +234,56 @@ def drawn(model: Scripted, count: int = 4000, **options: float) -> dict[int, flo
     found = run(model, Sample(BOS, EOS, NEVER, **options), [1] * count)  # type: ignore[arg-type]
     counts = Counter(one[0].tokens[0] if one[0].tokens else EOS for one in found)
     return {token: number / count for token, number in counts.items()}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_decoding_can_be_followed_step_by_step(name: str) -> None:
+    limits = [1, 7, 3, 0]
+    expected = run(Scripted(2), MAKERS[name](), limits)
+    search, seen = MAKERS[name](), [list[int]() for _ in limits]
+    for latest in steps(Scripted(2), *sources(4), search, limits):
+        assert not torch.is_inference_mode_enabled(), "whoever follows it is not in inference mode"
+        for sentence, token in latest.items():
+            seen[sentence].append(token)
+    assert search.results() == expected
+    if name != "beam":
+        assert seen == [one[0].tokens for one in expected]
+
+
+class Limited(Scripted):
+    """Reads at most `most` tokens, and notes all it has read since it started."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(5, ending=-9.0)
+        self.most, self.starts = most, list[list[int]]()
+
+    def start(self, source: Tensor, lengths: Tensor) -> State:
+        assert lengths.tolist() == [source.shape[1]] * len(source)
+        self.starts.append(source[0].tolist())
+        return State(source=source[:, :0], prefix=source)
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        assert state.prefix.shape[1] < self.most
+        return super().step(tokens, state)
+
+
+@pytest.mark.parametrize("block", [2, 3, 4, 7, 100])
+@pytest.mark.parametrize("prompt", [0, 1, 3, 9])
+@pytest.mark.parametrize("make", [lambda bos: Sample(bos, EOS, NEVER, temperature=0.0), lambda bos: Beam(bos, EOS, NEVER, 1)])
+def test_a_full_block_continues_from_its_second_half(block: int, prompt: int, make: Callable[[int], Search]) -> None:
+    text = [3 + n % 3 for n in range(prompt + 1)]
+    model = Limited(block)
+    source = torch.tensor([text[:-1]], dtype=torch.long)
+    [[found, *_]] = decode(Sliding(model, block), source, torch.tensor([prompt]), make(text[-1]), [12])
+    ids, begin = list(text), 0
+    while len(ids) < prompt + 13:
+        if len(ids) - begin > block:
+            begin = len(ids) - 1 - max(block // 2, 1)
+        row = model.logits((), tuple(ids[begin:]))
+        row[list(NEVER)] = -math.inf
+        ids.append(int(row.argmax()))
+    assert found.tokens == ids[prompt + 1 :]
+    assert all(len(start) < block for start in model.starts)
 
 
 def test_a_seed_gives_the_same_draws_and_another_gives_others() -> None:

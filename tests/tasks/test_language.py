@@ -267,6 +267,23 @@ def test_a_new_epoch_and_a_run_that_goes_on_begin_with_an_empty_state() -> None:
     assert carried()[1].loss(model, work.batch(plans[1])).item() != pytest.approx(second), "the state matters"
 
 
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_what_is_carried_can_be_stored_and_continued(before: int) -> None:
+    model, work = carried()
+    plans = work.epoch(0)
+    for plan in plans[:before]:
+        work.loss(model, work.batch(plan))
+    stored = {name: tensor.clone() for name, tensor in work.state().items()}
+    assert ("expected" in stored) == (before > 0)
+    _, again = carried()
+    again.load_state(stored)
+    for plan in plans[before:]:
+        assert torch.equal(again.loss(model, again.batch(plan)), work.loss(model, work.batch(plan)))
+    again.load_state({})
+    assert not again.state()
+    assert not bool(again.batch(plans[1]).inputs[1]), "nothing is carried"
+
+
 def test_batches_made_ahead_of_their_losses_begin_empty_where_they_should() -> None:
     """As with training.accumulate: an epoch ends among the batches of one update."""
     model, work = carried()

@@ -14,6 +14,8 @@ from saccade import api, config
 from saccade.data.conllu import Sentence
 from saccade.data.vocabulary import UNK
 from saccade.errors import SaccadeError
+from saccade.layers.embeddings import WordEmbedding
+from saccade.models.kinds import Encoder
 from saccade.tasks.tagging import Tagging
 from saccade.training.losses import batch_loss
 from saccade.training.runs import RunFolder
@@ -176,3 +178,97 @@ def test_what_is_shown_is_the_attention_between_pieces() -> None:
         [site] = document.sites
         assert (site.name, len(site.rows)) == ("encoder.0.attention", len(document.source))
         site.check()
+
+
+# --- parse trees
+
+
+class TreeBody(Encoder):
+    """An encoder that needs trees: a token's vector is the row of its distances."""
+
+    needs_relation = True
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim, self.embedding, self.seen = dim, WordEmbedding(300, dim, torch.nn.Identity()), list[torch.Tensor | None]()
+
+    def forward(self, tokens: torch.Tensor, lengths: torch.Tensor, relation: torch.Tensor | None = None) -> torch.Tensor:
+        self.seen.append(relation)
+        assert relation is not None
+        return self.embedding(tokens) + relation.sum(-1, keepdim=True)
+
+
+class TreeBuilder:
+    """Builds a TreeBody, whatever is asked for."""
+
+    name, dropout = "trees", 0.0
+
+    def make(self, kind: type, *vocab: int) -> TreeBody:
+        return TreeBody(4)
+
+    def pool(self, dim: int, vocab: int) -> Any:
+        raise AssertionError("nothing is pooled")
+
+
+TREES = [
+    Sentence(("the", "black", "cat"), ("DET", "ADJ", "NOUN"), 1, (2, 2, -1)),
+    Sentence(("cats", "sleep"), ("NOUN", "VERB"), 5, (1, -1)),
+]
+
+
+def tree_system(kind: str = "words") -> api.System:
+    task = Tagging.learn(recipe(kind=kind), TREES)
+    return api.System(recipe(kind=kind), task.build(TreeBuilder()), task)
+
+
+@pytest.mark.parametrize("kind", ["words", "characters"])
+def test_a_batch_has_the_distances_of_its_tokens_along_their_words_trees(kind: str) -> None:
+    task = tree_system(kind).task
+    for multiple in (1, 4):
+        batch = task.batch(task.numbers(TREES), CPU, multiple)
+        tokens, lengths, _, relation = batch.inputs
+        assert relation.shape == (2, tokens.shape[1], tokens.shape[1])
+        assert tokens.shape[1] % multiple == 0
+        for row, steps in enumerate(([[0, 2, 1], [2, 0, 1], [1, 1, 0]], [[0, 1], [1, 0]])):
+            sizes = [1 if kind == "words" else len(word) for word in TREES[row].words]
+            word = [n for n, size in enumerate(sizes) for _ in range(size)]
+            assert len(word) == lengths[row]
+            expected = torch.zeros_like(relation[row])
+            for i, a in enumerate(word):
+                for j, b in enumerate(word):
+                    expected[i, j] = steps[a][b]
+            assert torch.equal(relation[row], expected), "0 inside a word and at padding"
+
+
+def test_trees_reach_the_model_in_training_evaluation_and_tagging() -> None:
+    made = tree_system()
+    work = made.task.work(recipe(), TREES, TREES, CPU)
+    work.loss(made.model, work.batch(work.epoch(0)[0])).backward()
+    work.agreement = 1.0
+    work.loss(made.model, work.batch(work.epoch(0)[0])).backward()
+    assert api.evaluate(made, TREES)["sentences"] == 2
+    assert [len(tags) for tags in api.tag(made, TREES)] == [3, 2]
+    assert len(made.model.body.seen) >= 4
+    plain = system()
+    assert len(plain.task.batch(plain.task.numbers(TREES), CPU).inputs) == 3, "a model that needs no trees gets none"
+
+
+def test_a_sentence_without_a_tree_is_named_with_its_line_and_the_way_out() -> None:
+    made = tree_system()
+    bare = [Sentence(("cats",), ("NOUN",), 9)]
+    sentence = (
+        "line 9: the sentence has no parse tree, and model.position is 'syntax'; give a .conllu file whose HEAD column is filled"
+    )
+    for work in (lambda: api.tag(made, bare), lambda: api.evaluate(made, bare)):
+        assert told(work).startswith(sentence)
+    assert told(lambda: made.task.work(recipe(), TREES, bare, CPU)).endswith("or train with another model.position")
+    assert "has no parse tree" in told(lambda: api.show(made, "cats sleep"))
+    circle = [Sentence(("a", "b"), ("DET", "NOUN"), 4, (1, 0))]
+    assert told(lambda: api.tag(made, circle)).startswith("line 4: ")
+
+
+def test_only_tagging_reads_trees() -> None:
+    from saccade.tasks.classification import Classification
+
+    task = Classification(tree_system().task.text, ["good", "bad"])
+    assert "needs the parse trees of tagging data; choose another model.position" in told(lambda: task.build(TreeBuilder()))

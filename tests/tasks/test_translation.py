@@ -201,7 +201,7 @@ def test_pieces_are_put_together_to_words() -> None:
 def test_alignments_come_in_the_order_of_the_pairs_and_padding_has_no_say() -> None:
     words = task()
     model = tiny(words)
-    together, two_by_two = words.align(model, PAIRS), words.align(model, PAIRS, sentences=2)
+    together, two_by_two = words.align(model, PAIRS), words.align(model, PAIRS, budget=30)
     for pair, one, other in zip(PAIRS, together, two_by_two, strict=True):
         [alone] = words.align(model, [pair])
         assert one.links == other.links == alone.links
@@ -392,7 +392,7 @@ def test_bleu_on_lower_cased_moses_tokens_is_what_the_two_libraries_give() -> No
     assert "sacremoses tokens (de)" in str(found["bleu_tok_lc_how"])
     assert "bleu_tok_lc" not in scores(outputs, references)
     for wrong in ("", "DE", "../de", "german", "xx"):
-        with pytest.raises(SaccadeError, match="is no language for Moses tokens; there are as, bn, ca, cs, de,"):
+        with pytest.raises(SaccadeError, match="is not a language with Moses tokens; choose one of as, bn, ca, cs, de,"):
             scores(outputs, references, wrong)
 
 

@@ -38,20 +38,14 @@ class Classification(LabelTask):
     """One label for a text: a pool makes one vector of its tokens' vectors, and the pool's weights show what counted."""
 
     label, unit = "label", "text"
+    text_of = staticmethod(lambda example: example.text)
+    labels_of = staticmethod(lambda example: None if example.label is None else (example.label,))
     outcome: ClassVar[str] = "label"
     command: ClassVar[str] = 'classify {model} "your text"'
 
     @classmethod
     def read(cls, recipe: Recipe, where: str) -> list[Labeled]:
         return labeled(where, recipe.data.options(where))
-
-    @staticmethod
-    def text_of(example: Labeled) -> str:
-        return example.text
-
-    @staticmethod
-    def labels_of(example: Labeled) -> Sequence[str] | None:
-        return None if example.label is None else (example.label,)
 
     @classmethod
     def learn(cls, recipe: Recipe, train: Sequence[Labeled], given: Vocabulary | None = None) -> Self:

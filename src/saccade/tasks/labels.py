@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -57,19 +57,13 @@ class LabelTask(ExampleTask):
     measures: ClassVar[dict[str, bool]] = {"loss": False, "accuracy": True}
     label: ClassVar[str]
     unit: ClassVar[str]
+    text_of: Callable[[Any], str]
+    labels_of: Callable[[Any], Sequence[str] | None]
 
     def __init__(self, text: Vocabulary, labels: Sequence[str]) -> None:
         self.text, self.reads, self.labels = text, text, list(labels)
         self.known = {name: n for n, name in enumerate(self.labels)}
         self.reads_bytes = self.needs_relation = False
-
-    @staticmethod
-    def text_of(example: Any) -> str:
-        raise NotImplementedError
-
-    @staticmethod
-    def labels_of(example: Any) -> Sequence[str] | None:
-        raise NotImplementedError
 
     @classmethod
     def learn(cls, recipe: Recipe, train: Sequence[Any], given: Vocabulary | None = None) -> Self:

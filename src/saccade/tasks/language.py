@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -30,7 +30,7 @@ class LanguageModelling(Task):
     """What comes next in plain text, or what was hidden in it, by the objective."""
 
     measures: ClassVar[dict[str, bool]] = {"loss": False, "perplexity": False}
-    options: ClassVar[tuple[str, ...]] = ("stride",)
+    options: ClassVar[dict[str, Callable[[Any], object]]] = {"stride": int}
     outcome: ClassVar[str] = "next"
     command: ClassVar[str] = 'generate {model} "Once upon a time"'
 

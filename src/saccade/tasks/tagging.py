@@ -27,20 +27,14 @@ class Tagging(LabelTask):
     """One label for each word, such as its part of speech; a word of several pieces is tagged at its first."""
 
     label, unit = "tag", "word"
+    text_of = staticmethod(lambda example: " ".join(example.words))
+    labels_of = staticmethod(lambda example: example.tags)
     outcome: ClassVar[str] = "tags"
     command: ClassVar[str] = "tag {model} your.conllu"
 
     @classmethod
     def read(cls, recipe: Recipe, where: str) -> list[Sentence]:
         return sentences(where, recipe.data.options(where), recipe.data.column)
-
-    @staticmethod
-    def text_of(example: Sentence) -> str:
-        return " ".join(example.words)
-
-    @staticmethod
-    def labels_of(example: Sentence) -> Sequence[str] | None:
-        return example.tags
 
     def build(self, builder: Builder) -> nn.Module:
         return Tagger(self.encoder(builder), len(self.labels), builder.dropout)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -43,14 +43,14 @@ class Builder(Protocol):
 class Task:
     """A task that has learned its vocabularies.
 
-    `needs` is the kind of model it is built on, `measures` names the metrics of an evaluation and whether higher is better, `options` what
-    `evaluate` can be asked for, `command` how a trained model is used. `reads` is the vocabulary of what the model reads.
+    `needs`: the kind of model it is built on; `measures`: the metrics of an evaluation and whether higher is better; `options`: what
+    `evaluate` can be asked for, with a check of each value; `command`: how a trained model is used; `reads`: the vocabulary of its input.
     """
 
     needs: type[nn.Module]
     reads: Vocabulary
     measures: ClassVar[dict[str, bool]] = {"loss": False}
-    options: ClassVar[tuple[str, ...]] = ()
+    options: ClassVar[dict[str, Callable[[Any], object]]] = {}
     command: ClassVar[str] = 'translate {model} "your sentence"'
 
     @classmethod

@@ -24,8 +24,7 @@ from ..models.kinds import Seq2Seq
 from ..recipe import Recipe
 from ..training.losses import Batch
 from ..training.work import Work
-from .alignment import Link, alignment_error_rate, links, word_weights
-from .scoring import scores
+from .scoring import Link, alignment_error_rate, links, moses_tokenizer, scores, word_weights
 from .task import Builder, ExampleTask, ExampleWork, device_of, from_tokens, learn_vocabulary, table, to_tokens
 
 MakeSearch = Callable[[int, int, tuple[int, ...]], Search]  # from bos, eos and the tokens that are never generated
@@ -78,7 +77,7 @@ class Translation(ExampleTask):
 
     needs = Seq2Seq
     measures: ClassVar[dict[str, bool]] = {"loss": False, "bleu": True}
-    options: ClassVar[tuple[str, ...]] = ("beam", "quarters", "moses")
+    options: ClassVar[dict[str, Callable[[Any], object]]] = {"beam": searcher, "quarters": bool, "moses": moses_tokenizer}
 
     def __init__(self, source: Vocabulary, target: Vocabulary) -> None:
         self.source, self.reads, self.target = source, source, target
@@ -198,16 +197,13 @@ class Translation(ExampleTask):
         return mean
 
     @torch.no_grad()
-    def align(self, model: nn.Module, pairs: Sequence[Pair], sentences: int = 64) -> list[Aligned]:
+    def align(self, model: nn.Module, pairs: Sequence[Pair], budget: int = 4096) -> list[Aligned]:
         """Where the model looks while it generates each pair's target, by all its attention to the source."""
         model.eval()
-        numbers = self.numbers(pairs)
-        order = sorted(range(len(pairs)), key=lambda n: (len(numbers[n].source), len(numbers[n].target)))
         found: dict[int, Aligned] = {}
-        for start in range(0, len(order), sentences):
-            chosen = order[start : start + sentences]
-            weights = self.source_weights(model, self.batch([numbers[n] for n in chosen], device_of(model)))
-            found |= {n: self.link_words(pairs[n], rows) for n, rows in zip(chosen, weights, strict=True)}
+        for indices, batch in self.batches(self.numbers(pairs), device_of(model), budget):
+            weights = self.source_weights(model, batch)
+            found |= {n: self.link_words(pairs[n], rows) for n, rows in zip(indices, weights, strict=True)}
         return [found[n] for n in range(len(pairs))]
 
     def link_words(self, pair: Pair, weights: NDArray[np.floating]) -> Aligned:
