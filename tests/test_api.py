@@ -204,7 +204,7 @@ def test_a_run_folder_stands_for_its_best_model_and_else_its_last(copy: Path) ->
     shutil.rmtree(copy / "best")
     assert equal(api.load(copy).model, api.load(str(copy / "last")).model)
     shutil.rmtree(copy / "last")
-    assert "is no intact model folder: it has no manifest.json" in told(lambda: api.load(copy))
+    assert "is not an intact model folder: it has no manifest.json" in told(lambda: api.load(copy))
 
 
 def rewrite(folder: Path, name: str, text: str) -> None:
@@ -241,7 +241,7 @@ def test_a_changed_byte_and_a_missing_path_are_told(copy: Path, tmp_path: Path) 
     path.write_text(path.read_text().replace("12", "13", 1))
     assert "config.json is not what was written (its sha256 differs from the manifest)" in told(lambda: api.load(copy))
     assert told(lambda: api.load(tmp_path / "nowhere")).startswith(f"no model folder at {tmp_path / 'nowhere'}; give the path")
-    assert "is a file, and a model folder is a folder" in told(lambda: api.load(path))
+    assert "is a file, not a model folder" in told(lambda: api.load(path))
     assert "no model folder at aaa" in told(lambda: api.load("a" * 400))
 
 
