@@ -10,12 +10,13 @@ import pytest
 import torch
 
 from saccade import api, config
+from saccade.data.batches import pad_rows
 from saccade.data.labeled import Labeled
 from saccade.data.vocabulary import EOS, PAD, UNK, Vocabulary
 from saccade.errors import SaccadeError
-from saccade.layers.words import BEGIN, END, spell
+from saccade.layers.embeddings import BEGIN, END, spell
 from saccade.tasks.classification import Classification
-from saccade.tasks.labels import make_rows, pad_rows
+from saccade.tasks.labels import make_rows
 from saccade.training.losses import batch_loss
 from saccade.training.runs import RunFolder
 

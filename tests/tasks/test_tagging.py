@@ -14,7 +14,6 @@ from saccade import api, config
 from saccade.data.conllu import Sentence
 from saccade.data.vocabulary import UNK
 from saccade.errors import SaccadeError
-from saccade.layers.embeddings import WordEmbedding
 from saccade.models.kinds import Encoder
 from saccade.tasks.tagging import Tagging
 from saccade.training.losses import batch_loss
@@ -183,6 +182,12 @@ def test_what_is_shown_is_the_attention_between_pieces() -> None:
 # --- parse trees
 
 
+class Plain(torch.nn.Embedding):
+    """Token numbers alone."""
+
+    reads_bytes = False
+
+
 class TreeBody(Encoder):
     """An encoder that needs trees: a token's vector is the row of its distances."""
 
@@ -190,7 +195,7 @@ class TreeBody(Encoder):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.dim, self.embedding, self.seen = dim, WordEmbedding(300, dim, torch.nn.Identity()), list[torch.Tensor | None]()
+        self.dim, self.embedding, self.seen = dim, Plain(300, dim), list[torch.Tensor | None]()
 
     def forward(self, tokens: torch.Tensor, lengths: torch.Tensor, relation: torch.Tensor | None = None) -> torch.Tensor:
         self.seen.append(relation)

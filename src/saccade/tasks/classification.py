@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import nn
 
-from ..data.batches import on
+from ..data.batches import on, pad_rows
 from ..data.corpora import labeled
 from ..data.labeled import Labeled
 from ..data.vocabulary import Vocabulary
@@ -17,10 +17,8 @@ from ..errors import SaccadeError
 from ..models.labels import Classifier
 from ..recipe import Recipe
 from ..training.losses import Batch
-from .labels import UNLABELED, LabelTask, Numbered, make_rows, pad_rows
+from .labels import UNLABELED, LabelTask, Numbered, make_rows
 from .task import Builder, device_of, table, without_trees
-
-END = "<eos>"
 
 
 @dataclass(frozen=True)
@@ -69,8 +67,9 @@ class Classification(LabelTask):
     def numbers(self, examples: Sequence[Labeled]) -> list[Numbered]:
         """Each text's tokens and <eos>, its label and line."""
         texts, eos = [one.text for one in examples], self.text.eos
+        end = self.text.token(eos)
         if self.reads_bytes:
-            rows = [make_rows([*one.ids, eos], [*one.pieces, END], True) for one in self.text.encode_batch(texts)]
+            rows = [make_rows([*one.ids, eos], [*one.pieces, end], True) for one in self.text.encode_batch(texts)]
         else:  # twice as fast
             rows = [make_rows([*ids, eos], (), False) for ids in self.text.encode_ids(texts)]
         return [Numbered(row, self.label_numbers(one, 1), one.line) for row, one in zip(rows, examples, strict=True)]
@@ -98,7 +97,7 @@ class Classification(LabelTask):
             weights = model.weights(*self.batch([example], device_of(model)).inputs)[0].tolist()  # type: ignore[operator]
             probabilities = dict(zip(self.labels, row.softmax(-1).tolist(), strict=True))
             label = max(probabilities, key=probabilities.__getitem__)
-            pieces = [*self.text.encode(text).pieces, END]
+            pieces = [*self.text.encode(text).pieces, self.text.token(self.text.eos)]
             found.append(Classified(label, probabilities, pieces, weights[: len(pieces)]))
         return found
 

@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..data.batches import rounded
+from ..data.batches import Rows
 from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError, did_you_mean
-from ..layers.words import spell
+from ..layers.embeddings import spell
 from ..models.kinds import Encoder
 from ..recipe import Recipe
 from ..training.losses import token_loss
 from ..training.work import Work
-from .task import Builder, ExampleTask, WrongExample, device_of, from_tokens, learn_vocabulary, to_tokens
+from .task import TINY, Builder, ExampleTask, WrongExample, device_of, from_tokens, learn_vocabulary, to_tokens
 
 UNLABELED = -100
-Rows = list[list[int]]  # one row per token: [number], or [number, *bytes] where the model reads bytes
 
 
 class Numbered(NamedTuple):
@@ -36,18 +34,6 @@ class Numbered(NamedTuple):
 def make_rows(ids: Sequence[int], pieces: Sequence[str], reads_bytes: bool) -> Rows:
     """One row per token; `pieces` are their texts."""
     return [[id, *letters] for id, letters in zip(ids, spell(pieces), strict=True)] if reads_bytes else [[id] for id in ids]
-
-
-def pad_rows(texts: Sequence[Rows], value: int, multiple: int = 1) -> tuple[Tensor, Tensor]:
-    """Texts as one tensor, B N, or B N (1 + bytes) where rows have bytes, N and bytes multiples; and their lengths."""
-    lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
-    width = 1 + rounded(max((len(row) for rows in texts for row in rows), default=1) - 1, multiple)
-    found = np.zeros((len(texts), rounded(int(lengths.max(initial=0)), multiple), width), dtype=np.int64)
-    found[:, :, 0] = value
-    for n, rows in enumerate(texts):
-        found[n, : len(rows), : len(rows[0])] = rows  # those of one text are equally wide
-    tensor = torch.from_numpy(found)
-    return (tensor[:, :, 0].contiguous() if width == 1 else tensor), torch.from_numpy(lengths)
 
 
 class LabelTask(ExampleTask):
@@ -90,6 +76,10 @@ class LabelTask(ExampleTask):
 
     def texts(self, examples: Sequence[Any]) -> dict[str, tuple[Vocabulary, list[str]]]:
         return {"text": (self.text, [self.text_of(one) for one in examples])}
+
+    @classmethod
+    def sketch(cls, recipe: Recipe, builder: Builder) -> nn.Module:
+        return cls(TINY, ["a", "b"]).build(builder)
 
     def encoder(self, builder: Builder) -> Encoder:
         """A fresh encoder; the task remembers what it reads besides token numbers."""

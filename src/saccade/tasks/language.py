@@ -22,7 +22,7 @@ from ..training.losses import token_loss
 from .objectives import Objective
 from .objectives import table as objectives
 from .stream import CarriedWork, Stream, StreamWork
-from .task import Builder, Task, device_of, from_tokens, learn_vocabulary, table, to_tokens
+from .task import TINY, Builder, Task, device_of, from_tokens, learn_vocabulary, table, to_tokens
 
 
 @table.add("language-modelling", paper="Bengio et al. 2003; Radford et al. 2018")
@@ -72,6 +72,10 @@ class LanguageModelling(Task):
 
     def texts(self, examples: Sequence[Document]) -> dict[str, tuple[Vocabulary, list[str]]]:
         return {"text": (self.text, [one.text[:100_000] for one in examples])}
+
+    @classmethod
+    def sketch(cls, recipe: Recipe, builder: Builder) -> nn.Module:
+        return cls(TINY, recipe.language, False).build(builder)
 
     def build(self, builder: Builder) -> nn.Module:
         return self.objective.build(builder)
@@ -172,8 +176,10 @@ class LanguageModelling(Task):
         self.check_causal("cannot continue a text")
         model.eval()
         text, ids, device = self.text, self.encode_prompt(prompt), device_of(model)
-        never = (text.pad, text.bos, text.unk, *(() if self.several or self.lines_end else (text.eos,)))
-        search = Sample(ids[-1], text.eos if self.several else -1, never, **sample)  # in one long text <eos> ends a line at most
+        never = {text.pad, text.bos, text.unk, text.eos} - ({text.eos} if self.several or self.lines_end else set())
+        search = Sample(
+            ids[-1], text.eos if self.several else -1, tuple(never), **sample
+        )  # in one long text <eos> ends a line at most
         reader = model if isinstance(model, CarryingLM) else Sliding(model, self.how.block)
         before = torch.tensor([ids[:-1]], dtype=torch.long, device=device)
         speller = Speller(self, not prompt or prompt[-1].isspace())

@@ -172,7 +172,7 @@ class Permutation(OfPositions):
     """Each asked token from those before it in a random order: the last `share` of the order is asked for, in two streams."""
 
     def build(self, builder: Builder) -> nn.Module:
-        return TwoStream(self.body(builder), self.vocab)  # type: ignore[arg-type]  # it refuses any other body with a sentence
+        return TwoStream(self.body(builder), self.vocab)
 
     def batch(self, blocks: Blocks) -> Batch:
         asked = self.choose(blocks)

@@ -10,15 +10,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..core import tree_distances
-from ..data.batches import on, pad
+from ..data.batches import on, pad, pad_rows
 from ..data.conllu import Sentence
 from ..data.corpora import sentences
+from ..data.trees import tree_distances
 from ..errors import SaccadeError
 from ..models.labels import Tagger
 from ..recipe import Recipe
 from ..training.losses import Batch
-from .labels import UNLABELED, LabelTask, Numbered, make_rows, pad_rows, percent
+from .labels import UNLABELED, LabelTask, Numbered, make_rows, percent
 from .task import Builder, WrongExample, table
 
 

@@ -21,13 +21,14 @@ from ..training.losses import Batch, token_loss
 from ..training.work import Work
 
 table: Table[type[Task]] = Table("tasks", "task")
+TINY = Vocabulary.train(["a"], "words")  # for sketches
 
 
 class Builder(Protocol):
     """Builds what a recipe's `model` names."""
 
     @property
-    def name(self) -> str:
+    def name(self) -> str | None:
         """The family's name."""
 
     @property
@@ -91,6 +92,11 @@ class Task:
 
     def texts(self, examples: Sequence[Any]) -> dict[str, tuple[Vocabulary, list[str]]]:
         """What is read and generated: its name, its vocabulary, and its lines in some examples."""
+        raise NotImplementedError
+
+    @classmethod
+    def sketch(cls, recipe: Recipe, builder: Builder) -> nn.Module:
+        """A model of the recipe's kind for a task that has learned nothing yet, from which the settings it uses are known."""
         raise NotImplementedError
 
     def build(self, builder: Builder) -> nn.Module:

@@ -25,7 +25,7 @@ from ..recipe import Recipe
 from ..training.losses import Batch
 from ..training.work import Work
 from .scoring import Link, alignment_error_rate, links, moses_tokenizer, scores, word_weights
-from .task import Builder, ExampleTask, ExampleWork, device_of, from_tokens, learn_vocabulary, table, to_tokens
+from .task import TINY, Builder, ExampleTask, ExampleWork, device_of, from_tokens, learn_vocabulary, table, to_tokens
 
 MakeSearch = Callable[[int, int, tuple[int, ...]], Search]  # from bos, eos and the tokens that are never generated
 
@@ -109,6 +109,10 @@ class Translation(ExampleTask):
         source, target = [pair.source for pair in examples], [pair.target for pair in examples]
         return {"source": (self.source, source), "target": (self.target, target)}
 
+    @classmethod
+    def sketch(cls, recipe: Recipe, builder: Builder) -> nn.Module:
+        return cls(TINY, TINY).build(builder)
+
     def build(self, builder: Builder) -> nn.Module:
         model: Seq2Seq = builder.make(self.needs, len(self.source), len(self.target))
         if self.source is not self.target and model.shares_embedding:
@@ -143,6 +147,7 @@ class Translation(ExampleTask):
         """Translations as they come, each with the number of its text: texts of similar lengths go through the model together, at most
         `budget` source tokens of them. Words that the target vocabulary lacks are copied from where the model looks (PosUnk)."""
         model.eval()
+        words = self.target
         encoded = [[*ids, self.source.eos] for ids in self.source.encode_ids(list(texts))]
         order = sorted((n for n in range(len(texts)) if texts[n].strip()), key=lambda n: len(encoded[n]))
         for n in sorted(set(range(len(texts))) - set(order)):
@@ -152,7 +157,7 @@ class Translation(ExampleTask):
             count = next((k for k, n in enumerate(order) if k and (k + 1) * len(encoded[n]) > budget), len(order))
             chosen, order = order[:count], order[count:]
             source, lengths = on(device_of(model), *pad([encoded[n] for n in chosen], self.source.pad))
-            started = search(self.target.bos, self.target.eos, (self.target.pad, self.target.bos))
+            started = search(words.bos, words.eos, tuple({words.pad, words.bos} - {words.eos}))
             found = decode(model, source, lengths, started, [2 * len(encoded[n]) + 10 for n in chosen])  # type: ignore[arg-type]
             outputs = [Numbered(encoded[n], one[0].tokens, Pair(texts[n], ""), 0) for n, one in zip(chosen, found, strict=True)]
             for n, hypotheses, copies in zip(chosen, found, self.copy_unknown(model, outputs), strict=True):
