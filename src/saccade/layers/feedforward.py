@@ -44,7 +44,7 @@ class Gelu(Activation):
 
 @activations.add("swish", paper="Ramachandran et al. 2017")
 class Swish(Activation):
-    """x σ(x)"""
+    """x σ(x), with σ(x) = 1 / (1 + exp(−x))"""
 
     def forward(self, x: Tensor) -> Tensor:
         return F.silu(x)
@@ -60,7 +60,7 @@ class Sigmoid(Activation):
 
 @activations.add("linear")
 class Linear(Activation):
-    """x"""
+    """x, as it is"""
 
     def forward(self, x: Tensor) -> Tensor:
         return x
