@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 from statistics import fmean
 
-from saccade.data.readers import parse_pharaoh
+from saccade.data.pairs import parse_pharaoh
 from saccade.results import write_result
 from saccade.tasks.scoring import alignment_error_rate
 

@@ -16,13 +16,14 @@ from safetensors.torch import load_file
 
 from saccade import api, config, models, tasks
 from saccade.data.conllu import Sentence
+from saccade.data.generated.phrasebook import phrasebook
 from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
-from saccade.data.phrasebook import phrasebook
 from saccade.data.text import Document
 from saccade.errors import SaccadeError
 from saccade.files import MANIFEST
-from saccade.training.loop import Progress, RunFolder, Watcher
+from saccade.training.checkpoints import Progress, RunFolder
+from saccade.training.loop import Watcher
 
 RECIPE: dict[str, Any] = {
     "data": {
@@ -325,11 +326,11 @@ def test_a_place_that_is_taken_is_left_alone(copy: Path, tmp_path: Path) -> None
     [
         ("data.train=''", "data.train is not set; name the data, such as data.train=train.tsv"),
         ("data.train=nowhere.tsv", "there is no file 'nowhere.tsv'"),
-        ("data.train=phrasebook:trian", "'phrasebook:trian' names no part of phrasebook; did you mean 'train'?"),
-        ("data.phrasebook={trian: 5}", "the corpus 'phrasebook' cannot be made with {'trian': 5}"),
+        ("data.train=phrasebook:trian", "'phrasebook:trian' is not a part of phrasebook; did you mean 'train'?"),
+        ("data.phrasebook={trian: 5}", "the corpus 'phrasebook' cannot be generated with {'trian': 5}"),
         ("data.phrasebook={train: -5}", "-5"),
         ("data.phrasebook={train: many}", "many"),
-        ("data.phrasebook={train: [1]}", "the corpus 'phrasebook' cannot be made with"),
+        ("data.phrasebook={train: [1]}", "the corpus 'phrasebook' cannot be generated with"),
         ("data.phrasebook={train: 1000000000000}", "1,000,000"),
         ("training.tokens=8", "more than a batch may hold (training.tokens=8)"),
         ("model.family=transformer-decoder", "model.family is 'transformer-decoder', which is not an encoder–decoder; choose one of: "),
@@ -348,6 +349,6 @@ def test_a_mistake_leaves_nothing_behind(tmp_path: Path, word: str, sentence: st
 def test_early_stopping_and_bleu_on_dev_are_a_word_in_the_recipe(tmp_path: Path) -> None:
     words = ["training.watch=bleu", "training.patience=1", "training.evaluate_every=2", "training.learning_rate=0.0"]
     _, ended = api.fit(recipe(*words), tmp_path / "run")
-    assert set(ended.figures) == {"loss", "bleu"}
+    assert set(ended.metrics) == {"loss", "bleu"}
     assert (ended.update, ended.best_update) == (4, 2), "nothing is learned at rate 0, so the second evaluation is no better"
     assert "dev_bleu" in (tmp_path / "run" / "log.jsonl").read_text()

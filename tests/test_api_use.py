@@ -10,8 +10,8 @@ import sacrebleu
 import torch
 
 from saccade import api
+from saccade.data.generated.phrasebook import phrasebook
 from saccade.data.pairs import Pair
-from saccade.data.phrasebook import phrasebook
 from saccade.errors import SaccadeError
 from saccade.tasks.translation import attends
 

@@ -18,7 +18,6 @@ from saccade.core import masks, normalizers, positions, scores
 from saccade.errors import SaccadeError
 from saccade.layers.attention import MultiHeadAttention
 from saccade.recipe import DataRecipe, Recipe, TrainingRecipe, VocabularyRecipe, plain
-from saccade.training import schedules
 
 TINY: dict[str, Any] = {"family": "transformer", "dim": 8, "hidden": 8, "depth": 1, "heads": 2}
 SECTIONS = {"": Recipe, "data": DataRecipe, "vocabulary": VocabularyRecipe, "training": TrainingRecipe}
@@ -242,17 +241,10 @@ def test_a_named_part_is_the_part_that_is_built() -> None:
     assert "LayerNorm" not in text
 
 
-def test_settings_become_objects() -> None:
+def test_the_precision_becomes_a_type() -> None:
     made = config.recipe({"model": TINY, "training": {"schedule": "cosine", "precision": "bf16", "watch": "bleu", "clip": 3}})
-    found = config.settings(dataclasses.replace(made, seed=7))
-    assert (found.schedule, found.autocast, found.higher_is_better, found.seed, found.clip) == (
-        schedules.cosine,
-        torch.bfloat16,
-        True,
-        7,
-        3.0,
-    )
-    assert config.settings(config.recipe({"model": {"family": "bahdanau"}})).autocast is None
+    assert (made.training.autocast, made.training.clip) == (torch.bfloat16, 3.0)
+    assert config.recipe({"model": {"family": "bahdanau"}}).training.autocast is None
 
 
 @pytest.mark.parametrize("name", ["gpu", "", "meta", "mps", "privateuseone", "cuda:x", "cpu cpu"])

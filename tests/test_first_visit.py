@@ -125,15 +125,15 @@ def test_a_finished_run_is_reported(tmp_path: Path) -> None:
     api.fit(made, tmp_path / "run")
     heard = Notes()
     api.fit(made, tmp_path / "run", resume=True, watcher=heard)
-    assert heard.notes[-1] == "done already at update 2; raise training.updates or training.patience to go on"
+    assert heard.notes[-1] == "already finished at update 2; raise training.updates or training.patience to continue"
     again = Notes()
     api.fit({**made, "training": {"updates": 3}}, tmp_path / "run", resume=True, watcher=again)
-    assert "going on from update 2" in again.notes
+    assert "resuming from update 2" in again.notes
 
 
 def test_a_stopped_comparison_continues_with_the_same_command() -> None:
-    stopped = Stopped(2, 7).go_on_with("the same command")
-    assert str(stopped) == "stopped by SIGINT after update 7; a checkpoint is written, go on with the same command"
+    stopped = Stopped(2, 7).continue_with("the same command")
+    assert str(stopped) == "stopped by SIGINT after update 7; a checkpoint was written, continue with the same command"
     assert stopped.code == 130
 
 

@@ -14,14 +14,12 @@ from .decoding import Ensemble
 from .errors import SaccadeError
 from .files import held, write_atomically
 from .showing import show
-from .system import System, build, check_memory, check_options, examples_of, load, model_files, read_config
+from .system import System, build, check_memory, check_options, examples_of, load, model_files, read_config, train_and_dev
 from .tasks.language import LanguageModelling
 from .tasks.translation import Translation, searcher
-from .training.averaging import mean_parameters, set_parameters
-from .training.checkpoints import learned
+from .training.checkpoints import Progress, RunFolder, learned, mean_parameters, set_parameters
 from .training.distributed import check_shared, together
 from .training.loop import Training, Watcher
-from .training.runs import Progress, RunFolder
 
 __all__ = ["System", "average", "build", "check_options", "ensemble", "fit", "load", "searcher", "show"]
 # What a system can do is a method of it, and a function here: api.decode(system, texts) is system.decode(texts).
@@ -43,7 +41,7 @@ def fit(
     with together(config.device(made.device)) as ranks:
         ranks.lead(lambda: claim(path, made, resume))
         system, work = ranks.agree(lambda: prepared(made))
-        settings, folder = config.settings(made), RunFolder(path, model_files(system))
+        folder = RunFolder(path, model_files(system))
         text = json.dumps({"saccade": 1, **made.to_dict()}, indent=2, ensure_ascii=False) + "\n"
         with ranks.led(held(path)):
             # only now, when nothing of the recipe was refused: a first try with a wrong path leaves no run
@@ -52,13 +50,14 @@ def fit(
             if watcher is not None and ranks.leads:
                 for note in (*system.notes, f"{work.padding():.1%} of the tokens in batches are padding"):
                     watcher.note(note)
-            ended = Training(system.model, work, settings, folder, watcher, ranks).run()
+            higher = config.task(made).measures[made.training.watch]
+            ended = Training(system.model, work, made.training, folder, watcher, ranks, made.seed, higher).run()
             return ranks.agree(lambda: load(path / "best", made.device)), ended
 
 
 def prepared(made: Recipe) -> tuple[System, Any]:
     """An untrained system, and its work on the recipe's data."""
-    train, dev = examples_of(made, "train"), examples_of(made, "dev")
+    train, dev = train_and_dev(made)
     system = build(made, train)
     check_memory(system.model, system.device)
     return system, system.task.work(made, train, dev, system.device)

@@ -14,8 +14,8 @@ from . import api, config
 from .config import Recipe
 from .errors import SaccadeError
 from .system import System, load, read_config
+from .training.checkpoints import Progress, RunFolder
 from .training.loop import Watcher
-from .training.runs import Progress, RunFolder
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from . import api, config
-from .data.phrasebook import LECTURE_SENTENCES
+from .data.generated.phrasebook import LECTURE_SENTENCES
 from .errors import SaccadeError
 from .files import write_atomically
 from .training.loop import Watcher

@@ -24,7 +24,7 @@ from .tasks.tagging import Tagging
 from .tasks.task import Task, device_of, from_tokens
 from .tasks.translation import Aligned, MakeSearch, Translated, Translation, searcher
 from .training.checkpoints import learned, load_model
-from .training.shards import METADATA
+from .training.sharded import METADATA
 from .training.transfer import take_over
 
 MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
@@ -183,12 +183,19 @@ def check_memory(model: nn.Module, device: torch.device) -> None:
         )
 
 
+def train_and_dev(recipe: Recipe) -> tuple[list[Any], list[Any]]:
+    """The examples of data.train and data.dev; without data.dev, data.train divided, which is read once."""
+    if recipe.data.train and not recipe.data.dev:
+        task = config.task(recipe)
+        return task.divide(task.read(recipe, recipe.data.train), recipe.data.held_out)
+    return examples_of(recipe, "train"), examples_of(recipe, "dev")
+
+
 def examples_of(recipe: Recipe, split: str) -> list[Any]:
     """The examples of data.train, data.dev or data.test."""
     where, task = getattr(recipe.data, split), config.task(recipe)
     if not recipe.data.dev and recipe.data.train and split in ("train", "dev"):
-        parts = task.divide(task.read(recipe, recipe.data.train), recipe.data.held_out)
-        return parts[split == "dev"]
+        return train_and_dev(recipe)[split == "dev"]
     if not where:
         raise SaccadeError(
             f"data.{split} is not set; name the data, such as data.{split}={split}.tsv, {split}.en,{split}.fr or phrasebook:{split}"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from saccade import api
-from saccade.training.runs import RunFolder
+from saccade.training.checkpoints import RunFolder
 from support import tiny_recipe
 
 RECIPE = tiny_recipe(

@@ -74,7 +74,7 @@ ROWS: list[tuple[str, str]] = [
     ("show run the --out x.png --beam 5000", "a beam of 5000"),
     # data
     ("evaluate run nowhere.tsv", "there is no file 'nowhere.tsv'"),
-    ("evaluate run phrasebook:tset", "'phrasebook:tset' names no part of phrasebook; did you mean 'test'?"),
+    ("evaluate run phrasebook:tset", "'phrasebook:tset' is not a part of phrasebook; did you mean 'test'?"),
     ("evaluate run broken.tsv", "broken.tsv, line 2: 1 column instead of 2 or 3; a line is source<TAB>target"),
     ("evaluate run broken.jsonl", "broken.jsonl, line 1: not JSON"),
     ("evaluate run text.txt", "'text.txt' does not end in .tsv or .jsonl"),
@@ -114,10 +114,10 @@ ROWS: list[tuple[str, str]] = [
     ("train good.yaml model.family=transformer-encoder --out new", "does not read one text and put out another"),
     ("train good.yaml device=cuda:77 --out new", "device"),
     # run folders
-    ("train good.yaml --out run", "run holds a run already; go on with it by --resume, or choose another --out"),
-    ("train good.yaml --out run --resume", "run was begun with another "),
+    ("train good.yaml --out run", "run already contains a run; use --resume to continue it, or choose another --out"),
+    ("train good.yaml --out run --resume", "run was started with a different "),
     ("train good.yaml --out text.txt", "text.txt is a file; give a folder for the run with --out"),
-    ("train good.yaml --out folder.png", "folder.png holds other files and no run; choose an empty or new folder"),
+    ("train good.yaml --out folder.png", "folder.png contains other files and no run; choose an empty or new folder"),
     ("train good.yaml --out text.txt/deep", "cannot write text.txt/deep"),
     (f"train good.yaml --out {LONG}", "File name too long"),
     ("demo --out folder.png", "folder.png holds other files than a demo's run; choose another --out"),

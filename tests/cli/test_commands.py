@@ -16,7 +16,7 @@ import pytest
 from saccade import __version__, api
 from saccade.cli import run
 from saccade.cli.app import app
-from saccade.data.readers import parse_pharaoh
+from saccade.data.pairs import parse_pharaoh
 from saccade.training.stopping import Stopped
 from support import run_cli
 
@@ -77,7 +77,7 @@ def test_a_training_run_is_reported_resumed_and_finished(recipe: Path, tmp_path:
     assert "bahdanau: update 4  dev loss" in printed.err
     again = run_cli("train", recipe, "training.updates=6", "--out", run, "--resume")
     assert again.code == 0
-    assert "going on from update 4" in again.err
+    assert "resuming from update 4" in again.err
     assert f"{run}: 6 updates, best dev loss" in again.out
     assert f'Use it: saccade translate {run} "your sentence"\n' in again.out
     assert run_cli("train", recipe, "training.updates=6", "--out", run, "--resume", "--json").json["update"] == 6
@@ -286,7 +286,7 @@ def test_data_of_every_kind_are_looked_at(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "code", "sentence"),
     [
-        (Stopped(signal.SIGINT, 7), 130, "stopped by SIGINT after update 7; a checkpoint is written, go on with --resume"),
+        (Stopped(signal.SIGINT, 7), 130, "stopped by SIGINT after update 7; a checkpoint was written, continue with --resume"),
         (Stopped(signal.SIGTERM, 7), 143, "stopped by SIGTERM after update 7"),
         (KeyboardInterrupt(), 130, "stopped"),
         (MemoryError(), 2, "there is not enough memory for this; use smaller sizes"),

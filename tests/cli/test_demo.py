@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from saccade import api, demo
-from saccade.data.phrasebook import LECTURE_SENTENCES
-from saccade.training.loop import Progress, Watcher
+from saccade.data.generated.phrasebook import LECTURE_SENTENCES
+from saccade.training.checkpoints import Progress
+from saccade.training.loop import Watcher
 from support import error_of, run_cli
 
 KEYS = ["bleu", "bleu_fixed_context", "bleu_long", "bleu_long_fixed_context", "aer", "seconds", "out"]

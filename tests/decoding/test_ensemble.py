@@ -16,7 +16,7 @@ from saccade.data.text import Document
 from saccade.data.vocabulary import BOS, EOS
 from saccade.decoding import Beam, Ensemble, decode
 from saccade.errors import SaccadeError
-from saccade.training.runs import RunFolder
+from saccade.training.checkpoints import RunFolder
 
 PAIRS = [Pair("the black cat", "le chat noir", 1), Pair("the dog ate", "le chien a mangé", 2), Pair("cat", "chat", 3)]
 

@@ -18,7 +18,7 @@ from saccade.layers.embeddings import BEGIN, END, spell
 from saccade.tasks.classification import Classification
 from saccade.tasks.labels import make_rows
 from saccade.training.losses import batch_loss
-from saccade.training.runs import RunFolder
+from saccade.training.checkpoints import RunFolder
 
 TEXTS = [
     Labeled("a good film", "good", 1),

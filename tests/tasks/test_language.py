@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 from pathlib import Path
@@ -19,10 +18,11 @@ from saccade import api, config
 from saccade.data.text import Document
 from saccade.data.vocabulary import BOS, EOS, PAD, UNK
 from saccade.errors import SaccadeError
+from saccade.recipe import TrainingRecipe
 from saccade.tasks.language import LanguageModelling, Speller
 from saccade.tasks.stream import CarriedWork, Stream, StreamWork
-from saccade.training.loop import Settings, Training
-from saccade.training.runs import Progress, RunFolder
+from saccade.training.checkpoints import Progress, RunFolder
+from saccade.training.loop import Training
 
 CPU = torch.device("cpu")
 TEXT = "the cat saw the dog\nthe dog saw a mouse\n\na mouse ran\n" * 3
@@ -304,16 +304,18 @@ def test_what_is_carried_stays_where_it_is_for_each_number_of_rows() -> None:
     assert places[0] == places[2] != places[1] == places[3]
 
 
-def test_what_a_training_measured_is_not_gone_on_from(tmp_path: Path) -> None:
-    """Wherever it resumes, the first batch begins empty."""
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_measuring_the_cost_leaves_no_trace_in_what_is_carried(tmp_path: Path, before: int) -> None:
     model, work = carried()
-    folder = RunFolder(tmp_path / "run", {})
-    for batch in range(len(work.epoch(0))):
-        training = Training(model, copy.copy(work), Settings(updates=99), folder)
-        training.at = Progress(batch=batch)
-        training._cost()
-        plan, *_ = next(training._plans())
-        assert not bool(training.work.batch(plan).inputs[1]), batch
+    for plan in work.epoch(0)[:before]:
+        work.loss(model, work.batch(plan))
+    state = {name: tensor.clone() for name, tensor in work.state().items()}
+    training = Training(model, work, TrainingRecipe(updates=99), RunFolder(tmp_path / "run", {}))
+    training.at = Progress(batch=before)
+    training._cost()
+    assert work.state().keys() == state.keys()
+    assert all(torch.equal(tensor, state[name]) for name, tensor in work.state().items())
+    assert bool(work.batch(work.epoch(0)[before]).inputs[1]) == (before > 0), "the next batch continues the last one"
 
 
 def test_gradients_stop_where_a_block_begins() -> None:

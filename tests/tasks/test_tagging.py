@@ -17,7 +17,7 @@ from saccade.errors import SaccadeError
 from saccade.models.kinds import Encoder
 from saccade.tasks.tagging import Tagging
 from saccade.training.losses import batch_loss
-from saccade.training.runs import RunFolder
+from saccade.training.checkpoints import RunFolder
 
 SENTENCES = [
     Sentence(("the", "black", "cat"), ("DET", "ADJ", "NOUN"), 1),

@@ -18,19 +18,21 @@ from launcher import Launcher
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from saccade.training.loop import RunFolder, Settings, Training, Watcher
-from saccade.training.schedules import constant
+from saccade.recipe import TrainingRecipe
+from saccade.training.checkpoints import RunFolder
+from saccade.training.loop import Training, Watcher
+from saccade.training.work import Work
 
 EXAMPLES, CLASSES = 13, 5
 
 
 @dataclass
-class Toy:
-    """`EXAMPLES` examples in batches of `size`; `figures` scripts what an evaluation finds, `poison` is a line with a bad loss."""
+class Toy(Work):
+    """`EXAMPLES` examples in batches of `size`; `metrics` scripts what an evaluation finds, `poison` is a line with a bad loss."""
 
     seed: int = 0
     size: int = 4
-    figures: list[dict[str, float]] = field(default_factory=list)
+    metrics: list[dict[str, float]] = field(default_factory=list)
     poison: int = 0
     evaluated: int = 0
     seen: list[list[int]] = field(default_factory=list)
@@ -54,8 +56,8 @@ class Toy:
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         self.evaluated += 1
-        if self.figures:
-            return self.figures[min(self.evaluated, len(self.figures)) - 1]
+        if self.metrics:
+            return self.metrics[min(self.evaluated, len(self.metrics)) - 1]
         torch.rand(7)  # an evaluation may use random numbers as it likes
         return {"loss": float(nn.functional.cross_entropy(model(self.x), self.y.flip(0)))}
 
@@ -72,9 +74,10 @@ class Stage:
     root: Path
 
     def training(self, name: str, toy: Toy | None = None, watcher: Watcher | None = None, **settings: Any) -> Training:
-        chosen = {"updates": 12, "learning_rate": 0.05, "schedule": constant, "warmup": 3, "log_every": 1, **settings}
+        chosen = {"updates": 12, "learning_rate": 0.05, "schedule": "constant", "warmup": 3, "log_every": 1, **settings}
         folder = RunFolder(self.root / name, {"config.json": lambda path: path.write_text("{}")})
-        return Training(toy_model(), toy or Toy(), Settings(**chosen), folder, watcher)
+        beside = {name: chosen.pop(name) for name in ("seed", "higher_is_better") if name in chosen}
+        return Training(toy_model(), toy or Toy(), TrainingRecipe(**chosen), folder, watcher, **beside)
 
     def tensors(self, name: str, which: str = "last") -> dict[str, Tensor]:
         """All parameters and optimizer states as they lie on the disk."""

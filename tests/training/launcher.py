@@ -19,7 +19,7 @@ import torch
 
 from saccade.errors import SaccadeError
 from saccade.tasks.task import ExampleWork
-from saccade.training.runs import RunFolder
+from saccade.training.checkpoints import RunFolder
 
 RECIPE: dict[str, Any] = {
     "data": {"train": "phrasebook:train", "dev": "phrasebook:dev", "phrasebook": {"train": 60, "dev": 6, "test": 4}},

@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from saccade.errors import SaccadeError
-from saccade.training.averaging import Kept, mean_parameters, set_parameters
-from saccade.training.loop import Progress, Watcher
+from saccade.training.checkpoints import Kept, Progress, mean_parameters, set_parameters
+from saccade.training.loop import Watcher
 
 CHOSEN = {"updates": 12, "evaluate_every": 2, "checkpoint_every": 3, "average": 3}
 
@@ -57,12 +57,12 @@ def by_hand(copies: Copies, updates: tuple[int, ...]) -> dict[str, Tensor]:
 
 def test_the_mean_becomes_the_best_when_it_is_better(stage: Any, toy: Callable[..., Any]) -> None:
     losses = [5.0, 4.0, 3.0, 2.5, 2.6, 2.7, 1.0]  # six evaluations, and that of the mean
-    copies, ended = watched(stage, "run", toy(figures=[{"loss": loss} for loss in losses]))
+    copies, ended = watched(stage, "run", toy(metrics=[{"loss": loss} for loss in losses]))
     mean = by_hand(copies, (8, 10, 12))
     assert all(torch.equal(model(stage, "run", "best")[name], value) for name, value in mean.items())
     last = model(stage, "run", "last")
     assert all(torch.equal(last[name], value) for name, value in copies.parameters[12].items()), "last/ is what was trained"
-    assert (ended.best, ended.best_update, ended.figures, ended.done) == (1.0, 12, {"loss": 1.0}, True)
+    assert (ended.best, ended.best_update, ended.metrics, ended.done) == (1.0, 12, {"loss": 1.0}, True)
     assert list(kept(stage, "run")) == ["000000008", "000000010", "000000012"]
     assert copies.said[-1] == "mean of the last 3 evaluations  dev loss 1.000  best"
     assert stage.training("run", **CHOSEN).run() == ended, "a finished run stays as it is"
@@ -70,13 +70,13 @@ def test_the_mean_becomes_the_best_when_it_is_better(stage: Any, toy: Callable[.
 
 def test_a_mean_that_is_worse_is_let_go(stage: Any, toy: Callable[..., Any]) -> None:
     losses = [5.0, 4.0, 3.0, 2.5, 2.6, 2.7, 2.5]
-    copies, ended = watched(stage, "run", toy(figures=[{"loss": loss} for loss in losses]))
-    assert (ended.best, ended.best_update, ended.figures) == (2.5, 8, {"loss": 2.7})
+    copies, ended = watched(stage, "run", toy(metrics=[{"loss": loss} for loss in losses]))
+    assert (ended.best, ended.best_update, ended.metrics) == (2.5, 8, {"loss": 2.7})
     best = model(stage, "run", "best")
     assert all(torch.equal(best[name], value) for name, value in copies.parameters[8].items())
     assert copies.said[-1] == "mean of the last 3 evaluations  dev loss 2.500"
-    figures = [{"loss": 1.0, "bleu": bleu} for bleu in (1.0, 5.0, 4.0, 3.0, 2.0, 1.0, 6.0)]
-    _, ended = watched(stage, "other", toy(figures=figures), watch="bleu", higher_is_better=True)
+    metrics = [{"loss": 1.0, "bleu": bleu} for bleu in (1.0, 5.0, 4.0, 3.0, 2.0, 1.0, 6.0)]
+    _, ended = watched(stage, "other", toy(metrics=metrics), watch="bleu", higher_is_better=True)
     assert (ended.best, ended.best_update) == (6.0, 12), "more is better for some"
 
 
@@ -95,7 +95,7 @@ def test_averaging_changes_nothing_of_the_training(stage: Any) -> None:
 
 def test_an_early_stop_averages_too(stage: Any, toy: Callable[..., Any]) -> None:
     losses = [3.0, 4.0, 5.0, 1.0]
-    copies, ended = watched(stage, "run", toy(figures=[{"loss": loss} for loss in losses]), patience=2)
+    copies, ended = watched(stage, "run", toy(metrics=[{"loss": loss} for loss in losses]), patience=2)
     assert (ended.update, ended.best, ended.best_update) == (6, 1.0, 6)
     mean = by_hand(copies, (2, 4, 6))
     assert all(torch.equal(model(stage, "run", "best")[name], value) for name, value in mean.items())
@@ -168,11 +168,11 @@ def test_a_broken_one_among_the_kept_is_told_with_a_way_out(stage: Any) -> None:
     keeping = Kept(stage.root / "run", 2)
     for update in (1, 2):
         keeping.add(torch.nn.Linear(2, 2), update)
-    (keeping.there()[0] / "model.safetensors").write_bytes(b"junk")
-    with pytest.raises(SaccadeError, match=r"kept cannot be read .* set training.average=0 and go on with --resume"):
+    (keeping.folders()[0] / "model.safetensors").write_bytes(b"junk")
+    with pytest.raises(SaccadeError, match=r"kept cannot be read .* set training.average=0 and use --resume"):
         keeping.mean()
     keeping.forget(2)
-    assert [path.name for path in keeping.there()] == ["000000002"], "a broken one is let go when the run goes on"
+    assert [path.name for path in keeping.folders()] == ["000000002"], "a broken one is let go when the run goes on"
 
 
 def test_means_by_hand() -> None:
@@ -185,9 +185,13 @@ def test_means_by_hand() -> None:
     assert half["a"].dtype == torch.bfloat16
     tiny = mean_parameters([{"a": torch.tensor([1e8])}, *[{"a": torch.tensor([1.0])}] * 3])
     assert tiny["a"].item() == torch.tensor(25_000_000.75).item(), "summed in double precision"
-    with pytest.raises(SaccadeError, match="these models have different parameters; average models of one shape"):
+    with pytest.raises(
+        SaccadeError, match="these models differ in the size of 'a', or one lacks it; average models of the same shape"
+    ):
         mean_parameters([{"a": torch.zeros(1)}, {"b": torch.zeros(1)}])
-    with pytest.raises(SaccadeError, match=r"'a' is \(2,\) in one model and \(1,\) in another; average models of one shape"):
+    with pytest.raises(
+        SaccadeError, match="these models differ in the size of 'a', or one lacks it; average models of the same shape"
+    ):
         mean_parameters([{"a": torch.zeros(2)}, {"a": torch.zeros(1)}])
 
 

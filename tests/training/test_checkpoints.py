@@ -17,9 +17,8 @@ from torch import nn
 from saccade import config
 from saccade.errors import SaccadeError
 from saccade.files import MANIFEST, broken, verified, write_folder
-from saccade.training.checkpoints import learned, load_model, load_optimizer, states, store
+from saccade.training.checkpoints import Progress, RunFolder, learned, load_model, load_optimizer, states, store
 from saccade.training.distributed import Ranks
-from saccade.training.runs import Progress, RunFolder, save_whole
 
 
 def transformer(seed: int = 0, **more: object) -> nn.Module:
@@ -90,9 +89,12 @@ def test_a_compiled_model_is_stored_under_the_names_of_the_plain_one(tmp_path: P
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda t: {**t, "extra": torch.zeros(1)}, "the parameters are not this model's ('extra' is on one side alone)"),
-        (lambda t: {k: v for k, v in t.items() if k != "target.tokens.weight"}, "('target.tokens.weight' is on one side alone)"),
-        (lambda t: {**t, "target.tokens.weight": torch.zeros(2, 8)}, "'target.tokens.weight' is (2, 8), the model wants (11, 8)"),
+        (lambda t: {**t, "extra": torch.zeros(1)}, "the parameters are not those of this model ('extra' is only in one)"),
+        (lambda t: {k: v for k, v in t.items() if k != "target.tokens.weight"}, "('target.tokens.weight' is only in one)"),
+        (
+            lambda t: {**t, "target.tokens.weight": torch.zeros(2, 8)},
+            "'target.tokens.weight' is (2, 8), the model expects (11, 8)",
+        ),
     ],
 )
 def test_parameters_of_another_model_are_refused(
@@ -104,14 +106,14 @@ def test_parameters_of_another_model_are_refused(
     with pytest.raises(SaccadeError) as told:
         load_model(model, tmp_path / "m")
     assert sentence in str(told.value)
-    assert "use the config it was written with" in str(told.value)
+    assert "use the recipe it was trained with" in str(told.value)
 
 
 def test_optimizer_states_of_another_model_are_refused(tmp_path: Path) -> None:
     model = transformer()
     optimizer = moved(model)
     save_file({"nowhere/exp_avg": torch.zeros(1)}, tmp_path / "o")
-    with pytest.raises(SaccadeError, match="state of an unknown parameter 'nowhere'; resume with the recipe the run began with"):
+    with pytest.raises(SaccadeError, match="state of an unknown parameter 'nowhere'; use the recipe it was trained with"):
         load_optimizer(optimizer, model, tmp_path / "o")
     save_file({"target.tokens.weight/exp_avg": torch.zeros(2, 8)}, tmp_path / "o")
     with pytest.raises(SaccadeError, match=r"'target.tokens.weight/exp_avg' is \(2, 8\), the parameter is \(11, 8\)"):
@@ -143,14 +145,12 @@ def test_every_file_of_a_folder_has_the_usual_permissions(tmp_path: Path) -> Non
 
 def test_a_full_disk_is_told_and_the_last_checkpoint_stays(tmp_path: Path) -> None:
     folder, model = RunFolder(tmp_path, {}), transformer()
-    save_whole(Ranks(), folder, model, moved(model), Progress(update=2))
+    folder.save_last("whole", Ranks(), model, moved(model), Progress(update=2))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))  # Python ignores the signal that comes with it
     try:
-        with pytest.raises(
-            SaccadeError, match=r"cannot write .*last: .*File too large.*choose another path or free some disk space"
-        ):
-            save_whole(Ranks(), folder, model, moved(model), Progress(update=3))
+        with pytest.raises(SaccadeError, match=r"cannot write .*last: .*File too large.*choose another path or free some disk space"):
+            folder.save_last("whole", Ranks(), model, moved(model), Progress(update=3))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert folder.progress() == Progress(update=2)
@@ -161,7 +161,7 @@ def test_progress_comes_back_as_it_was(tmp_path: Path) -> None:
     folder, model = RunFolder(tmp_path, {"config.json": lambda path: path.write_text("{}")}), transformer()
     assert folder.progress() is None
     at = Progress(7, 1, 3, 1234, 5.25, 0.1 + 0.2, 5, 1, False, {"loss": 1 / 3})
-    save_whole(Ranks(), folder, model, moved(model), at)
+    folder.save_last("whole", Ranks(), model, moved(model), at)
     assert folder.progress() == at
     assert set(json.loads((tmp_path / "last" / MANIFEST).read_text())["files"]) == {
         "config.json",
@@ -199,7 +199,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_checkpoint_is_refused_with_what_is_wrong(tmp_path: Path, damage: str) -> None:
     folder, model = RunFolder(tmp_path, {}), transformer()
-    save_whole(Ranks(), folder, model, moved(model), Progress(update=2))
+    folder.save_last("whole", Ranks(), model, moved(model), Progress(update=2))
     change, sentence = DAMAGES[damage]
     change(tmp_path / "last" / "model.safetensors")
     assert sentence in str(broken(tmp_path / "last"))
@@ -207,11 +207,11 @@ def test_a_damaged_checkpoint_is_refused_with_what_is_wrong(tmp_path: Path, dama
         with pytest.raises(SaccadeError) as told:
             use()
         assert sentence in str(told.value)
-        assert "remove it to begin again" in str(told.value) or "copy it again or use another" in str(told.value)
+        assert "remove it to start over" in str(told.value) or "copy it again or use another" in str(told.value)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"update": 1, "nonsense": 2}', "[" * 100_000])
 def test_a_progress_that_cannot_be_read_is_told(tmp_path: Path, text: str) -> None:
     write_folder(tmp_path / "last", {"training.json": lambda path: path.write_text(text)})
-    with pytest.raises(SaccadeError, match=r"training.json cannot be read .* to begin again"):
+    with pytest.raises(SaccadeError, match=r"training.json cannot be read .* to start over"):
         RunFolder(tmp_path, {}).progress()

@@ -21,8 +21,8 @@ from saccade import api, config
 from saccade.data.batches import plan
 from saccade.errors import SaccadeError
 from saccade.files import MANIFEST, sha256
-from saccade.training.distributed import GONE
-from saccade.training.runs import RunFolder, convert
+from saccade.training.checkpoints import RunFolder, convert
+from saccade.training.heartbeat import LOST
 
 SMALL = "training.tokens=100"  # batches of one to a few sentences
 ENDLESS = ["training.updates=1000000", "training.evaluate_every=1000000"]
@@ -110,7 +110,7 @@ def test_a_run_goes_on_with_another_number_of_ranks_and_another_kind(
         ended = launcher(run, *chosen, count=count, resume=n > 0)
         assert ended.codes == [0] * count, ended.err
         assert (run / "last" / ".metadata").exists() == (checkpoint == "sharded")
-        assert n == 0 or f"going on from update {2 * n}\n" in ended.err[0]
+        assert n == 0 or f"resuming from update {2 * n}\n" in ended.err[0]
     assert_same_end(launcher.alone(f"training.updates={2 * len(pieces)}"), run)
     assert [row["update"] for row in rows(run) if "loss" in row] == list(range(1, 2 * len(pieces) + 1))
 
@@ -193,12 +193,12 @@ def test_a_sharded_checkpoint_is_checked_before_it_is_read(
 
 def test_what_cannot_be_converted_is_told(launcher: Launcher, sharded: Path, tmp_path: Path) -> None:
     with pytest.raises(
-        SaccadeError, match=r"last is no sharded checkpoint; it is a model folder already and can be used as it is"
+        SaccadeError, match=r"last is not a sharded checkpoint; it is a model folder already and can be used as it is"
     ):
         convert(launcher.alone("training.accumulate=1"), tmp_path / "model")
     (tmp_path / "file").write_text("")
     for out in (tmp_path, tmp_path / "file"):
-        with pytest.raises(SaccadeError, match=r"is there already; choose a new or empty folder with --out"):
+        with pytest.raises(SaccadeError, match=r"already exists; choose a new or empty folder with --out"):
             convert(sharded, out)
     with pytest.raises(SaccadeError, match=r"no checkpoint at .*nowhere; give the path"):
         convert(tmp_path / "nowhere", tmp_path / "model")
@@ -206,10 +206,10 @@ def test_what_cannot_be_converted_is_told(launcher: Launcher, sharded: Path, tmp
 
 def test_a_sharded_checkpoint_of_another_model_is_refused(sharded: Path) -> None:
     folder = RunFolder(sharded, {})
-    for change, sentence in (({"dim": 8}, "the model wants"), ({"depth": 2}, "is on one side alone")):
+    for change, sentence in (({"dim": 8}, "the model expects"), ({"depth": 2}, "is only in one")):
         made = config.recipe({**RECIPE, "model": {**RECIPE["model"], **change}})
         model = api.build(made).model
-        with pytest.raises(SaccadeError, match=f"{sentence}.*resume with the recipe the run began with"):
+        with pytest.raises(SaccadeError, match=f"{sentence}.*use the recipe it was trained with"):
             folder.load_last(model, torch.optim.AdamW(model.parameters()))
 
 
@@ -221,7 +221,7 @@ def test_a_rank_that_is_killed_ends_all_and_the_run_goes_on_with_fewer(launcher:
     assert ended.codes[victim] == -signal.SIGKILL
     assert ended.codes[1 - victim] == 2
     assert ended.seconds < 30
-    assert ended.err[1 - victim].splitlines()[-1] == f"saccade: {GONE}"
+    assert ended.err[1 - victim].splitlines()[-1] == f"saccade: {LOST}"
     assert "Traceback" not in ended.err[1 - victim]
     at = json.loads((run / "last" / "training.json").read_text())["update"]
     assert at >= 2
@@ -248,7 +248,7 @@ def test_a_folder_that_rank_0_refuses_ends_all(launcher: Launcher, tmp_path: Pat
     (run / "mine.txt").write_text("")
     ended = launcher(run)
     assert ended.codes == [2, 2]
-    assert ended.err[0] == f"saccade: {run} holds other files and no run; choose an empty or new folder with --out\n"
+    assert ended.err[0] == f"saccade: {run} contains other files and no run; choose an empty or new folder with --out\n"
     assert ended.err[1] == ""
     wrong = launcher(run, "training.parallel=dpp")
     assert wrong.codes == [2, 2]
@@ -295,7 +295,7 @@ def test_a_rank_that_stands_still_is_given_up(launcher: Launcher, tmp_path: Path
     ended = launcher(tmp_path / "run", *ENDLESS, "training.checkpoint_every=2", send=(1, signal.SIGSTOP))
     assert ended.hung == []
     assert ended.codes == [2, -signal.SIGKILL]
-    assert ended.err[0].splitlines()[-1] == f"saccade: {GONE}"
+    assert ended.err[0].splitlines()[-1] == f"saccade: {LOST}"
     assert 10 < ended.seconds < 30
 
 

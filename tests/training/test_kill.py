@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 
 from saccade import api
 from saccade.files import broken, settle
-from saccade.training.runs import RunFolder
+from saccade.training.checkpoints import RunFolder
 
 KILLS = 20
 RECIPE: dict[str, Any] = {
@@ -158,7 +158,7 @@ def test_a_signal_ends_the_command_with_a_checkpoint_and_its_code(
     assert process.returncode == code, told
     last = told.strip().splitlines()[-1]
     assert last.startswith(f"saccade: stopped by {signal.Signals(number).name} after update ")
-    assert last.endswith("; a checkpoint is written, go on with --resume")
+    assert last.endswith("; a checkpoint was written, continue with --resume")
     assert "Traceback" not in told
     assert said == ""
     kept = json.loads((tmp_path / "run" / "last" / "training.json").read_text())

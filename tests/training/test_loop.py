@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from saccade.errors import SaccadeError
+from saccade.training.checkpoints import Progress
 from saccade.training.logs import COLUMNS, Logs
-from saccade.training.loop import Progress, Watcher
+from saccade.training.loop import Watcher
 from saccade.training.stopping import Stopped, Stopper
 
 
@@ -102,7 +103,7 @@ def test_every_example_is_seen_once_an_epoch(stage: Any, toy: Callable[..., Any]
 def test_best_is_the_best_on_dev_and_patience_ends_the_run(stage: Any, toy: Callable[..., Any]) -> None:
     losses = [5.0, 3.0, 4.0, 3.0, 3.5, 2.0]
     copies = Copies()
-    task = toy(figures=[{"loss": loss} for loss in losses])
+    task = toy(metrics=[{"loss": loss} for loss in losses])
     copies.training = stage.training("run", task, copies, evaluate_every=2, patience=3)
     ended = copies.training.run()
     assert (ended.update, ended.done, ended.best, ended.best_update, ended.worse) == (10, True, 3.0, 4, 3)
@@ -116,9 +117,9 @@ def test_best_is_the_best_on_dev_and_patience_ends_the_run(stage: Any, toy: Call
 
 
 def test_a_figure_that_should_grow_is_watched_the_other_way_round(stage: Any, toy: Callable[..., Any]) -> None:
-    task = toy(figures=[{"loss": 1.0, "bleu": bleu} for bleu in (10.0, 30.0, 20.0)])
+    task = toy(metrics=[{"loss": 1.0, "bleu": bleu} for bleu in (10.0, 30.0, 20.0)])
     ended = stage.training("run", task, evaluate_every=4, watch="bleu", higher_is_better=True).run()
-    assert (ended.best, ended.best_update, ended.figures) == (30.0, 8, {"loss": 1.0, "bleu": 20.0})
+    assert (ended.best, ended.best_update, ended.metrics) == (30.0, 8, {"loss": 1.0, "bleu": 20.0})
     with pytest.raises(SaccadeError, match=r"training.watch is 'bleu', and the evaluation gives loss; choose one of these"):
         stage.training("other", watch="bleu").run()
 
@@ -137,8 +138,8 @@ def test_a_nan_loss_names_update_lines_and_the_way_out(stage: Any, toy: Callable
         stage.training("run", bad, Poison(), checkpoint_every=1).run()
     lines = ", ".join(str(100 + n) for n in sorted(bad.epoch(1)[at]))
     assert f"became nan at update {5 + at}, on a batch of lines {lines}; nothing of it was saved" in str(told.value)
-    assert "Lower training.learning_rate (it is 0.05), lengthen training.warmup or look at those lines" in str(told.value)
-    assert "go on with --resume" in str(told.value)
+    assert "Lower training.learning_rate (it is 0.05), raise training.warmup or look at those lines" in str(told.value)
+    assert "continue with --resume" in str(told.value)
     assert stage.training("run").folder.progress().update == 4 + at
     assert all(bool(tensor.isfinite().all()) for tensor in stage.tensors("run").values())
     stage.training("run", checkpoint_every=1).run()
@@ -173,13 +174,13 @@ def test_many_lines_are_told_in_short(stage: Any, toy: Callable[..., Any]) -> No
     with pytest.raises(
         SaccadeError, match=r"on a batch of lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20 …;"
     ):
-        training._not_finite(1, float("inf"), range(1, 99))
+        training._check(1, float("inf"), range(1, 99))
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_a_dev_figure_that_is_not_finite_stops_the_run_too(stage: Any, toy: Callable[..., Any], bad: float) -> None:
-    task = toy(figures=[{"loss": 2.0}, {"loss": bad}])
-    with pytest.raises(SaccadeError, match=f"the dev loss became {bad} at update 8; .* then go on with --resume"):
+    task = toy(metrics=[{"loss": 2.0}, {"loss": bad}])
+    with pytest.raises(SaccadeError, match=f"the dev loss became {bad} at update 8; .* then continue with --resume"):
         stage.training("run", task, evaluate_every=4, checkpoint_every=4).run()
     assert stage.training("run").folder.progress().best == 2.0
 
@@ -204,7 +205,7 @@ def test_a_signal_leaves_a_checkpoint_and_its_code(stage: Any, number: int, code
         stage.training("run", watcher=Signal(7, number)).run()
     assert stopped.value.code == code
     name = signal.Signals(number).name
-    assert str(stopped.value) == f"stopped by {name} after update 7; a checkpoint is written, go on with --resume"
+    assert str(stopped.value) == f"stopped by {name} after update 7; a checkpoint was written, continue with --resume"
     assert signal.getsignal(number) is before
     assert stage.training("run").folder.progress().update == 7
     stage.training("run").run()

@@ -17,19 +17,8 @@ from torch import nn
 
 from saccade import api, config, models
 from saccade.errors import SaccadeError
-from saccade.training.distributed import (
-    FINISHED,
-    Gone,
-    Many,
-    Ranks,
-    Shared,
-    Watch,
-    broken_off,
-    check_shared,
-    own_gpu,
-    speaks,
-    together,
-)
+from saccade.training.distributed import Ranks, Shared, check_shared, is_disconnect, own_gpu, prints, together
+from saccade.training.heartbeat import FINISHED, Heartbeat
 from saccade.training.stopping import Stopped, Stopper
 
 
@@ -37,7 +26,7 @@ from saccade.training.stopping import Stopped, Stopper
 def test_shares_are_the_batch_and_an_empty_one_counts_nothing(count: int) -> None:
     for size in range(1, 9):
         batch = list(range(size))
-        shares = [Many(rank, count).share(batch) for rank in range(count)]
+        shares = [Ranks(rank, count).share(batch) for rank in range(count)]
         assert sorted(example for share, counts in shares for example in share * counts) == batch
         assert all(len(share) for share, _ in shares), "every rank has something to compute"
     assert Ranks().share(batch) == (batch, 1)
@@ -46,22 +35,18 @@ def test_shares_are_the_batch_and_an_empty_one_counts_nothing(count: int) -> Non
 def test_alone_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with together(torch.device("cpu")) as ranks:
-        assert (type(ranks), ranks.rank, ranks.count, ranks.leads) == (Ranks, 0, 1, True)
+        assert (ranks.rank, ranks.count, ranks.leads) == (0, 1, True)
         assert ranks.total([1, 2.5]) == [1, 2.5]
-        assert (ranks.largest(3), ranks.joined([4]), ranks.lead(lambda: 5), ranks.agree(lambda: 6)) == (3, [4], 5, 6)
+        assert (ranks.largest(3), ranks.everyone(4), ranks.lead(lambda: 5), ranks.agree(lambda: 6)) == (3, [4], 5, 6)
         assert not torch.distributed.is_initialized()
 
 
 def test_a_gpu_of_its_own_for_each_process() -> None:
     cuda = torch.device("cuda")
     assert [own_gpu(cuda, local, 2) for local in (0, 1)] == [0, 1]
-    with pytest.raises(
-        SaccadeError, match=r"process 2 of this machine .* has no GPU, of which there are 2 here; .*--nproc-per-node 2"
-    ):
+    with pytest.raises(SaccadeError, match=r"process 2 of this machine .* has no GPU, there are 2; .*--nproc-per-node 2"):
         own_gpu(cuda, 2, 2)
-    with pytest.raises(
-        SaccadeError, match=r"device is 'cuda:1', and each process of torchrun has a GPU of its own; write device=cuda"
-    ):
+    with pytest.raises(SaccadeError, match=r"device is 'cuda:1', but each torchrun process uses its own GPU; write device=cuda"):
         own_gpu(torch.device("cuda:1"), 0, 2)
 
 
@@ -69,26 +54,26 @@ def test_a_folder_that_is_not_shared_is_told(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("saccade.training.distributed.PATIENCE", 0.2)
     check_shared(tmp_path)
     with pytest.raises(
-        SaccadeError, match=r"rank 0 sees no .*recipe.json, which rank 0 has written; give --out a folder that all"
+        SaccadeError, match=r"rank 0 cannot see .*recipe.json, which rank 0 wrote; use an --out that all machines share"
     ):
         check_shared(tmp_path / "recipe.json")
 
 
-def test_who_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_prints(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, stopped = SaccadeError("x"), Stopped(signal.SIGINT, 3)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     monkeypatch.setenv("LOCAL_RANK", "1")
-    assert speaks(plain), "one process speaks whatever its surroundings"
+    assert prints(plain), "one process prints whatever its environment"
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert [speaks(error) for error in (plain, stopped, Shared("x", True), Gone("x", False))] == [False, False, True, False]
+    assert [prints(error) for error in (plain, stopped, Shared("x", True), Shared("x", False))] == [False, False, True, False]
     monkeypatch.setenv("LOCAL_RANK", "0")
-    assert [speaks(error) for error in (plain, stopped, Shared("x", False))] == [True, True, False]
+    assert [prints(error) for error in (plain, stopped, Shared("x", False))] == [True, True, False]
 
 
-def test_only_a_broken_connection_is_a_rank_that_has_gone() -> None:
-    assert broken_off(RuntimeError("[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer"))
-    assert broken_off(torch.distributed.DistBackendError("x"))
-    assert not broken_off(RuntimeError("shape '[2]' is invalid for input of size 3"))
+def test_only_a_broken_connection_is_a_rank_that_died() -> None:
+    assert is_disconnect(RuntimeError("[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer"))
+    assert is_disconnect(torch.distributed.DistBackendError("x"))
+    assert not is_disconnect(RuntimeError("shape '[2]' is invalid for input of size 3"))
 
 
 def test_a_patient_stopper_takes_no_notice_of_a_second_signal() -> None:
@@ -105,7 +90,7 @@ def test_processes_that_cannot_meet_are_told(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("WORLD_SIZE", "2")
     with (
-        pytest.raises(SaccadeError, match=r"the processes of this training do not meet \(.*RANK.*\); start them with torchrun"),
+        pytest.raises(SaccadeError, match=r"the training processes cannot connect \(.*RANK.*\); start them with torchrun"),
         together(torch.device("cpu")),
     ):
         pass
@@ -115,7 +100,7 @@ class Store:
     """A store by which rank 1 is watched from rank 0: `beats` tells how often rank 1 has been heard at a time."""
 
     def __init__(self, beats: Callable[[], int], blocks: bool = False) -> None:
-        self.beats, self.blocks, self.kept = beats, blocks, {"gone": 0, "said": 0}
+        self.beats, self.blocks, self.kept = beats, blocks, {"lost": 0, "printed": 0}
 
     def add(self, name: str, by: int) -> int:
         if self.blocks:
@@ -141,32 +126,26 @@ def unreachable() -> int:
     ],
     ids=["alive", "finished", "silent", "unreachable", "blocked"],
 )
-def test_a_watch_gives_up_a_rank_that_is_not_heard(store: Store, left: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_heartbeat_gives_up_a_rank_that_is_not_heard(store: Store, left: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[bool] = []
-    watch = Watch(store, 0, 2)
+    watch = Heartbeat(store, 0, 2)
 
-    def leave(speaks: bool) -> None:
-        found.append(speaks)
+    def leave(prints: bool) -> None:
+        found.append(prints)
         watch.over.set()
 
     for name, value in (("BEAT", 0.01), ("PATIENCE", 0.3), ("GRACE", 0.7), ("leave", leave)):
-        monkeypatch.setattr(f"saccade.training.distributed.{name}", value)
+        monkeypatch.setattr(f"saccade.training.heartbeat.{name}", value)
     watch.start()
     watch.over.wait(10.0 if left else 0.6)
     watch.over.set()
     assert found == left
-    assert store.kept["said"] <= 1
-
-
-class Second(Ranks):
-    """As rank 1 sees itself, with nobody to meet."""
-
-    rank = 1
+    assert store.kept["printed"] <= 1
 
 
 def test_ranks_draw_dropout_from_streams_of_their_own(stage: Any) -> None:
     trainings = [stage.training(name, updates=2) for name in ("one", "two", "three")]
-    trainings[2].ranks = Second()
+    trainings[2].ranks.rank = 1  # as rank 1 sees itself, with nobody to meet
     for training in trainings:
         training.run()
     one, two, three = (list(training.model.parameters()) for training in trainings)
@@ -181,16 +160,15 @@ def every_model() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 @pytest.mark.parametrize(("name", "values"), list(every_model()), ids=lambda value: value if isinstance(value, str) else "")
-def test_every_parameter_has_a_part_in_every_batch_or_its_module_says_so(name: str, values: dict[str, Any]) -> None:
-    """DDP waits for the gradient of each, unless a module has `may_rest`."""
+def test_every_parameter_has_a_part_in_every_batch(name: str, values: dict[str, Any]) -> None:
+    """DDP waits for the gradient of each."""
     shape = {"depth": 1, "heads": 2} if "heads" in config.complete_model({"family": name}) else {}
     model = config.build_model(config.recipe({"model": {**values, **shape}}).model, 9, 9)
     source, lengths = torch.randint(4, 9, (2, 5)), torch.tensor([5, 3])
     given = {"source": source, "target": source, "tokens": source, "lengths": lengths}
     wanted = [p for p in inspect.signature(model.forward).parameters if p in given]
     model(*(given[p] for p in wanted)).square().sum().backward()
-    resting = [name for name, parameter in model.named_parameters() if parameter.grad is None]
-    assert not resting or any(getattr(module, "may_rest", False) for module in model.modules())
+    assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
 
 
 def test_blocks_are_gathered_one_at_a_time() -> None:

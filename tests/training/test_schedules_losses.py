@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from saccade.training import schedules
-from saccade.training.cost import Cost, measure, spoken
+from saccade.training.cost import Cost, duration, measure
+from saccade.training.distributed import Ranks
 from saccade.training.loop import Watcher
-from saccade.training.losses import model_loss, token_loss
+from saccade.training.losses import Batch, batch_loss, token_loss
 
 
 @pytest.mark.parametrize("warmup", [1, 4, 100])
@@ -115,7 +116,7 @@ def test_two_answers_are_drawn_together_by_hand(smoothing: float, agreement: flo
     answers, target = torch.randn(6, 2, 4), torch.randint(1, 4, (3, 2))
     target[1, 1] = 0  # padding: neither loss nor agreement there
     model = Dropping(answers)
-    found = model_loss(model, (torch.arange(3), torch.zeros(3)), target, 0, smoothing, agreement)
+    found = batch_loss(model, Batch((torch.arange(3), torch.zeros(3)), target, 0, 5, ()), smoothing, agreement)
     first, second = answers[:3].double(), answers[3:].double()
     if not agreement:
         torch.testing.assert_close(found, token_loss(first, target, 0, smoothing).float())
@@ -157,7 +158,7 @@ class Norms(Watcher):
             grads = [p.grad.flatten() for group in optimizer.param_groups for p in group["params"]]
             self.met.append(float(torch.cat(grads).norm()))
 
-        training.optimizer.register_step_pre_hook(look)
+        training.update.optimizer.register_step_pre_hook(look)
 
 
 @pytest.mark.parametrize("clip", [0.0, 0.05, 100.0])
@@ -173,15 +174,15 @@ def test_gradients_are_clipped_to_their_norm(stage: Any, clip: float) -> None:
 
 def test_the_learning_rate_follows_the_schedule(stage: Any) -> None:
     rates: list[float] = []
-    training = stage.training("run", updates=6, learning_rate=0.2, schedule=schedules.cosine, warmup=3)
-    training.optimizer.register_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
+    training = stage.training("run", updates=6, learning_rate=0.2, schedule="cosine", warmup=3)
+    training.update.optimizer.register_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
     training.run()
     assert rates == pytest.approx([0.2 * schedules.cosine(update, 3, 6) for update in range(1, 7)])
 
 
 def test_bf16_autocast_trains_nearly_alike_and_keeps_float32_parameters(stage: Any) -> None:
     dtypes = set()
-    training = stage.training("bf16", autocast=torch.bfloat16)
+    training = stage.training("bf16", precision="bf16")
     training.model[-1].register_forward_hook(lambda _module, _args, output: dtypes.add((training.model.training, output.dtype)))
     ended = training.run()
     plain = stage.training("float32")
@@ -217,7 +218,7 @@ def test_a_compiled_model_trains_alike_and_is_saved_under_its_own_names(
         torch.testing.assert_close(a[name], b[name], rtol=1e-4, atol=1e-5)
 
 
-def test_the_cost_of_recorded_updates_is_an_upper_bound() -> None:
+def test_the_cost_of_captured_updates_is_an_upper_bound() -> None:
     assert "about 90 s here" in str(Cost(1, 1.0, 1.0, 90))
     assert "at most 90 s here" in str(Cost(1, 1.0, 1.0, 90, at_most=True))
 
@@ -225,7 +226,7 @@ def test_the_cost_of_recorded_updates_is_an_upper_bound() -> None:
 def test_the_cost_is_measured_without_a_move(stage: Any) -> None:
     model = stage.training("run").model
     before = [p.clone() for p in model.parameters()]
-    cost = measure(model, lambda: model(torch.tensor([[1, 2, 3], [4, 5, 6]])).sum(), 50)
+    cost = measure(model, lambda: model(torch.tensor([[1, 2, 3], [4, 5, 6]])).sum(), 50, 1, Ranks())
     assert all(torch.equal(p, q) and p.grad is None for p, q in zip(model.parameters(), before, strict=True))
     assert cost.parameters == 11 * 6 + 18 * 5 + 5
     assert cost.flops_per_update == 3 * 2 * (2 * 18 * 5), "2 rows, multiply and add, forward and twice backward"
@@ -254,7 +255,7 @@ def test_the_cost_is_told_before_the_first_update_and_counts_accumulation(stage:
 
 
 def test_seconds_are_spoken_in_the_fitting_unit() -> None:
-    assert [spoken(s) for s in (1, 90, 149, 150, 720, 12600, 181440)] == [
+    assert [duration(s) for s in (1, 90, 149, 150, 720, 12600, 181440)] == [
         "1 s",
         "90 s",
         "149 s",

@@ -16,8 +16,7 @@ from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
 from saccade.data.text import Document
 from saccade.errors import SaccadeError
-from saccade.training.checkpoints import learned
-from saccade.training.runs import RunFolder
+from saccade.training.checkpoints import RunFolder, learned
 from saccade.training.transfer import take_over
 
 TEXT = [Document("the black cat saw the dog and the dog saw a mouse", 1)]
@@ -151,8 +150,8 @@ def test_what_does_not_fit_is_told(tmp_path: Path) -> None:
     start = tmp_path / "first"
     for words, sentence in (
         ({"dim": 16}, "'body.embedding.tokens.weight' is ("),
-        ({"hidden": 16}, "'body.encoder.0.mlp.inner.weight' is (12, 8) there and (16, 8) here; write the same model.dim, hidden"),
-        ({"depth": 3}, "has no 'body.encoder.2.attention.q.weight'; write the same model.depth and parts as that model has"),
+        ({"hidden": 16}, "'body.encoder.0.mlp.inner.weight' is (12, 8) there and (16, 8) here; use the same model.dim, hidden"),
+        ({"depth": 3}, "has no 'body.encoder.2.attention.q.weight'; use the same model.depth and parts as that model"),
     ):
         assert sentence in told(lambda words=words: build("classification", "transformer-encoder", start, model=words))
     assert "has no encoder or decoder for this model; choose a model.family that has one of the same kind" in told(
@@ -175,7 +174,7 @@ def test_a_folder_with_another_tokenizer_is_told(tmp_path: Path) -> None:
     listed = json.loads((tmp_path / "first" / "manifest.json").read_text())
     listed["files"]["tokenizer.json"] = {"sha256": hashlib.sha256(b"{}").hexdigest(), "bytes": 2}
     (tmp_path / "first" / "manifest.json").write_text(json.dumps(listed))
-    assert "tokenizer.json contains no vocabulary; copy the model folder again" in told(
+    assert "tokenizer.json holds no vocabulary; copy the model folder again" in told(
         lambda: build("classification", "transformer-encoder", tmp_path / "first")
     )
 

@@ -10,7 +10,7 @@ KINDS = "pairs, tags, labels or text; otherwise inferred from the file name (.co
 
 
 def check(
-    data: Annotated[list[str], typer.Argument(help="Files, hub:NAME:SPLIT, or an embedded corpus such as phrasebook:train.")],
+    data: Annotated[list[str], typer.Argument(help="Files, hub:NAME:SPLIT, or a generated corpus such as phrasebook:train.")],
     kind: Annotated[str | None, typer.Option("--as", help=KINDS)] = None,
     documents: Annotated[str, typer.Option("--documents", help="What one document of text is: file, line or blank.")] = "file",
     json_: Json = False,
@@ -26,7 +26,7 @@ def check(
         saccade check reviews.tsv --as labels
         saccade check phrasebook:test
     """
-    from ..data.checks_texts import check
+    from ..data.check import check
 
     found = check(data, kind, documents)
     report(json_, found.to_dict(), "\n".join(found.lines()))

@@ -56,7 +56,7 @@ def compare(
     try:
         rows = comparing.compare(recipes, numbers, out_folder, Board().watcher, data, options)
     except Stopped as stopped:
-        raise stopped.go_on_with("the same command") from None
+        raise stopped.continue_with("the same command") from None
     metric = next((name for name in ("accuracy", "exact", "bleu", "perplexity") if name in rows[0].metrics), "loss")
     higher = config.task(first).measures.get(metric, metric in ("exact", "bleu"))
     if json_:

@@ -23,7 +23,7 @@ def convert(
     """
     from .. import config
     from ..system import read_config
-    from ..training.runs import convert
+    from ..training.checkpoints import convert
 
     convert(run, out_folder)
     recipe = read_config(out_folder / "config.json")

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TimeE
 
 from ..training.cost import Cost
 from ..training.loop import Watcher
-from ..training.runs import Progress as At
+from ..training.checkpoints import Progress as At
 from .shared import err, note
 
 EVERY = 15.0  # seconds between two lines where stderr is not a terminal

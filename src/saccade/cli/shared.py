@@ -95,9 +95,9 @@ def is_printed_here(error: Exception) -> bool:
     """Whether this process prints an error; of several under torchrun one does."""
     if "WORLD_SIZE" not in os.environ:
         return True
-    from ..training.distributed import speaks
+    from ..training.distributed import prints
 
-    return speaks(error)
+    return prints(error)
 
 
 def read_lines(text: str | None, path: Path | None, verb: str) -> list[str]:

@@ -38,7 +38,7 @@ def translate(
     """
     from .. import api
     from ..data.pairs import Pair
-    from ..data.readers import format_pharaoh
+    from ..data.pairs import format_pharaoh
     from .progress import count
 
     asked = {"temperature": temperature, "top_k": top_k, "top_p": top_p}

@@ -1,4 +1,4 @@
-"""What a training will cost, told before it starts: parameters, FLOPs counted on real batches, seconds measured on them."""
+"""What a training run will cost, estimated before it starts: parameters, FLOPs counted on a real batch, seconds measured on it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .distributed import Ranks
 
 @dataclass(frozen=True)
 class Cost:
-    """Parameters; FLOPs and seconds of one update, and of the whole training; `at_most` where updates will be recorded and played."""
+    """Parameters; FLOPs and seconds of one update, and of the whole run; `at_most` where updates will be captured and replayed."""
 
     parameters: int
     flops_per_update: float
@@ -34,12 +34,12 @@ class Cost:
 
     def __str__(self) -> str:
         return (
-            f"{self.parameters:,} parameters, {self.updates:,} updates at most, {self.flops_per_update:.2e} FLOPs an update "
-            f"({self.flops:.2e} in all), {'at most' if self.at_most else 'about'} {spoken(self.seconds)} here"
+            f"{self.parameters:,} parameters, {self.updates:,} updates at most, {self.flops_per_update:.2e} FLOPs per update "
+            f"({self.flops:.2e} in all), {'at most' if self.at_most else 'about'} {duration(self.seconds)} here"
         )
 
 
-def spoken(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """90 s, 12 min, 3.5 h, 2.1 days"""
     for size, unit in ((86400, "days"), (3600, "h")):
         if seconds >= 1.5 * size:
@@ -47,25 +47,24 @@ def spoken(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds >= 150 else f"{seconds:.0f} s"
 
 
-def wait_for_device() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
-def measure(model: nn.Module, loss: Callable[[], Tensor], updates: int, ranks: Ranks | None = None) -> Cost:
-    """Runs forward and backward a few times on a typical batch (no update is made): once counting, then by the clock, the best of three."""
-    ranks = ranks or Ranks()
+def measure(model: nn.Module, loss: Callable[[], Tensor], updates: int, batches: int, ranks: Ranks) -> Cost:
+    """Runs forward and backward of a batch, of which an update has so many: once counting, then timing, the best of three."""
     with FlopCounterMode(display=False) as counter:
         loss().backward()
     seconds = math.inf
     for _ in range(3):
-        wait_for_device()
-        start = time.perf_counter()
+        start = now()
         loss().backward()
-        wait_for_device()
-        seconds = min(seconds, time.perf_counter() - start)
+        seconds = min(seconds, now() - start)
         if ranks.largest(seconds) > 5:  # all ranks stop, or none
             break
     model.zero_grad(set_to_none=True)
     [flops] = ranks.total([float(counter.get_total_flops())])
-    return Cost(sum(p.numel() for p in model.parameters()), flops, ranks.largest(seconds), updates)
+    return Cost(sum(p.numel() for p in model.parameters()), flops * batches, ranks.largest(seconds) * batches, updates)
+
+
+def now() -> float:
+    """The time when all that was asked of the GPU is done."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()

@@ -1,4 +1,4 @@
-"""Logs of a run: `metrics.csv` for people's spreadsheets, `log.jsonl` for programs. A resumed run continues both."""
+"""Logs of a run: `metrics.csv` for spreadsheets, `log.jsonl` for programs. A resumed run continues both."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ COLUMNS = ("update", "epoch", "loss", "learning_rate", "gradient_norm", "tokens"
 
 
 class Logs:
-    """Appends rows to both files; rows after update `since` of an interrupted run are dropped first."""
+    """Appends rows to both files; rows after update `since` of an interrupted run are dropped first. Only rank 0 `writes`."""
 
-    def __init__(self, folder: Path, since: int = 0) -> None:
-        self.csv, self.jsonl = folder / "metrics.csv", folder / "log.jsonl"
-        rows = [row for row in self._old_rows() if row.get("update", 0) <= since] if since else []
-        write_atomically(self.jsonl, "".join(json.dumps(row) + "\n" for row in rows).encode())
-        write_atomically(self.csv, (",".join(COLUMNS) + "\n" + "".join(map(as_csv, filter(is_metric, rows)))).encode())
+    def __init__(self, folder: Path, since: int = 0, writes: bool = True) -> None:
+        self.csv, self.jsonl, self.writes = folder / "metrics.csv", folder / "log.jsonl", writes
+        if writes:
+            rows = [row for row in self._old_rows() if row.get("update", 0) <= since] if since else []
+            write_atomically(self.jsonl, "".join(json.dumps(row) + "\n" for row in rows).encode())
+            write_atomically(self.csv, (",".join(COLUMNS) + "\n" + "".join(map(as_csv, rows))).encode())
 
     def _old_rows(self) -> list[dict[str, Any]]:
         rows = []
@@ -36,25 +37,12 @@ class Logs:
         return rows
 
     def add(self, **row: Any) -> None:
-        """One event; numbers are rounded to six digits for the eye."""
-        row = {name: float(f"{value:.6g}") if isinstance(value, float) else value for name, value in row.items()}
-        with self.jsonl.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-        if is_metric(row):
-            with self.csv.open("a", encoding="utf-8", newline="") as file:
-                file.write(as_csv(row))
-
-
-class NoLogs(Logs):
-    """Logs of a rank that does not lead: nothing."""
-
-    def __init__(self, folder: Path, since: int = 0) -> None: ...
-
-    def add(self, **row: Any) -> None: ...
-
-
-def is_metric(row: dict[str, Any]) -> bool:
-    return "loss" in row or "dev_loss" in row
+        """One event; numbers are rounded to six digits."""
+        if self.writes:
+            row = {name: float(f"{value:.6g}") if isinstance(value, float) else value for name, value in row.items()}
+            for path, text in ((self.jsonl, json.dumps(row) + "\n"), (self.csv, as_csv(row))):
+                with path.open("a", encoding="utf-8", newline="") as file:
+                    file.write(text)
 
 
 def as_csv(row: dict[str, Any]) -> str:
@@ -64,16 +52,14 @@ def as_csv(row: dict[str, Any]) -> str:
 
 
 class Pace:
-    """Tokens a second since the last question."""
+    """Tokens per second since the last question."""
 
-    def __init__(self) -> None:
-        self.tokens, self.since = 0, time.perf_counter()
+    def __init__(self, tokens: int) -> None:
+        self.tokens, self.since = tokens, time.perf_counter()
 
-    def count(self, tokens: int) -> None:
-        self.tokens += tokens
-
-    def per_second(self) -> float:
+    def per_second(self, tokens: int) -> float:
+        """`tokens`: read so far."""
         now = time.perf_counter()
-        speed = self.tokens / max(now - self.since, 1e-9)
-        self.tokens, self.since = 0, now
+        speed = (tokens - self.tokens) / max(now - self.since, 1e-9)
+        self.tokens, self.since = tokens, now
         return speed

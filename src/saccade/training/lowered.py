@@ -1,5 +1,5 @@
-"""A model whose matrices are brought to 16 bits all at once: autocast does it one by one, and a small model has more matrices than
-arithmetic. The numbers are the same."""
+"""A model whose matrices are cast to 16 bits all at once: autocast casts them one by one, and a small model has more matrices than
+arithmetic. The results are the same."""
 
 from __future__ import annotations
 
@@ -8,30 +8,29 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx
 from torch.func import functional_call
 
 
 class Cast(torch.autograd.Function):
-    """Tensors in another type, and their gradients back again, each with a few kernels for all."""
+    """Casts tensors to another type, and their gradients back to float32, with a few kernels for all."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, dtype: torch.dtype, *tensors: Tensor) -> tuple[Tensor, ...]:
-        return copied(tensors, dtype)
+    def forward(ctx: Any, dtype: torch.dtype, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return cast(tensors, dtype)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        return None, *copied(gradients, torch.float32)
+        return None, *cast(gradients, torch.float32)
 
 
-def copied(tensors: tuple[Tensor, ...], dtype: torch.dtype) -> tuple[Tensor, ...]:
+def cast(tensors: tuple[Tensor, ...], dtype: torch.dtype) -> tuple[Tensor, ...]:
     made = tuple(torch.empty_like(tensor, dtype=dtype) for tensor in tensors)
     torch._foreach_copy_(made, tensors)
     return made
 
 
 def matrices(model: nn.Module) -> dict[str, Tensor]:
-    """The parameters that only multiply (weights and biases of linear layers), by name; what is used elsewhere too stays as it is."""
+    """Weights and biases of linear layers, by name, but for those that are used elsewhere too (a tied embedding)."""
     uses = Counter(id(parameter) for _, parameter in model.named_parameters(remove_duplicate=False))
     return {
         f"{name}.{kind}" if name else kind: parameter

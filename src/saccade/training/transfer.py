@@ -1,50 +1,46 @@
-"""Beginning with what another model has learned: its embedding, encoder or decoder, by the names of the parameters."""
+"""Starting from what another model has learned: its embedding, encoder or decoder, by the names of the parameters."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from ..errors import SaccadeError
-from .checkpoints import learned
+from .checkpoints import learned, open_tensors
 
-# an embedding stands under one of these names: alone in an encoder or decoder, one a side in an encoder–decoder
+# an embedding has one of these names: the first in an encoder or decoder alone, the others in an encoder–decoder
 EMBEDDINGS = ("embedding", "source", "target")
 STACKS = ("encoder", "decoder")
 
 
 def take_over(model: nn.Module, path: Path) -> list[str]:
-    """Fills embedding, encoder and decoder from those of a stored model (names below `body.` count as if it were not there); returns
-    the names that were filled. The head is a task's own, and goes along only between models of one kind and shape.
+    """Fills embedding, encoder and decoder from those of a stored model (`body.` in front of a name is ignored); returns the names
+    that were filled. The head belongs to a task, and is taken only between models of the same kind and shape.
 
-    Of a table of token vectors the rows that both have are taken: a pretrained one may have rows for masks behind its words.
+    Of a table of token vectors the rows that both have are taken: a pretrained one may have rows for masks after its words.
     """
     wanted, taken = learned(model), []
     alone = not any(top(name) == "encoder" for name in wanted)  # a decoder alone reads what an encoder–decoder's decoder reads
-    try:
-        with safe_open(path, framework="pt") as file, torch.no_grad():
-            stored = {name.removeprefix("body."): name for name in file.keys()}  # noqa: SIM118
-            alike = set(stored) == {name.removeprefix("body.") for name in wanted}
-            for name, parameter in wanted.items():
-                found = next((stored[one] for one in spellings(name, alone) if one in stored), None)
-                shared = top(name) in (*EMBEDDINGS, *STACKS)
-                if found is None or not (shared or alike):
-                    continue
-                value = file.get_tensor(found)
-                if shared or value.shape == parameter.shape:
-                    fill(parameter, value, name, path)
-                    taken.append(name)
-    except (SafetensorError, OSError) as error:
-        raise SaccadeError(f"{path} cannot be read as safetensors ({error}); copy it again") from None
+    with open_tensors(path) as file, torch.no_grad():
+        stored = {name.removeprefix("body."): name for name in file.keys()}  # noqa: SIM118
+        alike = set(stored) == {name.removeprefix("body.") for name in wanted}
+        for name, parameter in wanted.items():
+            found = next((stored[one] for one in spellings(name, alone) if one in stored), None)
+            shared = top(name) in (*EMBEDDINGS, *STACKS)
+            if found is None or not (shared or alike):
+                continue
+            value = file.get_tensor(found)
+            if shared or value.shape == parameter.shape:
+                fill(parameter, value, name, path)
+                taken.append(name)
     check(list(wanted), taken, path)
     return taken
 
 
 def check(wanted: list[str], taken: list[str], path: Path) -> None:
-    """An encoder or decoder is taken, and the whole of it, but for attention to a source that a decoder alone never had."""
+    """An encoder or decoder was taken as a whole, but for attention to a source that a decoder alone never had."""
     stacks = {top(name) for name in taken} & set(STACKS)
     if not stacks:
         raise SaccadeError(
@@ -53,7 +49,7 @@ def check(wanted: list[str], taken: list[str], path: Path) -> None:
         )
     missing = [name for name in wanted if top(name) in stacks and name not in taken and "cross" not in name]
     if missing:
-        raise SaccadeError(f"{path} has no '{missing[0]}'; write the same model.depth and parts as that model has")
+        raise SaccadeError(f"{path} has no '{missing[0]}'; use the same model.depth and parts as that model")
 
 
 def top(name: str) -> str:
@@ -67,7 +63,7 @@ def spellings(name: str, alone: bool) -> list[str]:
     if first not in EMBEDDINGS:
         return [name.removeprefix("body.")]
     order = [first, *(("target", "source") if alone else ("source", "target")), "embedding"]
-    return [spelled for other in order for spelled in (f"{other}.{rest}", f"{other}.{rest.removeprefix('tokens.')}")]
+    return [spelling for other in order for spelling in (f"{other}.{rest}", f"{other}.{rest.removeprefix('tokens.')}")]
 
 
 def fill(parameter: Tensor, value: Tensor, name: str, path: Path) -> None:
@@ -80,5 +76,5 @@ def fill(parameter: Tensor, value: Tensor, name: str, path: Path) -> None:
     else:
         raise SaccadeError(
             f"{path}: '{name}' is {tuple(value.shape)} there and {tuple(parameter.shape)} here; "
-            "write the same model.dim, hidden, heads … as that model has"
+            "use the same model.dim, hidden, heads … as that model"
         )

@@ -1,4 +1,4 @@
-"""Recorded updates: no model's training reads a number, shapes come back every epoch, and on a GPU a recording equals the plain update."""
+"""Captured updates: no model's training reads a number, shapes come back every epoch, and on a GPU a replay equals the plain update."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import saccade
-from saccade import api, config
+from saccade import api
 from saccade.config import recipe
 from saccade.core import masks
-from saccade.core.fixed import recording
 from saccade.errors import SaccadeError
-from saccade.training import graphs, loop
-from saccade.training.runs import RunFolder
-from saccade.training.terms import Watcher
+from saccade.training import capture, loop
+from saccade.training.capture import Captured, CapturedUpdate
+from saccade.training.checkpoints import RunFolder
+from saccade.training.loop import Watcher
 
 READS = {"_local_scalar_dense", "nonzero", "masked_select", "unique_dim", "_unique2", "unique_consecutive", "equal"}
 
@@ -87,11 +87,12 @@ def work_of(recipe: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_no_number_is_read_in_forward_and_backward(name: str) -> None:
+def test_no_number_is_read_in_forward_and_backward(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, work = work_of(made(name))
     batch = work.batch(work.epoch(0)[0])
-    work.loss(model.train(), batch)  # the first batch of a shape is never recorded
-    with NothingRead(), recording():
+    work.loss(model.train(), batch)  # the first batch of a shape is never captured
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with NothingRead(), capture.capturing():
         work.loss(model.train(), batch).backward()
     assert all(parameter.grad is None or bool(parameter.grad.isfinite().all()) for parameter in model.parameters())
 
@@ -106,10 +107,10 @@ def test_reading_a_number_is_noticed() -> None:
 @pytest.mark.parametrize("multiple", [1, 8])
 def test_every_epoch_has_the_same_shapes(multiple: int) -> None:
     _, work = work_of(made("transformer", round_to=multiple))
-    shapes = [sorted(map(str, map(graphs.shape, map(work.batch, work.epoch(epoch))))) for epoch in (0, 3)]
+    shapes = [sorted(map(str, map(capture.shape, map(work.batch, work.epoch(epoch))))) for epoch in (0, 3)]
     assert shapes[0] == shapes[1]
     batch = work.batch(work.epoch(0)[0])
-    assert batch.inputs[0].shape[1] % multiple == batch.inputs[2].shape[1] % multiple == 0
+    assert batch.source.shape[1] % multiple == batch.read.shape[1] % multiple == 0
 
 
 def test_rounding_changes_padding_alone() -> None:
@@ -118,7 +119,7 @@ def test_rounding_changes_padding_alone() -> None:
         model, work = work_of(made("transformer", round_to=multiple))
         batch = work.batch([0, 1, 2, 3, 4])
         losses.append(work.loss(model.eval(), batch))
-        assert batch.tokens == int((batch.target != 0).sum())
+        assert batch.tokens == int((batch.wanted != 0).sum())
     torch.testing.assert_close(*losses)
 
 
@@ -132,12 +133,12 @@ def test_the_tensors_of_a_batch_are_found_in_tuples_and_masks() -> None:
     mask = masks.documents(ids) & masks.padding(lengths)
     batch = SimpleNamespace(read=(ids, mask), wanted=wanted, tokens=3, lines=[1, 2])
     mask.dense(2, 1, 3, 3)  # what a mask keeps for the next time is not part of the batch
-    assert [id(tensor) for tensor in graphs.tensors(batch)] == [id(ids), id(ids), id(lengths), id(wanted)]
-    assert graphs.shape(batch) == (((2, 3), torch.int64), ((2, 3), torch.int64), ((2,), torch.int64), ((2, 3), torch.float32))
+    assert [id(tensor) for tensor in capture.tensors(batch)] == [id(ids), id(ids), id(lengths), id(wanted)]
+    assert capture.shape(batch) == (((2, 3), torch.int64), ((2, 3), torch.int64), ((2,), torch.int64), ((2, 3), torch.float32))
 
 
 class Replays:
-    """Stands in for a CUDA graph: runs the step again on the tensors it was recorded with."""
+    """Stands in for a CUDA graph: runs the step again on the tensors it was captured with."""
 
     made: ClassVar[list[Replays]] = []
 
@@ -154,22 +155,22 @@ class Replays:
 
 @pytest.fixture
 def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recordings without a GPU."""
+    """Captures without a GPU."""
 
-    def record(self: graphs.Recorder, batch: Any) -> graphs.Recording:
-        graph, inputs = Replays(), list(graphs.tensors(batch))
-        outputs = tuple(torch.zeros(()) for _ in range(2))
+    def run_again(self: CapturedUpdate, batch: Any) -> Captured:
+        graph, inputs = Replays(), list(capture.tensors(batch))
+        outputs = (torch.zeros(()), torch.zeros(()))
 
         def again() -> None:
             for kept, new in zip(outputs, self.step(batch), strict=True):
                 kept.copy_(new)
 
         graph.again = again
-        return graphs.Recording(graph, inputs, outputs)
+        return Captured(graph, inputs, outputs)
 
     Replays.made = []
-    monkeypatch.setattr(graphs.Recorder, "record", record)
-    monkeypatch.setattr(loop.Training, "_records", lambda self: self.settings.graphs)
+    monkeypatch.setattr(CapturedUpdate, "capture", run_again)
+    monkeypatch.setattr(loop, "captures", lambda settings, *_: settings.graphs)
     monkeypatch.setattr(torch.optim.AdamW, "__init__", without_capture(torch.optim.AdamW.__init__))
 
 
@@ -177,20 +178,20 @@ def without_capture(init: Any) -> Any:
     return lambda self, *args, capturable=False, **how: init(self, *args, **how)  # a CPU has none
 
 
-def test_played_updates_are_the_plain_ones(pretended: None, tmp_path: Path) -> None:
+def test_replayed_updates_are_the_plain_ones(pretended: None, tmp_path: Path) -> None:
     ends = {}
     for name, on in (("plain", False), ("graphs", True)):
         how = made("transformer", round_to=8, updates=40, evaluate_every=40, graphs=on, schedule="cosine")
         system, ended = saccade.fit(how, tmp_path / name)
         ends[name] = (system.model.state_dict(), ended.best)
-    assert Replays.made, "something was recorded"
+    assert Replays.made, "something was captured"
     assert ends["plain"][1] == pytest.approx(ends["graphs"][1], rel=1e-4)
     for name, tensor in ends["plain"][0].items():
         torch.testing.assert_close(ends["graphs"][0][name], tensor, rtol=1e-2, atol=2e-3)
 
 
-def test_what_a_recording_left_half_way_is_forgotten(pretended: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def fail(self: graphs.Recorder, batch: Any) -> graphs.Recording:
+def test_what_a_capture_left_half_way_is_forgotten(pretended: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail(self: CapturedUpdate, batch: Any) -> Captured:
         for parameter in training.model.parameters():
             parameter.grad = torch.full_like(parameter, 1e3)  # what a backward that broke off has reached
         raise RuntimeError("no")
@@ -200,32 +201,34 @@ def test_what_a_recording_left_half_way_is_forgotten(pretended: None, monkeypatc
         how = made("transformer", round_to=8, updates=30, evaluate_every=30, graphs=on)
         system, work = api.prepared(how)
         folder = RunFolder(tmp_path / str(on), {})
-        training = loop.Training(system.model, work, config.settings(how), folder)
-        monkeypatch.setattr(graphs.Recorder, "record", fail)
+        training = loop.Training(system.model, work, how.training, folder)
+        monkeypatch.setattr(CapturedUpdate, "capture", fail)
         training.run()
         ends.append(system.model.state_dict())
     for name, tensor in ends[0].items():
         torch.testing.assert_close(ends[1][name], tensor, rtol=1e-2, atol=2e-3)
 
 
-def test_what_cannot_be_recorded_goes_on_with_one_note(pretended: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def refuse(self: graphs.Recorder, batch: Any) -> graphs.Recording:
+def test_what_cannot_be_captured_continues_with_one_note(
+    pretended: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(self: CapturedUpdate, batch: Any) -> Captured:
         raise RuntimeError("operation not permitted when stream is capturing\nmore of it")
 
-    monkeypatch.setattr(graphs.Recorder, "record", refuse)
+    monkeypatch.setattr(CapturedUpdate, "capture", refuse)
     notes: list[str] = []
     watcher = Watcher()
     monkeypatch.setattr(watcher, "note", notes.append)
     saccade.fit(made("transformer", round_to=8, updates=30, evaluate_every=30, graphs=True), tmp_path / "run", watcher=watcher)
     assert [note for note in notes if "graphs" in note] == [
-        "training.graphs: these updates cannot be recorded (operation not permitted when stream is capturing); going on without"
+        "training.graphs: these updates cannot be captured (operation not permitted when stream is capturing); continuing without"
     ]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 @pytest.mark.parametrize("name", MODELS)
-def test_recorded_updates_equal_plain_ones_on_a_gpu(name: str, precision: str, tmp_path: Path) -> None:
+def test_captured_updates_equal_plain_ones_on_a_gpu(name: str, precision: str, tmp_path: Path) -> None:
     ends = {}
     for kind, on in (("plain", False), ("graphs", True)):
         notes: list[str] = []

@@ -1,8 +1,7 @@
 """The phrasebook: English sentences and their French from a small grammar, with gold alignments and part-of-speech tags.
 
-It is made when asked for, the same for the same seed on every machine, and needs no download. `phrasebook_words` is the
-lexicon, `phrasebook_grammar` says each thing in both languages at once, `phrasebook_choice` throws the dice, and here
-sentences are drawn, each into a given room (a number of English words), so that length is chosen first.
+`grammar` builds each phrase in both languages at once, `choice` picks words; here sentences are drawn, each into a given room
+(a number of English words), so that length is chosen first.
 
 English decides French: relative clauses and prepositional phrases belong to the nearest noun, "and" joins no clauses, verbs
 or nouns inside a relative clause, two predicates share a subject only if no relative clause could claim the second, and
@@ -14,26 +13,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from . import phrasebook_grammar as say
-from . import phrasebook_words as words
-from .dice import checked_sizes
-from .pairs import Pair
-from .phrasebook_choice import ANY, DEFINITE, SINGLE, Choice, Frame, Style
-from .phrasebook_grammar import Adjectives, Head, NounPhrase, Phrase, Tense
-from .phrasebook_words import ANIMALS, ANIMATE, BODIES, KINDS, PEOPLE, PLACES, TOPICS, Noun, Verb
+from ..pairs import Pair, parse_pharaoh
+from . import draw_parts
+from . import grammar as say
+from .choice import ANY, DEFINITE, SINGLE, Chooser, Frame, Style
+from .grammar import AND, HERE, KINDS, WORDS, Head, Names, Noun, Phrase, Verb
 
 SHORTEST, LONGEST, MOST = 4, 40, 1_000_000
 DEEPEST = 3  # relative clauses inside each other
-THINGS = ("thing", "furniture", "food", "document", "opening", *PLACES)
-HERE = ("here", "ADV", "ici")
+PEOPLE, ANIMALS, ANIMATE, BODIES = map(say.kinds_of, ("PEOPLE", "ANIMALS", "ANIMATE", "BODIES"))
+TOPICS, BUILDINGS, PLACES = map(say.kinds_of, ("TOPICS", "BUILDINGS", "PLACES"))
+SMALL_THINGS, THINGS = map(say.kinds_of, ("SMALL_THINGS", "THINGS"))
 
 
-class Author(Choice):
-    """Draws sentences: each rule fills the room it is handed, and hands what is left to the next."""
+class Author(Chooser):
+    """Draws sentences: each rule fills the room it is given, and passes what is left to the next."""
 
     # ---- noun phrases
 
-    def modified(self, noun: Noun, room: int, depth: int, style: Style = ANY) -> NounPhrase:
+    def modified(self, noun: Noun, room: int, depth: int, style: Style = ANY) -> Phrase:
         """A noun phrase that fills its room with what may follow a noun: of ..., on ..., a place, a relative clause."""
         extra = room - 2
         ways: list[Callable[[Noun, Head, int, int], Phrase]] = []
@@ -46,33 +44,29 @@ class Author(Choice):
             return self.core(noun, room, style)
         way = self.pick(ways)
         base = self.core(noun, max(2, room - self.between(3, extra)), style._replace(owned=way == self.owner))
-        return NounPhrase(base.phrase + way(noun, base.head, room - len(base.phrase), depth), base.head)
+        return base + way(noun, base.head, room - len(base), depth)
 
-    def single(self, kinds: tuple[str, ...], room: int, depth: int) -> NounPhrase | None:
-        """A noun phrase with a head of one of these kinds."""
-        noun = self.noun(kinds)
-        return self.modified(noun, room, depth) if noun else None
-
-    def one_or_two(self, kinds: tuple[str, ...], room: int, depth: int) -> NounPhrase | None:
-        """A noun phrase, sometimes with another after "and"; only the second may carry more than adjectives."""
+    def nouns(self, kinds: Names, room: int, depth: int, two: bool = False) -> Phrase | None:
+        """A noun phrase, perhaps `two` joined by "and"; only the second may carry more than adjectives."""
         noun = self.noun(kinds)
         if noun is None:
             return None
         family = next((group for group in (PEOPLE, ANIMALS, BODIES) if noun.kind in group), (noun.kind,))
-        other = self.noun(tuple(kind for kind in family if kind in kinds)) if room >= 5 and self.chance(0.25) else None
+        joined = two and room >= 5 and self.chance(0.25)
+        other = self.noun(tuple(kind for kind in family if kind in kinds)) if joined else None
         if other is None or other is noun:
             return self.modified(noun, room, depth)
         first = self.core(noun, min(4, room - 3))
-        return say.both(first, self.modified(other, room - 1 - len(first.phrase), depth))
+        return say.both(first, self.modified(other, room - 1 - len(first), depth))
 
     # ---- what follows a noun
 
     def after(self, name: str, noun: Noun | None, room: int, depth: int, style: Style = ANY) -> Phrase:
         """A preposition and its noun phrase, or nothing where that does not fit."""
-        start = say.preposition(words.PREPOSITIONS[name])
+        start = say.preposition(name)
         if noun is None or room < len(start) + 2:
             return Phrase()
-        return start + self.modified(noun, room - len(start), depth, style).phrase
+        return start + self.modified(noun, room - len(start), depth, style)
 
     def owner(self, noun: Noun, head: Head, room: int, depth: int) -> Phrase:
         return self.after("of", self.noun(KINDS[noun.kind].owners), room, depth)
@@ -82,12 +76,12 @@ class Author(Choice):
 
     def whereabouts(self, noun: Noun, head: Head, room: int, depth: int) -> Phrase:
         """Where something is: small things on furniture, buildings near each other, the rest anywhere."""
-        if noun.kind in words.SMALL_THINGS and self.chance(0.4):
+        if noun.kind in SMALL_THINGS and self.chance(0.4):
             name = self.pick(("in", "on", "under"))
             return self.after(name, self.noun(("furniture",), name), room, depth, SINGLE)
         if noun.kind in PLACES:
             name = self.pick(("near", "behind", "next to", "in front of"))
-            return self.after(name, self.noun((*words.BUILDINGS, "yard", "tree"), name), room, depth)
+            return self.after(name, self.noun((*BUILDINGS, "yard", "tree"), name), room, depth)
         return self.place(room, depth)
 
     def place(self, room: int, depth: int) -> Phrase:
@@ -106,8 +100,8 @@ class Author(Choice):
             if doer and room >= 4 + reserve:
                 self.used.append(verb.english[0])
                 subject = self.core(doer, min(4, room - 2 - reserve))
-                phrase = say.word("that", "PRON", "que") + subject.phrase
-                phrase += say.active(verb, self.tense, subject.head, before=head)
+                phrase = say.word("that", "PRON", "que") + subject
+                phrase += say.active(verb, self.past, subject.head, before=head)
                 return phrase + self.rest(verb, room - len(phrase), depth + 1)
         clause = self.predicate(head, room - 1, depth + 1)
         return say.word("who" if noun.kind in PEOPLE else "that", "PRON", "qui") + clause if clause else Phrase()
@@ -129,7 +123,7 @@ class Author(Choice):
         ways: list[tuple[int, Callable[[Head, int, int], Phrase | None]]] = []
         if room >= 3 and (frame := self.verb(subject.kinds, 0)):
             ways.append((6, partial(self.transitive, frame)))
-        if room >= 2 and self.tense is Tense.PAST and (frame := self.verb(subject.kinds, 1)):
+        if room >= 2 and self.past and (frame := self.verb(subject.kinds, 1)):
             ways.append((2 if animate else 8, partial(self.undergoing, frame)))
         if room >= 2 and depth < DEEPEST:
             ways.append((2 if room <= 4 else 1, self.property))
@@ -151,16 +145,16 @@ class Author(Choice):
         if room < 3 + reserve:
             return None
         self.used.append(verb.english[0])
-        phrase = say.active(verb, self.tense, subject, self.adverb(verb, room - 3 - reserve))
+        phrase = say.active(verb, self.past, subject, self.adverb(verb, room - 3 - reserve))
         left = room - len(phrase) - reserve
         if reserve:
-            thing = self.single(kinds, min(left, 4), DEEPEST)
+            thing = self.nouns(kinds, min(left, 4), DEEPEST)
         else:
             share = left if left < 6 or not verb.placed or self.chance(0.6) else self.between(2, left)
-            thing = (self.single if depth else self.one_or_two)(kinds, share, depth)
+            thing = self.nouns(kinds, share, depth, two=not depth)
         if thing is None:
             return None
-        phrase += thing.phrase
+        phrase += thing
         return phrase + self.rest(verb, room - len(phrase), depth)
 
     def undergoing(self, frame: Frame, subject: Head, room: int, depth: int) -> Phrase | None:
@@ -180,35 +174,37 @@ class Author(Choice):
         if not fits:
             return None
         verb = self.pick(fits)
-        phrase = say.active(verb, self.tense, subject, self.adverb(verb, room - 1))
+        phrase = say.active(verb, self.past, subject, self.adverb(verb, room - 1))
         return phrase + self.rest(verb, room - len(phrase), depth)
 
     def property(self, subject: Head, room: int, depth: int) -> Phrase | None:
         """Is old, est vieux: one adjective, or two joined by "and", of senses not said of the subject yet."""
         lists = [(*KINDS[kind].before, *KINDS[kind].outer) for kind in subject.kinds]
-        names = [name for name in lists[0] if all(name in other for other in lists) and name in self.known]
-        fits = [self.known[name] for name in names if self.known[name].sense not in (*subject.said, "scope", "worth")]
+        names = [name for name in lists[0] if all(name in other for other in lists) and name in self.adjective]
+        fits = [self.adjective[name] for name in names if self.adjective[name].sense not in (*subject.said, "scope", "worth")]
         fits = [entry for entry in fits if entry.english != "new"]
         if not fits:
             return None
         first = self.pick(fits)
-        phrase = say.being(self.tense, subject) + say.adjective(first, subject, first.gradable and room >= 3 and self.chance(0.3))
+        phrase = say.being(self.past, subject) + say.adjective(
+            first, subject, say.gradable(first) and room >= 3 and self.chance(0.3)
+        )
         second = self.pick(fits)
         if second.sense != first.sense and room >= len(phrase) + 2 and self.chance(0.4):
-            phrase += say.word(*say.AND) + say.adjective(second, subject)
+            phrase += say.word(*AND) + say.adjective(second, subject)
         return phrase
 
     def staying(self, subject: Head, room: int, depth: int) -> Phrase | None:
-        return say.being(self.tense, subject) + (self.place(room - 1, depth) or say.word(*HERE))
+        return say.being(self.past, subject) + (self.place(room - 1, depth) or say.word(*HERE))
 
     def going(self, subject: Head, room: int, depth: int) -> Phrase | None:
         noun = self.noun(PLACES, "to")
-        return say.active(words.GO, self.tense, subject) + self.after("to", noun, room - 1, depth, DEFINITE) if noun else None
+        return say.active(say.GO, self.past, subject) + self.after("to", noun, room - 1, depth, DEFINITE) if noun else None
 
     def speaking(self, subject: Head, room: int, depth: int) -> Phrase | None:
         name = self.pick(("with", "of"))
         noun = self.noun(PEOPLE if name == "with" else (*TOPICS, "pact", "adult"))
-        return say.active(words.SPEAK, self.tense, subject) + self.after(name, noun, room - 1, depth) if noun else None
+        return say.active(say.SPEAK, self.past, subject) + self.after(name, noun, room - 1, depth) if noun else None
 
     # ---- sentences
 
@@ -217,31 +213,31 @@ class Author(Choice):
         draw = self.random()
         kinds = ANIMATE if draw < 0.45 else BODIES if draw < 0.55 else ("pact", "policy") if draw < 0.75 else THINGS
         share = self.between(2, min(9, max(2, room - 2)))
-        subject = (self.one_or_two if first else self.single)(kinds, share, DEEPEST - 1)
+        subject = self.nouns(kinds, share, DEEPEST - 1, two=first)
         if subject is None:
             return None
-        left = room - len(subject.phrase)
+        left = room - len(subject)
         again = left >= 8 and self.chance(0.25)
         predicate = self.predicate(subject.head, left // 2 if again else left, DEEPEST if again else 0)
         if predicate is None or not again:
-            return subject.phrase + predicate if predicate else None
+            return subject + predicate if predicate else None
         second = self.predicate(subject.head, left - len(predicate) - 1, 0)
         if second is None or second.english[0].tag == "AUX":
-            return subject.phrase + predicate
-        return subject.phrase + predicate + say.word(*say.AND) + second
+            return subject + predicate
+        return subject + predicate + say.word(*AND) + second
 
     def sentence(self, room: int) -> Phrase | None:
         """A sentence of at most `room` words: clauses joined by "and", in the past perhaps with a date at either end."""
         self.used.clear()
-        self.tense = Tense.PAST if self.chance(0.62) else Tense.PRESENT
-        time = self.time(room - 4) if self.tense is Tense.PAST and room >= 5 and self.chance(0.4) else Phrase()
+        self.past = self.chance(0.62)
+        time = self.time(room - 4) if self.past and room >= 5 and self.chance(0.4) else Phrase()
         left = room - len(time)
         several = left >= 12 and self.chance(0.7)
         phrase = self.clause(self.between(5, left - 6) if several else left, first=True)
         for _ in range(2):
             if phrase and several and left - len(phrase) >= 5:
                 more = self.clause(left - len(phrase) - 1, first=False)
-                phrase += say.word(*say.AND) + more if more else Phrase()
+                phrase += say.word(*AND) + more if more else Phrase()
         if not phrase:
             return None
         if time and self.chance(0.25):
@@ -250,48 +246,32 @@ class Author(Choice):
             return phrase + self.year() if len(time) > 1 else phrase
         return phrase + time
 
-
-def _draw(author: Author) -> Phrase:
-    """A sentence of a length drawn first: mostly short, fewer and fewer up to 23 words; over a quarter beyond, up to 40."""
-    if author.chance(0.73):
-        room = SHORTEST + int(20 * min(author.random(), author.random()))
-    else:
-        room = author.between(23, LONGEST)
-    while True:
-        phrase = author.sentence(room)
-        if phrase is not None and len(phrase) >= max(SHORTEST, room - 3):
-            return phrase
-
-
-def _lecture_sentences() -> tuple[Pair, ...]:
-    """The two sentences that explain alignment everywhere, said with the words and rules of the phrasebook."""
-    noun = {entry.english: entry for entry in words.NOUNS}
-    verb = {entry.english[0]: entry for entry in words.VERBS}
-    which = {entry.english: entry for entry in words.ADJECTIVES}
-    the = [words.THE]
-    cat = say.noun_phrase(noun["cat"], False, the, Adjectives(after=(which["black"],)))
-    meal = cat.phrase + say.active(verb["eat"], Tense.PAST, cat.head) + say.noun_phrase(noun["mouse"], False, the).phrase
-    agreement = say.noun_phrase(noun["agreement"], False, the)
-    area = say.noun_phrase(noun["area"], False, the, Adjectives(after=(which["european"], which["economic"])))
-    signing = agreement.phrase + say.preposition(words.PREPOSITIONS["on"]) + area.phrase
-    signing += say.passive(verb["sign"], agreement.head) + say.date(("august", "août"), year="1992")
-    return say.pair(meal, 1), say.pair(signing, 2)
+    def draw(self) -> Phrase:
+        """A sentence of a length drawn first: mostly short, fewer and fewer up to 23 words; over a quarter beyond, up to 40."""
+        if self.chance(0.73):
+            room = SHORTEST + int(20 * min(self.random(), self.random()))
+        else:
+            room = self.between(23, LONGEST)
+        while True:
+            phrase = self.sentence(room)
+            if phrase is not None and len(phrase) >= max(SHORTEST, room - 3):
+                return phrase
 
 
-LECTURE_SENTENCES: tuple[Pair, ...] = _lecture_sentences()
+# the two sentences that explain alignment everywhere, as the grammar builds them
+LECTURE_SENTENCES = tuple(
+    Pair(source, target, line, parse_pharaoh(sure)[0], parse_pharaoh(possible)[0], tuple(tags.split()))
+    for line, (source, target, sure, possible, tags) in enumerate(WORDS["lecture sentences"], 1)
+)
 
 
 def phrasebook(train: int = 6000, dev: int = 300, test: int = 500, seed: int = 0) -> dict[str, list[Pair]]:
     """English-French pairs with alignments and tags, in three parts that share no English sentence, nor the lecture's two."""
-    sizes = {"train": train, "dev": dev, "test": test}
-    checked_sizes("phrasebook", "sentences", sizes, MOST)
     author = Author(seed)
-    seen = {lecture.source for lecture in LECTURE_SENTENCES}
-    parts: dict[str, list[Pair]] = {name: [] for name in sizes}
-    for name in ("test", "dev", "train"):  # the test part first, so that it does not depend on the other sizes
-        while len(parts[name]) < sizes[name]:
-            made = say.pair(_draw(author), len(parts[name]) + 1)
-            if made.source not in seen:
-                seen.add(made.source)
-                parts[name].append(made)
-    return parts
+
+    def draw(line: int) -> tuple[str, str, Pair]:
+        pair = say.pair(author.draw(), line)
+        return pair.source, pair.source, pair
+
+    known = [pair.source for pair in LECTURE_SENTENCES]
+    return draw_parts("phrasebook", MOST, "sentences", (train, dev, test), draw, known)
