@@ -14,7 +14,7 @@ from .decoding import Ensemble
 from .errors import SaccadeError
 from .files import held, write_atomically
 from .showing import show
-from .system import System, build, check_memory, check_options, examples_of, load, model_files, read_config, train_and_dev
+from .system import System, build, check_memory, check_options, load, model_files, read_config, train_and_dev
 from .tasks.language import LanguageModelling
 from .tasks.translation import Translation, searcher
 from .training.checkpoints import Progress, RunFolder, learned, mean_parameters, set_parameters

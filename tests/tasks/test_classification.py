@@ -17,8 +17,8 @@ from saccade.errors import SaccadeError
 from saccade.layers.embeddings import BEGIN, END, spell
 from saccade.tasks.classification import Classification
 from saccade.tasks.labels import make_rows
-from saccade.training.losses import batch_loss
 from saccade.training.checkpoints import RunFolder
+from saccade.training.losses import batch_loss
 
 TEXTS = [
     Labeled("a good film", "good", 1),

@@ -16,8 +16,8 @@ from saccade.data.vocabulary import UNK
 from saccade.errors import SaccadeError
 from saccade.models.kinds import Encoder
 from saccade.tasks.tagging import Tagging
-from saccade.training.losses import batch_loss
 from saccade.training.checkpoints import RunFolder
+from saccade.training.losses import batch_loss
 
 SENTENCES = [
     Sentence(("the", "black", "cat"), ("DET", "ADJ", "NOUN"), 1),

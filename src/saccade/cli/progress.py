@@ -9,9 +9,9 @@ from typing import TypeVar
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TimeElapsedColumn, TimeRemainingColumn
 
+from ..training.checkpoints import Progress as At
 from ..training.cost import Cost
 from ..training.loop import Watcher
-from ..training.checkpoints import Progress as At
 from .shared import err, note
 
 EVERY = 15.0  # seconds between two lines where stderr is not a terminal

@@ -37,8 +37,7 @@ def translate(
         echo "the black cat" | saccade translate runs/mine
     """
     from .. import api
-    from ..data.pairs import Pair
-    from ..data.pairs import format_pharaoh
+    from ..data.pairs import Pair, format_pharaoh
     from .progress import count
 
     asked = {"temperature": temperature, "top_k": top_k, "top_p": top_p}

@@ -15,7 +15,6 @@ from .distributed import Ranks
 from .lowered import Lowered
 from .update import Parts, Report, Update
 
-
 MOST = 256  # graphs; batches of further shapes run kernel by kernel
 
 
