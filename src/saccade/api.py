@@ -20,6 +20,7 @@ from .tasks.translation import Translation, searcher
 from .training.checkpoints import Progress, RunFolder, learned, mean_parameters, set_parameters
 from .training.distributed import check_shared, together
 from .training.loop import Training, Watcher
+from .upgrade import VERSION
 
 __all__ = ["System", "average", "build", "check_options", "ensemble", "fit", "load", "searcher", "show"]
 # What a system can do is a method of it, and a function here: api.decode(system, texts) is system.decode(texts).
@@ -42,7 +43,7 @@ def fit(
         ranks.lead(lambda: claim(path, made, resume))
         system, work = ranks.agree(lambda: prepared(made))
         folder = RunFolder(path, model_files(system))
-        text = json.dumps({"saccade": 1, **made.to_dict()}, indent=2, ensure_ascii=False) + "\n"
+        text = json.dumps({"saccade": VERSION, **made.to_dict()}, indent=2, ensure_ascii=False) + "\n"
         with ranks.led(held(path)):
             # only now, when nothing of the recipe was refused: a first try with a wrong path leaves no run
             ranks.lead(lambda: write_atomically(path / "recipe.json", text.encode()))

@@ -21,6 +21,7 @@ from . import api, config
 from .data.generated.phrasebook import LECTURE_SENTENCES
 from .errors import SaccadeError
 from .files import write_atomically
+from .system import examples_of
 from .training.loop import Watcher
 from .training.stopping import Stopped
 from .views import pictures
@@ -110,7 +111,7 @@ def train(watcher: Watcher, folder: Path, name: str, words: Sequence[str]) -> di
     recipe = config.read_recipe(f"phrasebook-{name}", words)
     system, _ = api.fit(recipe, folder, watcher=watcher)
     watcher.note("translating the test sentences")
-    return api.evaluate(system, api.examples_of(recipe, "test"), quarters=True)
+    return api.evaluate(system, examples_of(recipe, "test"), quarters=True)
 
 
 class Relay(Watcher):

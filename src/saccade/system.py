@@ -26,6 +26,7 @@ from .tasks.translation import Aligned, MakeSearch, Translated, Translation, sea
 from .training.checkpoints import learned, load_model
 from .training.sharded import METADATA
 from .training.transfer import take_over
+from .upgrade import VERSION, upgrade_config, upgrade_parameter
 
 MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
 LONGEST = 50_000  # characters of a text to translate
@@ -156,7 +157,7 @@ def build(recipe: Recipe | Mapping[str, Any], train: Sequence[Any] | None = None
 def start_from(model: nn.Module, recipe: Recipe, first: Path) -> int:
     """Takes over what another model has learned; returns how many parameters that are."""
     try:
-        return len(take_over(model, first / "model.safetensors"))
+        return len(take_over(model, first / "model.safetensors", upgrade_parameter))
     except SaccadeError as error:
         there, here = read_config(first / "config.json").model["family"], recipe.model["family"]
         raise SaccadeError(f"{error} (that is a {there} model, this one a {here})" if there != here else str(error)) from None
@@ -205,7 +206,7 @@ def examples_of(recipe: Recipe, split: str) -> list[Any]:
 
 def model_files(system: System) -> dict[str, Writer]:
     """The model folder's files besides the parameters."""
-    text = json.dumps({"saccade": 1, **system.recipe.to_dict()}, indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps({"saccade": VERSION, **system.recipe.to_dict()}, indent=2, ensure_ascii=False) + "\n"
     tokens = json.dumps(system.task.tokens(), ensure_ascii=False) + "\n"
     return {
         "config.json": lambda path: path.write_text(text, encoding="utf-8"),
@@ -227,7 +228,7 @@ def load(folder: str | Path, device: str = "auto") -> System:
     except (KeyError, TypeError, AttributeError):
         raise SaccadeError(f"{path}/tokenizer.json is not that of a {recipe.task} model; copy the model folder again") from None
     model = task.build(config.Builder(recipe.model))
-    load_model(model, path / "model.safetensors")
+    load_model(model, path / "model.safetensors", upgrade_parameter)
     return System(recipe, model.to(config.device(device)).eval(), task)
 
 
@@ -249,6 +250,9 @@ def read_json(path: Path) -> Any:
 
 def read_config(path: Path) -> Recipe:
     values = read_json(path)
-    if not isinstance(values, dict) or values.pop("saccade", None) != 1:
-        raise SaccadeError(f"{path} was not written by this version of saccade; use the version that wrote it")
-    return config.recipe(values)
+    version = values.pop("saccade", None) if isinstance(values, dict) else None
+    if version not in (1, VERSION):
+        raise SaccadeError(
+            f"{path} has format {version!r}, expected 1 (written by saccade 0.1.0) or {VERSION}; use the version that wrote it"
+        )
+    return config.recipe(upgrade_config(values), strict=False) if version == 1 else config.recipe(values)

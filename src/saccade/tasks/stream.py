@@ -153,7 +153,7 @@ class CarriedWork(StreamWork):
             torch.where(continues, state, 0).split(widths, -1)
         )  # a copy: gradients need it when the state is written over
         logits, after = model.forward_from(
-            tokens, State(carried=[tuple(next(parts) for _ in memory) for memory in self.empty[rows]])
+            tokens, State(carried=[tuple(next(parts) for _ in memory) for memory in self.empty[rows]], length=0)
         )
         state.copy_(torch.cat([part.detach() for memory in after.carried for part in memory], -1))
         return logits
