@@ -97,12 +97,12 @@ def test_tf_idf_counts_the_training_texts_and_survives_saving(tmp_path: Path) ->
         assert unseen.weights == pytest.approx([value / sum(idf) for value in idf], abs=1e-6), "an unknown word is as rare as any"
 
 
-@pytest.mark.parametrize("words", ["embedding", "characters-cnn", "characters-rnn"])
+@pytest.mark.parametrize("words", ["tokens", "characters-cnn", "characters-rnn"])
 def test_words_are_read_by_their_bytes_where_the_model_can(words: str, tmp_path: Path) -> None:
-    made = saved(system("rnn-encoder", words=words), tmp_path)
-    assert made.task.reads_bytes is (words != "embedding")
+    made = saved(system("rnn-encoder", embedding=words), tmp_path)
+    assert made.task.reads_bytes is (words != "tokens")
     one, other = api.classify(made, ["a zebra film", "a zigzag film"])
-    assert (one.probabilities == other.probabilities) is (words == "embedding"), "two words never seen"
+    assert (one.probabilities == other.probabilities) is (words == "tokens"), "two words never seen"
     alone, together = (
         api.classify(made, ["bad"]),
         api.classify(made, ["bad", "a much longer text with extraordinarily long words"]),

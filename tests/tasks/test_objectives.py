@@ -179,7 +179,7 @@ def test_packed_documents_have_the_losses_of_each_read_alone(position: str) -> N
     each = documents(5, 9, 3, 6)
     flow = stream(each, block=64)
     objective = Causal(TEXT, LanguageRecipe(block=64))
-    model = objective.build(builder("transformer-decoder", position=position, places="sinusoidal")).double().eval()
+    model = objective.build(builder("transformer-decoder", position=position, position_embedding="sinusoidal")).double().eval()
     batch = objective.batch(flow.blocks([0], 0))
     together = batch_loss(model, batch).item()
     alone = 0.0

@@ -93,7 +93,7 @@ MADE: dict[str, api.System] = {}
 
 
 def test_words_never_seen_are_read_by_their_bytes(tmp_path: Path) -> None:
-    plain, spelled = system(), system(words="characters-cnn")
+    plain, spelled = system(), system(embedding="characters-cnn")
     RunFolder(tmp_path, api.model_files(spelled)).save("best", spelled.model)
     again = api.load(tmp_path, "cpu")
     assert again.task.reads_bytes
@@ -113,10 +113,10 @@ def test_words_never_seen_are_read_by_their_bytes(tmp_path: Path) -> None:
     assert bytes(n - 3 for n in numbers[0][0][0][2:] if n > 2) == b"New York"
 
 
-@pytest.mark.parametrize(("family", "words"), [("rnn-encoder", "embedding"), ("transformer-encoder", "characters-rnn")])
+@pytest.mark.parametrize(("family", "words"), [("rnn-encoder", "tokens"), ("transformer-encoder", "characters-rnn")])
 @pytest.mark.parametrize("kind", ["words", "bpe"])
 def test_a_batch_has_the_loss_of_its_sentences(family: str, words: str, kind: str) -> None:
-    made = system(family, kind, words=words)
+    made = system(family, kind, embedding=words)
     numbers = made.task.numbers(SENTENCES)
     with torch.no_grad():
         alone = [batch_loss(made.model, made.task.batch([one], CPU)).item() for one in numbers]

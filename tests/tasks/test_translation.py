@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from saccade import config
 from saccade.core import Mechanism, State
-from saccade.core.mechanism import Keys
+from saccade.core.mechanism import Ready
 from saccade.core.record import Site
 from saccade.core.scores import Dot
 from saccade.data.pairs import Pair
@@ -84,7 +84,7 @@ class Cross(Site):
     def forward(self, wanted: Tensor) -> Tensor:
         """`wanted`: weights, T N."""
         keys = torch.eye(wanted.shape[1])[None, None]
-        return self.look(wanted.clamp(min=1e-30).log()[None, None], Keys(keys), keys)
+        return self.look(wanted.clamp(min=1e-30).log()[None, None], Ready(keys, keys))
 
 
 class Scripted(nn.Module):
