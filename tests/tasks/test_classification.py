@@ -202,7 +202,7 @@ def test_a_text_without_or_with_an_unknown_label_is_named_with_its_line() -> Non
 def test_what_is_shown_is_the_pool_and_the_attention_below() -> None:
     made = system("transformer-encoder")
     document = api.show(made, "a good film")
-    assert [site.name for site in document.sites] == ["pool", "encoder.0.attention"]
+    assert [site.name for site in document.sites] == ["pool", "encoder.0.mixer"]
     [found] = api.classify(made, ["a good film"])
     assert document.sites[0].weights == [[found.weights]]
     assert (document.source, document.target) == (found.pieces, [found.label])

@@ -21,7 +21,7 @@ PARTS = (slice(0, 5), slice(5, 9))
 def body(**parts: str) -> TransformerEncoder:
     torch.manual_seed(0)
     model = {"family": "transformer-encoder", "dim": 16, "hidden": 32, "depth": 2, "heads": 2, "dropout": 0.0, **parts}
-    built = config.Builder(config.recipe({"model": model}).model).make(Encoder, VOCAB)
+    built = config.Builder(model).make(Encoder, VOCAB)
     assert isinstance(built, TransformerEncoder)
     return built
 

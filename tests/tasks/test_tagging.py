@@ -175,7 +175,7 @@ def test_what_is_shown_is_the_attention_between_pieces() -> None:
         assert "".join(document.source).replace("Ġ", "") == "theblackcat"
         assert document.target == [" ".join(api.tag(made, [Sentence(("the", "black", "cat"), None, 1)])[0])]
         [site] = document.sites
-        assert (site.name, len(site.rows)) == ("encoder.0.attention", len(document.source))
+        assert (site.name, len(site.rows)) == ("encoder.0.mixer", len(document.source))
         assert torch.tensor(site.weights).shape[1:] == (len(site.rows), len(site.columns))
 
 
@@ -277,3 +277,19 @@ def test_only_tagging_reads_trees() -> None:
 
     task = Classification(tree_system().task.text, ["good", "bad"])
     assert "needs the parse trees of tagging data; choose another model.position" in told(lambda: task.build(TreeBuilder()))
+
+
+def test_syntax_positions_are_a_word_in_the_recipe(tmp_path: Path) -> None:
+    """From the HEAD column to the weights: with other trees the same words get other logits."""
+    rows = "1\tthe\t_\tDET\t_\t_\t{}\t_\t_\t_\n2\tblack\t_\tADJ\t_\t_\t{}\t_\t_\t_\n3\tcat\t_\tNOUN\t_\t_\t0\t_\t_\t_\n\n"
+    for name, heads in (("flat", (3, 3)), ("chain", (2, 3))):
+        (tmp_path / f"{name}.conllu").write_text(rows.format(*heads) * 2)
+    how = ["training.updates=2", "training.tokens=30", "data.column=upos"]
+    data = [f"data.{split}={tmp_path / 'flat.conllu'}" for split in ("train", "dev")]
+    made, _ = api.fit(recipe("transformer-encoder", "words", *how, *data, position="syntax"), tmp_path / "run")
+    flat, chain = (made.read(str(tmp_path / f"{name}.conllu")) for name in ("flat", "chain"))
+    assert api.tag(made, flat) == api.tag(made, [Sentence(one.words, None, one.line, one.heads) for one in flat])
+    one, other = (made.task.logits(made.model, made.task.numbers(each))[0] for each in (flat, chain))
+    assert one.shape == other.shape
+    assert not torch.allclose(one, other)
+    assert "has no parse tree" in told(lambda: api.tag(made, [Sentence(("the", "cat"), None, 1)]))

@@ -45,8 +45,8 @@ def task(kind: str = "words") -> Translation:
 def tiny(words: Translation, family: str = "bahdanau") -> nn.Module:
     more = {"heads": 2, "depth": 1} if family.startswith("transformer") else {}
     torch.manual_seed(1)
-    settings = config.recipe({"model": {"family": family, "dim": 8, "hidden": 8, "dropout": 0.0, **more}}).model
-    return config.Builder(settings).make(Seq2Seq, len(words.source), len(words.target)).eval()
+    builder = config.Builder({"family": family, "dim": 8, "hidden": 8, "dropout": 0.0, **more})
+    return builder.make(Seq2Seq, len(words.source), len(words.target)).eval()
 
 
 def recipe(**training: Any) -> Recipe:

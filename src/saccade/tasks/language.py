@@ -81,8 +81,6 @@ class LanguageModelling(Task):
         return self.objective.build(builder)
 
     def work(self, recipe: Recipe, train: Sequence[Document], dev: Sequence[Document], device: torch.device) -> StreamWork:
-        if self.how.carry and self.how.objective != "causal":
-            raise SaccadeError(f"language.carry is for the causal objective, this is {self.how.objective}; leave it out")
         if self.how.carry and (recipe.training.compile or distributed.is_initialized()):
             raise SaccadeError("language.carry is for one process and a model that is not compiled; leave it out")
         return (CarriedWork if self.how.carry else StreamWork)(self, recipe, train, dev, device)
