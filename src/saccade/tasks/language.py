@@ -22,7 +22,7 @@ from ..training.losses import token_loss
 from .objectives import Objective
 from .objectives import table as objectives
 from .stream import CarriedWork, Stream, StreamWork
-from .task import TINY, Builder, Task, device_of, from_tokens, learn_vocabulary, table, to_tokens
+from .task import Builder, Task, device_of, from_tokens, learn_vocabulary, table, to_tokens
 
 
 @table.add("language-modelling", paper="Bengio et al. 2003; Radford et al. 2018")
@@ -72,10 +72,6 @@ class LanguageModelling(Task):
 
     def texts(self, examples: Sequence[Document]) -> dict[str, tuple[Vocabulary, list[str]]]:
         return {"text": (self.text, [one.text[:100_000] for one in examples])}
-
-    @classmethod
-    def sketch(cls, recipe: Recipe, builder: Builder) -> nn.Module:
-        return cls(TINY, recipe.language, False).build(builder)
 
     def build(self, builder: Builder) -> nn.Module:
         return self.objective.build(builder)
