@@ -22,6 +22,7 @@ from saccade.data.phrasebook import phrasebook
 from saccade.data.text import Document
 from saccade.errors import SaccadeError
 from saccade.files import MANIFEST
+from saccade.tasks.translation import Translation
 from saccade.training.checkpoints import Progress, RunFolder
 from saccade.training.loop import Watcher
 
@@ -224,7 +225,7 @@ def rewrite(folder: Path, name: str, text: str) -> None:
         ("config.json", "[]", "config.json was not written by this version of saccade; use the version that wrote it"),
         ("config.json", '{"saccade": 2}', "was not written by this version of saccade"),
         ("config.json", '{"saccade": 1}', "model.family is None; name a model"),
-        ("config.json", '{"saccade": 1, "model": {"family": "luong"}}', "the parameters are not this model's"),
+        ("config.json", '{"saccade": 1, "model": {"family": "luong"}}', "the parameters are not those of this model"),
         ("tokenizer.json", "{}", "tokenizer.json cannot be read as that of a translation model; copy the model folder"),
         ("tokenizer.json", "[]", "tokenizer.json cannot be read"),
         ("tokenizer.json", "[" * 100_000, "tokenizer.json cannot be read"),
@@ -247,6 +248,16 @@ def test_a_changed_byte_and_a_missing_path_are_told(copy: Path, tmp_path: Path) 
 
 
 # --- fit
+
+
+@pytest.mark.parametrize(("dev", "reads"), [("", 1), ("phrasebook:dev", 2)])
+def test_the_training_data_is_read_once(dev: str, reads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, plain, seen = recipe(f"data.dev={dev}"), Translation.read.__func__, []  # type: ignore[attr-defined]
+    monkeypatch.setattr(Translation, "read", classmethod(lambda cls, how, where: seen.append(where) or plain(cls, how, where)))
+    _, work = api.prepared(made)
+    assert len(seen) == len(set(seen)) == reads
+    assert len(work.examples) == (150 if dev else 142)
+    assert len(work.dev) == (12 if dev else 8), "5 % are held out"
 
 
 def test_the_best_system_comes_back_and_the_run_folder_is_complete(trained: Any) -> None:

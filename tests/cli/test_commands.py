@@ -76,7 +76,7 @@ def test_a_training_is_told_resumed_and_finished(saccade: Callable[..., Any], re
     facts = said.json
     assert (facts["out"], facts["update"], facts["done"]) == (str(run), 4, True)
     assert set(facts) == {"out", "update", "epoch", "tokens", "seconds", "best", "best_update", "done", "figures"}
-    assert re.search(r"bahdanau: [\d,]+ parameters, 4 updates at most, .* FLOPs an update", said.err)
+    assert re.search(r"bahdanau: [\d,]+ parameters, 4 updates at most, .* FLOPs per update", said.err)
     assert "bahdanau: update 4  dev loss" in said.err
     again = saccade("train", recipe, "training.updates=6", "--out", run, "--resume")
     assert again.code == 0
