@@ -151,7 +151,7 @@ class RunFolder:
     files: dict[str, Writer]
 
     def save(self, name: str, model: nn.Module) -> None:
-        """A model folder, in one process."""
+        """A model folder, written by one process that has the whole model."""
         self.write(name, {"model.safetensors": learned(model)})
 
     def write(self, name: str, tensors: dict[str, dict[str, Tensor]], at: Progress | None = None) -> None:
@@ -194,11 +194,6 @@ class RunFolder:
             return {}
         with open_tensors(last / CARRIED) as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-
-    def save_best(self, ranks: Ranks, model: nn.Module) -> None:
-        """The whole model in `best/`, written by rank 0."""
-        parameters = gather(learned(model), ranks.leads)
-        ranks.lead(lambda: self.write("best", {"model.safetensors": parameters}))
 
     def save_last(
         self,
