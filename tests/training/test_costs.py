@@ -146,7 +146,7 @@ def test_costs_leave_a_model_whose_matrices_are_cast() -> None:
 def test_accumulated_batches_with_costs_train_as_one(
     stage: Any, toy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("conftest.toy_model", lambda: Costly(("row",)))
+    stage.model = lambda: Costly(("row",))
     monkeypatch.setattr(
         toy,
         "batch",

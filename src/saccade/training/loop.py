@@ -29,7 +29,7 @@ RANK_SEED = 7_919_000_000_033  # each rank draws its own dropout; rank 0 draws w
 
 
 class Watcher:
-    """Is called as a training run goes on; this one does nothing."""
+    """Is called while a run trains; this one does nothing."""
 
     def cost(self, cost: Cost) -> None: ...
     def update(self, at: Progress, row: dict[str, float]) -> None: ...
