@@ -117,7 +117,7 @@ class Training:
         self.folder.save_last(kind, self.ranks, self.model, optimizer, self.at, self.work.state())
 
     def _cost(self) -> Cost:
-        """Measured on a batch of middle size, of a few of the epoch's; what the work carries is as before afterwards."""
+        """Measured on a batch of median size among some of the epoch; what the work carries between updates is restored after it."""
         carried = {name: tensor.clone() for name, tensor in self.work.state().items()}
         plans = self._epoch(self.at.epoch)
         some = sorted(plans[:: len(plans) // 16 + 1], key=lambda plan: self.work.batch(plan).tokens)
@@ -146,8 +146,9 @@ class Training:
         return parts, epoch, at
 
     def _update(self) -> dict[str, float]:
-        """One update; its row for the log."""
+        """One update: batches → loss → gradients → step; its row for the log."""
         number, settings = self.at.update + 1, self.settings
+        # dropout must not depend on what was drawn before (the cost, an evaluation, the updates before a restart)
         torch.manual_seed((self.seed * 1_000_003 + number + self.ranks.rank * RANK_SEED) % (1 << 63))
         parts, epoch, batch = self._next()
         tokens = sum(self.ranks.total([counts * part.tokens for part, counts in parts]))
