@@ -14,7 +14,7 @@ from torch import Tensor
 
 from saccade.core import Keys, Mechanism, attend, explain, masks, normalizers, positions, scores, weights
 from saccade.errors import SaccadeError
-from saccade.models.families import Choice
+from saccade.core.options import Choice
 
 sizes = st.integers(1, 5)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
 
-from saccade.core import Mechanism, Places, attend, backends, masks, normalizers, positions, scores
+from saccade.core import Mechanism, Positions, attend, backends, masks, normalizers, positions, scores
 from saccade.core.attention import pose
 from saccade.core.backends import flex, linear
 from saccade.core.masks import Mask
@@ -198,7 +198,7 @@ def test_flex_bends_by_the_places_handed_in(position: positions.Position) -> Non
         (torch.tensor([9, 0, 5]), torch.tensor([7, 7, 2, 0])),
         (torch.randint(0, 50, (2, 3)), torch.randint(0, 50, (2, 4))),
     ):
-        found = [attend(q, k, v, Mechanism(position=position), places=Places(i, j), backend=name) for name in ("flex", "eager")]
+        found = [attend(q, k, v, Mechanism(position=position), positions=Positions(i, j), backend=name) for name in ("flex", "eager")]
         torch.testing.assert_close(*found)
 
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from saccade.catalogue import SLOTS, rows, slot
-from saccade.core import Mechanism, Places, attend, explain, masks, tree_distances, weights
+from saccade.core import Mechanism, Positions, attend, explain, masks, tree_distances, weights
 from saccade.core.masks import Mask
 from saccade.errors import SaccadeError
-from saccade.models.families import Choice
+from saccade.core.options import Choice
 
 BATCH, HEADS, N, WIDTH = 2, 2, 6, 4
 SCORES, NORMALIZERS, POSITIONS = (SLOTS[name].names() for name in ("scores", "normalizers", "positions"))
@@ -39,7 +39,7 @@ MASKS: dict[str, Callable[[], Mask]] = {
     "blocks": lambda: masks.blocks(N, size=2, window=0, globals=1, random=1),
     "matrix": lambda: masks.matrix(torch.rand(BATCH, HEADS, N, N) < 0.5),
 }
-PLACES = Places.in_line(N, N, tree=tree_distances([[-1, 0, 0, 1, 3, 3], [1, 2, -1, 2, 3, 4]]))
+PLACES = Positions.line(N, N, relation=tree_distances([[-1, 0, 0, 1, 3, 3], [1, 2, -1, 2, 3, 4]]))
 each_mechanism = pytest.mark.parametrize("names", MECHANISMS, ids="/".join)
 
 
@@ -156,7 +156,7 @@ def test_the_last_queries_alone_get_what_they_get_among_all(names: tuple[str, st
     made, (q, k, v) = mechanism(names), tensors()
     for mask in (masks.causal(), masks.window(2) & masks.padding([4, N]), MASKS["documents"](), MASKS["blocks"]()):
         whole = attend(q, k, v, made, mask, PLACES)
-        last = Places(PLACES.i[-2:], PLACES.j, PLACES.tree[:, -2:])
+        last = Positions(PLACES.i[-2:], PLACES.j, PLACES.tree[:, -2:])
         for verdict in explain(q[:, :, -2:], k, made, mask):
             if verdict.backend in BACKENDS and verdict.reason is None:
                 found = attend(q[:, :, -2:], k, v, made, mask, last, backend=verdict.backend)

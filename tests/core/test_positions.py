@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from saccade.core import Mechanism, Places, attend, masks, positions, scores, tree_distances, weights
+from saccade.core import Mechanism, Positions, attend, masks, positions, scores, tree_distances, weights
 from saccade.core.positions import T5Buckets, alibi_slopes, sinusoid
 from saccade.errors import SaccadeError
-from saccade.models.families import Choice
+from saccade.core.options import Choice
 
 HEADS, DIM = 2, 4
 
@@ -80,7 +80,7 @@ def test_added_is_added_to_queries_keys_and_values(max_len: int | None) -> None:
     found = attend(q, k, v, Mechanism(position=position))
     torch.testing.assert_close(found, attend(q + table[2:], k + table, v + table))
     at = torch.tensor([[4, 1], [0, 2]])
-    torch.testing.assert_close(position.turn(q[:, :, :2], at), q[:, :, :2] + table[at].unsqueeze(1))
+    torch.testing.assert_close(position.encode(q[:, :, :2], at), q[:, :, :2] + table[at].unsqueeze(1))
 
 
 def test_a_learned_table_ends_with_a_clear_error() -> None:
@@ -104,10 +104,10 @@ def test_rotary_turns_each_pair_by_its_angle() -> None:
 @given(shift=st.integers(-30, 100_000))
 def test_rotary_depends_on_distances_alone(shift: int) -> None:
     q, k, _ = tensors(4, 6)
-    here = Places.in_line(4, 6)
+    here = Positions.line(4, 6)
     mechanism = Mechanism(position=positions.Rotary())
-    torch.testing.assert_close(weights(q, k, mechanism, None, Places(here.i + shift, here.j + shift)), weights(q, k, mechanism))
-    moved = weights(q, k, mechanism, None, Places(here.i + 3, here.j))
+    torch.testing.assert_close(weights(q, k, mechanism, None, Positions(here.i + shift, here.j + shift)), weights(q, k, mechanism))
+    moved = weights(q, k, mechanism, None, Positions(here.i + 3, here.j))
     assert not torch.allclose(moved, weights(q, k, mechanism))
 
 
@@ -115,10 +115,10 @@ def test_rotary_takes_places_of_their_own_for_each_batch_row() -> None:
     q, k, v = tensors(3, 3)
     at = torch.tensor([[0, 1, 2], [5, 9, 4]])
     mechanism = Mechanism(position=positions.Rotary())
-    found = attend(q, k, v, mechanism, places=Places(at, at))
+    found = attend(q, k, v, mechanism, positions=Positions(at, at))
     for b in range(2):
-        row = Places(at[b], at[b])
-        torch.testing.assert_close(found[b : b + 1], attend(q[b : b + 1], k[b : b + 1], v[b : b + 1], mechanism, places=row))
+        row = Positions(at[b], at[b])
+        torch.testing.assert_close(found[b : b + 1], attend(q[b : b + 1], k[b : b + 1], v[b : b + 1], mechanism, positions=row))
 
 
 # --- ALiBi and T5 ---
@@ -257,10 +257,10 @@ def test_syntax_positions_are_shaws_vectors_by_distance_in_the_tree() -> None:
     q, k, v = tensors(5, 5)
     trees = [random_tree(5, 1), [-1, 0, 1, 2, 3]]
     position = positions.SyntaxDistance(DIM, max_distance=2).double()
-    places = Places.in_line(5, 5, tree=tree_distances(trees))
+    places = Positions.line(5, 5, relation=tree_distances(trees))
     index = torch.tensor([[[min(d, 2) for d in steps_from(word, heads)] for word in range(5)] for heads in trees])
     torch.testing.assert_close(
-        attend(q, k, v, Mechanism(position=position), places=places), shaw_by_loops(q, k, v, position, index, 0.5)
+        attend(q, k, v, Mechanism(position=position), positions=places), shaw_by_loops(q, k, v, position, index, 0.5)
     )
     with pytest.raises(SaccadeError, match="syntax positions need a parse tree"):
         attend(q, k, v, Mechanism(position=position))
@@ -282,7 +282,7 @@ def test_what_is_no_tree_is_named(heads: list[list[int]], sentence: str) -> None
 def test_gradients_through_every_position_and_to_all_of_its_parameters(name: str) -> None:
     position = Choice(positions.table[name])(dim=DIM, heads=HEADS).double()
     q, k, v = (x.requires_grad_() for x in tensors(2, 3, batch=1))
-    places = Places.in_line(2, 3, tree=tree_distances([[-1, 0, 1]])[:, 1:])
+    places = Positions.line(2, 3, relation=tree_distances([[-1, 0, 1]])[:, 1:])
     mechanism = Mechanism(position=position)
     inputs = (q, k, v, *position.parameters())
     assert torch.autograd.gradcheck(
@@ -294,8 +294,8 @@ def test_gradients_through_every_position_and_to_all_of_its_parameters(name: str
 def test_what_a_position_says_of_itself_is_true(name: str) -> None:
     position = Choice(positions.table[name])(dim=DIM, heads=HEADS)
     q = torch.randn(1, HEADS, 3, DIM)
-    places = Places.in_line(3, 3, tree=tree_distances([[-1, 0, 1]]))
-    assert (not torch.equal(position.turn(q, places.i), q)) == position.turns
+    places = Positions.line(3, 3, relation=tree_distances([[-1, 0, 1]]))
+    assert (not torch.equal(position.encode(q, places.i), q)) == position.turns
     assert (position.bend(q, places, 1.0) is not None) == position.bends
     assert (position.values(torch.rand(1, HEADS, 3, 3), places) is not None) == position.adds_values
     if position.bends_by_place:

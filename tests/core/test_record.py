@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from saccade.core import Keys, Mechanism, Places, Site, masks, normalizers, positions, record, scores, tree_distances, weights
+from saccade.core import Keys, Mechanism, Positions, Site, masks, normalizers, positions, record, scores, tree_distances, weights
 from saccade.core.masks import Mask
 from saccade.errors import SaccadeError
 from saccade.layers.attention import MultiHeadAttention
@@ -36,7 +36,7 @@ class Looker(Site):
         super().__init__()
         self.mechanism = mechanism
 
-    def forward(self, q: Tensor, k: Tensor, mask: Mask | None = None, places: Places | None = None) -> Tensor:
+    def forward(self, q: Tensor, k: Tensor, mask: Mask | None = None, places: Positions | None = None) -> Tensor:
         at = None if places is None else places.j
         return self.look(q, self.mechanism.keys(k, at), self.mechanism.values(k, at), mask, places)
 
@@ -81,7 +81,7 @@ def test_weights_on_demand_are_the_definitions_for_any_rows_and_heads(
     monkeypatch.setattr(sys.modules["saccade.core.record"], "CHUNK_NUMBERS", chunk)
     mechanism, mask = MECHANISMS[name]
     q, k, tree = torch.randn(2, 2, 9, 4), torch.randn(2, 2, 9, 4), tree_distances([[n - 1 for n in range(9)], [-1] + [0] * 8])
-    places = Places.in_line(9, 9, tree=tree) if name == "syntax" else None
+    places = Positions.line(9, 9, tree=tree) if name == "syntax" else None
     site = Looker(mechanism)
     with record(site) as seen:
         site(q, k, mask, places)

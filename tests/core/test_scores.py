@@ -12,7 +12,7 @@ from torch import Tensor
 
 from saccade.core import Mechanism, attend, scores
 from saccade.errors import SaccadeError
-from saccade.models.families import Choice
+from saccade.core.options import Choice
 
 HEADS, WIDTH_Q, WIDTH_K = 2, 4, 3
 

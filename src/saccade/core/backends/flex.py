@@ -66,6 +66,8 @@ class Flex(Backend):
             except (SaccadeError, torch.OutOfMemoryError):
                 raise
             except Exception as error:  # whatever dynamo, inductor or Triton raise
+                call.allowed()  # a mask or position that fails by itself raises its own error
+                call.bias()
                 self.failed[which] = f"its kernel does not compile here ({short(error)})"
                 raise CannotCompile(self.failed[which]) from error
         self.compiled.add(which)
@@ -125,8 +127,9 @@ def block_mask(mask: Mask, sizes: tuple[int, int, int, int], device: torch.devic
     """Which blocks of 128 × 128 are needed. Building one costs more than the attention: a prepared mask does it once."""
     batch, heads, queries, keys = sizes
     mask.check(*sizes)
-    here, offset = mask.to(device), keys - queries
-    rows, planes = batch if mask.by_batch else None, heads if mask.by_head else None
+    here, offset, zero = mask.to(device), keys - queries, torch.zeros(1, dtype=torch.int64, device=device)
+    # one answer tells by its shape whether the batch row and the head matter
+    rows, planes = (size if size > 1 else None for size in mask.answer(batch, heads, zero + offset, zero).shape[:2])
 
     def mask_mod(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return booleans(here(b, h, i + offset, j), mask)
