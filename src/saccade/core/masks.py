@@ -133,9 +133,11 @@ class Prepared(Mask, Cache):
 
     def none_empty(self) -> bool:
         """Whether every row is known to attend somewhere; a GPU is not asked, since the answer would have to be waited for."""
-        return self.once(
-            "none empty", lambda: may_read() and self.allowed().device.type == "cpu" and bool(self.allowed().any(-1).all())
-        )
+        return self.once("none empty", self._none_empty)
+
+    def _none_empty(self) -> bool:
+        allowed = self.allowed()
+        return may_read() and type(allowed) is Tensor and allowed.device.type == "cpu" and bool(allowed.any(-1).all())
 
     def within(self, other: Mask) -> Prepared:
         """`other & self`, made once for all layers that have the same mask object."""
