@@ -25,7 +25,27 @@ from saccade.training.checkpoints import RunFolder
 from saccade.training.loop import Training
 
 RECIPES = sorted((Path(__file__).parents[1] / "recipes").glob("*.yaml"))
-WORDS = ["the", "cat", "saw", "a", "small", "dog", "near", "the", "old", "house", "and", "it", "ran", "away", "from", "her", "Mary", "again", "yesterday"]
+WORDS = [
+    "the",
+    "cat",
+    "saw",
+    "a",
+    "small",
+    "dog",
+    "near",
+    "the",
+    "old",
+    "house",
+    "and",
+    "it",
+    "ran",
+    "away",
+    "from",
+    "her",
+    "Mary",
+    "again",
+    "yesterday",
+]
 SENTENCES = [" ".join(WORDS[n : n + 3 + n % 5]) for n in range(len(WORDS) - 8)]
 DATA: dict[str, list[Any]] = {
     "translation": [Pair(one, other, n) for n, (one, other) in enumerate(zip(SENTENCES, reversed(SENTENCES), strict=True), 1)],
@@ -54,7 +74,7 @@ def small(path: Path) -> dict[str, Any]:
     """A recipe's complete settings with a model small enough to build a hundred times; dropout only where a key is about it."""
     made = config.read_recipe(path).to_dict()
     made["start_from"] = ""
-    made = config.recipe({**made, "model": {k: v for k, v in made["model"].items()}}).to_dict()
+    made = config.recipe({**made, "model": dict(made["model"])}).to_dict()
     for key, value in made["model"].items():
         if key in SMALL:
             made["model"][key] = SMALL[key]
