@@ -119,7 +119,10 @@ def test_a_part_without_bias_has_none_and_dropout_falls_on_the_hidden_numbers(na
 
 
 def test_a_gated_part_with_two_thirds_of_the_width_has_as_many_weights_as_an_mlp() -> None:
-    sizes = [sum(p.numel() for p in Choice(table[n], {"bias": False})(dim=6, hidden=h).parameters()) for n, h in (("mlp", 9), ("glu", 6))]
+    sizes = [
+        sum(p.numel() for p in Choice(table[n], {"bias": False})(dim=6, hidden=h).parameters())
+        for n, h in (("mlp", 9), ("glu", 6))
+    ]
     assert sizes[0] == sizes[1]
 
 

@@ -11,8 +11,19 @@ from torch import Tensor, nn
 
 from saccade.core.options import Choice, choose
 from saccade.errors import SaccadeError
-from saccade.layers.embeddings import Tokens, table as embeddings
-from saccade.layers.inputs import Add, Concatenate, Join, Learned, NoPositionEmbedding, PositionedInput, Sinusoidal, WordInput, joins
+from saccade.layers.embeddings import Tokens
+from saccade.layers.embeddings import table as embeddings
+from saccade.layers.inputs import (
+    Add,
+    Concatenate,
+    Join,
+    Learned,
+    NoPositionEmbedding,
+    PositionedInput,
+    Sinusoidal,
+    WordInput,
+    joins,
+)
 from saccade.layers.inputs import table as positions
 
 DIM = 6
@@ -120,7 +131,10 @@ def test_inputs_take_any_embedding_and_start_at_a_sensible_width(name: str) -> N
     if embeddings[name].reads_bytes:
         tokens = torch.cat([tokens.unsqueeze(-1), torch.randint(3, 259, (1, 40, 9))], -1)
     of = Choice(embeddings[name])
-    for one in (PositionedInput(of(vocab=vocab, dim=dim), NoPositionEmbedding(), dim), WordInput(of(vocab=vocab, dim=dim), nn.Identity())):
+    for one in (
+        PositionedInput(of(vocab=vocab, dim=dim), NoPositionEmbedding(), dim),
+        WordInput(of(vocab=vocab, dim=dim), nn.Identity()),
+    ):
         assert one.reads_bytes == embeddings[name].reads_bytes
         x = one(tokens, torch.arange(40)) if isinstance(one, PositionedInput) else one(tokens)
         assert x.shape == (1, 40, dim)

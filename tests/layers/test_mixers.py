@@ -138,7 +138,9 @@ def test_mistakes_are_answered_with_sentences() -> None:
     mixer, x = made(), some(2, 4, DIM)
     for mask in (masks.window(1), masks.documents([[0, 0, 1, 1]] * 2) & masks.causal(), masks.causal() | masks.padding([4, 2])):
         for given in (mask, mask.prepare(2, HEADS, 4, 4)):
-            with pytest.raises(SaccadeError, match=r"a convolution knows causal and padding masks alone, got .*; use mixer=attention"):
+            with pytest.raises(
+                SaccadeError, match=r"a convolution knows causal and padding masks alone, got .*; use mixer=attention"
+            ):
                 mixer.mix(x, given, None)
     for heads in (4, 0):
         with pytest.raises(SaccadeError, match=f"dim must be a multiple of heads, got dim=6 and heads={heads}"):

@@ -40,8 +40,6 @@ def make(kind: type[T], family: str = "transformer", **changed: Any) -> T:
     return Builder(settings(family, **changed)).make(kind, *vocabularies(kind)).eval()
 
 
-
-
 def shake(model: T) -> T:
     """The model in float64 with parameters large enough for everything to matter, biases and gains too."""
     with torch.no_grad():

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from saccade.layers.words import spell, words
 from torch import Tensor, nn
 
 from saccade import building, config, models
@@ -17,7 +18,6 @@ from saccade.core import record
 from saccade.errors import SaccadeError
 from saccade.layers.pooling import Mean, pools
 from saccade.layers.recurrent import cells
-from saccade.layers.words import spell, words
 from saccade.models import Classifier, Encoder, MaskedModel, Tagger
 from saccade.training.checkpoints import learned, load_model, store
 

@@ -163,7 +163,9 @@ def test_gradients_reach_every_parameter_and_a_copy_is_a_model_of_its_own(case: 
     assert torch.equal(found, expected)
     (found * torch.randn(found.shape)).sum().backward()
     unreached = [name for name, parameter in model.named_parameters() if parameter.grad is None or not parameter.grad.any()]
-    assert all(name.endswith(".k.bias") for name in unreached), unreached  # moves all scores of a row alike: a softmax does not see it
+    assert all(name.endswith(".k.bias") for name in unreached), (
+        unreached
+    )  # moves all scores of a row alike: a softmax does not see it
     assert all(parameter.grad is None for parameter in case.make().parameters())
     with torch.no_grad():
         for parameter in model.parameters():

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from saccade.models.rnn_encoder import BagParts, BagShape
 from torch import Tensor
 
 from saccade.core import Places, masks, positions
@@ -13,7 +14,6 @@ from saccade.errors import SaccadeError
 from saccade.layers import embeddings
 from saccade.models import Bag, TransformerEncoder, TwoStream
 from saccade.models.families import Choice, MechanismPlan
-from saccade.models.rnn_encoder import BagParts, BagShape
 from saccade.models.transformer import EncoderParts, Shape
 from saccade.models.two_stream import two_streams
 
