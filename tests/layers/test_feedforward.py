@@ -260,6 +260,6 @@ def test_mistakes_are_answered_with_sentences() -> None:
         Experts(4, 4, count=2, top=3)
     with pytest.raises(SaccadeError, match=r"f\.count is 1; it must lie between 2 and 4,096"):
         choose(table, {"name": "experts", "count": 1}, "f")
-    with pytest.raises(SaccadeError, match="no activation named 'relo'; did you mean 'relu'?"):
+    with pytest.raises(SaccadeError, match=r"no activation named 'relo'; did you mean 'relu'\?"):
         choose(table, {"name": "mlp", "activation": "relo"}, "f")
     assert isinstance(choose(table, {"activation": "gelu"}, "f", Choice(MLP))(dim=2, hidden=2), MLP)
