@@ -192,8 +192,16 @@ MISTAKES: list[tuple[str, Callable[[], object], str]] = [
     ),
     ("batches", lambda: MultiHeadAttention(8, 2)(torch.zeros(2, 3, 8), torch.zeros(1, 3, 8)), "batch of 2, memory a batch of 1"),
     ("mask", lambda: MultiHeadAttention(8, 2)(torch.zeros(2, 3, 8), mask=torch.ones(3, 3).bool()), "expected a mask, got Tensor"),
-    ("order", lambda: MultiHeadAttention(8, 2)(torch.zeros(2, 3, 8), torch.zeros(2, 2, 8), masks.causal()), "got 3 queries and 2 keys"),
-    ("positions", lambda: MultiHeadAttention(8, 2)(torch.zeros(2, 3, 8), positions=torch.arange(3)), "expected Positions, got Tensor"),
+    (
+        "order",
+        lambda: MultiHeadAttention(8, 2)(torch.zeros(2, 3, 8), torch.zeros(2, 2, 8), masks.causal()),
+        "got 3 queries and 2 keys",
+    ),
+    (
+        "positions",
+        lambda: MultiHeadAttention(8, 2)(torch.zeros(2, 3, 8), positions=torch.arange(3)),
+        "expected Positions, got Tensor",
+    ),
     ("name", lambda: MultiHeadAttention(8, 2, mechanism="dot"), "expected a Mechanism, got 'dot'"),
 ]
 

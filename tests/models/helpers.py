@@ -101,7 +101,7 @@ class Case:
         return MADE[str(self)]
 
 
-# Pairs of settings that meet in code: concatenated positions, shared heads, norms after each part, groups of blocks.
+# Pairs of settings that meet in code: concatenated positions, shared heads, norms after each part, groups of blocks, one layer.
 TOGETHER: list[dict[str, Any]] = [
     {"residual": "post-norm", "norm": "rms"},
     {"residual": {"name": "rezero", "normed": True}, "norm": "rms"},
@@ -115,6 +115,8 @@ TOGETHER: list[dict[str, Any]] = [
     {"embedding": {"name": "factorized", "rank": 3}, "head": {"name": "mixture", "count": 2}},
     {"feedforward": {"name": "experts", "count": 3, "top": 1}},
     {"tied": False},
+    {"depth": 1},
+    {"depth": 1, "cell": "lstm"},
 ]
 
 

@@ -204,7 +204,8 @@ def test_a_relation_is_asked_for_where_it_is_needed_alone() -> None:
 def test_mistakes_are_answered_with_sentences() -> None:
     for family in ("luong", "bahdanau"):
         with pytest.raises(
-            SaccadeError, match=rf"model\.family is '{family}', which is not an encoder; choose one of: .*rnn-encoder.*transformer-enc"
+            SaccadeError,
+            match=rf"model\.family is '{family}', which is not an encoder; choose one of: .*rnn-encoder.*transformer-enc",
         ):
             make(Encoder, family)
     with pytest.raises(SaccadeError, match="the head needs 14 tokens, the embedding it is tied to has 13; use one vocabulary"):
