@@ -9,9 +9,9 @@ import argparse
 from pathlib import Path
 from statistics import fmean
 
-from saccade.data.readers import parse_pharaoh
+from saccade.data.pairs import parse_pharaoh
 from saccade.results import write_result
-from saccade.tasks.alignment import alignment_error_rate
+from saccade.tasks.scoring import alignment_error_rate
 
 STATED = {"enfr": 4.07, "roen": 20.75, "jaen": 37.36, "zhen": 13.31}  # percent, as the README of the alignments computes them
 

@@ -30,7 +30,7 @@ def main() -> None:
     found = []
     for seed in SEEDS:
         with tempfile.TemporaryDirectory() as folder:
-            found.append(run(Path(folder), seed, silent).figures)
+            found.append(run(Path(folder), seed, silent).metrics)
         print(seed, found[-1], flush=True)
     figures = {name: [one[name] for one in found] for name in found[0] if name != "out"}
     notes = "seconds are of the whole demo after installation: both trainings, evaluation, pictures"

@@ -10,7 +10,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from saccade.views.curves import lines
+from saccade.views.pictures import lines
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = {

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from saccade import building, models
+from saccade import models
 from saccade.catalogue import SLOTS
-from saccade.config import recipe
+from saccade.core.options import spell_all
+from saccade.recipe import Recipe
 
 ROOT = Path(__file__).resolve().parents[1]
 START, END = "<!-- demo figures: made by `python benchmarks/tables.py`, checked by a test -->", "<!-- end of demo figures -->"
@@ -54,8 +55,8 @@ def catalogue() -> str:
         "# The catalogue",
         "",
         "Everything that has a name; `saccade list` prints the same. Made by `python benchmarks/tables.py`. Parts of a model are named in "
-        "a recipe, with options as `{name: window, left: 4}`; masks made from a batch (padding, prefix, documents, matrix), syntax "
-        "positions and backends are for Python.",
+        "a recipe, with options as `{name: window, left: 4}`; masks made from a batch (padding, prefix, documents, matrix) and backends "
+        "are for Python.",
     ]
     for slot, table in SLOTS.items():
         lines += ["", f"## {slot}", "", "| name | what | paper |", "|---|---|---|"]
@@ -70,36 +71,34 @@ def recipes() -> str:
         "Every key of a recipe with its default; a recipe file holds only what differs. On the command line: `training.updates=500`. "
         "Made by `python benchmarks/tables.py`.",
     ]
-    whole = recipe({"model": {"family": "transformer"}})
+    whole = Recipe()
     sections = {"top": whole, "data": whole.data, "vocabulary": whole.vocabulary, "language": whole.language}
     for name, part in {**sections, "training": whole.training}.items():
-        lines += [
-            "",
-            f"## {name}",
-            "",
-            (type(part).__doc__ or "").split("\n")[0],
-            "",
-            "| key | default | what |",
-            "|---|---|---|",
-        ]
-        for f in dataclasses.fields(part):
-            if "what" in f.metadata:
-                lines.append(f"| `{f.name}` | {shown(getattr(part, f.name))} | {f.metadata['what']}{allowed(f.metadata)} |")
+        lines += ["", f"## {name}", "", (type(part).__doc__ or "").split("\n")[0], "", *rows(part)]
     lines += ["", "## model", "", MODEL]
     for entry in models.table:
-        keys, slots = recipe({"model": {"family": entry.name}}).model, building.slots(entry.make)
-        lines += ["", f"### {entry.name}", "", f"{entry.summary} {entry.paper}", "", "| key | default | what |", "|---|---|---|"]
-        for key, value in keys.items():
-            if key != "family":
-                what = (
-                    f"any of [{slots[key][0].slot}](catalogue.md#{slots[key][0].slot})" if key in slots else models.MEANINGS[key]
-                )
-                lines.append(f"| `{key}` | {shown(value)} | {what} |")
+        lines += ["", f"### {entry.name}", "", f"{entry.summary} {entry.paper}", "", *rows(entry.make.config())]
     return "\n".join(lines) + "\n"
 
 
+def rows(part: Any) -> list[str]:
+    """A settings class as a table: key, default, meaning, range, and when it has an effect."""
+    values, lines = spell_all(part), ["| key | default | what |", "|---|---|---|"]
+    for f in dataclasses.fields(part):
+        what = f.metadata.get("what")
+        if "table" in f.metadata:
+            slot = f.metadata["table"].slot
+            what = f"{what}; " if what else ""
+            what += f"any of [{slot}](catalogue.md#{slot})"
+        if what is not None:
+            only = f"; for {f.metadata['when'][0]}" if "when" in f.metadata else ""
+            lines.append(f"| `{f.name}` | {shown(values[f.name])} | {what}{allowed(f.metadata)}{only} |")
+    return lines
+
+
 MODEL = """`family` names the model and has no default; the other keys are the family's own. A part with options is written as
-`{name: characters-cnn, word_dropout: 0.2}`."""
+`{name: characters-cnn, word_dropout: 0.2}`, or on the command line `model.embedding.word_dropout=0.2`; without a name, options are those
+of the default. A key that has no effect on the model (a `pool` in translation, a `norm` with `residual: rezero`) is refused."""
 
 
 def shown(value: object) -> str:
@@ -110,8 +109,8 @@ def allowed(rules: Mapping[str, Any]) -> str:
     """The values that a key may have, where it is not any text."""
     if "names" in rules:
         return f" ({', '.join(f'`{name}`' for name in rules['names'])})"
-    low, high = rules.get("range", (0, 1e9))
-    return f" ({low:g} to {high:g})" if high < 1e6 else ""
+    allowed = rules.get("range")
+    return f" ({allowed.low:g} to {allowed.high:g})" if allowed and allowed.high < 65_536 else ""
 
 
 NAMED = ("bleu_tok_lc", "bleu_cased", "chrf", "accuracy", "val_loss", "perplexity", "aer", "exact")

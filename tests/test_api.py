@@ -16,9 +16,9 @@ from safetensors.torch import load_file
 
 from saccade import api, config, models, tasks
 from saccade.data.conllu import Sentence
+from saccade.data.generated.phrasebook import phrasebook
 from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
-from saccade.data.phrasebook import phrasebook
 from saccade.data.text import Document
 from saccade.errors import SaccadeError
 from saccade.files import MANIFEST
@@ -177,17 +177,17 @@ def test_a_family_that_does_not_fit_a_task_is_told(task: str, name: str) -> None
 @pytest.mark.parametrize(
     ("work", "sentence"),
     [
-        (lambda one: api.decode(one["classification"], ["x"]), "a classification model does not translate; use `saccade classify MODEL"),
+        (lambda one: api.decode(one["classification"], ["x"]), "a classification model cannot translate; use `saccade classify MODEL"),
         (lambda one: api.decode(one["language-modelling"], ["x"]), "use `saccade generate MODEL"),
-        (lambda one: api.generate(one["tagging"], "x"), "a tagging model does not go on with a text"),
-        (lambda one: api.classify(one["tagging"], ["x"]), "a tagging model gives no label to a text; train one with task=classification"),
-        (lambda one: api.tag(one["classification"], []), "a classification model gives no tags to words; train one with task=tagging"),
+        (lambda one: api.generate(one["tagging"], "x"), "a tagging model cannot continue a text; use `saccade tag MODEL"),
+        (lambda one: api.classify(one["tagging"], ["x"]), "a tagging model cannot label a text; use `saccade tag MODEL"),
+        (lambda one: api.tag(one["classification"], []), "a classification model cannot tag words; use `saccade classify MODEL"),
         (lambda one: api.evaluate(one["tagging"], []), "there are no examples to evaluate on"),
         (lambda one: api.evaluate(one["tagging"], SENTENCES, beam=3), "an evaluation of tagging has no option 'beam'; leave it out"),
         (lambda one: api.evaluate(one["tagging"], SENTENCES, quarters=True), "has no option 'lengths'; leave it out"),
         (lambda one: api.evaluate(one["translation"], [Pair("a", "b")], stride=3), "translation has no option 'stride'"),
         (lambda one: api.evaluate(one["translation"], [Pair("a", "b")], beam=0), "a beam of 0"),
-        (lambda one: api.show(one["classification"], "x", target="y"), "a classification model puts out no text; leave the target out"),
+        (lambda one: api.show(one["classification"], "x", target="y"), "a classification model generates no text; leave the target out"),
     ],
 )  # fmt: skip
 def test_a_system_is_asked_for_what_its_task_can(work: Any, sentence: str) -> None:
@@ -206,7 +206,7 @@ def test_a_run_folder_stands_for_its_best_model_and_else_its_last(copy: Path) ->
     shutil.rmtree(copy / "best")
     assert equal(api.load(copy).model, api.load(str(copy / "last")).model)
     shutil.rmtree(copy / "last")
-    assert "is no intact model folder: it has no manifest.json" in told(lambda: api.load(copy))
+    assert "is not an intact model folder: it has no manifest.json" in told(lambda: api.load(copy))
 
 
 def rewrite(folder: Path, name: str, text: str) -> None:
@@ -226,8 +226,8 @@ def rewrite(folder: Path, name: str, text: str) -> None:
         ("config.json", '{"saccade": 2}', "was not written by this version of saccade"),
         ("config.json", '{"saccade": 1}', "model.family is None; name a model"),
         ("config.json", '{"saccade": 1, "model": {"family": "luong"}}', "the parameters are not those of this model"),
-        ("tokenizer.json", "{}", "tokenizer.json cannot be read as that of a translation model; copy the model folder"),
-        ("tokenizer.json", "[]", "tokenizer.json cannot be read"),
+        ("tokenizer.json", "{}", "tokenizer.json is not that of a translation model; copy the model folder"),
+        ("tokenizer.json", "[]", "tokenizer.json is not that of a translation model"),
         ("tokenizer.json", "[" * 100_000, "tokenizer.json cannot be read"),
         ("tokenizer.json", '{"joint": {}}', "not a vocabulary of saccade"),
         ("model.safetensors", "junk", "model.safetensors cannot be read as safetensors"),
@@ -243,7 +243,7 @@ def test_a_changed_byte_and_a_missing_path_are_told(copy: Path, tmp_path: Path) 
     path.write_text(path.read_text().replace("12", "13", 1))
     assert "config.json is not what was written (its sha256 differs from the manifest)" in told(lambda: api.load(copy))
     assert told(lambda: api.load(tmp_path / "nowhere")).startswith(f"no model folder at {tmp_path / 'nowhere'}; give the path")
-    assert "is a file, and a model folder is a folder" in told(lambda: api.load(path))
+    assert "is a file, not a model folder" in told(lambda: api.load(path))
     assert "no model folder at aaa" in told(lambda: api.load("a" * 400))
 
 
@@ -264,7 +264,7 @@ def test_the_best_system_comes_back_and_the_run_folder_is_complete(trained: Any)
     folder, system, ended = trained
     assert (ended.update, ended.done) == (30, True)
     dev = api.examples_of(system.recipe, "dev")
-    assert system.task.figures(system.model, system.task.numbers(dev))["loss"] == pytest.approx(ended.best, rel=1e-5)
+    assert system.task.metrics(system.model, system.task.numbers(dev))["loss"] == pytest.approx(ended.best, rel=1e-5)
     assert {path.name for path in folder.iterdir()} == {"recipe.json", "metrics.csv", "log.jsonl", "last", "best"}
     written = json.loads((folder / "recipe.json").read_text())
     assert written == json.loads((folder / "best" / "config.json").read_text()) == {"saccade": 1, **system.recipe.to_dict()}
@@ -337,15 +337,15 @@ def test_a_place_that_is_taken_is_left_alone(copy: Path, tmp_path: Path) -> None
     [
         ("data.train=''", "data.train is not set; name the data, such as data.train=train.tsv"),
         ("data.train=nowhere.tsv", "there is no file 'nowhere.tsv'"),
-        ("data.train=phrasebook:trian", "'phrasebook:trian' names no part of phrasebook; did you mean 'train'?"),
-        ("data.phrasebook={trian: 5}", "the corpus 'phrasebook' cannot be made with {'trian': 5}"),
+        ("data.train=phrasebook:trian", "'phrasebook:trian' is not a part of phrasebook; did you mean 'train'?"),
+        ("data.phrasebook={trian: 5}", "the corpus 'phrasebook' cannot be generated with {'trian': 5}"),
         ("data.phrasebook={train: -5}", "-5"),
         ("data.phrasebook={train: many}", "many"),
-        ("data.phrasebook={train: [1]}", "the corpus 'phrasebook' cannot be made with"),
+        ("data.phrasebook={train: [1]}", "the corpus 'phrasebook' cannot be generated with"),
         ("data.phrasebook={train: 1000000000000}", "1,000,000"),
         ("training.tokens=8", "more than a batch may hold (training.tokens=8)"),
-        ("model.family=transformer-decoder", "a transformer-decoder does not read one text and put out another"),
-        ("model.family=transformer-encoder", "a transformer-encoder does not read one text and put out another"),
+        ("model.family=transformer-decoder", "model.family is 'transformer-decoder', which is not an encoder–decoder; choose one of: "),
+        ("model.family=transformer-encoder", "model.family is 'transformer-encoder', which is not an encoder–decoder; choose one of: "),
         ("device=tpu", "no device named 'tpu'; write auto, cpu or cuda"),
         ("vocabulary={kind: bpe, size: 100}", "a bpe vocabulary of size 100 is too small"),
     ],

@@ -1,4 +1,4 @@
-"""Several recipes on one footing: the same figures as by hand, means and spreads, and mistakes found before any training."""
+"""Several recipes compared: the same metrics as by hand, means and spreads, and mistakes found before any training."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def test_every_recipe_is_trained_with_every_seed_and_judged(data: Path, tmp_path
             system = api.load(tmp_path / "runs" / f"{row.name}-{seed}")
             assert system.recipe.seed == seed
             by_hand = api.evaluate(system, system.read(str(data)))
-            assert {name: row.figures[name][at] for name in by_hand} == by_hand
-            assert row.figures["parameters"][at] == sum(p.numel() for p in system.model.parameters())
-            assert row.figures["updates"][at] == 4
-        assert row.mean("loss") == pytest.approx(statistics.mean(row.figures["loss"]))
-        assert row.spread("loss") == pytest.approx(statistics.stdev(row.figures["loss"]))
+            assert {name: row.metrics[name][at] for name in by_hand} == by_hand
+            assert row.metrics["parameters"][at] == sum(p.numel() for p in system.model.parameters())
+            assert row.metrics["updates"][at] == 4
+        assert row.mean("loss") == pytest.approx(statistics.mean(row.metrics["loss"]))
+        assert row.spread("loss") == pytest.approx(statistics.stdev(row.metrics["loss"]))
     monkeypatch.setattr(api, "fit", None)
     again = comparing.compare(recipes, [3, 4], tmp_path / "runs", watching)
     assert again == rows, "what is done is not done again"
@@ -69,18 +69,18 @@ def test_the_best_row_and_what_a_result_file_holds() -> None:
     assert [row.name for row in comparing.best(rows, "loss", True)] == ["a"]
     even = [*rows, comparing.Row("c", {"loss": [1.7, 1.5]})]
     assert [row.name for row in comparing.best(even, "loss", False)] == ["b", "c"], "equal up to rounding"
-    assert comparing.as_figures(rows, "loss", False) == {
+    assert comparing.for_result(rows, "loss", False) == {
         "loss": [1.5, 1.7],
         "best": "b",
         "a.loss": [1.0, 3.0],
         "b.loss": [1.5, 1.7],
     }
-    assert comparing.as_figures(rows[:1], "loss", False) == {"loss": [1.0, 3.0]}
+    assert comparing.for_result(rows[:1], "loss", False) == {"loss": [1.0, 3.0]}
     assert comparing.Row("a", {"loss": [1.0]}).spread("loss") == 0
 
 
 def test_mistakes_are_found_before_any_training(data: Path, tmp_path: Path) -> None:
-    good, out = recipe(data, "mean"), tmp_path / "runs"
+    good = recipe(data, "mean")
     tagging = config.recipe({"task": "tagging", "model": {"family": "bag"}})
     cases: list[tuple[dict[str, config.Recipe], list[int], str, dict[str, Any], str]] = [
         ({}, [0], "", {}, "nothing to compare; give at least one recipe and one seed"),
@@ -92,6 +92,5 @@ def test_mistakes_are_found_before_any_training(data: Path, tmp_path: Path) -> N
     ]
     for recipes, seeds, where, options, sentence in cases:
         with pytest.raises(SaccadeError) as error:
-            comparing.compare(recipes, seeds, out, Watching(), where, options)
+            comparing.check(recipes, seeds, where, options)
         assert sentence in str(error.value)
-        assert not out.exists()

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from saccade.errors import SaccadeError
 from saccade.files import MANIFEST, broken, settle, sha256, verified, write_atomically, write_folder
+from support import error_of
 
 # Every call by which the disk changes. A kill comes before one, after one, or in the middle of one.
 CALLS = ((os, "replace"), (os, "fsync"), (shutil, "rmtree"), (Path, "mkdir"), (Path, "write_text"), (Path, "write_bytes"))
@@ -190,7 +191,7 @@ def test_where_the_new_one_is_torn_the_old_one_comes_back(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EACCES, errno.EIO])
-def test_a_failing_disk_is_told_and_costs_nothing(tmp_path: Path, error: int) -> None:
+def test_a_failing_disk_is_reported_and_costs_nothing(tmp_path: Path, error: int) -> None:
     write(tmp_path / "dry", "old")
     whole = calls_of(lambda: write(tmp_path / "dry", "new"))
     for number, name in enumerate(whole):
@@ -198,9 +199,9 @@ def test_a_failing_disk_is_told_and_costs_nothing(tmp_path: Path, error: int) ->
         write(target, "old")
         if name == "rmtree":
             continue  # it is told to ignore errors
-        with pytest.raises(SaccadeError) as told, killed_at(number, "before", lambda: OSError(error, os.strerror(error))):
-            write(target, "new")
-        assert str(told.value) == f"cannot write {target}: {os.strerror(error)}; choose another place or make room"
+        with killed_at(number, "before", lambda: OSError(error, os.strerror(error))):
+            sentence = error_of(lambda target=target: write(target, "new"))  # type: ignore[misc]
+        assert sentence == f"cannot write {target}: {os.strerror(error)}; choose another path or free some disk space"
         assert content(target) in ("old", "new")
         write(target, "newer")
         assert content(target) == "newer"
@@ -225,10 +226,10 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["file/x", "file/deep/x", "long" * 100])
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, name: str) -> None:
+def test_a_path_that_cannot_be_written_is_reported(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("mine")
     for work in (lambda: write_atomically(tmp_path / name, b"x"), lambda: write(tmp_path / name, "x")):
-        with pytest.raises(SaccadeError, match=r"cannot write .*; choose another place or make room"):
+        with pytest.raises(SaccadeError, match=r"cannot write .*; choose another path or free some disk space"):
             work()
     with pytest.raises(SaccadeError, match=r"cannot write .*: Is a directory"):
         write_atomically(tmp_path, b"x")
@@ -236,15 +237,15 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, name: str) -> No
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_file_in_the_place_of_a_folder_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_instead_of_a_folder_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "m").write_text("mine")
-    with pytest.raises(SaccadeError, match="m: it is a file, and a folder is to be written there; choose another place"):
+    with pytest.raises(SaccadeError, match="m: it is a file, not a folder; choose another path"):
         write(tmp_path / "m", "x")
     assert (tmp_path / "m").read_text() == "mine"
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_long_name_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_long_name_is_not_an_obstacle(tmp_path: Path) -> None:
     path = tmp_path / ("ü" * 120 + ".json")
     write_atomically(path, b"x")
     assert path.read_bytes() == b"x"
@@ -254,23 +255,23 @@ def test_a_long_name_is_no_obstacle(tmp_path: Path) -> None:
     ("name", "sentence"),
     [
         ("missing", "no model folder at {}; give the path of a folder written by `saccade train`"),
-        ("file", "{} is a file, and a model folder is a folder"),
-        ("empty", "{} is no intact model folder: it has no manifest.json; copy it again or use another"),
+        ("file", "{} is a file, not a model folder"),
+        ("empty", "{} is not an intact model folder: it has no manifest.json; copy it again or use another"),
         ("long" * 100, "no model folder at {}"),
     ],
 )
-def test_what_is_no_folder_of_ours_is_told(tmp_path: Path, name: str, sentence: str) -> None:
+def test_what_is_not_our_folder_is_reported(tmp_path: Path, name: str, sentence: str) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(SaccadeError) as told:
-        verified(tmp_path / name, "model folder")
-    assert str(told.value).startswith(sentence.format(tmp_path / name))
+    assert error_of(lambda: verified(tmp_path / name, "model folder")).startswith(sentence.format(tmp_path / name))
 
 
 def test_the_files_that_are_needed_must_be_listed(tmp_path: Path) -> None:
     write(tmp_path / "m", "x")
     assert verified(tmp_path / "m", "model folder", ["a.txt"]) == tmp_path / "m"
-    with pytest.raises(SaccadeError, match=r"m is no model folder: it has no config.json; give the path of a folder written by"):
+    with pytest.raises(
+        SaccadeError, match=r"m is not a model folder: it has no config.json; give the path of a folder written by"
+    ):
         verified(tmp_path / "m", "model folder", ["a.txt", "config.json"])
     write_folder(tmp_path / "none", {})
     assert broken(tmp_path / "none") == "its manifest.json does not list any file"
@@ -292,12 +293,12 @@ def test_no_manifest_whatever_is_in_it_gives_more_than_a_sentence(
     (folder / "a.txt").write_text("x")
     (folder / MANIFEST).write_text(json.dumps(manifest))
     assert broken(folder) is not None
-    with pytest.raises(SaccadeError, match="is no intact model folder"):
+    with pytest.raises(SaccadeError, match="is not an intact model folder"):
         verified(folder, "model folder")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"files": {"a": {"sha256": "0", "bytes": Infinity}}}', "\udcff"])
-def test_a_manifest_that_is_no_json_is_told(tmp_path: Path, text: str) -> None:
+def test_a_manifest_that_is_not_json_is_reported(tmp_path: Path, text: str) -> None:
     (tmp_path / MANIFEST).write_bytes(text.encode(errors="surrogateescape"))
     assert broken(tmp_path) == "its manifest.json is unreadable"
 

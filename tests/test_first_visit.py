@@ -1,4 +1,4 @@
-"""What a new user stumbles over: settings written twice, words the vocabulary lacks, models too large, streams that are closed."""
+"""First-run mistakes: settings written twice, words the vocabulary lacks, models too large, streams that are closed."""
 
 from __future__ import annotations
 
@@ -11,21 +11,15 @@ import pytest
 import torch
 
 from saccade import api, building, cli, config, system
-from saccade.cli import shared, use
+from saccade.cli import progress, shared, translate
 from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
-from saccade.errors import SaccadeError
 from saccade.tasks.classification import Classification
 from saccade.training.loop import Watcher
 from saccade.training.stopping import Stopped
+from support import error_of, run_cli, tiny_recipe
 
 TINY = {"dim": 8, "hidden": 8, "depth": 1, "heads": 2, "dropout": 0.0}
-
-
-def told(work: Any) -> str:
-    with pytest.raises(SaccadeError) as error:
-        work()
-    return str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -37,9 +31,9 @@ def told(work: Any) -> str:
         ("model: {family: luong, dim: 1, dim: 2}\n", "dim", 1),
     ],
 )
-def test_a_key_written_twice_is_told(tmp_path: Path, text: str, key: str, line: int) -> None:
+def test_a_key_written_twice_is_error_of(tmp_path: Path, text: str, key: str, line: int) -> None:
     (tmp_path / "r.yaml").write_text(text)
-    sentence = told(lambda: config.read_recipe(tmp_path / "r.yaml"))
+    sentence = error_of(lambda: config.read_recipe(tmp_path / "r.yaml"))
     assert sentence.endswith(
         f"r.yaml, line {line}: '{key}' stands here a second time; write it once, with all that belongs to it"
     )
@@ -53,8 +47,8 @@ def test_whole_numbers_in_every_spelling(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", ["1.5", 2.5, "many", "inf", True, "1e400"])
-def test_what_is_no_whole_number_is_refused(value: Any) -> None:
-    assert "it must be a whole number" in told(
+def test_what_is_not_a_whole_number_is_refused(value: Any) -> None:
+    assert "it must be a whole number" in error_of(
         lambda: config.recipe({"model": {"family": "luong"}, "training": {"updates": value}})
     )
 
@@ -68,21 +62,20 @@ def test_words_the_vocabulary_lacks_are_counted() -> None:
     assert api.build({**made, "vocabulary": {"kind": "words"}}, pairs).notes == ()
 
 
-def test_a_first_model_is_told_and_another_family_named(tmp_path: Path) -> None:
-    language: dict[str, Any] = {
-        "task": "language-modelling",
-        "data": {"train": "phrasebook:train", "dev": "phrasebook:dev", "phrasebook": {"train": 20, "dev": 5, "test": 5}},
-        "vocabulary": {"kind": "characters"},
-        "language": {"objective": "masked", "block": 16},
-        "model": {"family": "transformer-encoder", **TINY},
-        "training": {"updates": 1, "tokens": 64},
-    }
+def test_a_first_model_is_reported_and_another_family_named(tmp_path: Path) -> None:
+    language = tiny_recipe(
+        task="language-modelling",
+        vocabulary={"kind": "characters"},
+        language={"objective": "masked", "block": 16},
+        model={"family": "transformer-encoder", **TINY},
+        training={"updates": 1, "tokens": 64},
+    )
     api.fit(language, tmp_path / "first")
     tags = {**language, "task": "tagging", "language": {}, "start_from": str(tmp_path / "first")}
     notes = api.build(tags).notes
     assert notes[0].endswith(f"and the vocabulary are those of {tmp_path / 'first'}")
     rnn = {**tags, "model": {"family": "rnn-encoder", "dim": 12}}
-    assert "(that is a transformer-encoder model, this one a rnn-encoder)" in told(lambda: api.build(rnn))
+    assert "(that is a transformer-encoder model, this one a rnn-encoder)" in error_of(lambda: api.build(rnn))
 
 
 @pytest.mark.parametrize("family", ["transformer-decoder", "rnn-decoder"])
@@ -90,13 +83,13 @@ def test_a_first_model_is_told_and_another_family_named(tmp_path: Path) -> None:
 def test_a_model_that_sees_nothing_behind_cannot_guess_what_is_hidden(family: str, objective: str) -> None:
     made = config.recipe({"task": "language-modelling", "language": {"objective": objective}, "model": {"family": family}})
     task = config.task(made).learn(made, config.task(made).read(made, "phrasebook:dev")[:3])
-    sentence = f"a {family} sees nothing behind a hidden token; choose another model.family, such as transformer-encoder"
-    assert told(lambda: task.build(config.Builder(made.model))) == sentence
+    sentence = f"{family} is causal and cannot be trained with the {objective} objective; choose another model.family, such as transformer-encoder"
+    assert error_of(lambda: task.build(config.Builder(made.model))) == sentence
 
 
 def test_a_model_larger_than_the_machine_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     huge = config.recipe({"model": {"family": "transformer", "dim": 65536, "hidden": 65536, "depth": 100}}).model
-    sentence = told(lambda: config.build_model(huge, 50, 50))
+    sentence = error_of(lambda: config.build_model(huge, 50, 50))
     assert sentence.startswith("the parameters of this transformer alone take 2")
     assert sentence.endswith("choose smaller model.* sizes")
     small = config.recipe({"model": {"family": "transformer", **TINY}}).model
@@ -107,7 +100,7 @@ def test_a_model_larger_than_the_machine_is_refused_before_it_is_made(monkeypatc
     counted = config.build_model(small, 9, 9)
     assert all(map(torch.equal, plain.parameters(), counted.parameters())), "counting draws nothing"
     monkeypatch.setattr(system.os, "sysconf", lambda name: 10)
-    assert "training this model takes at least 0.0 GiB (parameters, gradients, optimizer)" in told(
+    assert "training this model takes at least 0.0 GiB (parameters, gradients, optimizer)" in error_of(
         lambda: system.check_memory(plain, torch.device("cpu"))
     )
 
@@ -115,8 +108,8 @@ def test_a_model_larger_than_the_machine_is_refused_before_it_is_made(monkeypatc
 def test_a_label_for_each_text_is_a_wrong_column() -> None:
     made = config.recipe({"task": "classification", "vocabulary": {"kind": "words"}, "model": {"family": "bag"}})
     texts = [Labeled("good", f"text {n}", n) for n in range(60)]
-    sentence = told(lambda: Classification.learn(made, texts))
-    assert sentence.startswith("the training data has 60 labels for 60 texts, nearly one each; is the label in its place?")
+    sentence = error_of(lambda: Classification.learn(made, texts))
+    assert sentence.startswith("the training data has 60 labels for 60 texts, nearly one each; check that")
 
 
 class Notes(Watcher):
@@ -127,13 +120,8 @@ class Notes(Watcher):
         self.notes.append(text)
 
 
-def test_a_finished_run_says_so(tmp_path: Path) -> None:
-    made = {
-        "data": {"train": "phrasebook:train", "dev": "phrasebook:dev", "phrasebook": {"train": 20, "dev": 5, "test": 5}},
-        "vocabulary": {"kind": "words"},
-        "model": {"family": "luong", "dim": 4, "hidden": 4},
-        "training": {"updates": 2},
-    }
+def test_a_finished_run_is_reported(tmp_path: Path) -> None:
+    made = tiny_recipe()
     api.fit(made, tmp_path / "run")
     heard = Notes()
     api.fit(made, tmp_path / "run", resume=True, watcher=heard)
@@ -143,7 +131,7 @@ def test_a_finished_run_says_so(tmp_path: Path) -> None:
     assert "resuming from update 2" in again.notes
 
 
-def test_a_stopped_comparison_goes_on_with_the_same_command() -> None:
+def test_a_stopped_comparison_continues_with_the_same_command() -> None:
     stopped = Stopped(2, 7).continue_with("the same command")
     assert str(stopped) == "stopped by SIGINT after update 7; a checkpoint was written, continue with the same command"
     assert stopped.code == 130
@@ -151,38 +139,29 @@ def test_a_stopped_comparison_goes_on_with_the_same_command() -> None:
 
 def test_closed_streams_are_sentences(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "stdin", None)
-    assert told(lambda: shared.read_lines(None, None, "tag")).startswith("nothing to tag; give a text")
+    assert error_of(lambda: shared.read_lines(None, None, "tag")).startswith("nothing to tag; give a text")
     monkeypatch.setattr(sys, "stdout", None)
     assert cli.run(["list"]) == 2
-    assert "stdout is closed, so that nothing can be printed" in capsys.readouterr().err
+    assert "stdout is closed, so nothing can be printed" in capsys.readouterr().err
 
 
 def test_stdin_that_is_not_utf_8_is_named_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("one\ndeux\ntr\xe9s\n".encode("latin-1"))))
-    assert told(lambda: shared.read_lines(None, None, "tag")) == "stdin, line 3: not UTF-8 (byte 0xe9); convert it first"
+    assert error_of(lambda: shared.read_lines(None, None, "tag")) == "stdin, line 3: not UTF-8 (byte 0xe9); convert it first"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("été\r\nx".encode())))
     assert shared.read_lines(None, None, "tag") == ["été", "x"]
 
 
-def test_a_long_file_is_put_out_in_parts_and_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made = {
-        "data": {"train": "phrasebook:train", "dev": "phrasebook:dev", "phrasebook": {"train": 20, "dev": 5, "test": 5}},
-        "vocabulary": {"kind": "words"},
-        "model": {"family": "luong", "dim": 4, "hidden": 4},
-        "training": {"updates": 1},
-    }
-    trained, _ = api.fit(made, tmp_path / "run")
+def test_a_long_file_is_translated_in_parts_and_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained, _ = api.fit(tiny_recipe(training={"updates": 1}), tmp_path / "run")
     lines = [pair.source for pair in trained.read("phrasebook:train")[:7]]
     (tmp_path / "in.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     outputs = []
     for together in (4096, 3):
-        monkeypatch.setattr(use, "TOGETHER", together)
-        monkeypatch.setattr(shared.Counting, "EVERY", -1.0)
-        assert cli.run(["translate", str(tmp_path / "run"), "--input", str(tmp_path / "in.txt"), "--align"]) == 0
-        said = capsys.readouterr()
-        outputs.append(said.out)
-        assert "translating: 7 of 7" in said.err
+        monkeypatch.setattr(translate, "TOGETHER", together)
+        monkeypatch.setattr(progress, "EVERY", -1.0)
+        printed = run_cli("translate", tmp_path / "run", "--input", tmp_path / "in.txt", "--align")
+        outputs.append(printed.out)
+        assert "translating: 7 of 7" in printed.err
     assert outputs[0] == outputs[1]
     assert len(outputs[0].splitlines()) == 7

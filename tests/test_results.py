@@ -18,14 +18,14 @@ KEYS = ["name", "recipe", "command", "commit", "date", "device", "versions", "se
 
 def test_a_result_has_all_that_is_needed_to_repeat_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["/somewhere/bin/saccade", "evaluate", "runs/my run", "--beam", "5"])
-    figures = {"bleu": 98.25, "aer": [0.05, 0.06]}
-    path = results.write_result("a.b-1", figures, "r.yaml", [0, 1], {"other": {"bleu": 97}}, "note é", tmp_path / "deep")
+    metrics = {"bleu": 98.25, "aer": [0.05, 0.06]}
+    path = results.write_result("a.b-1", metrics, "r.yaml", [0, 1], {"other": {"bleu": 97}}, "note é", tmp_path / "deep")
     assert path == tmp_path / "deep" / "a.b-1.json"
     found = json.loads(path.read_text(encoding="utf-8"))
     assert list(found) == KEYS
     assert found["command"] == "saccade evaluate 'runs/my run' --beam 5"
     assert (found["seeds"], found["peers"]) == ([0, 1], {"other": {"bleu": 97}})
-    assert found["figures"] == {**figures, "bleu_cased": 98.25}, "BLEU also under the name that papers give it"
+    assert found["figures"] == {**metrics, "bleu_cased": 98.25}, "BLEU also under the name that papers give it"
     assert (found["name"], found["recipe"], found["notes"]) == ("a.b-1", "r.yaml", "note é")
     age = datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(found["date"])
     assert datetime.timedelta(0) <= age < datetime.timedelta(minutes=5)
@@ -41,20 +41,20 @@ def test_the_command_is_what_was_typed(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("name", ["", "../x", "A", "a b", ".hidden", "a/b", "é"])
-def test_a_name_that_is_no_file_name_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(SaccadeError, match="cannot name a result; use small letters, digits, dots and dashes"):
+def test_a_name_that_is_not_a_file_name_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SaccadeError, match="cannot name a result; use lowercase letters, digits, dots and dashes"):
         results.write_result(name, {}, folder=tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_a_figure_that_is_no_number_is_refused(tmp_path: Path, bad: float) -> None:
-    with pytest.raises(SaccadeError, match="figures of 'x' cannot be written"):
+def test_a_metric_that_is_not_a_number_is_refused(tmp_path: Path, bad: float) -> None:
+    with pytest.raises(SaccadeError, match="metrics of 'x' cannot be written"):
         results.write_result("x", {"bleu": bad}, folder=tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-def test_the_commit_says_when_the_sources_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commit_shows_when_the_sources_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert results.commit() == "", "outside a checkout there is none"
@@ -71,7 +71,7 @@ def test_the_commit_says_when_the_sources_differ(tmp_path: Path, monkeypatch: py
     assert results.commit() == clean + "+"
 
 
-def test_a_copy_is_told_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_gets_its_commit_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SACCADE_COMMIT", "0123456789ab")
     assert results.commit() == "0123456789ab"
 

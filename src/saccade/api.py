@@ -1,67 +1,36 @@
-"""What a program does with saccade: build, load, fit, evaluate, decode, show. Wires the rooms together."""
+"""What a program does with saccade: build, load, fit, evaluate, decode, show. Puts the packages together."""
 
 from __future__ import annotations
 
-import inspect
-import itertools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from . import config
 from .config import Recipe
-from .data.conllu import Sentence
-from .data.pairs import Pair
-from .data.vocabulary import BOS, EOS, UNK
-from .decoding import Beam, Ensemble, Sample, Search, greedy
+from .decoding import Ensemble
 from .errors import SaccadeError
 from .files import held, write_atomically
 from .showing import show
-from .system import System, build, check_memory, examples_of, load, model_files, read_config, train_and_dev
-from .tasks.classification import Classification, Classified
+from .system import System, build, check_memory, check_options, load, model_files, read_config, train_and_dev
 from .tasks.language import LanguageModelling
-from .tasks.scoring import moses_tokenizer
-from .tasks.tagging import Tagging
-from .tasks.translation import NEVER, Aligned, Translated, Translation
+from .tasks.translation import Translation, searcher
 from .training.checkpoints import Progress, RunFolder, learned, mean_parameters, set_parameters
 from .training.distributed import check_shared, together
 from .training.loop import Training, Watcher
+from .upgrade import VERSION
 
-__all__ = [
-    "System",
-    "align",
-    "average",
-    "build",
-    "classify",
-    "decode",
-    "ensemble",
-    "evaluate",
-    "examples_of",
-    "fit",
-    "generate",
-    "load",
-]
-__all__ += ["model_files", "searcher", "show", "tag", "translations", "unknown_words"]
+__all__ = ["System", "average", "build", "check_options", "ensemble", "fit", "load", "searcher", "show"]
+# What a system can do is a method of it, and a function here: api.decode(system, texts) is system.decode(texts).
+align, classify, decode, evaluate, generate = System.align, System.classify, System.decode, System.evaluate, System.generate
+tag, translations, unknown_words = System.tag, System.translations, System.unknown_words
+check_translatable = System.check_translatable
 
-MAY_CHANGE = (
-    "training.updates",
-    "training.patience",
-    "training.evaluate_every",
-    "training.checkpoint_every",
-    "training.log_every",
-    "training.average",
-    "training.learning_rate",  # these three are the way out when a loss became NaN
-    "training.warmup",
-    "training.clip",
-    "training.parallel",
-    "training.checkpoint",
-    "device",
-)
-
-
-LONGEST = 50_000  # characters of a text to translate
+# The learning rate, its warmup and the clipping are the way out when a loss became NaN.
+OF_TRAINING = "updates patience evaluate_every checkpoint_every log_every average learning_rate warmup clip parallel checkpoint"
+MAY_CHANGE = (*(f"training.{name}" for name in OF_TRAINING.split()), "device")
 
 
 def fit(
@@ -74,7 +43,7 @@ def fit(
         ranks.lead(lambda: claim(path, made, resume))
         system, work = ranks.agree(lambda: prepared(made))
         folder = RunFolder(path, model_files(system))
-        text = json.dumps({"saccade": 1, **made.to_dict()}, indent=2, ensure_ascii=False) + "\n"
+        text = json.dumps({"saccade": VERSION, **made.to_dict()}, indent=2, ensure_ascii=False) + "\n"
         with ranks.led(held(path)):
             # only now, when nothing of the recipe was refused: a first try with a wrong path leaves no run
             ranks.lead(lambda: write_atomically(path / "recipe.json", text.encode()))
@@ -122,67 +91,17 @@ def differences(a: Any, b: Any, path: str = "") -> list[str]:
     return [] if a == b else [path]
 
 
-def searcher(beam: int = 1, length_penalty: float = 1.0, sample: Mapping[str, Any] | None = None) -> Callable[[], Search]:
-    """Makes the search of one batch: greedy for a beam of 1, a beam above, or sampling with temperature, top_k, top_p, seed."""
-    if sample is not None:
-        Sample(BOS, EOS, NEVER, **sample)  # a wrong value shows before any work is done
-        seeds = itertools.count(int(sample.get("seed", 0)))  # each batch draws from a seed of its own
-        return lambda: Sample(BOS, EOS, NEVER, **{**sample, "seed": next(seeds)})
-    Beam(BOS, EOS, NEVER, beam, length_penalty)
-    return (lambda: greedy(BOS, EOS, NEVER)) if beam == 1 else (lambda: Beam(BOS, EOS, NEVER, beam, length_penalty))
-
-
-def decode(
-    system: System, texts: Sequence[str], beam: int = 1, length_penalty: float = 1.0, sample: Mapping[str, Any] | None = None
-) -> list[Translated]:
-    """Translations of texts, in their order."""
-    found = dict(translations(system, texts, searcher(beam, length_penalty, sample)))
-    return [found[n] for n in range(len(texts))]
-
-
-def translations(system: System, texts: Sequence[str], search: Callable[[], Search]) -> Iterator[tuple[int, Translated]]:
-    """Translations as they come, each with the number of its text."""
-    if not isinstance(system.task, Translation):
-        raise SaccadeError(
-            f"a {system.recipe.task} model does not translate; use `saccade {system.task.usage(system.recipe).format(model='MODEL')}`"
-        )
-    check_lengths(texts)
-    return system.task.translate(system.model, texts, search)
-
-
-def check_lengths(texts: Sequence[str]) -> None:
-    """Raises at a text that is no sentence: one of a whole book would take hours, and all memory."""
-    for number, text in enumerate(texts, 1):
-        if len(text) > LONGEST:
-            raise SaccadeError(
-                f"line {number} has {len(text):,} characters, more than {LONGEST:,}; put one sentence on each line"
-            )
-
-
-def unknown_words(system: System, texts: Sequence[str]) -> list[str]:
-    """The pieces of the texts that the model has never seen and reads as <unk>, each once, in order."""
-    encoded = system.task.reads.encode_batch(list(texts))
-    return list(dict.fromkeys(piece for one in encoded for id, piece in zip(one.ids, one.pieces, strict=True) if id == UNK))
-
-
-def align(system: System, pairs: Sequence[Pair]) -> list[Aligned]:
-    """Where the model looks while it puts out given targets."""
-    return system.task.align(system.model, pairs)
-
-
 def ensemble(systems: Sequence[System]) -> System:
     """Several systems of one vocabulary as one, whose probabilities are the mean of theirs."""
     model = Ensemble.of([system.model for system in systems]).eval()
     first = systems[0]
     for one in systems:
         if not isinstance(one.task, Translation | LanguageModelling):
-            raise SaccadeError(
-                f"a {one.recipe.task} model puts out no text token by token, as an ensemble does; use it by itself"
-            )
+            raise SaccadeError(f"a {one.recipe.task} model cannot be ensembled (no token-by-token output); use it by itself")
     for number, other in enumerate(systems[1:], 2):
         if other.task.tokens() != first.task.tokens():
             raise SaccadeError(
-                f"model {number} ({other.name}) has another vocabulary than the first ({first.name}); an ensemble needs models of one: "
+                f"model {number} ({other.name}) has a different vocabulary than the first ({first.name}); "
                 "train them on the same data with the same vocabulary.* settings"
             )
     return System(first.recipe, model, first.task)
@@ -193,62 +112,12 @@ def average(folders: Sequence[str | Path], out: str | Path) -> System:
     if not folders:
         raise SaccadeError("the mean of no models; give at least one model folder")
     if os.path.exists(out):
-        raise SaccadeError(f"{out} is there already; choose a new folder with --out")
+        raise SaccadeError(f"{out} already exists; choose a new folder with --out")
     systems = [load(folder, "cpu") for folder in folders]
     first = systems[0]
     for folder, other in zip(folders[1:], systems[1:], strict=True):
         if other.recipe.model != first.recipe.model or other.task.tokens() != first.task.tokens():
-            raise SaccadeError(f"{folder} is another model than {folders[0]}; average models of one shape and vocabulary")
+            raise SaccadeError(f"{folder} is a different model than {folders[0]}; average models of one shape and vocabulary")
     set_parameters(first.model, mean_parameters([learned(system.model) for system in systems]))
     RunFolder(Path(out).parent, model_files(first)).save(Path(out).name, first.model)
     return load(out)
-
-
-def evaluate(system: System, examples: Sequence[Any], **options: Any) -> dict[str, Any]:
-    """The task's figures on examples: BLEU, chrF, loss and the alignment error rate of translations, accuracy of labels, perplexity …
-
-    Options are the task's own: `beam`, `quarters` and `moses` for texts put out, `stride` for language models.
-    """
-    if not examples:
-        raise SaccadeError("there are no examples to evaluate on; give data with at least one")
-    check_options(system.recipe, options)
-    found: dict[str, Any] = system.task.evaluate(system.model, examples, **options)
-    return found
-
-
-def check_options(recipe: Recipe, options: Mapping[str, Any]) -> None:
-    """Raises when an evaluation of the recipe's task knows no such option, or not with that value."""
-    wanted = inspect.signature(config.task(recipe).evaluate).parameters
-    wrong = next((name for name in options if name not in wanted), None)
-    if wrong:
-        spoken = {"quarters": "lengths"}.get(wrong, wrong)  # as the command line has it
-        raise SaccadeError(f"an evaluation of {recipe.task} has no option '{spoken}'; leave it out")
-    if "beam" in options:
-        searcher(options["beam"])
-    if options.get("moses") is not None:
-        moses_tokenizer(options["moses"])
-
-
-def generate(system: System, prompt: str = "", limit: int = 200, sample: Mapping[str, Any] | None = None) -> Iterator[str]:
-    """Goes on with a prompt, piece by piece as the model puts them out; `sample` has temperature, top_k, top_p and seed."""
-    if not isinstance(system.task, LanguageModelling):
-        raise SaccadeError(f"a {system.recipe.task} model does not go on with a text; train one with task=language-modelling")
-    if not 1 <= limit <= 1_000_000:
-        raise SaccadeError(f"a limit of {limit} tokens; give 1 to 1,000,000")
-    ends = EOS if system.task.several else -1  # in one long text <eos> ends a line at most
-    never = (*NEVER, UNK) if system.task.several or system.task.lines_end else (*NEVER, UNK, EOS)
-    return system.task.generate(system.model, prompt, Sample(BOS, ends, never, **(sample or {})), limit)
-
-
-def classify(system: System, texts: Sequence[str]) -> list[Classified]:
-    """Each text's label, the probability of each label, and how much each piece counted."""
-    if not isinstance(system.task, Classification):
-        raise SaccadeError(f"a {system.recipe.task} model gives no label to a text; train one with task=classification")
-    return system.task.classify(system.model, texts)
-
-
-def tag(system: System, sentences: Sequence[Sentence]) -> list[list[str]]:
-    """A tag for each word of each sentence."""
-    if not isinstance(system.task, Tagging):
-        raise SaccadeError(f"a {system.recipe.task} model gives no tags to words; train one with task=tagging")
-    return system.task.tag(system.model, sentences)

@@ -9,7 +9,8 @@ from .core import backends, masks, normalizers, positions, scores
 from .core.table import Table
 from .data import corpora
 from .errors import SaccadeError, did_you_mean
-from .layers import embeddings, feedforward, norms, pooling, recurrent, residuals, words
+from .layers import embeddings, feedforward, heads, inputs, mixers, norms, pooling, recurrent, residuals, stack
+from .tasks import objectives
 from .training import schedules
 
 SLOTS: dict[str, Table[Any]] = {
@@ -20,16 +21,21 @@ SLOTS: dict[str, Table[Any]] = {
         masks.table,
         positions.table,
         backends.table,
-        embeddings.table,
-        embeddings.entries,
-        norms.table,
-        residuals.table,
+        mixers.table,
+        feedforward.table,
         feedforward.activations,
+        residuals.table,
+        norms.table,
+        stack.table,
+        embeddings.table,
+        inputs.table,
+        inputs.joins,
+        heads.table,
         recurrent.cells,
-        words.words,
         pooling.pools,
         models.table,
         tasks.table,
+        objectives.table,
         schedules.table,
         corpora.table,
     )
@@ -44,10 +50,10 @@ def slot(name: str) -> Table[Any]:
 
 
 def rows(slot_name: str | None = None, where: str | None = None) -> list[dict[str, str]]:
-    """The catalogue as rows; `where` keeps those whose name, paper, system or summary contains it, whatever the case."""
+    """The catalogue as rows; `where` keeps those whose name, paper or summary contains it, whatever the case."""
     tables = SLOTS.values() if slot_name is None else [slot(slot_name)]
     found = [
-        {"slot": table.slot, "name": entry.name, "paper": entry.paper, "system": entry.system, "what": entry.summary}
+        {"slot": table.slot, "name": entry.name, "paper": entry.paper, "what": entry.summary}
         for table in tables
         for entry in table
     ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,42 +13,46 @@ from typing import Any
 import torch
 import yaml
 
-from . import tasks
-from .building import Builder, build_body, build_model, build_pool, choice, complete_model
+from . import building, tasks
+from .building import Builder
+from .core.options import fill
 from .errors import SaccadeError, did_you_mean
-from .recipe import Recipe, fill, plain
+from .recipe import Recipe, plain, without_effect
 from .training import schedules
 
-__all__ = [
-    "Builder",
-    "Recipe",
-    "build_body",
-    "build_model",
-    "build_pool",
-    "choice",
-    "complete_model",
-    "device",
-    "read_recipe",
-    "recipe",
-]
-__all__ += ["task"]
+__all__ = ["Builder", "Recipe", "device", "read_recipe", "recipe", "task"]
 
-LARGEST = 64 * 1024 * 1024  # a recipe or config of more bytes is no recipe
+LARGEST = 64 * 1024 * 1024  # bytes; a larger file is not a recipe
 NOT_READ = (yaml.YAMLError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)  # all that PyYAML raises
 
 
-def recipe(values: Mapping[str, Any] | None = None, overrides: Sequence[str] = ()) -> Recipe:
-    """A checked recipe from nested values and `training.updates=500`-like words."""
+def recipe(values: Mapping[str, Any] | None = None, overrides: Sequence[str] = (), strict: bool = True) -> Recipe:
+    """A checked recipe from nested values and `training.updates=500`-like words. A key that has no effect is refused, where `strict`."""
     tree = plain(values or {})
     for word in overrides:
         put(tree, word)
-    made = fill(Recipe, plain(tree), "")
+    tree = plain(tree)
+    made = fill(Recipe, tree, "")
+    kind = task(made)
     schedules.table.entry(made.training.schedule)
     tasks.objectives.table.entry(made.language.objective)
-    measures = task(made).measures
-    if made.training.watch not in measures:
-        raise SaccadeError(f"training.watch is '{made.training.watch}'{did_you_mean(made.training.watch, measures)}")
-    return dataclasses.replace(made, model=complete_model(made.model))
+    for path, what in without_effect(made):
+        section, _, name = path.rpartition(".")
+        if strict and name in (tree.get(section, {}) if section else tree):
+            raise SaccadeError(f"{path} has no effect here: it is for {what}; leave it out")
+    if made.training.watch not in kind.measures:
+        raise SaccadeError(f"training.watch is '{made.training.watch}'{did_you_mean(made.training.watch, kind.measures)}")
+    if made.training.watch == "bleu" and "dev_bleu" in tree.get("training", {}) and strict and not made.training.dev_bleu:
+        raise SaccadeError("training.watch=bleu computes BLEU on the dev set; leave training.dev_bleu out")
+    model = complete_model(json.dumps(made.model), made.task, json.dumps(dataclasses.asdict(made.language)), strict)
+    return dataclasses.replace(made, model=json.loads(model))
+
+
+@functools.lru_cache(maxsize=1024)
+def complete_model(model: str, task_name: str, language: str, strict: bool) -> str:
+    """A model's complete settings, by the model that its task builds; texts, so that the same question is answered once."""
+    made = dataclasses.replace(Recipe(task=task_name), language=fill(type(Recipe().language), json.loads(language), "language"))
+    return json.dumps(building.complete(json.loads(model), lambda builder: tasks.table[task_name].sketch(made, builder), strict))
 
 
 def task(made: Recipe) -> type[tasks.Task]:
@@ -58,16 +64,19 @@ def put(tree: dict[str, Any], word: str) -> None:
     """Sets `a.b=value` in nested dicts; the value is read as YAML."""
     key, equals, text = word.partition("=")
     if not equals or not key:
-        raise SaccadeError(f"'{word}' is no setting; write key=value, such as training.updates=500")
+        raise SaccadeError(f"expected key=value, such as training.updates=500, got '{word}'")
     try:
         value = yaml.safe_load(text) if text.strip() else ""
     except NOT_READ:
         raise SaccadeError(f"'{word[:200]}': the value cannot be read; put quotes around it") from None
     *path, last = key.split(".")
-    for step in path:
-        tree = tree.setdefault(step, {})
-        if not isinstance(tree, dict):
+    for depth, step in enumerate(path):
+        inner = tree.setdefault(step, {})
+        if isinstance(inner, str) and path[0] == "model" and depth:  # a part by its name alone gets an option
+            inner = tree[step] = {"name": inner}
+        if not isinstance(inner, dict):
             raise SaccadeError(f"'{word}': '{step}' is a value and has nothing inside it")
+        tree = inner
     tree[last] = value
 
 
@@ -81,16 +90,16 @@ def read_recipe(where: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         values = yaml.safe_load(text)
         twice = repeated(yaml.compose(text, yaml.SafeLoader))
     except UnicodeDecodeError:
-        raise SaccadeError(f"{path} is no text in UTF-8; give a YAML file") from None
+        raise SaccadeError(f"{path} is not UTF-8 text; give a YAML file") from None
     except OSError as error:
         raise SaccadeError(f"{path} cannot be read as text ({error.strerror or error}); give a YAML file") from None
     except NOT_READ as error:
         mark = getattr(error, "problem_mark", None)
         at = f", line {mark.line + 1}" if mark else ""
-        raise SaccadeError(f"{path}{at}: this is no YAML; write `key: value` lines") from None
+        raise SaccadeError(f"{path}{at}: invalid YAML; write `key: value` lines") from None
     if twice is not None:
         key, line = twice
-        raise SaccadeError(f"{path}, line {line}: '{key}' stands here a second time; write it once, with all that belongs to it")
+        raise SaccadeError(f"{path}, line {line}: duplicate key '{key}'; merge the two")
     if values is None:
         raise SaccadeError(f"{path} is empty; write at least `data:` and `model:`")
     if not isinstance(values, dict):
@@ -106,7 +115,7 @@ RECIPES = Path(__file__).resolve().parent / "recipes"  # in a checkout a link to
 def repeated(node: Any, seen: set[int] | None = None) -> tuple[str, int] | None:
     """The first key that a mapping of a YAML document has twice, and its line: YAML itself would drop the first one."""
     seen = set() if seen is None else seen
-    if node is None or id(node) in seen:  # an alias may stand for its own parent
+    if node is None or id(node) in seen:  # an alias may be its own parent
         return None
     seen.add(id(node))
     if isinstance(node, yaml.MappingNode):
@@ -127,7 +136,7 @@ def find_recipe(where: str) -> Path:
     if os.path.isfile(path):  # not path.is_file(), which raises for a name that is too long
         return path
     if os.path.isdir(path):
-        raise SaccadeError(f"{where} is a folder; give a recipe file, or `--resume --out {where}` to go on with a run")
+        raise SaccadeError(f"{where} is a folder; give a recipe file, or `--resume --out {where}` to resume a run")
     known = {file.stem: file for file in sorted(RECIPES.glob("*.yaml"))}
     if where in known:
         return known[where]
@@ -145,9 +154,9 @@ def device(name: str) -> torch.device:
     if found is None or found.type not in ("cpu", "cuda"):
         raise SaccadeError(f"no device named '{name}'; write auto, cpu or cuda")
     if found.type == "cuda" and not torch.cuda.is_available():
-        raise SaccadeError(f"device is '{name}', and no GPU is to be seen here; choose cpu or auto")
+        raise SaccadeError(f"device is '{name}', and no GPU is available; choose cpu or auto")
     if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
         raise SaccadeError(
-            f"device is '{name}', and there are {torch.cuda.device_count()} GPUs here, counted from 0; write device=cuda"
+            f"device is '{name}', and there are {torch.cuda.device_count()} GPUs, counted from 0; write device=cuda"
         )
     return found

@@ -1,101 +1,103 @@
-"""The demo: a translator with one fixed context and one with attention, trained, compared and looked into (S4, S5, W1)."""
+"""The demo: a translator with one fixed context and one with attention, trained side by side, compared, and their attention drawn."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
+import signal
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.table import Table
 
 from . import api, config
-from .data.phrasebook import LECTURE_SENTENCES
+from .data.generated.phrasebook import LECTURE_SENTENCES
 from .errors import SaccadeError
 from .files import write_atomically
+from .system import examples_of
 from .training.loop import Watcher
-from .training.relay import Beside
-from .views import curves, pictures
+from .training.stopping import Stopped
+from .views import pictures
 from .views.page import Section, report_page
 
 FIXED, ATTENDING = "fixed-context", "bahdanau"
+CALLED = {FIXED: "fixed context", ATTENDING: "with attention"}
 MakeWatcher = Callable[[str, int], AbstractContextManager[Watcher]]
 
 
 @dataclass(frozen=True)
 class Result:
-    """What the demo found: figures, the table of BLEU by length, the lectures' sentences by both models, and where things lie."""
+    """What the demo found; `lengths` has rows of words in the source and both models' BLEU, `sentences` a source and both outputs."""
 
-    figures: dict[str, Any]
-    table: Table
-    sentences: list[tuple[str, str, str]]
+    metrics: dict[str, Any]
+    lengths: list[list[str]]
+    sentences: list[list[str]]
     report: Path
     pictures: list[Path]
 
 
 def run(out: Path, seed: int, watching: MakeWatcher, settings: Sequence[str] = ()) -> Result:
-    """Trains both models into `out`, evaluates them on the phrasebook's test pairs, draws, and writes the report.
-
-    `settings` are key=value words for both recipes.
-    """
-    began = time.perf_counter()
-    check_place(out)
+    """Trains both models into `out`, evaluates them on the phrasebook's test pairs, draws, and writes the report; `settings` are
+    key=value words for both recipes."""
+    began, threads = time.perf_counter(), torch.get_num_threads()
     words = [f"seed={seed}", *settings]
     updates = config.read_recipe(f"phrasebook-{ATTENDING}", words).training.updates
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the other core trains the other model
+    torch.set_num_threads(1)  # small models gain nothing from a second thread: the other core trains the other model
     try:
         with (
-            watching(FIXED, updates) as beside,
+            watching(FIXED, updates) as there,
             watching(ATTENDING, updates) as here,
-            Beside(trained, (out / FIXED, FIXED, words), beside) as other,
+            run_beside(there, train, out / FIXED, FIXED, words) as other,
         ):
-            figures = {ATTENDING: trained(here, out / ATTENDING, ATTENDING, words)}
-            figures[FIXED] = other.result()
+            found = {ATTENDING: train(here, out / ATTENDING, ATTENDING, words), FIXED: other.result()}
     finally:
         torch.set_num_threads(threads)
-    systems = {name: api.load(out / name) for name in (FIXED, ATTENDING)}
-    sources = [pair.source for pair in LECTURE_SENTENCES]
-    outputs = {name: [one.text for one in api.decode(system, sources)] for name, system in systems.items()}
-    drawn = draw(out, systems[ATTENDING], figures)
-    summary = {
-        "bleu": round(figures[ATTENDING]["bleu"], 2),
-        "bleu_fixed_context": round(figures[FIXED]["bleu"], 2),
-        "bleu_long": round(figures[ATTENDING]["by_length"][-1]["bleu"], 2),
-        "bleu_long_fixed_context": round(figures[FIXED]["by_length"][-1]["bleu"], 2),
-        "aer": round(figures[ATTENDING]["aer"], 4),
+    system, sources = api.load(out / ATTENDING), [pair.source for pair in LECTURE_SENTENCES]
+    outputs = [[one.text for one in api.decode(each, sources)] for each in (api.load(out / FIXED), system)]
+    by_length = list(zip(found[FIXED]["by_length"], found[ATTENDING]["by_length"], strict=True))
+    lengths = [[f"{a['shortest']}–{a['longest']}", f"{a['bleu']:.1f}", f"{b['bleu']:.1f}"] for a, b in by_length]
+    lengths.append(["all", f"{found[FIXED]['bleu']:.1f}", f"{found[ATTENDING]['bleu']:.1f}"])
+    sentences = [list(row) for row in zip(sources, *outputs, strict=True)]
+    drawn = draw(out, system, found)
+    report = write_report(out, system, found[ATTENDING]["aer"], lengths, sentences, drawn)
+    metrics = {
+        "bleu": round(found[ATTENDING]["bleu"], 2),
+        "bleu_fixed_context": round(found[FIXED]["bleu"], 2),
+        "bleu_long": round(by_length[-1][1]["bleu"], 2),
+        "bleu_long_fixed_context": round(by_length[-1][0]["bleu"], 2),
+        "aer": round(found[ATTENDING]["aer"], 4),
         "seconds": round(time.perf_counter() - began, 1),
         "out": str(out),
     }
-    rows = [(source, outputs[FIXED][n], outputs[ATTENDING][n]) for n, source in enumerate(sources)]
-    report = write_report(out, systems[ATTENDING], summary, length_rows(figures), rows, drawn)
-    return Result(summary, length_table(figures), rows, report, drawn)
+    return Result(metrics, lengths, sentences, report, drawn)
 
 
-def check_place(out: Path) -> None:
+def check_folder(out: Path) -> None:
     """A new or empty folder, or that of an older demo, in which nothing but its two runs is replaced."""
     if os.path.exists(out) and not out.is_dir():
         raise SaccadeError(f"{out} is a file; choose a folder with --out")
     runs = [out / name for name in (FIXED, ATTENDING)]
-    wrong = [folder for folder in runs if foreign(folder) and not (folder / "recipe.json").is_file()]
-    if foreign(out) and not any(os.path.exists(folder) for folder in runs):
+    wrong = [folder for folder in runs if is_used(folder) and not (folder / "recipe.json").is_file()]
+    if is_used(out) and not any(os.path.exists(folder) for folder in runs):
         wrong.append(out)
     if wrong:
         raise SaccadeError(f"{wrong[0]} holds other files than a demo's run; choose another --out")
 
 
-def foreign(folder: Path) -> bool:
-    """Whether there is a file, or a folder in which something is; hidden names are what a killed demo left."""
-    return os.path.exists(folder) and (not folder.is_dir() or any(not path.name.startswith(".") for path in folder.iterdir()))
+def is_used(path: Path) -> bool:
+    """Whether there is a file, or a folder that is not empty; hidden names are what a killed demo left."""
+    return os.path.exists(path) and (not path.is_dir() or any(not inside.name.startswith(".") for inside in path.iterdir()))
 
 
 def remove(folder: Path) -> None:
-    """Renamed first, so that a kill in between leaves no half of a run under a run's name."""
+    """Renames first, so that a kill in between leaves no half of a run under a run's name."""
     old = folder.with_name(f".{folder.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if folder.exists():
@@ -103,37 +105,68 @@ def remove(folder: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def trained(watcher: Watcher, folder: Path, name: str, words: Sequence[str]) -> dict[str, Any]:
-    """Trains one model anew in place of an older demo's; its figures on the test pairs."""
+def train(watcher: Watcher, folder: Path, name: str, words: Sequence[str]) -> dict[str, Any]:
+    """Trains one model in place of an older demo's; returns its metrics on the test pairs."""
     remove(folder)
     recipe = config.read_recipe(f"phrasebook-{name}", words)
     system, _ = api.fit(recipe, folder, watcher=watcher)
     watcher.note("translating the test sentences")
-    return api.evaluate(system, api.examples_of(recipe, "test"), quarters=True)
+    return api.evaluate(system, examples_of(recipe, "test"), quarters=True)
 
 
-def length_rows(figures: dict[str, dict[str, Any]]) -> list[list[str]]:
-    """Words in the source, BLEU with a fixed context, BLEU with attention."""
-    rows = []
-    for plain, attended in zip(figures[FIXED]["by_length"], figures[ATTENDING]["by_length"], strict=True):
-        rows.append([f"{plain['shortest']}–{plain['longest']}", f"{plain['bleu']:.1f}", f"{attended['bleu']:.1f}"])
-    return [*rows, ["all", f"{figures[FIXED]['bleu']:.1f}", f"{figures[ATTENDING]['bleu']:.1f}"]]
+class Relay(Watcher):
+    """Sends the events of a training run through a pipe; once nobody reads them, its error ends the run."""
+
+    def __init__(self, pipe: Any) -> None:
+        for event in (name for name in vars(Watcher) if not name.startswith("_")):
+            setattr(self, event, partial(lambda event, *values: pipe.send((event, *values)), event))
 
 
-def length_table(figures: dict[str, dict[str, Any]]) -> Table:
-    table = Table("words in the source", "fixed context", "with attention", title="BLEU on sentences never seen in training")
-    for row in length_rows(figures):
-        table.add_row(*row, end_section=row[0] != "all" and row == length_rows(figures)[-2])
-    return table
+@contextmanager
+def run_beside(watcher: Watcher, work: Callable[..., Any], *arguments: Any) -> Iterator[Future[Any]]:
+    """Within the `with`, `work(watcher, *arguments)` runs in another process with one thread; yields the future of its result."""
+    context = multiprocessing.get_context("spawn")  # a fork would share torch's threads, which do not survive it
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=work_beside, args=(there, work, arguments), daemon=True)
+
+    def listen() -> Any:
+        try:
+            while (message := here.recv())[0] not in ("result", "error"):
+                getattr(watcher, message[0])(*message[1:])
+        except EOFError:
+            raise SaccadeError("the second training process ended unexpectedly; is there enough memory?") from None
+        if message[0] == "error":
+            raise SaccadeError(message[1])
+        return message[1]
+
+    with ThreadPoolExecutor(1) as thread:
+        process.start()
+        there.close()  # the copy in the other process is now the only one, and the pipe ends with that process
+        try:
+            yield thread.submit(listen)
+        except BaseException:
+            process.terminate()
+            raise
+        finally:
+            process.join(timeout=30)
+            process.kill()  # nothing where it has ended
 
 
-def draw(out: Path, system: api.System, figures: dict[str, dict[str, Any]]) -> list[Path]:
-    """BLEU against length, and an alignment heatmap for each of the lectures' sentences."""
-    series = {
-        label: [(row["mean"], row["bleu"]) for row in figures[name]["by_length"]]
-        for name, label in ((FIXED, "fixed context"), (ATTENDING, "with attention"))
-    }
-    figure = curves.lines(series, "words in the source sentence", "BLEU", "BLEU against sentence length")
+def work_beside(pipe: Any, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """The other process."""
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both; the one that was started by the user decides
+    with suppress(BrokenPipeError):  # the process that started this one was killed
+        try:
+            pipe.send(("result", work(Relay(pipe), *arguments)))
+        except (SaccadeError, Stopped) as error:
+            pipe.send(("error", str(error)))
+
+
+def draw(out: Path, system: api.System, found: dict[str, dict[str, Any]]) -> list[Path]:
+    """BLEU against length, and an alignment heat map for each of the lectures' sentences."""
+    series = {CALLED[name]: [(row["mean"], row["bleu"]) for row in found[name]["by_length"]] for name in CALLED}
+    figure = pictures.lines(series, "words in the source sentence", "BLEU", "BLEU against sentence length")
     drawn = [pictures.save(figure, out / "bleu-by-length.png")]
     for n, pair in enumerate(LECTURE_SENTENCES):
         site = api.show(system, pair.source).sites[0]
@@ -142,15 +175,9 @@ def draw(out: Path, system: api.System, figures: dict[str, dict[str, Any]]) -> l
 
 
 def write_report(
-    out: Path,
-    system: api.System,
-    summary: dict[str, Any],
-    lengths: list[list[str]],
-    rows: list[tuple[str, str, str]],
-    drawn: list[Path],
+    out: Path, system: api.System, aer: float, lengths: list[list[str]], sentences: list[list[str]], drawn: list[Path]
 ) -> Path:
     """The report page, whole in one HTML file."""
-    agreement = max(rows, key=lambda row: len(row[0]))[0]
     sections = [
         Section(
             "Two translators",
@@ -161,20 +188,20 @@ def write_report(
         Section(
             "BLEU by sentence length",
             "The test sentences in four equal groups by length. One vector holds a short sentence; a long one does not fit.",
-            table=[["words in the source", "fixed context", "with attention"], *lengths],
+            table=[["words in the source", *CALLED.values()], *lengths],
             picture=drawn[0].read_bytes(),
         ),
         Section(
             "The lectures' sentences",
             "None of them was among the training sentences.",
-            table=[["source", "fixed context", "with attention"], *map(list, rows)],
+            table=[["source", *CALLED.values()], *sentences],
         ),
         Section(
             "Alignment for free",
-            f"Nobody told the model which words belong together. Against the corpus's gold links its alignment error rate is {summary['aer']:.3f}.",
-            document=api.show(system, agreement),
+            f"The model was never given an alignment. Against the corpus's gold links its alignment error rate is {aer:.3f}.",
+            document=api.show(system, max((row[0] for row in sentences), key=len)),
         ),
-        *(Section(rows[n][0], picture=path.read_bytes()) for n, path in enumerate(drawn[1:])),
+        *(Section(row[0], picture=path.read_bytes()) for row, path in zip(sentences, drawn[1:], strict=True)),
     ]
     path = out / "report.html"
     write_atomically(path, report_page("saccade: translation with and without attention", sections).encode())

@@ -1,4 +1,4 @@
-"""Files that survive a kill: written to a temporary name, synced, renamed. Imports nothing but errors; every room may import it."""
+"""Files that survive a kill: written to a temporary name, synced, renamed. Imports nothing but errors; any package may import it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,28 @@ from .errors import SaccadeError
 
 MANIFEST = "manifest.json"
 NEW, OLD = ".new", ".old"
+HINT = "give the path of a folder written by `saccade train`"
 Writer = Callable[[Path], object]
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Within the `with`, no other process holds the folder; the hold ends with the process, however it ends."""
+def report_disk(target: Path, clean: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """Within the `with`, an error of the disk becomes a sentence about the target, after `clean`."""
     try:
+        yield
+    except OSError as error:
+        with suppress(OSError):
+            clean()
+        why = error.strerror or error
+        raise SaccadeError(f"cannot write {target}: {why}; choose another path or free some disk space") from None
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Within the `with`, no other process holds the folder; the lock ends with the process, however it ends."""
+    with report_disk(folder):
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        raise SaccadeError(f"cannot write {folder}: {error.strerror or error}; choose another place or make room") from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
@@ -36,7 +47,7 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def sync(path: Path) -> None:
-    """Asks the disk to have it, a file or a folder's list of names."""
+    """Asks the disk to store a file's content or a folder's list of names."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -47,31 +58,21 @@ def sync(path: Path) -> None:
 def write_atomically(path: Path, content: bytes) -> None:
     """All of the content under that name, or what was there before."""
     temporary = path.with_name(f".{path.name[:50]}.{os.getpid()}{NEW}")  # a file's name has at most 255 bytes
-    try:
+    with report_disk(path, temporary.unlink):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_bytes(content)
         sync(temporary)
         os.replace(temporary, path)
         sync(path.parent)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
-        raise SaccadeError(f"cannot write {path}: {error.strerror or error}; choose another place or make room") from None
 
 
 def sha256(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_folder(target: Path, writers: Mapping[str, Writer]) -> None:
-    """A folder of files and their manifest (sha256, size) in place of the one that is there; see `settle` for a kill in between.
-
-    `writers` maps a file's name to what writes it to a path.
-    """
+    """A folder of files and their manifest in place of the one that is there; `writers` maps a file's name to what writes it."""
     with replaced(target) as new:
         for name, write in writers.items():
             write(new / name)
@@ -80,13 +81,18 @@ def write_folder(target: Path, writers: Mapping[str, Writer]) -> None:
 
 @contextmanager
 def replaced(target: Path) -> Iterator[Path]:
-    """Within the `with`, a new folder to write files into; at its end it gets its manifest and takes the target's place."""
+    """Within the `with`, a new folder to write files into; it then gets its manifest and replaces the target (see `settle`)."""
     settle(target)
     if os.path.exists(target) and not target.is_dir():
-        raise SaccadeError(f"cannot write {target}: it is a file, and a folder is to be written there; choose another place")
+        raise SaccadeError(f"cannot write {target}: it is a file, not a folder; choose another path")
     new, old = beside(target, NEW), beside(target, OLD)
     shutil.rmtree(new, ignore_errors=True)
-    try:
+
+    def clean() -> None:
+        if os.path.exists(target):  # else the new folder is complete, and `settle` puts it in place
+            shutil.rmtree(new, ignore_errors=True)
+
+    with report_disk(target, clean):
         new.mkdir(parents=True)
         yield new
         seal(new)
@@ -98,35 +104,29 @@ def replaced(target: Path) -> Iterator[Path]:
             if not target.exists():  # else a reader's `settle` was quicker
                 raise
         sync(target.parent)
-    except OSError as error:
-        if os.path.exists(target):  # else the new one is complete, and `settle` puts it in place
-            shutil.rmtree(new, ignore_errors=True)
-        raise SaccadeError(f"cannot write {target}: {error.strerror or error}; choose another place or make room") from None
     shutil.rmtree(old, ignore_errors=True)
 
 
 def seal(folder: Path) -> None:
-    """Lists every file of the folder in its manifest, which is complete once it is there."""
-    files = sorted(folder.iterdir())
-    rows = {path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in files}
+    """Lists every file of the folder (sha256, size) in its manifest; with it the folder is complete."""
+    rows = {path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in sorted(folder.iterdir())}
     (folder / MANIFEST).write_text(json.dumps({"files": rows}, indent=2) + "\n", encoding="utf-8")
     sync(folder / MANIFEST)
     sync(folder)
 
 
 def beside(target: Path, ending: str) -> Path:
-    """The path with something behind its last name, which `.` has too."""
-    whole = Path(os.path.abspath(target))
-    return whole.parent / (whole.name + ending)
+    """The path with an ending after its last name, also for `.`."""
+    return Path(os.path.abspath(target) + ending)
 
 
 def settle(target: Path) -> None:
-    """Puts right what a kill between two renames left: the new folder is complete then, and takes its place."""
+    """Repairs what a kill between two renames left: the new folder is complete then, and replaces the old one."""
     new, old = beside(target, NEW), beside(target, OLD)
     if not os.path.exists(target):  # not target.exists(), which raises for a name that is too long
         for candidate in (new, old):
             if os.path.isfile(candidate / MANIFEST) and not broken(candidate):
-                with suppress(OSError):  # the training that writes it has put it in place just now
+                with suppress(OSError):  # the training process that writes it has just put it in place
                     os.replace(candidate, target)
                 break
     if os.path.exists(target):
@@ -150,9 +150,9 @@ def broken(folder: Path) -> str | None:
     if not facts:
         return f"its {MANIFEST} does not list any file"
     for name, (digest, size) in facts.items():
+        path = folder / name
         if Path(name).name != name:
             return f"its {MANIFEST} names a file outside the folder"
-        path = folder / name
         if not os.path.isfile(path):
             return f"{name} is missing"
         if path.stat().st_size != size or sha256(path) != digest:
@@ -164,13 +164,11 @@ def verified(folder: Path, what: str, needs: Collection[str] = ()) -> Path:
     """The folder, once it has been settled and all its files agree with the manifest."""
     settle(folder)
     if not os.path.exists(folder):
-        raise SaccadeError(f"no {what} at {folder}; give the path of a folder written by `saccade train`")
+        raise SaccadeError(f"no {what} at {folder}; {HINT}")
     if not folder.is_dir():
-        raise SaccadeError(f"{folder} is a file, and a {what} is a folder; give the path of a folder written by `saccade train`")
-    wrong = broken(folder)
-    if wrong:
-        raise SaccadeError(f"{folder} is no intact {what}: {wrong}; copy it again or use another")
-    missing = sorted(set(needs) - set(listed(folder)))
-    if missing:
-        raise SaccadeError(f"{folder} is no {what}: it has no {missing[0]}; give the path of a folder written by `saccade train`")
+        raise SaccadeError(f"{folder} is a file, not a {what}; {HINT}")
+    if wrong := broken(folder):
+        raise SaccadeError(f"{folder} is not an intact {what}: {wrong}; copy it again or use another")
+    if missing := sorted(set(needs) - set(listed(folder))):
+        raise SaccadeError(f"{folder} is not a {what}: it has no {missing[0]}; {HINT}")
     return folder

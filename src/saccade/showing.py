@@ -6,71 +6,61 @@ import torch
 
 from .core import record
 from .data.pairs import Pair
-from .data.vocabulary import BOS, EOS
-from .decoding import Beam, greedy
 from .errors import SaccadeError
 from .system import System
 from .tasks.classification import Classification
-from .tasks.translation import NEVER, Translation
+from .tasks.translation import Translation
 from .views.document import Document
 from .views.document import Site as SiteView
 
+Shown = tuple[list[str], list[str], list[SiteView]]  # what was read, what came of it, and the attention
 
+
+@torch.no_grad()
 def show(system: System, text: str, target: str | None = None, beam: int = 1) -> Document:
-    """What every attention of the model looked at while it read a text, or translated it (or put out a given target)."""
+    """What every attention of the model looked at while it read a text, or translated it (or generated a given target)."""
     if not text.strip():
         raise SaccadeError("the text is empty; give a sentence")
     if isinstance(system.task, Translation):
-        return show_translation(system, system.task, text, target, beam)
-    if target is not None:
-        raise SaccadeError(f"a {system.recipe.task} model puts out no text; leave the target out")
-    return show_reading(system, text)
-
-
-def show_translation(system: System, task: Translation, text: str, target: str | None, beam: int) -> Document:
-    output = target
-    if output is None:
-        search = (lambda: greedy(BOS, EOS, NEVER)) if beam == 1 else (lambda: Beam(BOS, EOS, NEVER, beam))
-        output = dict(task.translate(system.model, [text], search))[0].text
-    source, put_out = [*task.source.encode(text).pieces, "<eos>"], [*task.target.encode(output).pieces, "<eos>"]
-    batch = task.batch(task.numbers([Pair(text, output)]), system.device)
-    system.model.eval()
-    with torch.no_grad(), record(system.model) as seen:
-        system.model(batch.source, batch.lengths, batch.read)
-    names = {"cross": (put_out, source), "encoder": (source, source), "decoder": (["<bos>", *put_out[:-1]],) * 2}
-    sites = []
-    for name, looks in seen.items():
-        rows, columns = names["cross" if name.endswith("cross") else name.split(".")[0]]
-        sites.append(SiteView(name, rows, columns, looks.weights()[0].float().cpu().tolist()))
-    sites.sort(key=lambda site: not site.name.endswith("cross"))
-    return document(system, text, source[:-1], put_out[:-1], sites)
-
-
-def show_reading(system: System, text: str) -> Document:
-    """The attention inside a model that reads one text, and what its label was pooled from, where it has one."""
-    with torch.no_grad(), record(system.model) as seen:
-        tokens, outcome = system.task.look(system.model, text)
-    sites = []
-    if isinstance(system.task, Classification):
-        weights = system.task.classify(system.model, [text])[0].weights
-        sites.append(SiteView("pool", [outcome], tokens, [[weights]]))
-    for name, looks in seen.items():
-        found = looks.calls[-1].weights()[0].float().cpu()
-        if name != "pool" and found.shape[1] == found.shape[2] == len(tokens):
-            sites.append(SiteView(name.removeprefix("body."), tokens, tokens, found.tolist()))
-    return document(system, text, tokens, [outcome], sites, ("text", system.task.outcome))
-
-
-def document(
-    system: System,
-    text: str,
-    source: list[str],
-    target: list[str],
-    sites: list[SiteView],
-    called: tuple[str, str] = ("source", "target"),
-) -> Document:
+        source, outcome, sites = show_translation(system, text, system.decode([text], beam)[0].text if target is None else target)
+    elif target is None:
+        source, outcome, sites = show_reading(system, text)
+    else:
+        raise SaccadeError(f"a {system.recipe.task} model generates no text; leave the target out")
     if not sites:
         raise SaccadeError(
             f"a {system.name} model has no attention to show; train one that attends, such as bahdanau or transformer"
         )
-    return Document(title=text, source=source, target=target, sites=sites, model=system.name, called=called)
+    called = ("source", "target") if isinstance(system.task, Translation) else ("text", system.task.outcome)
+    return Document(title=text, source=source, target=outcome, sites=sites, model=system.name, called=called)
+
+
+def show_translation(system: System, text: str, output: str) -> Shown:
+    """All attention of a translation, that to the source first."""
+    task, model = system.task, system.model.eval()
+    source, target = [*task.source.encode(text).pieces, "<eos>"], [*task.target.encode(output).pieces, "<eos>"]
+    batch = task.batch(task.numbers([Pair(text, output)]), system.device)
+    with record(model) as read:
+        model.start(*batch.inputs[:2])  # type: ignore[operator]
+    with record(model) as seen:
+        model(*batch.inputs)
+    sites = []
+    for name, looks in sorted(seen.items(), key=lambda item: not item[1].cross):
+        own = source if read[name].calls else ["<bos>", *target[:-1]]  # the decoder has not looked at anything when it starts
+        rows, columns = (target, source) if looks.cross else (own, own)
+        sites.append(SiteView(name, rows, columns, looks.weights()[0].float().cpu().tolist()))
+    return source[:-1], target[:-1], sites
+
+
+def show_reading(system: System, text: str) -> Shown:
+    """The attention inside a model that reads one text, and what its label was pooled from, where it has one."""
+    with record(system.model) as seen:
+        tokens, outcome = system.task.look(system.model, text)
+    sites = []
+    if isinstance(system.task, Classification):
+        sites.append(SiteView("pool", [outcome], tokens, [[system.classify([text])[0].weights]]))
+    for name, looks in seen.items():
+        found = looks.calls[-1].weights()[0].float().cpu()
+        if name != "pool" and found.shape[1] == found.shape[2] == len(tokens):
+            sites.append(SiteView(name.removeprefix("body."), tokens, tokens, found.tolist()))
+    return tokens, [outcome], sites

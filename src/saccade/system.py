@@ -1,33 +1,41 @@
-"""A system: a model with its recipe and its task; built fresh, or loaded from a model folder."""
+"""A system: a model with its recipe and its task, and what can be done with it; built fresh, or loaded from a model folder."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from . import config
 from .config import Recipe
-from .data.vocabulary import Vocabulary
+from .data.conllu import Sentence
+from .data.pairs import Pair
 from .errors import SaccadeError
 from .files import Writer, settle, verified
-from .tasks.task import Task, from_tokens
+from .tasks.classification import Classification, Classified
+from .tasks.language import LanguageModelling
+from .tasks.tagging import Tagging
+from .tasks.task import Task, device_of, from_tokens
+from .tasks.translation import Aligned, MakeSearch, Translated, Translation, searcher
 from .training.checkpoints import learned, load_model
 from .training.sharded import METADATA
 from .training.transfer import take_over
+from .upgrade import VERSION, upgrade_config, upgrade_parameter
 
 MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
+LONGEST = 50_000  # characters of a text to translate
+T = TypeVar("T", bound=Task)
 
 
 @dataclass(frozen=True)
 class System:
-    """A model with its recipe and its task: what a model folder holds."""
+    """A model with its recipe and its task: what a model folder contains."""
 
     recipe: Recipe
     model: nn.Module
@@ -36,7 +44,7 @@ class System:
 
     @property
     def device(self) -> torch.device:
-        return next(self.model.parameters()).device
+        return device_of(self.model)
 
     @property
     def name(self) -> str:
@@ -49,6 +57,77 @@ class System:
         found: list[Any] = self.task.read(self.recipe, where)
         return found
 
+    def require(self, kind: type[T], what: str) -> T:
+        """The task, if it is of this kind."""
+        if not isinstance(self.task, kind):
+            usage = self.task.usage(self.recipe).format(model="MODEL")
+            raise SaccadeError(f"a {self.recipe.task} model cannot {what}; use `saccade {usage}`")
+        return self.task
+
+    def check_translatable(self, texts: Sequence[str]) -> Translation:
+        """The task, if it is translation and each text a sentence: a whole book would take hours, and all memory."""
+        for number, text in enumerate(texts, 1):
+            if len(text) > LONGEST:
+                raise SaccadeError(
+                    f"line {number} has {len(text):,} characters, more than {LONGEST:,}; put one sentence on each line"
+                )
+        return self.require(Translation, "translate")
+
+    def translations(self, texts: Sequence[str], search: MakeSearch) -> Iterator[tuple[int, Translated]]:
+        """Translations as they come, each with the number of its text."""
+        return self.check_translatable(texts).translate(self.model, texts, search)
+
+    def decode(
+        self, texts: Sequence[str], beam: int = 1, length_penalty: float = 1.0, sample: Mapping[str, Any] | None = None
+    ) -> list[Translated]:
+        """Translations of texts, in their order."""
+        found = dict(self.translations(texts, searcher(beam, length_penalty, sample)))
+        return [found[n] for n in range(len(texts))]
+
+    def align(self, pairs: Sequence[Pair]) -> list[Aligned]:
+        """Where the model looks while it generates given targets."""
+        return self.require(Translation, "align words").align(self.model, pairs)
+
+    def generate(self, prompt: str = "", limit: int = 200, sample: Mapping[str, Any] | None = None) -> Iterator[str]:
+        """Continues a prompt, piece by piece as the model generates them; `sample` has temperature, top_k, top_p and seed."""
+        if not 1 <= limit <= 1_000_000:
+            raise SaccadeError(f"a limit of {limit} tokens; give 1 to 1,000,000")
+        return self.require(LanguageModelling, "continue a text").generate(self.model, prompt, limit, sample or {})
+
+    def classify(self, texts: Sequence[str]) -> list[Classified]:
+        """Each text's label, the probability of each label, and how much each piece counted."""
+        return self.require(Classification, "label a text").classify(self.model, texts)
+
+    def tag(self, sentences: Sequence[Sentence]) -> list[list[str]]:
+        """A tag for each word of each sentence."""
+        return self.require(Tagging, "tag words").tag(self.model, sentences)
+
+    def unknown_words(self, texts: Sequence[str]) -> list[str]:
+        """The pieces of the texts that the model has never seen and reads as <unk>, each once, in order."""
+        unk, encoded = self.task.reads.unk, self.task.reads.encode_batch(list(texts))
+        return list(dict.fromkeys(piece for one in encoded for id, piece in zip(one.ids, one.pieces, strict=True) if id == unk))
+
+    def evaluate(self, examples: Sequence[Any], **options: Any) -> dict[str, Any]:
+        """The task's metrics on examples: BLEU, chrF, loss and the alignment error rate of translations, accuracy of labels, perplexity.
+
+        Options are the task's own: `beam`, `quarters` and `moses` for generated texts, `stride` for language models.
+        """
+        if not examples:
+            raise SaccadeError("there are no examples to evaluate on; give data with at least one")
+        check_options(self.recipe, options)
+        found: dict[str, Any] = self.task.evaluate(self.model, examples, **options)
+        return found
+
+
+def check_options(recipe: Recipe, options: Mapping[str, Any]) -> None:
+    """Raises when an evaluation of the recipe's task has no such option, or not with that value."""
+    known = config.task(recipe).options
+    for name, value in options.items():
+        if name not in known:
+            shown = {"quarters": "lengths"}.get(name, name)  # its name on the command line
+            raise SaccadeError(f"an evaluation of {recipe.task} has no option '{shown}'; leave it out")
+        known[name](value)
+
 
 def build(recipe: Recipe | Mapping[str, Any], train: Sequence[Any] | None = None) -> System:
     """A fresh, untrained system: vocabularies made from the training examples, parameters drawn by the recipe's seed.
@@ -56,38 +135,39 @@ def build(recipe: Recipe | Mapping[str, Any], train: Sequence[Any] | None = None
     With `start_from`, the vocabulary and the encoder or decoder of that model folder are taken over.
     """
     made = recipe if isinstance(recipe, Recipe) else config.recipe(recipe)
-    kind = config.task(made)
     examples = examples_of(made, "train") if train is None else train
-    first = verified(model_folder(Path(made.start_from)), "model folder", MODEL_FILES) if made.start_from else None
-    given = vocabulary_of(first) if first else None
-    task = kind.learn(made, examples, given)
+    first, given = None, None
+    if made.start_from:
+        first = verified(model_folder(Path(made.start_from)), "model folder", MODEL_FILES)
+        try:
+            given = from_tokens(read_json(first / "tokenizer.json"), "text", "joint", "source")
+        except (KeyError, TypeError):
+            raise SaccadeError(f"{first}/tokenizer.json contains no vocabulary; copy the model folder again") from None
+    task = config.task(made).learn(made, examples, given)
     torch.manual_seed(made.seed)
     model = task.build(config.Builder(made.model))
     task.prepare(model, examples)
-    notes = unknown_notes(task, examples)
+    notes = note_unknown(task, examples)
     if first:
-        taken = started(model, made, first)
+        taken = start_from(model, made, first)
         notes = (f"{taken} of {len(learned(model))} parameters and the vocabulary are those of {made.start_from}", *notes)
     return System(made, model.to(config.device(made.device)), task, notes)
 
 
-def started(model: nn.Module, recipe: Recipe, first: Path) -> int:
+def start_from(model: nn.Module, recipe: Recipe, first: Path) -> int:
     """Takes over what another model has learned; returns how many parameters that are."""
     try:
-        return len(take_over(model, first / "model.safetensors"))
+        return len(take_over(model, first / "model.safetensors", upgrade_parameter))
     except SaccadeError as error:
         there, here = read_config(first / "config.json").model["family"], recipe.model["family"]
         raise SaccadeError(f"{error} (that is a {there} model, this one a {here})" if there != here else str(error)) from None
 
 
-def unknown_notes(task: Task, examples: Sequence[Any]) -> tuple[str, ...]:
-    """Says how much of the examples the vocabulary lacks, where that is more than a little."""
-    found = []
-    for side, (vocabulary, lines) in task.texts(examples[:2000]).items():
-        share = vocabulary.unknown_share(lines)
-        if share > 0.02:
-            found.append(f"note: {share:.0%} of the {side} in the training data is not in the vocabulary and read as <unk>")
-    return tuple(found)
+def note_unknown(task: Task, examples: Sequence[Any]) -> tuple[str, ...]:
+    """Notes how much of the examples the vocabulary lacks, where that is more than a little."""
+    shares = {side: vocabulary.unknown_share(lines) for side, (vocabulary, lines) in task.texts(examples[:2000]).items()}
+    sentence = "note: {:.0%} of the {} in the training data is not in the vocabulary and read as <unk>"
+    return tuple(sentence.format(share, side) for side, share in shares.items() if share > 0.02)
 
 
 def check_memory(model: nn.Module, device: torch.device) -> None:
@@ -124,17 +204,9 @@ def examples_of(recipe: Recipe, split: str) -> list[Any]:
     return task.read(recipe, where)
 
 
-def vocabulary_of(folder: Path) -> Vocabulary:
-    """The vocabulary in which a model reads."""
-    try:
-        return from_tokens(read_tokens(folder), "text", "joint", "source")
-    except KeyError:
-        raise SaccadeError(f"{folder}/tokenizer.json holds no vocabulary; copy the model folder again") from None
-
-
 def model_files(system: System) -> dict[str, Writer]:
     """The model folder's files besides the parameters."""
-    text = json.dumps({"saccade": 1, **system.recipe.to_dict()}, indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps({"saccade": VERSION, **system.recipe.to_dict()}, indent=2, ensure_ascii=False) + "\n"
     tokens = json.dumps(system.task.tokens(), ensure_ascii=False) + "\n"
     return {
         "config.json": lambda path: path.write_text(text, encoding="utf-8"),
@@ -152,28 +224,16 @@ def load(folder: str | Path, device: str = "auto") -> System:
     verified(path, "model folder", MODEL_FILES)
     recipe = read_config(path / "config.json")
     try:
-        task: Task = config.task(recipe).restore(recipe, read_tokens(path))
+        task: Task = config.task(recipe).restore(recipe, read_json(path / "tokenizer.json"))
     except (KeyError, TypeError, AttributeError):
-        raise SaccadeError(
-            f"{path}/tokenizer.json cannot be read as that of a {recipe.task} model; copy the model folder again"
-        ) from None
+        raise SaccadeError(f"{path}/tokenizer.json is not that of a {recipe.task} model; copy the model folder again") from None
     model = task.build(config.Builder(recipe.model))
-    load_model(model, path / "model.safetensors")
+    load_model(model, path / "model.safetensors", upgrade_parameter)
     return System(recipe, model.to(config.device(device)).eval(), task)
 
 
-def read_tokens(folder: Path) -> dict[str, Any]:
-    try:
-        tokens = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        tokens = None
-    if not isinstance(tokens, dict):
-        raise SaccadeError(f"{folder}/tokenizer.json cannot be read; copy the model folder again")
-    return tokens
-
-
 def model_folder(path: Path) -> Path:
-    """A run folder stands for its best model."""
+    """The model folder itself, or the best model of a run folder."""
     for inner in (path / "best", path / "last"):
         settle(inner)
         if os.path.isdir(inner) and not (path / "config.json").exists():
@@ -181,11 +241,18 @@ def model_folder(path: Path) -> Path:
     return path
 
 
-def read_config(path: Path) -> Recipe:
+def read_json(path: Path) -> Any:
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         raise SaccadeError(f"{path} cannot be read as JSON; copy the model folder again") from None
-    if not isinstance(values, dict) or values.pop("saccade", None) != 1:
-        raise SaccadeError(f"{path} was not written by this version of saccade; use the version that wrote it")
-    return config.recipe(values)
+
+
+def read_config(path: Path) -> Recipe:
+    values = read_json(path)
+    version = values.pop("saccade", None) if isinstance(values, dict) else None
+    if version not in (1, VERSION):
+        raise SaccadeError(
+            f"{path} has format {version!r}, expected 1 (written by saccade 0.1.0) or {VERSION}; use the version that wrote it"
+        )
+    return config.recipe(upgrade_config(values), strict=False) if version == 1 else config.recipe(values)

@@ -5,18 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from saccade.files import MANIFEST
+from support import check_mistake, run_cli, split_words
 
 LONG = "a" * 300
-# words after `saccade`, and how the sentence begins or what it contains; all paths lie in one folder, see `place`
+# words after `saccade`, and how the sentence begins or what it contains; all paths lie in one folder, see `folder`
 ROWS: list[tuple[str, str]] = [
     # no such command, argument or value
     ("nope", "No such command 'nope'"),
@@ -33,8 +32,8 @@ ROWS: list[tuple[str, str]] = [
     # models
     ("translate nowhere x", "no model folder at nowhere; give the path of a folder written by `saccade train`"),
     (f"translate {LONG} x", "no model folder at aaa"),
-    ("translate text.txt x", "text.txt is a file, and a model folder is a folder"),
-    ("translate empty x", "empty is no intact model folder: it has no manifest.json"),
+    ("translate text.txt x", "text.txt is a file, not a model folder"),
+    ("translate empty x", "empty is not an intact model folder: it has no manifest.json"),
     ("translate torn x", "model.safetensors is not what was written (its sha256 differs from the manifest)"),
     ("translate other x", "is (3, 3), the model expects"),
     ("evaluate nowhere phrasebook:test", "no model folder at nowhere"),
@@ -48,11 +47,11 @@ ROWS: list[tuple[str, str]] = [
     ("translate run --input tetx.txt", "there is no file 'tetx.txt'; did you mean 'text.txt'?"),
     ("translate run --input empty", "empty is a folder, not a file"),
     ("translate run --input empty.txt", "empty.txt is empty; it needs at least one line"),
-    ("translate . the", ". is no intact model folder: it has no manifest.json"),
-    ("translate / the", "/ is no intact model folder: it has no manifest.json"),
-    ("translate '' the", ". is no intact model folder: it has no manifest.json"),
-    ("convert . --out new", ". is no intact"),
-    ("translate run the --with .", ". is no intact model folder"),
+    ("translate . the", ". is not an intact model folder: it has no manifest.json"),
+    ("translate / the", "/ is not an intact model folder: it has no manifest.json"),
+    ("translate '' the", ". is not an intact model folder: it has no manifest.json"),
+    ("convert . --out new", ". is not an intact"),
+    ("translate run the --with .", ". is not an intact model folder"),
     ("translate run --input nul.txt", "nul.txt, line 2: a NUL character in the line at column 2; the text is damaged"),
     ("translate run --input book.txt", "line 2 has 60,001 characters, more than 50,000; put one sentence on each line"),
     ("evaluate run test --moses xx", "'xx' is no language for Moses tokens; there are as, bn, ca, cs, de,"),
@@ -75,7 +74,7 @@ ROWS: list[tuple[str, str]] = [
     ("show run the --out x.png --beam 5000", "a beam of 5000"),
     # data
     ("evaluate run nowhere.tsv", "there is no file 'nowhere.tsv'"),
-    ("evaluate run phrasebook:tset", "'phrasebook:tset' names no part of phrasebook; did you mean 'test'?"),
+    ("evaluate run phrasebook:tset", "'phrasebook:tset' is not a part of phrasebook; did you mean 'test'?"),
     ("evaluate run broken.tsv", "broken.tsv, line 2: 1 column instead of 2 or 3; a line is source<TAB>target"),
     ("evaluate run broken.jsonl", "broken.jsonl, line 1: not JSON"),
     ("evaluate run text.txt", "'text.txt' does not end in .tsv or .jsonl"),
@@ -89,7 +88,7 @@ ROWS: list[tuple[str, str]] = [
     # pictures
     ("show run the --out x.bmp", "cannot draw to 'x.bmp'; name a file ending in .png, .svg, .pdf, .html or .json"),
     ("show run the --out empty", "cannot draw to 'empty'"),
-    ("show run the --out text.txt/x.png", "text.txt: "),
+    ("show run the --out text.txt/x.png", "cannot write text.txt/x.png: "),
     ("show run the --out text.txt/x.html", "cannot write text.txt/x.html"),
     ("show run the --out folder.png", "folder.png"),
     ("show run the --out folder.html", "cannot write folder.html: Is a directory"),
@@ -114,7 +113,7 @@ ROWS: list[tuple[str, str]] = [
     ("train good.yaml data.phrasebook.train=1000000000000 --out new", "1,000,000"),
     ("train good.yaml model.family=transformer-encoder --out new", "does not read one text and put out another"),
     ("train good.yaml device=cuda:77 --out new", "device"),
-    # places of runs
+    # run folders
     ("train good.yaml --out run", "run already contains a run; use --resume to continue it, or choose another --out"),
     ("train good.yaml --out run --resume", "run was started with a different "),
     ("train good.yaml --out text.txt", "text.txt is a file; give a folder for the run with --out"),
@@ -127,9 +126,9 @@ ROWS: list[tuple[str, str]] = [
 
 
 @pytest.fixture(scope="module")
-def place(models: Path, recipe_text: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(models: Path, recipe_text: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with models and files, good and bad."""
-    root = tmp_path_factory.mktemp("place")
+    root = tmp_path_factory.mktemp("folder")
     shutil.copytree(models / "run", root / "run")
     for name in ("fixed", "torn", "other"):
         shutil.copytree(models / "fixed", root / name)
@@ -181,35 +180,16 @@ def wrong_shape(folder: Path) -> None:
     (folder / MANIFEST).write_text(json.dumps(listed))
 
 
-def snapshot(root: Path) -> dict[str, Any]:
-    return {str(p.relative_to(root)): p.read_bytes() if p.is_file() else None for p in sorted(root.rglob("*"))}
-
-
-def split(line: str) -> list[str]:
-    """Words at spaces; '' is an empty word."""
-    return [word.strip("'") for word in line.split(" ")]
-
-
 @pytest.mark.parametrize(
     ("line", "sentence"), ROWS, ids=[f"{n}-{line[:50]}".encode("ascii", "replace").decode() for n, (line, _) in enumerate(ROWS)]
 )
-def test_a_mistake_is_one_line_and_costs_nothing(
-    saccade: Callable[..., Any], place: Path, monkeypatch: pytest.MonkeyPatch, line: str, sentence: str
-) -> None:
-    monkeypatch.chdir(place)
-    before = snapshot(place)
-    said = saccade(*split(line))
-    assert said.code == 2
-    assert said.out == ""
-    [error] = said.err.splitlines()
-    assert error.startswith("saccade: ")
-    assert sentence in error
-    assert "Traceback" not in said.err
-    assert snapshot(place) == before
+def test_a_mistake_is_one_line_and_costs_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch, line: str, sentence: str) -> None:
+    monkeypatch.chdir(folder)
+    check_mistake(folder, line, sentence)
 
 
-def test_json_changes_nothing_about_mistakes(saccade: Callable[..., Any], place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(place)
+def test_json_changes_nothing_about_mistakes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
     for line in (
         "translate nowhere x",
         "train nowhere.yaml",
@@ -218,11 +198,11 @@ def test_json_changes_nothing_about_mistakes(saccade: Callable[..., Any], place:
         "explain ''",
         "demo --out text.txt",
     ):
-        plain, machine = saccade(*split(line)), saccade(*split(line), "--json")
+        plain, machine = run_cli(*split_words(line)), run_cli(*split_words(line), "--json")
         assert (plain.code, plain.err, plain.out) == (machine.code, machine.err, machine.out)
 
 
-def test_a_person_at_a_terminal_is_not_waited_for(saccade: Callable[..., Any], models: Path) -> None:
-    said = saccade("translate", models / "run", terminal=True)
-    assert (said.code, said.out) == (2, "")
-    assert said.err.startswith('saccade: nothing to translate; give a text ("the black cat"), --input FILE, or lines on stdin')
+def test_a_person_at_a_terminal_is_not_waited_for(models: Path) -> None:
+    printed = run_cli("translate", models / "run", terminal=True)
+    assert (printed.code, printed.out) == (2, "")
+    assert printed.err.startswith('saccade: nothing to translate; give a text ("the black cat"), --input FILE, or lines on stdin')

@@ -1,4 +1,4 @@
-"""The demo from end to end, small: figures, report, pictures, a second time, and foreign folders left alone."""
+"""The demo from end to end, small: metrics, report, pictures, a second time, and foreign folders left alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,10 @@ from typing import Any
 import pytest
 
 from saccade import api, demo
-from saccade.data.phrasebook import LECTURE_SENTENCES
-from saccade.errors import SaccadeError
+from saccade.data.generated.phrasebook import LECTURE_SENTENCES
 from saccade.training.checkpoints import Progress
 from saccade.training.loop import Watcher
-from saccade.training.relay import Beside
+from support import error_of, run_cli
 
 KEYS = ["bleu", "bleu_fixed_context", "bleu_long", "bleu_long_fixed_context", "aer", "seconds", "out"]
 SMALL = [
@@ -36,7 +36,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class Heard(Watcher):
-    """Keeps what a training says."""
+    """Keeps the events of a training run."""
 
     def __init__(self) -> None:
         self.words: list[str] = []
@@ -67,21 +67,21 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[demo.Result, dict[st
     return demo.run(tmp_path_factory.mktemp("demo") / "out", 3, watching, SMALL), heard
 
 
-def test_the_figures_are_those_of_the_two_models(done: Any) -> None:
+def test_the_metrics_are_those_of_the_two_models(done: Any) -> None:
     result = done[0]
-    out = Path(result.figures["out"])
-    assert list(result.figures) == KEYS
+    out = Path(result.metrics["out"])
+    assert list(result.metrics) == KEYS
     for name, key in (("fixed-context", "bleu_fixed_context"), ("bahdanau", "bleu")):
         system = api.load(out / name)
         assert (system.name, system.recipe.seed) == (name, 3)
         found = api.evaluate(system, system.read("phrasebook:test"), quarters=True)
-        assert result.figures[key] == pytest.approx(found["bleu"], abs=0.006)
-        assert result.figures[key.replace("bleu", "bleu_long")] == pytest.approx(found["by_length"][-1]["bleu"], abs=0.006)
-    assert result.figures["aer"] == pytest.approx(found["aer"], abs=1e-4)
-    assert result.table.row_count == 5
+        assert result.metrics[key] == pytest.approx(found["bleu"], abs=0.006)
+        assert result.metrics[key.replace("bleu", "bleu_long")] == pytest.approx(found["by_length"][-1]["bleu"], abs=0.006)
+    assert result.metrics["aer"] == pytest.approx(found["aer"], abs=1e-4)
+    assert len(result.lengths) == 5
 
 
-def test_both_trainings_are_watched(done: Any) -> None:
+def test_both_training_runs_are_watched(done: Any) -> None:
     heard = done[1]
     assert set(heard) == {"fixed-context", "bahdanau"}
     for watcher in heard.values():
@@ -94,7 +94,7 @@ def test_both_trainings_are_watched(done: Any) -> None:
 
 def test_the_lectures_sentences_are_translated_and_drawn(done: Any) -> None:
     result = done[0]
-    out = Path(result.figures["out"])
+    out = Path(result.metrics["out"])
     sources = [pair.source for pair in LECTURE_SENTENCES]
     assert any("european economic area" in source.lower() for source in sources)
     assert [row[0] for row in result.sentences] == sources
@@ -108,87 +108,124 @@ def test_the_lectures_sentences_are_translated_and_drawn(done: Any) -> None:
 def test_the_report_needs_nothing_but_itself(done: Any) -> None:
     result = done[0]
     page = result.report.read_text(encoding="utf-8")
-    assert result.report == Path(result.figures["out"]) / "report.html"
+    assert result.report == Path(result.metrics["out"]) / "report.html"
     assert not re.search(r"""(src|href)\s*=\s*["'](?!data:|#)""", page)
     assert not re.search(r"@import|url\((?!['\"]?data:)", page)
     drawn = {base64.b64decode(text) for text in re.findall(r"data:image/png;base64,([A-Za-z0-9+/=]+)", page)}
     assert drawn == {path.read_bytes() for path in result.pictures}
     for pair in LECTURE_SENTENCES:
         assert pair.source in page
-    assert f"{result.figures['aer']:.3f}" in page
+    assert f"{result.metrics['aer']:.3f}" in page
 
 
-def test_the_command_ends_with_one_line_and_replaces_an_older_demo(
-    done: Any, saccade: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same folder again: the figures of the same seed are the same, and a file of one's own stays."""
-    first = done[0].figures
+def test_the_command_ends_with_one_line_and_replaces_an_older_demo(done: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same folder again: the metrics of the same seed are the same, and a file of one's own stays."""
+    first = done[0].metrics
     out = Path(first["out"])
     (out / "mine.txt").write_text("mine")
     monkeypatch.setattr(demo, "run", functools.partial(demo.run, settings=SMALL))
-    said = saccade("demo", "--out", out, "--seed", 3, "--json")
-    assert said.code == 0, said.err
-    assert list(said.json) == KEYS
-    assert {key: said.json[key] for key in KEYS if key != "seconds"} == {key: first[key] for key in KEYS if key != "seconds"}
-    assert "bahdanau: update 10  dev loss" in said.err
-    assert "fixed-context: update 10  dev loss" in said.err
+    printed = run_cli("demo", "--out", out, "--seed", 3, "--json")
+    assert printed.code == 0, printed.err
+    assert list(printed.json) == KEYS
+    assert {key: printed.json[key] for key in KEYS if key != "seconds"} == {key: first[key] for key in KEYS if key != "seconds"}
+    assert "bahdanau: update 10  dev loss" in printed.err
+    assert "fixed-context: update 10  dev loss" in printed.err
     assert (out / "mine.txt").read_text() == "mine"
     runs = {"bahdanau", "fixed-context"}
     assert {path.name for path in out.iterdir()} == {*runs, "mine.txt", "report.html", *(path.name for path in done[0].pictures)}
 
 
-def test_people_get_a_table_sentences_and_three_commands(
-    done: Any, saccade: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_people_get_a_table_sentences_and_three_commands(done: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "run", lambda *_: done[0])
-    out = Path(done[0].figures["out"])
-    said = saccade("demo", "--out", out)
-    assert said.code == 0
-    assert "BLEU on sentences never seen in training" in said.out
+    out = Path(done[0].metrics["out"])
+    printed = run_cli("demo", "--out", out)
+    assert printed.code == 0
+    assert "BLEU on sentences never seen in training" in printed.out
     for source, plain, attended in done[0].sentences:
-        assert f"  {source}\n    fixed context   {plain}\n    with attention  {attended}\n" in said.out
-    assert f"Alignment error rate with attention: {done[0].figures['aer']:.3f}" in said.out
-    assert f"Report: {out}/report.html" in said.out
-    next_ = [line.strip() for line in said.out.split("Next:\n")[1].splitlines() if line.strip()]
+        assert f"  {source}\n    fixed context   {plain}\n    with attention  {attended}\n" in printed.out
+    assert f"Alignment error rate with attention: {done[0].metrics['aer']:.3f}" in printed.out
+    assert f"Report: {out}/report.html" in printed.out
+    next_ = [line.strip() for line in printed.out.split("Next:\n")[1].splitlines() if line.strip()]
     assert [line.split()[:2] for line in next_] == [["saccade", "translate"], ["saccade", "show"], ["saccade", "train"]]
-    assert saccade("translate", out / "bahdanau", "two old dogs saw the white horse", "--align").code == 0
+    assert run_cli("translate", out / "bahdanau", "two old dogs saw the white horse", "--align").code == 0
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "fixed-context/notes.txt", "bahdanau/notes.txt", "bahdanau"])
-def test_a_foreign_folder_is_refused_before_anything_is_done(tmp_path: Path, saccade: Callable[..., Any], name: str) -> None:
+def test_a_foreign_folder_is_refused_before_anything_is_done(tmp_path: Path, name: str) -> None:
     path = tmp_path / "out" / name
     path.parent.mkdir(parents=True)
     path.write_text("mine")
-    said = saccade("demo", "--out", tmp_path / "out", "--json")
-    assert (said.code, said.out) == (2, "")
-    assert re.fullmatch(r"saccade: .* holds other files than a demo's run; choose another --out\n", said.err)
+    printed = run_cli("demo", "--out", tmp_path / "out", "--json")
+    assert (printed.code, printed.out) == (2, "")
+    assert re.fullmatch(r"saccade: .* holds other files than a demo's run; choose another --out\n", printed.err)
     assert [p for p in (tmp_path / "out").rglob("*") if p.is_file()] == [path]
     assert path.read_text() == "mine"
 
 
-def test_what_a_killed_demo_left_is_no_obstacle(tmp_path: Path) -> None:
+def test_what_a_killed_demo_left_is_not_an_obstacle(tmp_path: Path) -> None:
     (tmp_path / "out" / "bahdanau").mkdir(parents=True)
     (tmp_path / "out" / "bahdanau" / ".recipe.json.123.new").write_text("{")
     (tmp_path / "out" / ".fixed-context.old").mkdir()
-    demo.check_place(tmp_path / "out")
+    demo.check_folder(tmp_path / "out")
     demo.remove(tmp_path / "out" / "bahdanau")
     demo.remove(tmp_path / "out" / "fixed-context")
     assert list((tmp_path / "out").iterdir()) == []
+
+
+HERE = (Path(__file__).parent, Path(__file__).parents[1])
 
 
 def dies(_: Watcher) -> None:
     os._exit(9)
 
 
-def test_what_goes_wrong_in_the_process_beside_is_told_here(tmp_path: Path) -> None:
-    wrong, dead = Beside(demo.trained, (tmp_path / "x", "nope", []), Heard()), Beside(dies, (), Heard())
-    with wrong, dead:
-        with pytest.raises(SaccadeError, match="no recipe file 'phrasebook-nope'"):
-            wrong.result()
-        with pytest.raises(SaccadeError, match="the process beside this one ended without a word"):
-            dead.result()
-    assert not wrong.process.is_alive()
-    assert not dead.process.is_alive()
+def waits(_: Watcher) -> None:
+    time.sleep(60)
+
+
+def notes(watcher: Watcher) -> None:
+    while True:
+        watcher.note(str(os.getpid()))
+        time.sleep(0.1)
+
+
+def test_what_goes_wrong_in_the_second_process_is_reported_here(tmp_path: Path) -> None:
+    with demo.run_beside(Heard(), demo.train, tmp_path / "x", "nope", []) as wrong, demo.run_beside(Heard(), dies) as dead:
+        assert "no recipe file 'phrasebook-nope'" in error_of(wrong.result)
+        assert error_of(dead.result) == "the second training process ended unexpectedly; is there enough memory?"
+
+
+def test_an_error_here_ends_the_second_process() -> None:
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), demo.run_beside(Heard(), waits) as waiting:
+        raise KeyboardInterrupt
+    assert time.monotonic() - began < 25
+    assert "ended unexpectedly" in error_of(waiting.result)
+
+
+START = """
+import sys, time
+sys.path[:0] = {paths!r}
+import test_demo
+from saccade import demo
+from saccade.training.loop import Watcher
+if __name__ == "__main__":
+    class Printing(Watcher):
+        def note(self, text): print(text, flush=True)
+    with demo.run_beside(Printing(), test_demo.notes):
+        time.sleep(60)
+"""
+
+
+def test_the_second_process_ends_soon_after_the_first_was_killed(tmp_path: Path) -> None:
+    (tmp_path / "start.py").write_text(START.format(paths=[str(Path(demo.__file__).parents[1]), *map(str, HERE)]))
+    with subprocess.Popen([sys.executable, tmp_path / "start.py"], stdout=subprocess.PIPE, text=True) as first:
+        second = int(first.stdout.readline())  # type: ignore[union-attr]
+        first.kill()
+    until = time.monotonic() + 20
+    while Path(f"/proc/{second}").exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not Path(f"/proc/{second}").exists()
 
 
 @pytest.mark.slow

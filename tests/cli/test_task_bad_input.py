@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from support import check_mistake, run_cli, split_words
 
 LONG = "a" * 300
 # words after `saccade`, and what the sentence contains; all paths lie in one folder, see `desk`
@@ -26,8 +26,8 @@ ROWS: list[tuple[str, str]] = [
     (f"generate {LONG} x", "no model folder at aaa"),
     ("average nowhere --out new", "no model folder at nowhere"),
     ("translate run x --with nowhere", "no model folder at nowhere"),
-    ("classify text.txt x", "text.txt is a file, and a model folder is a folder"),
-    ("classify empty x", "empty is no intact model folder: it has no manifest.json"),
+    ("classify text.txt x", "text.txt is a file, not a model folder"),
+    ("classify empty x", "empty is not an intact model folder: it has no manifest.json"),
     ("classify run good", "a translation model gives no label to a text; train one with task=classification"),
     ("classify tags zebra", "a tagging model gives no label to a text"),
     ("translate labels zebra", "a classification model does not translate"),
@@ -89,11 +89,11 @@ ROWS: list[tuple[str, str]] = [
     ("evaluate words text.txt --moses de", "an evaluation of language-modelling has no option 'moses'"),
     ("evaluate run phrasebook:test --stride 3", "an evaluation of translation has no option 'stride'"),
     ("evaluate run phrasebook:test --moses German", "'German' is no language for Moses tokens"),
-    ("evaluate run phrasebook:test --peer nobody", "--peer is 'nobody'; write NAME:FIGURE=VALUE, such as nanoGPT:val_loss=1.4697"),
+    ("evaluate run phrasebook:test --peer nobody", "--peer is 'nobody'; write NAME:METRIC=VALUE, such as nanoGPT:val_loss=1.4697"),
     ("evaluate run phrasebook:test --peer a:b=many", "--peer is 'a:b=many'"),
     ("evaluate run phrasebook:test --peer a:b=nan", "--peer is 'a:b=nan'"),
     ("evaluate run phrasebook:test --peer :b=1", "--peer is ':b=1'"),
-    ("evaluate run phrasebook:test --result NO", "'NO' cannot name a result; use small letters"),
+    ("evaluate run phrasebook:test --result NO", "'NO' cannot name a result; use lowercase letters"),
     ("evaluate run phrasebook:test --result ../x", "'../x' cannot name a result"),
     # data of another kind
     ("evaluate labels nowhere.tsv", "there is no file 'nowhere.tsv'"),
@@ -101,15 +101,15 @@ ROWS: list[tuple[str, str]] = [
     ("evaluate labels broken.tsv", "broken.tsv, line 2: 1 column instead of 2; a line is text<TAB>label"),
     ("evaluate labels bare.jsonl", "line 1 has no label to compare with; give every text one, or use `classify`"),
     ("evaluate labels words.conllu", "words.conllu holds sentences with tags, not texts with labels"),
-    ("evaluate labels phrasebook:test", "the corpus 'phrasebook' gives no texts with labels"),
+    ("evaluate labels phrasebook:test", "the corpus 'phrasebook' has no texts with labels"),
     ("evaluate tags two.txt", "line 1 has no tags to compare with; give tags, or use `tag`"),
     ("evaluate tags broken.conllu", "broken.conllu, line 2: 3 columns instead of 10"),
     ("evaluate tags strange.tsv", "was never seen in training"),
-    ("evaluate tags reviews:test", "the corpus 'reviews' gives no sentences with tags"),
+    ("evaluate tags reviews:test", "the corpus 'reviews' has no sentences with tags"),
     ("evaluate words empty.txt", "empty.txt is empty"),
     ("evaluate words white.txt", "white.txt holds no text, only empty lines"),
     ("evaluate letters one.txt", "the text has fewer than two tokens; give more text"),
-    ("evaluate run reviews:test", "the corpus 'reviews' gives no pairs"),
+    ("evaluate run reviews:test", "the corpus 'reviews' has no pairs"),
     # several models
     ("average run fixed --out new", "fixed is another model than run; average models of one shape and vocabulary"),
     ("average run labels --out new", "labels is another model than run"),
@@ -121,7 +121,7 @@ ROWS: list[tuple[str, str]] = [
     # comparisons
     ("compare nowhere.yaml", "no recipe file 'nowhere.yaml'"),
     ("compare a=b", "no recipe was named; write saccade compare RECIPE RECIPE"),
-    ("compare labels.yaml sub/labels.yaml", "two of these recipes have one name; rename one of the files"),
+    ("compare labels.yaml sub/labels.yaml", "two of these recipes have the same name; rename one of the files"),
     ("compare labels.yaml tags.yaml", "these recipes have different tasks; compare recipes of one task"),
     ("compare labels.yaml --beam 3", "an evaluation of classification has no option 'beam'"),
     ("compare labels.yaml --seeds 0", "Invalid value for '--seeds'"),
@@ -192,53 +192,33 @@ def desk(shelf: Path, models: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return root
 
 
-def snapshot(root: Path) -> dict[str, Any]:
-    return {str(p.relative_to(root)): p.read_bytes() if p.is_file() else None for p in sorted(root.rglob("*"))}
-
-
-def split(line: str) -> list[str]:
-    """Words at spaces; '' is an empty word."""
-    return [word.strip("'") for word in line.split(" ")]
-
-
 @pytest.mark.parametrize(
     ("line", "sentence"), ROWS, ids=[f"{n}-{line[:50]}".encode("ascii", "replace").decode() for n, (line, _) in enumerate(ROWS)]
 )
-def test_a_mistake_is_one_line_and_costs_nothing(
-    saccade: Callable[..., Any], desk: Path, monkeypatch: pytest.MonkeyPatch, line: str, sentence: str
-) -> None:
+def test_a_mistake_is_one_line_and_costs_nothing(desk: Path, monkeypatch: pytest.MonkeyPatch, line: str, sentence: str) -> None:
     if "German" in line:
         pytest.importorskip("sacremoses")
     monkeypatch.chdir(desk)
-    before = snapshot(desk)
-    said = saccade(*split(line))
-    assert (said.code, said.out) == (2, "")
-    [error] = said.err.splitlines()
-    assert error.startswith("saccade: ")
-    assert sentence in error
-    assert "Traceback" not in said.err
-    assert snapshot(desk) == before
+    check_mistake(desk, line, sentence)
 
 
 @pytest.mark.parametrize("line", ["classify labels", "tag tags -"])
-def test_lines_of_nothing_on_stdin_are_told(
-    saccade: Callable[..., Any], desk: Path, monkeypatch: pytest.MonkeyPatch, line: str
-) -> None:
+def test_lines_of_nothing_on_stdin_are_reported(desk: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     monkeypatch.chdir(desk)
-    said = saccade(*split(line), stdin="\n  \n")
-    assert (said.code, said.out) == (2, "")
-    [error] = said.err.splitlines()
+    printed = run_cli(*split_words(line), stdin="\n  \n")
+    assert (printed.code, printed.out) == (2, "")
+    [error] = printed.err.splitlines()
     assert error in (
         "saccade: the lines are empty; give at least one text",
         "saccade: stdin holds no words; give at least one sentence",
     )
-    waiting = saccade(*split(line), terminal=True)
+    waiting = run_cli(*split_words(line), terminal=True)
     assert (waiting.code, waiting.out) == (2, "")
     assert waiting.err.startswith(f"saccade: nothing to {line.split()[0]}; give a text")
 
 
-def test_json_changes_nothing_about_mistakes(saccade: Callable[..., Any], desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_changes_nothing_about_mistakes(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(desk)
     for line in ("classify run x", "tag labels words.conllu", "generate masked x", "average run fixed --out n", "compare a=b"):
-        plain, machine = saccade(*split(line)), saccade(*split(line), "--json")
+        plain, machine = run_cli(*split_words(line)), run_cli(*split_words(line), "--json")
         assert (plain.code, plain.err, plain.out) == (machine.code, machine.err, machine.out)

@@ -4,60 +4,57 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
 
 from saccade import api
-from saccade.cli import label
+from saccade.cli import classify
 from saccade.data.conllu import Sentence
+from support import run_cli
 
 # --- classify
 
 
-def test_one_text_is_shown_with_its_weights_in_percent(saccade: Callable[..., Any], shelf: Path) -> None:
-    said = saccade("classify", shelf / "labels", "a good film")
-    assert (said.code, said.err) == (0, "")
+def test_one_text_is_shown_with_its_weights_in_percent(shelf: Path) -> None:
+    printed = run_cli("classify", shelf / "labels", "a good film")
+    assert (printed.code, printed.err) == (0, "")
     [found] = api.classify(api.load(shelf / "labels"), ["a good film"])
-    first, second = said.out.splitlines()
+    first, second = printed.out.splitlines()
     assert first.startswith(f"{found.label}   ({found.label} {found.probabilities[found.label]:.3f}  ")
     expected = "  ".join(f"{piece} {100 * weight:.0f}" for piece, weight in zip(found.pieces, found.weights, strict=True))
     assert second == expected
     assert sum(int(word) for word in second.split()[1::2]) in range(97, 104)
 
 
-def test_in_a_terminal_words_are_shaded(
-    saccade: Callable[..., Any], shelf: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_in_a_terminal_words_are_shaded(shelf: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     written = io.StringIO()
-    monkeypatch.setattr(label, "out", Console(file=written, force_terminal=True, color_system="truecolor", width=80))
-    assert saccade("classify", shelf / "labels", "a good film").code == 0
+    monkeypatch.setattr(classify, "out", Console(file=written, force_terminal=True, color_system="truecolor", width=80))
+    assert run_cli("classify", shelf / "labels", "a good film").code == 0
     assert "\x1b[" in written.getvalue()
     assert "48;2;" in written.getvalue(), "a background"
     assert not any(f"good {n}" in written.getvalue() for n in range(101))
 
 
-def test_what_was_typed_comes_back_as_it_was(saccade: Callable[..., Any], shelf: Path) -> None:
-    said = saccade("classify", shelf / "labels", "a :cat: [bold]film")
-    assert ":cat: " in said.out
-    assert "[bold]film " in said.out
-    assert "':cat:', '[bold]film'" in said.err
+def test_what_was_typed_comes_back_as_it_was(shelf: Path) -> None:
+    printed = run_cli("classify", shelf / "labels", "a :cat: [bold]film")
+    assert ":cat: " in printed.out
+    assert "[bold]film " in printed.out
+    assert "':cat:', '[bold]film'" in printed.err
 
 
-def test_many_texts_come_as_label_tab_text_and_as_json(saccade: Callable[..., Any], shelf: Path, tmp_path: Path) -> None:
+def test_many_texts_come_as_label_tab_text_and_as_json(shelf: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("a good film\nno fun\n")
     found = api.classify(api.load(shelf / "labels"), ["a good film", "no fun"])
     expected = "".join(f"{one.label}\t{text}\n" for one, text in zip(found, ("a good film", "no fun"), strict=True))
-    assert saccade("classify", shelf / "labels", "--input", tmp_path / "in.txt").out == expected
-    assert saccade("classify", shelf / "labels", stdin="a good film\nno fun\n").out == expected
-    lines = saccade("classify", shelf / "labels", stdin="a good film\nno fun\n", terminal=False).out.splitlines()
+    assert run_cli("classify", shelf / "labels", "--input", tmp_path / "in.txt").out == expected
+    assert run_cli("classify", shelf / "labels", stdin="a good film\nno fun\n").out == expected
+    lines = run_cli("classify", shelf / "labels", stdin="a good film\nno fun\n", terminal=False).out.splitlines()
     assert len(lines) == 2
     rows = [
         json.loads(line)
-        for line in saccade("classify", shelf / "labels", "--input", tmp_path / "in.txt", "--json").out.splitlines()
+        for line in run_cli("classify", shelf / "labels", "--input", tmp_path / "in.txt", "--json").out.splitlines()
     ]
     assert [row["label"] for row in rows] == [one.label for one in found]
     assert [row["weights"] for row in rows] == [
@@ -66,43 +63,41 @@ def test_many_texts_come_as_label_tab_text_and_as_json(saccade: Callable[..., An
     assert set(rows[0]) == {"text", "label", "probabilities", "weights"}
 
 
-def test_an_empty_line_stays_where_it_is(saccade: Callable[..., Any], shelf: Path) -> None:
+def test_an_empty_line_stays_where_it_is(shelf: Path) -> None:
     text = "a good film\n\nno fun\n"
-    first, empty, last = saccade("classify", shelf / "labels", stdin=text).out.splitlines()
+    first, empty, last = run_cli("classify", shelf / "labels", stdin=text).out.splitlines()
     assert (first.partition("\t")[2], empty, last.partition("\t")[2]) == ("a good film", "", "no fun")
-    rows = [json.loads(line) for line in saccade("classify", shelf / "labels", "--json", stdin=text).out.splitlines()]
+    rows = [json.loads(line) for line in run_cli("classify", shelf / "labels", "--json", stdin=text).out.splitlines()]
     assert rows[1] == {"text": "", "label": None}
     assert [row["text"] for row in rows] == ["a good film", "", "no fun"]
 
 
-def test_a_model_folder_can_be_used_from_within(
-    saccade: Callable[..., Any], shelf: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = saccade("classify", shelf / "labels", "a good film").out
+def test_a_model_folder_can_be_used_from_within(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = run_cli("classify", shelf / "labels", "a good film").out
     folder = shelf / "labels"
     monkeypatch.chdir(folder / "best" if (folder / "best").exists() else folder)
-    said = saccade("classify", ".", "a good film")
-    assert (said.code, said.out) == (0, expected)
+    printed = run_cli("classify", ".", "a good film")
+    assert (printed.code, printed.out) == (0, expected)
 
 
-def test_an_unknown_word_is_noted(saccade: Callable[..., Any], shelf: Path) -> None:
-    assert "the model has never seen 'zebra'" in saccade("classify", shelf / "labels", "a zebra").err
+def test_an_unknown_word_is_noted(shelf: Path) -> None:
+    assert "the model has never seen 'zebra'" in run_cli("classify", shelf / "labels", "a zebra").err
 
 
 @pytest.mark.parametrize("ending", ["png", "html", "json", "svg"])
-def test_weights_are_drawn(saccade: Callable[..., Any], shelf: Path, tmp_path: Path, ending: str) -> None:
+def test_weights_are_drawn(shelf: Path, tmp_path: Path, ending: str) -> None:
     out = tmp_path / f"weights.{ending}"
-    assert saccade("classify", shelf / "labels", "a good film", "--out", out).code == 0
+    assert run_cli("classify", shelf / "labels", "a good film", "--out", out).code == 0
     assert out.stat().st_size > 100
 
 
 # --- tag
 
 
-def test_a_tagged_file_is_the_file_with_other_tags(saccade: Callable[..., Any], shelf: Path) -> None:
-    said = saccade("tag", shelf / "tags", shelf / "words.conllu")
-    assert (said.code, said.err) == (0, "")
-    before, after = (shelf / "words.conllu").read_text().splitlines(), said.out.splitlines()
+def test_a_tagged_file_is_the_file_with_other_tags(shelf: Path) -> None:
+    printed = run_cli("tag", shelf / "tags", shelf / "words.conllu")
+    assert (printed.code, printed.err) == (0, "")
+    before, after = (shelf / "words.conllu").read_text().splitlines(), printed.out.splitlines()
     system = api.load(shelf / "tags")
     tags = iter(tag for row in api.tag(system, system.read(str(shelf / "words.conllu"))) for tag in row)
     assert len(before) == len(after)
@@ -116,20 +111,20 @@ def test_a_tagged_file_is_the_file_with_other_tags(saccade: Callable[..., Any], 
     assert next(tags, None) is None
 
 
-def test_sentences_of_other_forms_become_conllu(saccade: Callable[..., Any], shelf: Path, tmp_path: Path) -> None:
+def test_sentences_of_other_forms_become_conllu(shelf: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("the cats sleep\ncats\n")
     expected = api.tag(api.load(shelf / "tags"), [Sentence(("the", "cats", "sleep"), None, 1), Sentence(("cats",), None, 2)])
-    for said in (
-        saccade("tag", shelf / "tags", tmp_path / "in.txt"),
-        saccade("tag", shelf / "tags", "-", stdin="the cats sleep\n\ncats\n"),
+    for printed in (
+        run_cli("tag", shelf / "tags", tmp_path / "in.txt"),
+        run_cli("tag", shelf / "tags", "-", stdin="the cats sleep\n\ncats\n"),
     ):
-        assert said.code == 0
-        rows = [line.split("\t") for line in said.out.splitlines() if line and line[0] != "#"]
+        assert printed.code == 0
+        rows = [line.split("\t") for line in printed.out.splitlines() if line and line[0] != "#"]
         assert [row[1] for row in rows] == ["the", "cats", "sleep", "cats"]
         assert [row[3] for row in rows] == [tag for tags in expected for tag in tags]
-        assert said.out.startswith("# text = the cats sleep\n")
-    said = saccade("tag", shelf / "tags", tmp_path / "in.txt", "--json")
-    assert [json.loads(line) for line in said.out.splitlines()] == [
+        assert printed.out.startswith("# text = the cats sleep\n")
+    printed = run_cli("tag", shelf / "tags", tmp_path / "in.txt", "--json")
+    assert [json.loads(line) for line in printed.out.splitlines()] == [
         {"words": words, "tags": tags} for words, tags in zip([["the", "cats", "sleep"], ["cats"]], expected, strict=True)
     ]
 
@@ -138,43 +133,43 @@ def test_sentences_of_other_forms_become_conllu(saccade: Callable[..., Any], she
 
 
 @pytest.mark.parametrize("name", ["words", "letters", "lines"])
-def test_a_text_is_gone_on_with(saccade: Callable[..., Any], shelf: Path, name: str) -> None:
+def test_a_text_is_continued(shelf: Path, name: str) -> None:
     for prompt in ("the cat", ""):
-        said = saccade("generate", shelf / name, prompt, "--limit", 12, "--seed", 3)
-        assert (said.code, said.err) == (0, "")
+        printed = run_cli("generate", shelf / name, prompt, "--limit", 12, "--seed", 3)
+        assert (printed.code, printed.err) == (0, "")
         text = "".join(api.generate(api.load(shelf / name), prompt, 12, {"seed": 3}))
-        assert said.out == f"{prompt}{text}\n"
-        facts = saccade("generate", shelf / name, prompt, "--limit", 12, "--seed", 3, "--json").json
+        assert printed.out == f"{prompt}{text}\n"
+        facts = run_cli("generate", shelf / name, prompt, "--limit", 12, "--seed", 3, "--json").json
         assert facts == {"prompt": prompt, "text": text}
     if name == "words":
-        assert saccade("generate", shelf / name, "the cat", "--limit", 1, "--temperature", 0).out[:8] in ("the cat ", "the cat\n")
+        assert run_cli("generate", shelf / name, "the cat", "--limit", 1, "--temperature", 0).out[:8] in ("the cat ", "the cat\n")
 
 
-def test_an_unseen_word_in_a_prompt_is_noted(saccade: Callable[..., Any], shelf: Path) -> None:
-    said = saccade("generate", shelf / "words", "the zebra", "--limit", 3)
-    assert said.code == 0
-    assert "the model has never seen 'zebra'" in said.err
-    assert said.out.startswith("the zebra")
+def test_an_unseen_word_in_a_prompt_is_noted(shelf: Path) -> None:
+    printed = run_cli("generate", shelf / "words", "the zebra", "--limit", 3)
+    assert printed.code == 0
+    assert "the model has never seen 'zebra'" in printed.err
+    assert printed.out.startswith("the zebra")
 
 
 # --- evaluate
 
 
-def test_every_task_has_its_figures(saccade: Callable[..., Any], shelf: Path) -> None:
+def test_every_task_has_its_metrics(shelf: Path) -> None:
     for name, data, figures in (
         ("labels", "reviews.tsv", {"texts", "loss", "accuracy", "f1", "commonest_label"}),
         ("tags", "words.conllu", {"sentences", "loss", "accuracy", "unknown_words"}),
         ("letters", "text.txt", {"documents", "characters", "loss", "perplexity", "tokens", "bits_per_character"}),
         ("masked", "text.txt", {"documents", "characters", "loss", "perplexity"}),
     ):
-        facts = saccade("evaluate", shelf / name, shelf / data, "--json").json
+        facts = run_cli("evaluate", shelf / name, shelf / data, "--json").json
         assert set(facts) == {"model", "data", *figures}
-        shown = saccade("evaluate", shelf / name, shelf / data).out
+        shown = run_cli("evaluate", shelf / name, shelf / data).out
         assert {line.split()[0] for line in shown.splitlines()} == figures
 
 
-def test_a_stride_adds_the_figures_of_a_sliding_window(saccade: Callable[..., Any], shelf: Path) -> None:
-    facts = saccade("evaluate", shelf / "letters", shelf / "text.txt", "--stride", 2, "--json").json
+def test_a_stride_adds_the_metrics_of_a_sliding_window(shelf: Path) -> None:
+    facts = run_cli("evaluate", shelf / "letters", shelf / "text.txt", "--stride", 2, "--json").json
     system = api.load(shelf / "letters")
     found = api.evaluate(system, system.read(str(shelf / "text.txt")), stride=2)
     assert facts["sliding_loss"] == found["sliding_loss"]
@@ -182,13 +177,11 @@ def test_a_stride_adds_the_figures_of_a_sliding_window(saccade: Callable[..., An
     assert facts["loss"] == found["loss"] != facts["sliding_loss"]
 
 
-def test_moses_and_peers_go_into_the_result(
-    saccade: Callable[..., Any], shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_moses_and_peers_go_into_the_result(shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sacremoses")
     monkeypatch.chdir(tmp_path)
     words = ("--moses", "fr", "--result", "mine", "--peer", "paper:bleu=30.5", "--peer", "paper:loss=1", "--peer", "other:bleu=2")
-    facts = saccade("evaluate", shelf / "run", "phrasebook:test", *words, "--json").json
+    facts = run_cli("evaluate", shelf / "run", "phrasebook:test", *words, "--json").json
     written = json.loads((tmp_path / "benchmarks" / "results" / "mine.json").read_text())
     assert written["peers"] == {"paper": {"bleu": 30.5, "loss": 1.0}, "other": {"bleu": 2.0}}
     assert written["figures"]["bleu_tok_lc"] == facts["bleu_tok_lc"] > 0
@@ -197,37 +190,35 @@ def test_moses_and_peers_go_into_the_result(
 # --- several models
 
 
-def test_an_ensemble_translates(saccade: Callable[..., Any], shelf: Path) -> None:
-    said = saccade("translate", shelf / "run", "the black cat", "--with", shelf / "other", "--beam", 2)
-    assert (said.code, said.err) == (0, "")
+def test_an_ensemble_translates(shelf: Path) -> None:
+    printed = run_cli("translate", shelf / "run", "the black cat", "--with", shelf / "other", "--beam", 2)
+    assert (printed.code, printed.err) == (0, "")
     both = api.ensemble([api.load(shelf / "run"), api.load(shelf / "other")])
-    assert said.out == api.decode(both, ["the black cat"], beam=2)[0].text + "\n"
-    itself = saccade("translate", shelf / "run", "the black cat", "--with", shelf / "run", "--with", shelf / "run", "--align")
-    assert itself.out == saccade("translate", shelf / "run", "the black cat", "--align").out
+    assert printed.out == api.decode(both, ["the black cat"], beam=2)[0].text + "\n"
+    itself = run_cli("translate", shelf / "run", "the black cat", "--with", shelf / "run", "--with", shelf / "run", "--align")
+    assert itself.out == run_cli("translate", shelf / "run", "the black cat", "--align").out
 
 
-def test_the_mean_of_models_is_a_model(saccade: Callable[..., Any], shelf: Path, tmp_path: Path) -> None:
-    said = saccade("average", shelf / "run", shelf / "other", "--out", tmp_path / "mean")
-    assert (said.code, said.out) == (0, f"{tmp_path / 'mean'}: the mean of 2 models\n")
-    assert saccade("translate", tmp_path / "mean", "the black cat").code == 0
-    facts = saccade("average", shelf / "run", "--out", tmp_path / "same", "--json").json
+def test_the_mean_of_models_is_a_model(shelf: Path, tmp_path: Path) -> None:
+    printed = run_cli("average", shelf / "run", shelf / "other", "--out", tmp_path / "mean")
+    assert (printed.code, printed.out) == (0, f"{tmp_path / 'mean'}: the mean of 2 models\n")
+    assert run_cli("translate", tmp_path / "mean", "the black cat").code == 0
+    facts = run_cli("average", shelf / "run", "--out", tmp_path / "same", "--json").json
     assert facts == {"out": str(tmp_path / "same"), "models": [str(shelf / "run")], "family": "bahdanau"}
-    assert saccade("translate", tmp_path / "same", "the cat").out == saccade("translate", shelf / "run", "the cat").out
+    assert run_cli("translate", tmp_path / "same", "the cat").out == run_cli("translate", shelf / "run", "the cat").out
 
 
-def test_recipes_are_set_side_by_side(
-    saccade: Callable[..., Any], shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recipes_are_set_side_by_side(shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("saccade.cli.compare.out", Console(width=200, highlight=False))
     made = api.load(shelf / "labels").recipe.to_dict()
     for pool in ("mean", "attention"):
         (tmp_path / f"by-{pool}.yaml").write_text(json.dumps({**made, "model": {"family": "bag", "dim": 4, "pool": pool}}))
     words = ("by-mean.yaml", "by-attention.yaml", "--seeds", 2, "training.updates=2", "--out", "runs")
-    said = saccade("compare", *words, "--json", "--result", "pools", "--peer", "zero:accuracy=50")
-    assert said.code == 0
-    assert set(said.json) == {"by-mean", "by-attention"}
-    assert all(len(values) == 2 for row in said.json.values() for values in row.values())
+    printed = run_cli("compare", *words, "--json", "--result", "pools", "--peer", "zero:accuracy=50")
+    assert printed.code == 0
+    assert set(printed.json) == {"by-mean", "by-attention"}
+    assert all(len(values) == 2 for row in printed.json.values() for values in row.values())
     written = json.loads((tmp_path / "benchmarks" / "results" / "pools.json").read_text())
     assert (written["seeds"], written["recipe"], written["peers"]) == (
         [0, 1],
@@ -235,20 +226,20 @@ def test_recipes_are_set_side_by_side(
         {"zero": {"accuracy": 50.0}},
     )
     best = written["figures"]["best"]
-    accuracies = {name: sum(row["accuracy"]) for name, row in said.json.items()}
+    accuracies = {name: sum(row["accuracy"]) for name, row in printed.json.items()}
     assert accuracies[best] == max(accuracies.values())
-    shown = saccade("compare", *words)
+    shown = run_cli("compare", *words)
     assert shown.code == 0
     lines = shown.out.splitlines()
     assert lines[0].split() == ["by-mean", "by-attention"], "a column each"
     assert [line.split()[0] for line in lines[1:4]] == ["texts", "loss", "accuracy"]
     assert "±" in lines[2]
     assert "±" not in lines[1], "as many texts with every seed"
-    assert "4 trainings" not in shown.err
-    assert "2 × 2 trainings into runs, judged on" in shown.err
-    other = saccade("compare", *words, "training.learning_rate=0.5")
+    assert "4 training runs" not in shown.err
+    assert "2 × 2 training runs into runs, judged on" in shown.err
+    other = run_cli("compare", *words, "training.learning_rate=0.5")
     assert other.code == 2
-    assert "by-mean-0 was made with another training.learning_rate; choose another --out, or remove that folder" in other.err
+    assert "by-mean-0 was made with a different training.learning_rate; choose another --out, or remove that folder" in other.err
     assert lines[-1].startswith("best accuracy: by-")
 
 
@@ -256,19 +247,17 @@ def test_recipes_are_set_side_by_side(
 
 
 @pytest.mark.parametrize(("name", "text"), [("labels", "a good film"), ("letters", "the cat"), ("words", "the cat saw")])
-def test_what_every_model_looks_at_is_drawn(
-    saccade: Callable[..., Any], shelf: Path, tmp_path: Path, name: str, text: str
-) -> None:
-    facts = saccade("show", shelf / name, text, "--out", tmp_path / "x.json", "--json").json
+def test_what_every_model_looks_at_is_drawn(shelf: Path, tmp_path: Path, name: str, text: str) -> None:
+    facts = run_cli("show", shelf / name, text, "--out", tmp_path / "x.json", "--json").json
     assert facts["sites"]
     assert facts["site"] == facts["sites"][0] == ("pool" if name == "labels" else "decoder.0.attention")
 
 
-def test_a_training_says_how_its_model_is_used(saccade: Callable[..., Any], shelf: Path, tmp_path: Path) -> None:
+def test_a_training_run_reports_how_its_model_is_used(shelf: Path, tmp_path: Path) -> None:
     for name, command in (("labels", "classify"), ("tags", "tag"), ("words", "generate")):
         path = tmp_path / f"{name}.yaml"
         path.write_text(json.dumps(api.load(shelf / name).recipe.to_dict()))
-        said = saccade("train", path, "training.updates=1", "training.average=2", "--out", tmp_path / name)
-        assert said.code == 0
-        assert f" {command} {tmp_path / name} " in said.out
-        assert "mean of the last evaluation " in said.err
+        printed = run_cli("train", path, "training.updates=1", "training.average=2", "--out", tmp_path / name)
+        assert printed.code == 0
+        assert f" {command} {tmp_path / name} " in printed.out
+        assert "mean of the last evaluation " in printed.err

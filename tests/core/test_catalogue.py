@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from saccade.catalogue import SLOTS, rows, slot
-from saccade.core import Mechanism, Places, attend, explain, masks, tree_distances, weights
+from saccade.core import Mechanism, Places, attend, explain, masks, weights
 from saccade.core.masks import Mask
+from saccade.data.trees import tree_distances
 from saccade.errors import SaccadeError
 from saccade.models.families import Choice
 

@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from saccade.core import Mechanism, Places, attend, masks, positions, scores, tree_distances, weights
+from saccade.core import Mechanism, Places, attend, masks, positions, scores, weights
 from saccade.core.positions import T5Buckets, alibi_slopes, sinusoid
+from saccade.data.trees import tree_distances
 from saccade.errors import SaccadeError
 from saccade.models.families import Choice
 
@@ -241,18 +242,6 @@ def steps_from(word: int, heads: list[int]) -> list[int]:
     return [steps[w] for w in range(len(heads))]
 
 
-@given(sizes=st.lists(st.integers(1, 12), min_size=1, max_size=3), seed=st.integers(0, 10**6))
-def test_tree_distances_are_the_shortest_paths(sizes: list[int], seed: int) -> None:
-    trees = [random_tree(size, seed + n) for n, size in enumerate(sizes)]
-    found = tree_distances(trees)
-    assert found.shape == (len(trees), max(sizes), max(sizes))
-    for b, heads in enumerate(trees):
-        size = len(heads)
-        assert found[b, :size, :size].tolist() == [steps_from(word, heads) for word in range(size)]
-        assert (found[b, size:] == 0).all()
-        assert (found[b, :, size:] == 0).all()
-
-
 def test_syntax_positions_are_shaws_vectors_by_distance_in_the_tree() -> None:
     q, k, v = tensors(5, 5)
     trees = [random_tree(5, 1), [-1, 0, 1, 2, 3]]
@@ -264,15 +253,6 @@ def test_syntax_positions_are_shaws_vectors_by_distance_in_the_tree() -> None:
     )
     with pytest.raises(SaccadeError, match="syntax positions need a parse tree"):
         attend(q, k, v, Mechanism(position=position))
-
-
-@pytest.mark.parametrize(
-    ("heads", "sentence"),
-    [([[-1, 0], [1, 0]], "sentence 1: .* no circle"), ([[-1, 5]], "word 1 has head 5"), ([[-1, 0, -1]], "share no root")],
-)
-def test_what_is_no_tree_is_named(heads: list[list[int]], sentence: str) -> None:
-    with pytest.raises(SaccadeError, match=sentence):
-        tree_distances(heads)
 
 
 # --- all of them ---

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from saccade.core import Keys, Mechanism, Places, Site, masks, normalizers, positions, record, scores, tree_distances, weights
+from saccade.core import Keys, Mechanism, Places, Site, masks, normalizers, positions, record, scores, weights
 from saccade.core.masks import Mask
+from saccade.data.trees import tree_distances
 from saccade.errors import SaccadeError
 from saccade.layers.attention import MultiHeadAttention
 from saccade.models import LanguageModel, RnnSeq2Seq, Transformer

@@ -16,14 +16,11 @@ from hypothesis import strategies as st
 
 from saccade.data.conllu import read_sentences
 from saccade.data.corpora import corpus, documents, labeled, sentences
-from saccade.data.labeled import read_labeled
-from saccade.data.readers import read_pairs
-from saccade.data.text import read_documents
 from saccade.errors import SaccadeError
 
 
 def by_line(where: str) -> Any:
-    return read_documents(where, "line")
+    return documents(where, separated="line")
 
 
 def row(id_: str, form: str = "w", upos: str = "X", rest: str = "\t_" * 6) -> str:
@@ -39,9 +36,9 @@ TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
         read_sentences,
         "a.conllu",
         "1\tw\tX\n",
-        "a.conllu, line 1: 3 columns instead of 10; separate ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC by tabs",
+        "a.conllu, line 1: 3 columns instead of 10; a line is ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC, separated by tabs",
     ),
-    (read_sentences, "a.conllu", "1 w _ X _ _ _ _ _ _\n", "a.conllu, line 1: 1 column instead of 10; separate …"),
+    (read_sentences, "a.conllu", "1 w _ X _ _ _ _ _ _\n", "a.conllu, line 1: 1 column instead of 10; a line is …"),
     (
         read_sentences,
         "a.conllu",
@@ -61,9 +58,9 @@ TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
         read_sentences,
         "a.conllu",
         row("one"),
-        "a.conllu, line 1: 'one' is no id; write 3 for a word, 3-4 for a range, 3.1 for an empty node",
+        "a.conllu, line 1: 'one' is not an id; write 3 for a word, 3-4 for a range, 3.1 for an empty node",
     ),
-    (read_sentences, "a.conllu", row("²"), "a.conllu, line 1: '²' is no id; …"),
+    (read_sentences, "a.conllu", row("²"), "a.conllu, line 1: '²' is not an id; …"),
     (
         read_sentences,
         "a.conllu",
@@ -86,10 +83,20 @@ TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
         read_sentences,
         "a.conllu",
         row("1-3") + row("1") + row("2"),
-        "a.conllu, line 3: a range goes on to word 3, but the sentence ends with word 2",
+        "a.conllu, line 3: a range continues to word 3, but the sentence ends with word 2",
     ),
-    (read_sentences, "a.conllu", row("1") + row("1.2"), "a.conllu, line 2: the empty node 1.2 stands where 1.1 must be"),
-    (read_sentences, "a.conllu", row("1") + row("2.1"), "a.conllu, line 2: the empty node 2.1 stands where 1.1 must be"),
+    (
+        read_sentences,
+        "a.conllu",
+        row("1") + row("1.2"),
+        "a.conllu, line 2: empty node 1.2 instead of 1.1; empty nodes follow their word",
+    ),
+    (
+        read_sentences,
+        "a.conllu",
+        row("1") + row("2.1"),
+        "a.conllu, line 2: empty node 2.1 instead of 1.1; empty nodes follow their word",
+    ),
     (
         read_sentences,
         "a.conllu",
@@ -139,9 +146,17 @@ TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
         read_sentences,
         "a.en",
         "a b\n",
-        "'a.en' does not end in .conllu, .tsv, .jsonl, .txt, so its sentences cannot be told apart; give a .conllu, …",
+        "'a.en' does not end in .conllu, .tsv, .jsonl, .txt, so its format is not known; give a .conllu, …",
     ),
     (lambda where: read_sentences(where, "uppos"), "a.conllu", row("1"), "no tag column named 'uppos'; did you mean 'upos'?"),
+    (
+        read_sentences,
+        "a.conllu",
+        row("1") + row("2", "cat", rest="\t_\t_\t3\t_\t_\t_"),
+        "a.conllu, line 2: the head of 'cat' is 3, and the sentence has words 1 to 2; write a word's id, 0 for the root, or _",
+    ),
+    (read_sentences, "a.conllu", row("1", rest="\t_\t_\t-1\t_\t_\t_"), "a.conllu, line 1: the head of 'w' is -1, and …"),
+    (read_sentences, "a.conllu", row("1", rest="\t_\t_\t1.1\t_\t_\t_"), "a.conllu, line 1: the head of 'w' is 1.1, and …"),
     # word<TAB>tag, JSONL and plain text
     (
         read_sentences,
@@ -182,134 +197,134 @@ TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
     ),
     (read_sentences, "a.txt", "the cat\n\nthe dog\n", "a.txt, line 2: the line is empty; remove it"),
     # labeled texts
-    (read_labeled, "a.tsv", "fine\tpos\nno label\n", "a.tsv, line 2: 1 column instead of 2; a line is text<TAB>label"),
-    (read_labeled, "a.tsv", "fine\t \n", "a.tsv, line 1: the label is empty; write one for each text"),
-    (read_labeled, "a.tsv", " \tpos\n", "a.tsv, line 1: the text is empty; remove this line"),
-    (read_labeled, "a.tsv", "text\tlabel\n", "a.tsv holds no texts, only the names of columns; give a .tsv …"),
-    (read_labeled, "a.tsv", "a\tb\n\n", "a.tsv, line 2: the line is empty; remove it"),
+    (labeled, "a.tsv", "fine\tpos\nno label\n", "a.tsv, line 2: 1 column instead of 2; a line is text<TAB>label"),
+    (labeled, "a.tsv", "fine\t \n", "a.tsv, line 1: the label is empty; write one for each text"),
+    (labeled, "a.tsv", " \tpos\n", "a.tsv, line 1: the text is empty; remove this line"),
+    (labeled, "a.tsv", "text\tlabel\n", "a.tsv holds no texts, only the names of columns; give a .tsv …"),
+    (labeled, "a.tsv", "a\tb\n\n", "a.tsv, line 2: the line is empty; remove it"),
     (
-        read_labeled,
+        labeled,
         "a.jsonl",
         '{"label": 1}',
         'a.jsonl, line 1: no "text"; a labeled text needs "text", and may have "label", and here is: "label"',
     ),
-    (read_labeled, "a.jsonl", '{"text": 1}', 'a.jsonl, line 1: "text" is int instead of a string'),
+    (labeled, "a.jsonl", '{"text": 1}', 'a.jsonl, line 1: "text" is int instead of a string'),
     (
-        read_labeled,
+        labeled,
         "a.jsonl",
         '{"text": "a", "label": 0.5}',
         'a.jsonl, line 1: "label" is float instead of text, a whole number, true or false',
     ),
     (
-        read_labeled,
+        labeled,
         "a.jsonl",
         '{"text": "a", "label": ["x"]}',
         'a.jsonl, line 1: "label" is list instead of text, a whole number, true or false',
     ),
-    (read_labeled, "a.jsonl", "[]", 'a.jsonl, line 1: list instead of an object such as {"text": …, "label": …}'),
+    (labeled, "a.jsonl", "[]", 'a.jsonl, line 1: list instead of an object such as {"text": …, "label": …}'),
     (
-        read_labeled,
+        labeled,
         "a.jsonl",
         '{"text": "a"',
         "a.jsonl, line 1: not JSON (Expecting ',' delimiter: line 1 column 13 (char 12)); write one object on each line",
     ),
     (
-        read_labeled,
+        labeled,
         "a.csv",
         "fine film,pos\n",
         "a.csv, line 1: the first line must name one column text and one label, such as text,label, and here is: 'fine film', 'pos'",
     ),
     (
-        read_labeled,
+        labeled,
         "a.csv",
         "text,sentence,label\n",
         "a.csv, line 1: the first line must name one column text and one label, such as …",
     ),
-    (read_labeled, "a.csv", "text,label\n", "a.csv holds no texts, only the names of columns; give …"),
+    (labeled, "a.csv", "text,label\n", "a.csv holds no texts, only the names of columns; give …"),
     (
-        read_labeled,
+        labeled,
         "a.csv",
         "text,label\nwell, fine,pos\n",
         "a.csv, line 2: 3 columns instead of the 2 that line 1 names; put quotes around a text with commas",
     ),
     (
-        read_labeled,
+        labeled,
         "a.csv",
         'text,label\n"open,pos\n',
-        "a.csv, line 2: no CSV (unexpected end of data); close each quote, and double those inside a text",
+        "a.csv, line 2: invalid CSV (unexpected end of data); close each quote, and double those inside a text",
     ),
-    (read_labeled, "a.csv", 'text,label\n"a" b,pos\n', "a.csv, line 2: no CSV (',' expected after '\"'); close …"),
+    (labeled, "a.csv", 'text,label\n"a" b,pos\n', "a.csv, line 2: invalid CSV (',' expected after '\"'); close …"),
     (
-        read_labeled,
+        labeled,
         "a.csv",
         '"text,label\n',
-        "a.csv, line 1: no CSV (unexpected end of data); the first line must name the columns, such as text,label",
+        "a.csv, line 1: invalid CSV (unexpected end of data); close each quote, and double those inside a text",
     ),
-    (read_labeled, "a.csv", "text,label\nfine,pos\n\n", "a.csv, line 3: the line is empty; remove it"),
+    (labeled, "a.csv", "text,label\nfine,pos\n\n", "a.csv, line 3: the line is empty; remove it"),
     (
-        read_labeled,
+        labeled,
         "a.csv",
         b'text,label\n"a\nb\xe9",pos\n',
         "a.csv, line 3: not UTF-8 (byte 0xe9 at column 2); save the file as UTF-8",
     ),
-    (read_labeled, "a.csv", b"\xff\xfet\0", "a.csv, line 1: not UTF-8 but UTF-16; save the file as UTF-8"),
-    (read_labeled, "a.csv", "text,label\na,\n", "a.csv, line 2: the label is empty; write one for each text"),
-    (read_labeled, "sst", "1 fine\n0\n", "sst, line 2: the label '0' without a text; a line is LABEL TEXT"),
+    (labeled, "a.csv", b"\xff\xfet\0", "a.csv, line 1: not UTF-8 but UTF-16; save the file as UTF-8"),
+    (labeled, "a.csv", "text,label\na,\n", "a.csv, line 2: the label is empty; write one for each text"),
+    (labeled, "sst", "1 fine\n0\n", "sst, line 2: the label '0' without a text; a line is LABEL TEXT"),
     (
-        read_labeled,
+        labeled,
         "a.ft",
         "__label__a fine\nb bad\n",
-        "a.ft, line 2: 'b' stands without __label__, and line 1 with; write all lines alike",
+        "a.ft, line 2: 'b' is without __label__, unlike line 1; write all lines alike",
     ),
     (
-        read_labeled,
+        labeled,
         "a.ft",
         "a fine\n__label__b bad\n",
-        "a.ft, line 2: '__label__b' stands with __label__, and line 1 without; write all lines alike",
+        "a.ft, line 2: '__label__b' is with __label__, unlike line 1; write all lines alike",
     ),
     (
-        read_labeled,
+        labeled,
         "a.ft",
         "__label__a __label__b fine\n",
         "a.ft, line 1: more than one label: '__label__a', '__label__b'; give each text one",
     ),
-    (read_labeled, "a.ft", "__label__ fine\n", "a.ft, line 1: the label is empty; write one for each text"),
-    (read_labeled, "a.conllu", row("1"), "a.conllu holds sentences with tags, not texts with labels; give a .tsv …"),
+    (labeled, "a.ft", "__label__ fine\n", "a.ft, line 1: the label is empty; write one for each text"),
+    (labeled, "a.conllu", row("1"), "a.conllu holds sentences with tags, not texts with labels; give a .tsv …"),
     # documents
-    (read_documents, "a.txt", "", "a.txt is empty; it needs at least one line"),
-    (read_documents, "a.txt", " \n\n", "a.txt holds no text, only empty lines; give text files …"),
+    (documents, "a.txt", "", "a.txt is empty; it needs at least one line"),
+    (documents, "a.txt", " \n\n", "a.txt holds no text, only empty lines; give text files …"),
     (
-        read_documents,
+        documents,
         "a.txt",
         "one\nt\u00e9wo ".encode() + b"\xe9 x\n",
         "a.txt, line 2: not UTF-8 (byte 0xe9 at column 6); save the file as UTF-8",
     ),
-    (read_documents, "a.txt", "one\ntwo\0\n", "a.txt, line 2: a NUL character in the line at column 4; the text is damaged"),
-    (read_documents, "a.txt", "text".encode("utf-16"), "a.txt, line 1: not UTF-8 but UTF-16; save the file as UTF-8"),
+    (documents, "a.txt", "one\ntwo\0\n", "a.txt, line 2: a NUL character in the line at column 4; the text is damaged"),
+    (documents, "a.txt", "text".encode("utf-16"), "a.txt, line 1: not UTF-8 but UTF-16; save the file as UTF-8"),
     (
-        read_documents,
+        documents,
         "a.txt.gz",
         gzip.compress(NOISE, mtime=0)[:-900],
         "a.txt.gz is cut off after line 0 (its compressed stream has no end); fetch it again",
     ),
-    (read_documents, "a.txt.xz", lzma.compress(NOISE)[:-20], "a.txt.xz is cut off after line …"),
+    (documents, "a.txt.xz", lzma.compress(NOISE)[:-20], "a.txt.xz is cut off after line …"),
     (by_line, "a.txt", b"one\n\xff\n", "a.txt, line 2: not UTF-8 (byte 0xff at column 1); save the file as UTF-8"),
     (by_line, "a.txt", "one\n\0\n", "a.txt, line 2: a NUL character in the line at column 1; the text is damaged"),
-    (read_documents, "a.jsonl", '{"texts": "a"}', 'a.jsonl, line 1: no "text"; a document needs "text", and here is: "texts"'),
-    (read_documents, "a.jsonl", '{"text": "a"}\n{"text": " "}', "a.jsonl, line 2: the text is empty; remove this line"),
-    (read_documents, "a.jsonl", '{"text": null}', 'a.jsonl, line 1: "text" is NoneType instead of a string'),
+    (documents, "a.jsonl", '{"texts": "a"}', 'a.jsonl, line 1: no "text"; a document needs "text", and here is: "texts"'),
+    (documents, "a.jsonl", '{"text": "a"}\n{"text": " "}', "a.jsonl, line 2: the text is empty; remove this line"),
+    (documents, "a.jsonl", '{"text": null}', 'a.jsonl, line 1: "text" is NoneType instead of a string'),
     (
-        lambda where: read_documents(where, "lines"),
+        lambda where: documents(where, separated="lines"),
         "a.txt",
         "x",
         "documents cannot be separated by 'lines'; did you mean 'line'?",
     ),
     # pairs, in short: the rest is in test_readers
     (
-        read_pairs,
+        corpus,
         "a.tsv",
         "a\tb\nc\n",
-        "a.tsv, line 2: 1 column instead of 2 or 3; a line is source<TAB>target, and may go on with <TAB>alignment",
+        "a.tsv, line 2: 1 column instead of 2 or 3; a line is source<TAB>target, and may continue with <TAB>alignment",
     ),
 ]
 
@@ -349,15 +364,15 @@ WHERE: list[tuple[Callable[[str], Any], str, str]] = [
         "good.conllu,",
         "there is no file named ''; give text files or .jsonl files with \"text\", separated by commas (each may end in .gz or .xz)",
     ),
-    (corpus, "reviews:train", "the corpus 'reviews' gives no pairs; those that do: phrasebook, dates"),
-    (sentences, "dates:train", "the corpus 'dates' gives no sentences with tags; those that do: phrasebook"),
-    (labeled, "phrasebook:train", "the corpus 'phrasebook' gives no texts with labels; those that do: reviews"),
-    (labeled, "reviews:trian", "'reviews:trian' names no part of reviews; did you mean 'train'?"),
-    (documents, "dates", "'dates' names no part of dates; there are: dev, test, train"),
+    (corpus, "reviews:train", "the corpus 'reviews' has no pairs; those that have: phrasebook, dates"),
+    (sentences, "dates:train", "the corpus 'dates' has no sentences with tags; those that have: phrasebook"),
+    (labeled, "phrasebook:train", "the corpus 'phrasebook' has no texts with labels; those that have: reviews"),
+    (labeled, "reviews:trian", "'reviews:trian' is not a part of reviews; did you mean 'train'?"),
+    (documents, "dates", "'dates' is not a part of dates; there are: dev, test, train"),
     (
         lambda where: labeled(where, {"trian": 5}),
         "reviews:train",
-        "the corpus 'reviews' cannot be made with {'trian': 5}: reviews() got an unexpected keyword argument 'trian'",
+        "the corpus 'reviews' cannot be generated with {'trian': 5}: reviews() got an unexpected keyword argument 'trian'",
     ),
 ]
 
@@ -380,8 +395,8 @@ SCRAPS = st.sampled_from(
 ) | st.just(b" ")
 READERS: list[tuple[Callable[[str], Any], str]] = [
     *((read_sentences, f"a{suffix}") for suffix in (".conllu", ".tsv", ".jsonl", ".txt")),
-    *((read_labeled, f"a{suffix}") for suffix in (".tsv", ".jsonl", ".csv", ".train")),
-    *((read_documents, f"a{suffix}") for suffix in (".txt", ".jsonl", ".txt.gz")),
+    *((labeled, f"a{suffix}") for suffix in (".tsv", ".jsonl", ".csv", ".train")),
+    *((documents, f"a{suffix}") for suffix in (".txt", ".jsonl", ".txt.gz")),
     (by_line, "a.txt"),
 ]
 

@@ -9,17 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from saccade.data.checks import LEVELS, Finding, Lengths, check_pairs, overlap, scan_pairs
-from saccade.data.pairs import Pair
+from saccade.data.check import LEVELS, Finding, Report, measure, report, scan
+from saccade.data.pairs import Pair, each_pair
 from saccade.errors import SaccadeError
+
+
+def check_pairs(pairs: list[Pair], name: str, broken: list[Finding] | None = None) -> Report:
+    return report("pairs", pairs, name, broken or [])
+
 
 FINE = Pair("the cat sat on the mat", "le chat était assis")
 
 
 def found(*pairs: Pair) -> dict[str, Finding]:
     """Findings of these pairs, after two fine ones, by kind."""
-    report = check_pairs([Pair("a fine line", "une bonne ligne", 1), Pair(FINE.source, FINE.target, 2), *pairs], "x")
-    return {finding.kind: finding for finding in report.findings}
+    found = check_pairs([Pair("a fine line", "une bonne ligne", 1), Pair(FINE.source, FINE.target, 2), *pairs], "x")
+    return {finding.kind: finding for finding in found.findings}
 
 
 @pytest.mark.parametrize(
@@ -87,25 +92,26 @@ def test_text_without_spaces_is_told_once_instead_of_as_ratios() -> None:
 
 
 def test_lengths_by_hand() -> None:
-    lengths = Lengths.of([1, 2, 3, 10])
-    assert (lengths.words, lengths.min, lengths.median, lengths.mean, lengths.max) == (16, 1, 2.5, 4.0, 10)
-    assert lengths.p95 == pytest.approx(3 + 0.85 * 7)
-    assert str(lengths) == "16 words (min 1, median 2.5, mean 4.0, 95% up to 8.95, max 10 in a line)"
+    lengths = measure([1, 2, 3, 10])
+    assert lengths.pop("p95") == pytest.approx(3 + 0.85 * 7)
+    assert lengths == {"words": 16, "min": 1, "median": 2.5, "mean": 4.0, "max": 10}
+    lines = check_pairs([Pair("w " * count, "mot") for count in (1, 2, 3, 10)], "x").lines()
+    assert lines[1] == "source: 16 words (min 1, median 2.5, mean 4.0, 95% up to 8.95, max 10 per pair)"
 
 
 def test_a_report_is_plain_and_in_order() -> None:
     pairs = [FINE, FINE, Pair("", "x"), Pair("caf\ufffd", "café")]
-    report = check_pairs(pairs, "corpus")
-    assert report.errors == 1
-    assert [finding.level for finding in report.findings] == ["error", "warning", "note"]
-    document = report.to_dict()
+    found = check_pairs(pairs, "corpus")
+    assert found.errors == 1
+    assert [finding.level for finding in found.findings] == ["error", "warning", "note"]
+    document = found.to_dict()
     assert json.loads(json.dumps(document)) == document
     assert document["pairs"] == 4
     assert document["source"]["words"] == 13
     assert document["findings"][2] == {
         "kind": "duplicates", "level": "note", "count": 1, "lines": [2], "sentence": "1 pair repeating an earlier one",
     }  # fmt: skip
-    lines = report.lines()
+    lines = found.lines()
     assert lines[0] == "corpus: 4 pairs"
     assert lines[1].startswith("source: 13 words (min 0")
     assert lines[-1] == "note: 1 pair repeating an earlier one (line 2)"
@@ -117,19 +123,9 @@ def test_a_clean_report_says_so() -> None:
 
 
 def test_no_pairs_is_an_error_of_its_own() -> None:
-    report = check_pairs([], "x")
-    assert [(finding.level, finding.sentence) for finding in report.findings] == [("error", "there are no pairs")]
-    assert report.lengths["source"].max == 0
-
-
-def test_overlap_names_the_lines_of_the_second() -> None:
-    train = [FINE, Pair("b", "c")]
-    test = [Pair("new", "neuf", 7), Pair(FINE.source + " ", FINE.target, 8), Pair("b", "another", 9)]
-    same, source = overlap(train, test, ("{train}", "dev"))
-    assert (same.level, same.lines, same.sentence) == ("warning", (8,), "1 pair of dev also in {train}; remove them from {train}")
-    assert (source.level, source.lines) == ("note", (9,))
-    assert source.sentence == "1 pair of dev with a source of {train} and another target"
-    assert overlap(train, test[:1]) == []
+    found = check_pairs([], "x")
+    assert [(finding.level, finding.sentence) for finding in found.findings] == [("error", "there are no pairs")]
+    assert found.lengths["source"]["max"] == 0
 
 
 def test_scanning_shows_all_broken_lines_at_once(tmp_path: Path) -> None:
@@ -147,7 +143,7 @@ def test_scanning_shows_all_broken_lines_at_once(tmp_path: Path) -> None:
         b"x" * 2_500_000,
     ]
     path.write_bytes(b"\n".join([*lines, b"\xfe\n"]))
-    pairs, broken = scan_pairs(path)
+    pairs, broken = scan(each_pair(path))
     assert [(pair.source, pair.line) for pair in pairs] == [("fine", 1), ("again", 7)]
     assert {finding.kind: (finding.count, finding.lines) for finding in broken} == {
         "encoding": (2, (2, 11)),
@@ -159,16 +155,16 @@ def test_scanning_shows_all_broken_lines_at_once(tmp_path: Path) -> None:
         "long line": (1, (10,)),
     }
     assert {finding.level for finding in broken} == {LEVELS[0]}
-    report = check_pairs(pairs, "a.tsv", broken)
-    assert (report.count, report.errors) == (2, 9)
-    assert any("2 lines with an empty side, the first: " in line and line.endswith("(lines 4, 6)") for line in report.lines())
-    assert any("a.tsv, line 3: 1 column instead of 2 or 3" in line for line in report.lines())
+    found = check_pairs(pairs, "a.tsv", broken)
+    assert (found.count, found.errors) == (2, 9)
+    assert any("2 broken lines (empty side), the first: " in line and line.endswith("(lines 4, 6)") for line in found.lines())
+    assert any("a.tsv, line 3: 1 column instead of 2 or 3" in line for line in found.lines())
 
 
 def test_scanning_parallel_files_goes_on_after_unequal_counts(tmp_path: Path) -> None:
     (tmp_path / "a.en").write_bytes(b"one\n\nthree\nfour\n")
     (tmp_path / "a.fr").write_bytes(b"un\ndeux\ntrois\n")
-    pairs, broken = scan_pairs([tmp_path / "a.en", tmp_path / "a.fr"])
+    pairs, broken = scan(each_pair([tmp_path / "a.en", tmp_path / "a.fr"]))
     assert [pair.line for pair in pairs] == [1, 3]
     assert [(finding.kind, finding.lines) for finding in broken] == [("line counts", ()), ("empty side", (2,))]
     assert "has 4 lines and" in broken[0].sentence
@@ -177,7 +173,7 @@ def test_scanning_parallel_files_goes_on_after_unequal_counts(tmp_path: Path) ->
 def test_scanning_keeps_what_came_before_a_cut(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv.gz"
     path.write_bytes(gzip.compress(b"a\tb\n" + os.urandom(9000).hex().encode())[:-4000])
-    pairs, broken = scan_pairs(path)
+    pairs, broken = scan(each_pair(path))
     assert [pair.line for pair in pairs] == [1]
     assert [finding.kind for finding in broken] == ["cut off"]
     assert "cut off after line" in broken[0].sentence
@@ -187,8 +183,8 @@ def test_scanning_json_and_a_missing_file(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     lines = ['{"source": "a", "target": "b"}', "no", '{"source": "a"}', '{"source": "a", "target": "b", "tags": 1}']
     path.write_text("\n".join(lines), encoding="utf-8")
-    pairs, broken = scan_pairs(path)
+    pairs, broken = scan(each_pair(path))
     assert len(pairs) == 1
     assert [(finding.kind, finding.lines) for finding in broken] == [("JSON", (2, 3)), ("tags", (4,))]
     with pytest.raises(SaccadeError, match="there is no file"):
-        scan_pairs(tmp_path / "b.jsonl.gz")
+        scan(each_pair(tmp_path / "b.jsonl.gz"))

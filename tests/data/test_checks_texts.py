@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from saccade.data.checks_texts import KINDS, check, check_documents, check_labeled, check_sentences, usual_kind
+from saccade.data.check import LOOKS, SHOWN_TALLIES, Finding, Report, check, report, usual_kind
 from saccade.data.conllu import Sentence
-from saccade.data.findings import SHOWN_TALLIES, Finding, Report
 from saccade.data.labeled import Labeled
 from saccade.data.text import Document
 from saccade.errors import SaccadeError
+
+check_sentences, check_labeled = partial(report, "tags"), partial(report, "labels")
+check_documents = partial(report, "text", by_line=True)
 
 
 def kinds(report: Report) -> dict[str, Finding]:
@@ -47,7 +50,7 @@ def test_odd_sentences(kind: str, level: str, sentence: Sentence) -> None:
 
 def test_rare_and_similar_tags_are_named() -> None:
     found = kinds(check_sentences([*TAGGED, Sentence(("x", "y"), ("Noun", "SYM"), 7)], "x"))
-    assert found["rare tag"].sentence == "only once there is the tag 'Noun', 'SYM'; look whether it is meant"
+    assert found["rare tags"].sentence == "tags that occur only once: 'Noun', 'SYM'; check whether they are meant"
     assert found["similar tags"].sentence == "tags that differ only in case: 'NOUN', 'Noun'; write them alike"
     assert found["similar tags"].level == "warning"
 
@@ -57,7 +60,7 @@ def test_rare_and_similar_tags_are_named() -> None:
     [
         ("duplicates", "note", Labeled("a fine film ", "pos", 9)),
         ("several labels", "warning", Labeled("a fine film", "neg", 9)),
-        ("no label", "warning", Labeled("who knows", None, 9)),
+        ("no labels", "warning", Labeled("who knows", None, 9)),
         ("html tag", "warning", Labeled("a <br/> break", "pos", 9)),
         ("control characters", "warning", Labeled("a \x07 bell", "pos", 9)),
         ("mojibake", "warning", Labeled("cafÃ©", "pos", 9)),
@@ -73,8 +76,8 @@ def test_labels_are_counted_and_looked_at() -> None:
     report = check_labeled([*TEXTS, Labeled("more", "Pos", 5)], "x")
     assert report.tallies == {"labels": {"neg": 2, "pos": 2, "Pos": 1}}
     assert "labels: 3 (neg 2 (40%), pos 2 (40%), Pos 1 (20%))" in report.lines()
-    assert set(kinds(report)) == {"rare label", "similar labels"}
-    assert kinds(check_labeled(TEXTS[::2], "x"))["one label"].sentence == "every label is 'pos'; there is nothing to tell apart"
+    assert set(kinds(report)) == {"rare labels", "similar labels"}
+    assert kinds(check_labeled(TEXTS[::2], "x"))["one label"].sentence == "every label is 'pos'; there is nothing to learn"
     assert [finding.level for finding in check_labeled([Labeled("a"), Labeled("b")], "x").findings] == ["note"]
     many = check_labeled([Labeled(f"text {n}", f"label {n}", n) for n in range(1, 40)], "x")
     assert f"label 27 1 (3%), and {39 - SHOWN_TALLIES} more)" in many.lines()[2]
@@ -109,12 +112,12 @@ def test_reports_are_plain(check_them: object, items: list[object], document: di
 
 
 def test_lengths_are_told_in_their_own_unit() -> None:
-    assert check_sentences(TAGGED, "x").lines()[1].endswith("max 2 in a sentence)")
-    assert check_labeled(TEXTS, "x").lines()[1].endswith("max 3 in a text)")
-    assert check_documents([Document("a b", 1)], "x").lines()[1].endswith("max 2 in a document)")
+    assert check_sentences(TAGGED, "x").lines()[1].endswith("max 2 per sentence)")
+    assert check_labeled(TEXTS, "x").lines()[1].endswith("max 3 per text)")
+    assert check_documents([Document("a b", 1)], "x").lines()[1].endswith("max 2 per document)")
     long = check_documents([Document("a " * 1_200_000, 1)], "x").lines()[1]
     assert long == (
-        "text: 1,200,000 words (min 1,200,000, median 1,200,000, mean 1,200,000.0, 95% up to 1,200,000, max 1,200,000 in a document)"
+        "text: 1,200,000 words (min 1,200,000, median 1,200,000, mean 1,200,000.0, 95% up to 1,200,000, max 1,200,000 per document)"
     )
 
 
@@ -185,11 +188,11 @@ def test_each_kind_of_an_embedded_corpus(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("where", "kind", "sentence"),
     [
-        (["a"], "label", "data cannot be looked at as 'label'; did you mean 'labels'?"),
+        (["a"], "label", "data cannot be checked as 'label'; did you mean 'labels'?"),
         (["a", "b", "c"], None, "3 files were given; give one .tsv or .jsonl file, or two text files"),
         (["a", "b"], "tags", "2 files were given; give one, or two text files --as pairs"),
         (["reviews:dev", "b"], "text", "2 files were given; give one"),
-        (["reviews:dev"], "pairs", "the corpus 'reviews' gives no pairs; those that do: phrasebook, dates"),
+        (["reviews:dev"], "pairs", "the corpus 'reviews' has no pairs; those that have: phrasebook, dates"),
         (["none.conllu"], None, "there is no file 'none.conllu'"),
     ],
 )
@@ -197,4 +200,4 @@ def test_what_cannot_be_looked_at(where: list[str], kind: str | None, sentence: 
     with pytest.raises(SaccadeError) as caught:
         check(where, kind)
     assert str(caught.value).startswith(sentence)
-    assert list(KINDS) == ["pairs", "tags", "labels", "text"]
+    assert list(LOOKS) == ["pairs", "tags", "labels", "text"]

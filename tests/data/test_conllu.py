@@ -47,8 +47,8 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
 def test_the_example_by_hand(tmp_path: Path) -> None:
     path = write(tmp_path, "a.conllu", EXAMPLE)
     assert read_sentences(path) == [
-        Sentence(("Vamos", "nos", "a", "el", "mar"), ("VERB", "PRON", "ADP", "DET", "NOUN"), 1),
-        Sentence(("10 000", "fell", "and", "he", "it"), ("NUM", "VERB", "CCONJ", "PRON", "PRON"), 11),
+        Sentence(("Vamos", "nos", "a", "el", "mar"), ("VERB", "PRON", "ADP", "DET", "NOUN"), 1, (-1, 0, 4, 4, 0)),
+        Sentence(("10 000", "fell", "and", "he", "it"), ("NUM", "VERB", "CCONJ", "PRON", "PRON"), 11, (1, -1, 3, 1, 3)),
     ]
     assert read_sentences(str(path), "xpos")[0].tags == ("VM", "PP", "SP", "DA", "NC")
 
@@ -70,6 +70,19 @@ def test_blank_lines_line_ends_and_packing_change_nothing(tmp_path: Path, name: 
     assert [(one.words, one.tags) for one in found] == [(one.words, one.tags) for one in expected]
 
 
+@pytest.mark.parametrize(
+    ("heads", "expected"),
+    [(("2", "0", "2"), (1, -1, 1)), (("_", "0", "2"), None), (("_", "_", "_"), None), (("0", "0", "3"), (-1, -1, 2))],
+)
+def test_heads_count_words_from_0_and_are_known_together_or_not_at_all(
+    tmp_path: Path, heads: tuple[str, str, str], expected: tuple[int, ...] | None
+) -> None:
+    rows = [f"{n}\tw\t_\tX\t_\t_\t{head}\t_\t_\t_" for n, head in enumerate(heads, 1)]
+    rows.insert(1, "1.1\tempty\t_\tX\t_\t_\t_\t_\t_\t_")
+    rows.insert(2, "2-3\trange\t_\t_\t_\t_\t_\t_\t_\t_")
+    assert [one.heads for one in read_sentences(write(tmp_path, "a.conllu", "\n".join(rows)))] == [expected]
+
+
 def test_the_package_reads_the_same(tmp_path: Path) -> None:
     path = write(tmp_path, "a.conllu", EXAMPLE)
     for column in ("upos", "xpos"):
@@ -78,6 +91,8 @@ def test_the_package_reads_the_same(tmp_path: Path) -> None:
             for one in conllu.parse(EXAMPLE)
         ]
         assert [(one.words, one.tags) for one in read_sentences(path, column)] == expected
+    heads = [tuple(t["head"] - 1 for t in one if isinstance(t["id"], int)) for one in conllu.parse(EXAMPLE)]
+    assert [one.heads for one in read_sentences(path)] == heads
 
 
 letters = st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"], exclude_characters="_#|=")

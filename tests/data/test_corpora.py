@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from saccade.data.conllu import Sentence
-from saccade.data.corpora import DOCUMENTS, LABELED, PAIRS, SENTENCES, corpus, documents, embedded, labeled, sentences, table
+from saccade.data.corpora import DOCUMENTS, LABELED, PAIRS, SENTENCES, corpus, documents, is_generated, labeled, sentences, table
 from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
 from saccade.data.text import Document
@@ -36,12 +36,12 @@ def test_dates_and_reviews_give_what_they_are() -> None:
 
 @pytest.mark.parametrize("name", table.names())
 def test_every_embedded_corpus_gives_documents_and_something_else(name: str) -> None:
-    assert name in DOCUMENTS
-    assert any(name in ways for ways in (PAIRS, SENTENCES, LABELED))
-    assert embedded(f"{name}:dev") == (name, "dev")
+    assert name in DOCUMENTS.generated
+    assert any(name in kind.generated for kind in (PAIRS, SENTENCES, LABELED))
+    assert is_generated(f"{name}:dev")
     kinds = [(corpus, PAIRS), (sentences, SENTENCES), (labeled, LABELED), (documents, DOCUMENTS)]
-    for read, ways in kinds:
-        if name in ways:
+    for read, kind in kinds:
+        if name in kind.generated:
             assert len(read(f"{name}:test", SMALL)) == 3  # type: ignore[operator]
 
 

@@ -30,10 +30,10 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("where", "sentence"),
     [
-        ("hub:wmt14", "'hub:wmt14' names no dataset and split; write hub:NAME:SPLIT or hub:NAME:CONFIG:SPLIT, such as"),
-        ("hub:", "'hub:' names no dataset and split"),
-        ("hub:a:b:c:d", "'hub:a:b:c:d' names no dataset and split"),
-        ("hub:a::train", "'hub:a::train' names no dataset and split"),
+        ("hub:wmt14", "'hub:wmt14' does not name a dataset and a split; write hub:NAME:SPLIT or hub:NAME:CONFIG:SPLIT, such as"),
+        ("hub:", "'hub:' does not name a dataset and a split"),
+        ("hub:a:b:c:d", "'hub:a:b:c:d' does not name a dataset and a split"),
+        ("hub:a::train", "'hub:a::train' does not name a dataset and a split"),
         ("hub:a:train#x", "'hub:a:train#x' names 1 columns after the #, but 2 are read; write them as #a,b"),
         ("hub:a:train#x,y,z", "'hub:a:train#x,y,z' names 3 columns after the #"),
         ("hub:a:train#", "'hub:a:train#' names 1 columns after the #"),
@@ -156,11 +156,11 @@ def test_splits_of_a_folder(saved: Path) -> None:
 @pytest.mark.parametrize(
     ("read", "where", "sentence"),
     [
-        (corpus, "parts", "'parts' names no split of parts; there are: test, train"),
-        (corpus, "parts:tran", "'parts:tran' names no split of parts; did you mean 'train'?"),
+        (corpus, "parts", "'parts' does not name a split of parts; there are: test, train"),
+        (corpus, "parts:tran", "'parts:tran' does not name a split of parts; did you mean 'train'?"),
         (corpus, "all:train", "'all:train' names the split 'train', but all has no splits; leave it out"),
         (corpus, "all#source,goal", "'all#source,goal' has no column named 'goal'; "),
-        (corpus, "few", "'few' holds translations between de, en; say from which to which, such as few#de,en"),
+        (corpus, "few", "'few' holds translations between de, en; name source and target, such as few#de,en"),
         (corpus, "few#de,fr", "'few#de,fr' has no language 'fr'; there are: de, en"),
         (labeled, "few", "'few' has no column 'text' or 'sentence', but english, translation, label, stars, tokens, upos, xpos,"),
         (documents, "few", "'few' has no column 'text', but english, "),

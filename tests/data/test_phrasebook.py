@@ -9,19 +9,19 @@ from itertools import pairwise
 
 import pytest
 
-from saccade.data import phrasebook_grammar as say
-from saccade.data import phrasebook_words as words
+from saccade.data.generated import grammar as say
+from saccade.data.generated.choice import Chooser
+from saccade.data.generated.grammar import Phrase
+from saccade.data.generated.phrasebook import DEEPEST, LECTURE_SENTENCES, LONGEST, SHORTEST, Author, phrasebook
 from saccade.data.pairs import Pair
-from saccade.data.phrasebook import DEEPEST, LECTURE_SENTENCES, LONGEST, SHORTEST, Author, phrasebook
-from saccade.data.phrasebook_choice import Choice, Lexicon
-from saccade.data.phrasebook_grammar import Adjectives, NounPhrase, Phrase, Tense
 from saccade.errors import SaccadeError
 
-PAST, PRESENT = Tense.PAST, Tense.PRESENT
-VERBS = {verb.english[0]: verb for verb in (*words.VERBS, *words.SLEEPERS, words.GO, words.SPEAK)}
-ADJECTIVES = {entry.english: entry for entry in words.ADJECTIVES}
-NOUNS = {noun.english: (noun, False) for noun in words.NOUNS} | {noun.englishes: (noun, True) for noun in words.NOUNS}
-DETERMINERS = {entry.english: entry for entry in (words.THE, *words.DETERMINERS, *words.POSSESSIVES, *words.NUMERALS)}
+PAST, PRESENT = True, False
+QUICKLY, OFTEN, FINALLY = ((name, say.WORDS["adverbs"][name]) for name in ("quickly", "often", "finally"))
+VERBS = {verb.english[0]: verb for verb in (*say.VERBS, *say.SLEEPERS, say.GO, say.SPEAK)}
+ADJECTIVES = {entry.english: entry for entry in say.ADJECTIVES}
+NOUNS = {noun.english: (noun, False) for noun in say.NOUNS} | {noun.englishes: (noun, True) for noun in say.NOUNS}
+DETERMINERS = {entry.english: entry for entry in (say.THE, *say.DETERMINERS, *say.POSSESSIVES, *say.NUMERALS)}
 
 
 @pytest.fixture(scope="module")
@@ -29,28 +29,28 @@ def book() -> dict[str, list[Pair]]:
     return phrasebook(train=3000, dev=200, test=400)
 
 
-def np(text: str) -> NounPhrase:
+def np(text: str) -> Phrase:
     """A noun phrase from its English: "a very old european tree"."""
     *front, last = text.split()
     noun, plural = NOUNS[last]
     entries = [ADJECTIVES[item] for item in front if item in ADJECTIVES]
-    before = tuple(entry for entry in entries if entry.english in words.KINDS[noun.kind].before)
+    before = tuple(entry for entry in entries if entry.english in say.KINDS[noun.kind].before)
     after = tuple(entry for entry in entries if entry not in before)
     determiners = [DETERMINERS["a" if item == "an" else item] for item in front if item not in ADJECTIVES and item != "very"]
-    return say.noun_phrase(noun, plural, determiners, Adjectives(before, after, "very" in front))
+    return say.noun_phrase(noun, plural, determiners, before, after, "very" in front)
 
 
 def prep(name: str) -> Phrase:
-    return say.preposition(words.PREPOSITIONS[name])
+    return say.preposition(name)
 
 
-def active(subject: str, verb: str, tense: Tense, *rest: Phrase, adverb: tuple[str, str] | None = None) -> Phrase:
-    phrase = np(subject).phrase + say.active(VERBS[verb], tense, np(subject).head, adverb)
+def active(subject: str, verb: str, tense: bool, *rest: Phrase, adverb: tuple[str, str] | None = None) -> Phrase:
+    phrase = np(subject) + say.active(VERBS[verb], tense, np(subject).head, adverb)
     return sum(rest, phrase)
 
 
-def passive(subject: NounPhrase, verb: str, *rest: Phrase, adverb: tuple[str, str] | None = None) -> Phrase:
-    return sum(rest, subject.phrase + say.passive(VERBS[verb], subject.head, adverb))
+def passive(subject: Phrase, verb: str, *rest: Phrase, adverb: tuple[str, str] | None = None) -> Phrase:
+    return sum(rest, subject + say.passive(VERBS[verb], subject.head, adverb))
 
 
 def texts(phrase: Phrase) -> tuple[str, str]:
@@ -91,36 +91,36 @@ NOUN_PHRASES = [
 
 @pytest.mark.parametrize(("english", "french"), NOUN_PHRASES)
 def test_noun_phrases_agree_and_stand_in_french_order(english: str, french: str) -> None:
-    assert texts(np(english).phrase) == (english, french)
+    assert texts(np(english)) == (english, french)
 
 
 SENTENCES = [
-    (active("the small girls", "eat", PRESENT, np("the apples").phrase), "les petites filles mangent les pommes"),
-    (active("the girls", "eat", PAST, np("an orange").phrase), "les filles ont mangé une orange"),
+    (active("the small girls", "eat", PRESENT, np("the apples")), "les petites filles mangent les pommes"),
+    (active("the girls", "eat", PAST, np("an orange")), "les filles ont mangé une orange"),
     (active("the cows", "arrive", PAST), "les vaches sont arrivées"),
-    (active("a queen", "go", PAST, prep("to"), np("the park").phrase), "une reine est allée au parc"),
-    (active("the boys", "go", PRESENT, prep("to"), np("the school").phrase), "les garçons vont à l' école"),
+    (active("a queen", "go", PAST, prep("to"), np("the park")), "une reine est allée au parc"),
+    (active("the boys", "go", PRESENT, prep("to"), np("the school")), "les garçons vont à l' école"),
     (
-        active("the girl", "open", PAST, np("the door").phrase, adverb=words.QUICKLY),
+        active("the girl", "open", PAST, np("the door"), adverb=QUICKLY),
         "la fille a rapidement ouvert la porte",
     ),
-    (active("the cat", "see", PRESENT, np("the mouse").phrase, adverb=words.OFTEN), "le chat voit souvent la souris"),
+    (active("the cat", "see", PRESENT, np("the mouse"), adverb=OFTEN), "le chat voit souvent la souris"),
     (
-        active("the teacher", "give", PAST, np("the books").phrase, prep("to"), np("the children").phrase),
+        active("the teacher", "give", PAST, np("the books"), prep("to"), np("the children")),
         "le professeur a donné les livres aux enfants",
     ),
-    (active("the minister", "speak", PAST, prep("of"), np("the crisis").phrase), "le ministre a parlé de la crise"),
-    (active("the ministers", "speak", PRESENT, prep("of"), np("the treaty").phrase), "les ministres parlent du traité"),
-    (active("a dog", "sleep", PAST, prep("near"), np("the hotel").phrase), "un chien a dormi près de l' hôtel"),
-    (active("a dog", "sleep", PAST, prep("near"), np("some houses").phrase), "un chien a dormi près de maisons"),
-    (active("a dog", "sleep", PAST, prep("near"), np("some trees").phrase), "un chien a dormi près d' arbres"),
-    (active("a dog", "sleep", PAST, prep("near"), np("some big trees").phrase), "un chien a dormi près de grands arbres"),
-    (active("a dog", "sleep", PAST, prep("near"), np("eleven trees").phrase), "un chien a dormi près de onze arbres"),
-    (active("a dog", "sleep", PAST, prep("next to"), np("the garden").phrase), "un chien a dormi à côté du jardin"),
-    (active("a dog", "sleep", PAST, prep("in front of"), np("the door").phrase), "un chien a dormi devant la porte"),
-    (passive(np("the letters"), "write", prep("by"), np("a friend").phrase), "les lettres ont été écrites par un ami"),
+    (active("the minister", "speak", PAST, prep("of"), np("the crisis")), "le ministre a parlé de la crise"),
+    (active("the ministers", "speak", PRESENT, prep("of"), np("the treaty")), "les ministres parlent du traité"),
+    (active("a dog", "sleep", PAST, prep("near"), np("the hotel")), "un chien a dormi près de l' hôtel"),
+    (active("a dog", "sleep", PAST, prep("near"), np("some houses")), "un chien a dormi près de maisons"),
+    (active("a dog", "sleep", PAST, prep("near"), np("some trees")), "un chien a dormi près d' arbres"),
+    (active("a dog", "sleep", PAST, prep("near"), np("some big trees")), "un chien a dormi près de grands arbres"),
+    (active("a dog", "sleep", PAST, prep("near"), np("eleven trees")), "un chien a dormi près de onze arbres"),
+    (active("a dog", "sleep", PAST, prep("next to"), np("the garden")), "un chien a dormi à côté du jardin"),
+    (active("a dog", "sleep", PAST, prep("in front of"), np("the door")), "un chien a dormi devant la porte"),
+    (passive(np("the letters"), "write", prep("by"), np("a friend")), "les lettres ont été écrites par un ami"),
     (
-        passive(np("the law"), "adopt", say.date(None, year="1989"), adverb=words.FINALLY),
+        passive(np("the law"), "adopt", say.date(None, year="1989"), adverb=FINALLY),
         "la loi a finalement été adoptée en 1989",
     ),
     (
@@ -147,9 +147,9 @@ def test_sentences_by_hand(phrase: Phrase, french: str) -> None:
         ("the cars", PAST, "white", "the cars were white", "les voitures étaient blanches"),
     ],
 )
-def test_copula(subject: str, tense: Tense, name: str, english: str, french: str) -> None:
+def test_copula(subject: str, tense: bool, name: str, english: str, french: str) -> None:
     noun = np(subject)
-    phrase = noun.phrase + say.being(tense, noun.head) + say.adjective(ADJECTIVES[name], noun.head)
+    phrase = noun + say.being(tense, noun.head) + say.adjective(ADJECTIVES[name], noun.head)
     assert texts(phrase) == (english, french)
 
 
@@ -164,8 +164,8 @@ def test_copula(subject: str, tense: Tense, name: str, english: str, french: str
 )
 def test_participle_agrees_with_an_object_that_precedes_it(thing: str, doer: str, french: str) -> None:
     subject = np(doer)
-    clause = subject.phrase + say.active(VERBS["eat"], PAST, subject.head, before=np(thing).head)
-    assert say.pair(np(thing).phrase + say.word("that", "PRON", "que") + clause).target == french
+    clause = subject + say.active(VERBS["eat"], PAST, subject.head, before=np(thing).head)
+    assert say.pair(np(thing) + say.word("that", "PRON", "que") + clause).target == french
 
 
 def test_a_determiner_of_the_wrong_number_is_refused() -> None:
@@ -193,17 +193,17 @@ def test_lecture_sentences_exactly() -> None:
 @pytest.mark.parametrize(
     ("phrase", "sure", "only_possible"),
     [
-        (prep("of") + np("the park").phrase, {(0, 0), (2, 1)}, {(1, 0)}),  # of the park, du parc
-        (prep("near") + np("the parks").phrase, {(0, 0), (0, 1), (2, 2)}, {(1, 1)}),  # près des parcs
-        (prep("near") + np("some parks").phrase, {(0, 0), (0, 1), (2, 2)}, {(1, 1)}),  # près de parcs
-        (prep("near") + np("the hotel").phrase, {(0, 0), (0, 1), (1, 2), (2, 3)}, set()),  # près de l' hôtel
-        (prep("in front of") + np("a car").phrase, {(1, 0), (3, 1), (4, 2)}, {(0, 0), (2, 0)}),  # devant une voiture
+        (prep("of") + np("the park"), {(0, 0), (2, 1)}, {(1, 0)}),  # of the park, du parc
+        (prep("near") + np("the parks"), {(0, 0), (0, 1), (2, 2)}, {(1, 1)}),  # près des parcs
+        (prep("near") + np("some parks"), {(0, 0), (0, 1), (2, 2)}, {(1, 1)}),  # près de parcs
+        (prep("near") + np("the hotel"), {(0, 0), (0, 1), (1, 2), (2, 3)}, set()),  # près de l' hôtel
+        (prep("in front of") + np("a car"), {(1, 0), (3, 1), (4, 2)}, {(0, 0), (2, 0)}),  # devant une voiture
         (
-            prep("next to") + np("the car").phrase,  # à côté de la voiture
+            prep("next to") + np("the car"),  # à côté de la voiture
             {(0, 0), (0, 1), (1, 2), (2, 3), (3, 4)},
             {(0, 2), (1, 0), (1, 1)},
         ),
-        (active("a boy", "open", PAST, adverb=words.QUICKLY), {(0, 0), (1, 1), (2, 3), (3, 2), (3, 4)}, set()),
+        (active("a boy", "open", PAST, adverb=QUICKLY), {(0, 0), (1, 1), (2, 3), (3, 2), (3, 4)}, set()),
         (say.date(("may", "mai"), ("8", "8"), "1957"), {(0, 0), (1, 1), (2, 2), (3, 3)}, set()),
     ],
 )
@@ -328,22 +328,22 @@ def test_every_rule_is_used(book: dict[str, list[Pair]], words: str) -> None:
 # ---- English decides French
 
 
-def small_lexicon(nouns: str, verbs: str, adjectives: str) -> Lexicon:
-    return Lexicon(
-        nouns=tuple(NOUNS[name][0] for name in nouns.split()),
-        verbs=tuple(VERBS[name] for name in verbs.split()),
-        sleepers=(VERBS["sleep"],),
-        adjectives=tuple(ADJECTIVES[name] for name in adjectives.split()),
-        determiners=(),
-        numerals=(),
-        months=(("august", "août"),),
-        years=("1992",),
-    )
+def small_lexicon(nouns: str, verbs: str, adjectives: str) -> dict[str, object]:
+    return {
+        "nouns": tuple(NOUNS[name][0] for name in nouns.split()),
+        "verbs": tuple(VERBS[name] for name in verbs.split()),
+        "sleepers": (VERBS["sleep"],),
+        "adjectives": tuple(ADJECTIVES[name] for name in adjectives.split()),
+        "determiners": (),
+        "numerals": (),
+        "months": (("august", "août"),),
+        "years": ("1992",),
+    }
 
 
 def test_one_english_sentence_has_one_french_one() -> None:
     """In a language so small that sentences come back often, from different derivations."""
-    author = Author(3, small_lexicon("man woman cat mouse house agreement", "eat see sign", "old black"))
+    author = Author(3, **small_lexicon("man woman cat mouse house agreement", "eat see sign", "old black"))
     said: dict[str, Pair] = {}
     again = 0
     for _ in range(6000):
@@ -445,16 +445,16 @@ def test_a_reader_of_english_alone_knows_every_french_verb(book: dict[str, list[
 
 
 def test_lecture_sentences_are_drawn_by_the_grammar() -> None:
-    author = Author(0, small_lexicon("cat mouse", "eat", "black"))
+    author = Author(0, **small_lexicon("cat mouse", "eat", "black"))
     drawn = (author.sentence(6) for _ in range(6000))
     assert LECTURE_SENTENCES[0].source in {say.pair(phrase).source for phrase in drawn if phrase}
-    author = Author(0, small_lexicon("agreement area", "sign", "european economic"))
+    author = Author(0, **small_lexicon("agreement area", "sign", "european economic"))
 
-    def subject() -> NounPhrase:
+    def subject() -> Phrase:
         author.used.clear()
         return author.modified(NOUNS["agreement"][0], 7, DEEPEST - 1)
 
-    drawn_subjects = {texts(subject().phrase)[0] for _ in range(3000)}
+    drawn_subjects = {texts(subject())[0] for _ in range(3000)}
     assert "the agreement on the european economic area" in drawn_subjects
     author.used.clear()
     ends = (author.predicate(np("the agreement").head, 2, 0) for _ in range(100))
@@ -470,13 +470,13 @@ def test_a_sentence_keeps_to_its_room() -> None:
 
 
 def test_every_adjective_and_kind_is_known() -> None:
-    for kind in words.KINDS.values():
+    for kind in say.KINDS.values():
         assert {*kind.before, *kind.outer, *kind.inner} <= ADJECTIVES.keys()
-        assert set(kind.owners) <= words.KINDS.keys()
-    for noun in words.NOUNS:
-        assert noun.kind in words.KINDS
-        assert set(noun.sites) <= words.PREPOSITIONS.keys()
-    assert Choice(0).noun(("no such kind",)) is None
+        assert set(kind.owners) <= say.KINDS.keys()
+    for noun in say.NOUNS:
+        assert noun.kind in say.KINDS
+        assert set(noun.sites) <= say.WORDS["prepositions"].keys()
+    assert Chooser(0).noun(("no such kind",)) is None
 
 
 @pytest.mark.parametrize(

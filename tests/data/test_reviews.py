@@ -8,13 +8,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from saccade.data import review_words as words
+from saccade.data.generated.reviews import LABELS, MOST, WORDS, reviews
 from saccade.data.labeled import Labeled
-from saccade.data.reviews import LABELS, MOST, deciding_words, reviews
 from saccade.errors import SaccadeError
 
-GOOD = {*words.GOOD, *words.LIKED, *words.BEST} | {words.PLAIN[verb] for verb in words.LIKED}
-BAD = {*words.BAD, *words.DISLIKED, *words.WORST} | {words.PLAIN[verb] for verb in words.DISLIKED}
+GOOD = {*WORDS["good"], *WORDS["liked"], *WORDS["best"]} | {WORDS["plain"][verb] for verb in WORDS["liked"]}
+BAD = {*WORDS["bad"], *WORDS["disliked"], *WORDS["worst"]} | {WORDS["plain"][verb] for verb in WORDS["disliked"]}
+
+FLIPS = {"not", "never", "hardly", "nothing", "nobody", "without", "anything"}  # each reverses its clause
 
 
 @pytest.fixture(scope="module")
@@ -29,14 +30,14 @@ def polarity(clause: list[str]) -> bool | None:
         if token in GOOD | BAD:
             assert good is None, f"two opinions in {clause}"
             good = token in GOOD
-        elif token in words.TWO_SIDED and clause[0] == "the" and clause[2] == "was":
-            praised, blamed = words.TWO_SIDED[token]
+        elif token in WORDS["two_sided"] and clause[0] == "the" and clause[2] == "was":
+            praised, blamed = WORDS["two_sided"][token]
             assert clause[1] in praised + blamed
             good = clause[1] in praised
         assert token != "but" or clause[place - 1] == "anything"
     if good is None:
         return None
-    flips = [token for token in clause if token in ("not", "never", "hardly", "nothing", "nobody", "without", "anything")]
+    flips = [token for token in clause if token in FLIPS]
     assert len(flips) <= 1
     return good != bool(flips)
 
@@ -110,14 +111,14 @@ def test_the_language_is_not_tiny(book: dict[str, list[Labeled]]) -> None:
     counted = Counter(word for entry in book["train"] for word in entry.text.split())
     assert len(counted) > 300
     for word in (
-        *words.GOOD,
-        *words.BAD,
-        *words.FLIPS,
-        *words.LIKED,
-        *words.DISLIKED,
-        *words.BEST,
-        *words.WORST,
-        *words.TWO_SIDED,
+        *WORDS["good"],
+        *WORDS["bad"],
+        *FLIPS,
+        *WORDS["liked"],
+        *WORDS["disliked"],
+        *WORDS["best"],
+        *WORDS["worst"],
+        *WORDS["two_sided"],
     ):
         assert counted[word], word
     lengths = [len(entry.text.split()) for entry in book["train"]]
@@ -125,7 +126,7 @@ def test_the_language_is_not_tiny(book: dict[str, list[Labeled]]) -> None:
     assert max(lengths) <= 80
 
 
-@pytest.mark.parametrize("word", [*words.GOOD[:20], *words.BAD[:20]])
+@pytest.mark.parametrize("word", [*WORDS["good"][:20], *WORDS["bad"][:20]])
 def test_words_of_opinion_stand_in_both_labels(book: dict[str, list[Labeled]], word: str) -> None:
     assert {entry.label for entry in book["train"] if word in entry.text.split()} == set(LABELS)
 
@@ -133,39 +134,12 @@ def test_words_of_opinion_stand_in_both_labels(book: dict[str, list[Labeled]], w
 def test_no_word_means_two_things() -> None:
     assert not GOOD & BAD
     small_talk = {
-        word for text in (*words.SMALL_TALK, *(f for topic in words.TOPICS for f in topic.fillers)) for word in text.split()
+        word
+        for text in (*WORDS["small_talk"], *(f for topic in WORDS["topics"] for f in topic["fillers"]))
+        for word in text.split()
     }
-    parts = {word.removesuffix("+") for topic in words.TOPICS for part in topic.parts for word in part.split()}
-    assert not (GOOD | BAD | set(words.FLIPS)) & (small_talk | parts | set(words.INTENSE))
-
-
-@pytest.mark.parametrize(
-    ("text", "deciding"),
-    [
-        ("the actors were brilliant , but the story is dull .", "dull"),
-        ("it is not a bad film .", "not bad"),
-        ("although i hated the pool , the bed was anything but flat .", "anything flat"),
-        ("the hotel was anything but a mess , although the wait was long .", "anything mess"),
-        ("it was a long day . the wait was not long .", "wait not long"),
-        ("critics called it dull , but nothing about the film is dull .", "nothing dull"),
-    ],
-)
-def test_the_words_that_decide(text: str, deciding: str) -> None:
-    assert [text.split()[place] for place in sorted(deciding_words(text))] == deciding.split()
-
-
-def test_the_words_that_decide_are_enough(book: dict[str, list[Labeled]]) -> None:
-    for entry in book["test"]:
-        tokens = entry.text.split()
-        places = deciding_words(entry.text)
-        for sentence in [
-            s.split() for s in " ".join(t if p in places or t == "." else "_" for p, t in enumerate(tokens)).split(" .")
-        ]:
-            said = [token for token in sentence if token != "_"]
-            if said and not set(said) & set(words.TWO_SIDED):
-                flips = sum(token in words.FLIPS for token in said)
-                (opinion,) = (token for token in said if token in GOOD | BAD)
-                assert ((opinion in GOOD) != bool(flips)) == (entry.label == "positive")
+    parts = {word.removesuffix("+") for topic in WORDS["topics"] for part in topic["parts"] for word in part.split()}
+    assert not (GOOD | BAD | FLIPS) & (small_talk | parts | set(WORDS["intense"]))
 
 
 def test_what_cannot_be_made_is_refused() -> None:
@@ -173,5 +147,3 @@ def test_what_cannot_be_made_is_refused() -> None:
         reviews(train=-1)
     with pytest.raises(SaccadeError, match=f"{MOST + 1:,} texts asked of the reviews, but it has at most {MOST:,} in all"):
         reviews(train=MOST + 1, dev=0, test=0)
-    with pytest.raises(SaccadeError, match=r"'the weather was mild \.' has no word of opinion; give a text of the reviews"):
-        deciding_words("the weather was mild .")

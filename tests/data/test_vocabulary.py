@@ -8,11 +8,12 @@ import re
 import unicodedata
 
 import pytest
+import tokenizers
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
+from saccade.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Specials, Vocabulary
 from saccade.errors import SaccadeError
 
 LINES = ["The cat sat on l'accord.", "the  Mouse sat; the cat ran.", "été à la mode", "猫が 好き", "the <unk> sat <eos> there"]
@@ -205,6 +206,39 @@ def test_each_wrong_training_has_its_sentence(options: dict[str, object], senten
         Vocabulary.train(**{"lines": LINES, **options})  # type: ignore[arg-type]
 
 
+def other_specials() -> tokenizers.Tokenizer:
+    """A tokenizer as other libraries write them: the end of a text first, the unknown word last, no token for padding."""
+    pieces = {"</s>": 0, "the": 1, "<s>": 2, "cat": 3, "[UNK]": 4}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(pieces, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(["</s>", "<s>"])
+    return tokenizer
+
+
+def test_specials_may_have_other_names_and_numbers() -> None:
+    names = Specials(pad="</s>", unk="[UNK]", bos="<s>", eos="</s>")
+    found = Vocabulary(other_specials(), "words", specials=names)
+    assert (found.pad, found.unk, found.bos, found.eos, len(found)) == (0, 4, 2, 0, 5)
+    assert found.encode("the cat </s> zebra").ids == [1, 3, 4, 4], "text never becomes a special"
+    assert found.decode([2, 1, 3, 4, 0]) == "the cat"
+    assert found.decode([1, 4], keep_unknown=True) == "the [UNK]"
+    assert (found.id("zebra"), found.unknown_share(["the zebra"])) == (4, 0.5)
+    again = Vocabulary.from_json(found.to_json())
+    assert (again.specials, again.eos, again.to_json()) == (names, 0, found.to_json())
+
+
+def test_a_special_that_is_missing_is_named() -> None:
+    with pytest.raises(
+        SaccadeError, match=r"^the tokenizer has no token '<pad>' for pad; give its own name in Specials\(pad=…\)$"
+    ):
+        Vocabulary(other_specials(), "words", specials=Specials(unk="[UNK]", bos="<s>", eos="</s>"))
+
+
+def test_our_own_vocabularies_have_the_usual_specials_and_are_written_as_before() -> None:
+    assert [(v.pad, v.unk, v.bos, v.eos) for v in EVERY] == [(PAD, UNK, BOS, EOS)] * len(EVERY)
+    assert list(json.loads(WORDS.to_json())) == ["kind", "split", "lowercase", "tokenizer"], "version 0.1.0 reads it too"
+
+
 def changed(**changes: object) -> str:
     return json.dumps({**json.loads(WORDS.to_json()), **changes})
 
@@ -221,11 +255,15 @@ def foreign(**changes: object) -> str:
         ("[" * 200_000, "broken JSON"),
         ("[]", '"kind" is missing or not of type str'),
         (json.dumps(json.loads(WORDS.to_json())["tokenizer"]), '"kind" is missing or not of type str; take the tokenizer.json'),
+        (changed(specials=[]), '"specials" is missing or not of type dict'),
         (changed(lowercase="no"), '"lowercase" is missing or not of type bool'),
         (changed(kind="wordz"), "no kind of vocabulary named 'wordz'; did you mean 'words'?"),
         (changed(tokenizer={"model": 3}), "the tokenizers library refuses it"),
-        (foreign(vocab={"a": 0, "<unk>": 1}), "<pad> <unk> <bos> <eos> must be 0 to 3"),
-        (foreign(vocab={"<pad>": 0, "<unk>": 1, "<bos>": 2, "<eos>": 3, "x": 9}), "no number may be left out"),
+        (foreign(vocab={"a": 0, "<unk>": 1}), "the tokenizer has no token '<pad>' for pad; give its own name in Specials(pad=…)"),
+        (
+            foreign(vocab={"<pad>": 0, "<unk>": 1, "<bos>": 2, "<eos>": 3, "x": 9}),
+            "the tokenizer has 5 tokens, but not the numbers 0 to 4; leave no number out",
+        ),
         (foreign(unk_token="x"), "the tokenizers library refuses it"),
     ],
 )

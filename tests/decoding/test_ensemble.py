@@ -50,16 +50,16 @@ def test_the_probabilities_are_the_mean_of_the_models() -> None:
     systems = [system(0), system(1), system(2, "luong"), system(3, "transformer")]
     both = api.ensemble(systems)
     batch = both.task.batch(both.task.numbers(PAIRS), torch.device("cpu"))
-    read = (batch.source, batch.lengths, batch.read)
+    source, lengths, read = batch.inputs
     with torch.no_grad():
-        expected = sum(one.model.eval()(*read).double().softmax(-1) for one in systems) / 4
-        torch.testing.assert_close(both.model(*read).double().exp(), expected, atol=1e-6, rtol=1e-5)
-        state = both.model.start(batch.source, batch.lengths)
-        for at in range(batch.read.shape[1]):
-            logits, state = both.model.step(batch.read[:, at], state)
+        expected = sum(one.model.eval()(*batch.inputs).double().softmax(-1) for one in systems) / 4
+        torch.testing.assert_close(both.model(*batch.inputs).double().exp(), expected, atol=1e-6, rtol=1e-5)
+        state = both.model.start(source, lengths)
+        for at in range(read.shape[1]):
+            logits, state = both.model.step(read[:, at], state)
             torch.testing.assert_close(logits.double().exp(), expected[:, at], atol=1e-5, rtol=1e-4)
     assert api.evaluate(both, PAIRS)["loss"] == pytest.approx(
-        float(-expected.log().gather(-1, batch.wanted.unsqueeze(-1)).squeeze(-1)[batch.wanted != 0].mean()), rel=1e-4
+        float(-expected.log().gather(-1, batch.target.unsqueeze(-1)).squeeze(-1)[batch.target != 0].mean()), rel=1e-4
     )
 
 
@@ -78,12 +78,13 @@ def test_a_beam_reorders_every_models_state() -> None:
     """The log-probability of what a beam gives is that of the mean, read anew."""
     both = api.ensemble([system(0), system(1, "transformer")])
     batch = both.task.batch(both.task.numbers(PAIRS), torch.device("cpu"))
-    for sentence, found in enumerate(decode(both.model, batch.source, batch.lengths, Beam(BOS, EOS, (0, BOS), 4), [8, 8, 8])):
+    source, lengths, _ = batch.inputs
+    for sentence, found in enumerate(decode(both.model, source, lengths, Beam(BOS, EOS, (0, BOS), 4), [8, 8, 8])):
         for one in found:
             wanted = [*one.tokens, EOS] if one.finished else one.tokens
             read = torch.tensor([[BOS, *one.tokens]])[:, : len(wanted)]
             with torch.no_grad():
-                rows = both.model(batch.source[sentence : sentence + 1], batch.lengths[sentence : sentence + 1], read)[0]
+                rows = both.model(source[sentence : sentence + 1], lengths[sentence : sentence + 1], read)[0]
             assert one.log_prob == pytest.approx(float(rows[range(len(wanted)), wanted].sum()), abs=1e-3)
 
 
@@ -96,14 +97,14 @@ def test_the_attention_of_an_ensemble_is_the_mean_of_its_models() -> None:
 
 def test_what_cannot_be_put_together_is_told() -> None:
     other = system(0, pairs=PAIRS[:2])
-    assert "model 2 (bahdanau) has another vocabulary than the first (bahdanau); an ensemble needs" in told(
+    assert "model 2 (bahdanau) has a different vocabulary than the first (bahdanau); train them on" in told(
         lambda: api.ensemble([system(), other])
     )
     assert told(lambda: api.ensemble([])) == "an ensemble of no models; give at least one"
     assert told(lambda: Ensemble([])) == "an ensemble of no models; give at least one"
     tags = [Sentence(("the", "cat"), ("DET", "NOUN"), 1)]
     tagger = api.build({"task": "tagging", "model": {"family": "bag", "dim": 4}, "vocabulary": {"kind": "words"}}, tags)
-    assert "a tagging model puts out no text token by token" in told(lambda: api.ensemble([tagger, tagger]))
+    assert "a tagging model cannot be ensembled (no token-by-token output)" in told(lambda: api.ensemble([tagger, tagger]))
 
 
 def language(seed: int, family: str = "transformer-decoder") -> api.System:
@@ -130,7 +131,7 @@ def test_recurrent_language_models_carry_their_states_together() -> None:
 def test_language_models_go_on_together() -> None:
     systems = [language(0), language(1)]
     both = api.ensemble(systems)
-    ids = both.task.begun("the cat")
+    ids = both.task.encode_prompt("the cat")
     with torch.no_grad():
         mean = sum(one.model.eval()(torch.tensor([ids]))[0, -1].double().softmax(-1) for one in systems) / 2
     mean[:4] = 0
@@ -165,9 +166,9 @@ def test_models_that_differ_have_no_mean_and_nothing_is_overwritten(tmp_path: Pa
     others = saved(system(0, pairs=PAIRS[:2]), tmp_path / "c")
     for other in (wider, others):
         assert told(lambda other=other: api.average([first, other], tmp_path / "mean")) == (
-            f"{other} is another model than {first}; average models of one shape and vocabulary"
+            f"{other} is a different model than {first}; average models of one shape and vocabulary"
         )
-    assert told(lambda: api.average([first], wider)) == f"{wider} is there already; choose a new folder with --out"
+    assert told(lambda: api.average([first], wider)) == f"{wider} already exists; choose a new folder with --out"
     assert told(lambda: api.average([], tmp_path / "mean")) == "the mean of no models; give at least one model folder"
     assert "no model folder at" in told(lambda: api.average([first, tmp_path / "nowhere"], tmp_path / "mean"))
     assert not (tmp_path / "mean").exists()

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from saccade import config
 from saccade.core import State
-from saccade.decoding import Beam, Hypothesis, Sample, Search, decode, greedy
+from saccade.decoding import Beam, Hypothesis, Sample, Search, Sliding, decode, steps
 from saccade.errors import SaccadeError
 
 PAD, BOS, EOS, WORDS = 0, 1, 2, (3, 4, 5)
@@ -64,7 +64,7 @@ class Level(Scripted):
 
 MAKERS: dict[str, Callable[..., Search]] = {
     "beam": lambda *never: Beam(BOS, EOS, (*NEVER, *never), 3),
-    "greedy": lambda *never: greedy(BOS, EOS, (*NEVER, *never)),
+    "greedy": lambda *never: Sample(BOS, EOS, (*NEVER, *never), temperature=0.0),
     "sample": lambda *never: Sample(BOS, EOS, (*NEVER, *never)),
 }
 
@@ -155,7 +155,7 @@ def test_a_real_model_is_searched_as_brute_force_does(family: str) -> None:
 def test_greedy_takes_the_likeliest_and_equals_a_beam_of_one() -> None:
     for seed in range(8):
         model, limits = Scripted(seed), [6, 2, 9, 1]
-        plain = run(model, greedy(BOS, EOS, NEVER), limits)
+        plain = run(model, Sample(BOS, EOS, NEVER, temperature=0.0), limits)
         narrow = run(model, Beam(BOS, EOS, NEVER, width=1, length_penalty=0.0), limits)
         for source, one, other in zip(sources(4)[0].tolist(), plain, narrow, strict=True):
             assert (one[0].tokens, one[0].finished) == (other[0].tokens, other[0].finished)
@@ -182,14 +182,20 @@ def test_sentences_in_a_batch_are_searched_as_each_alone(name: str) -> None:
 def test_finished_sentences_leave_the_batch(width: int) -> None:
     """Rows handed to `step` at each time: those of sentences that are not done, and no more."""
     model, limits = Scripted(3, ending=-0.5), [8, 2, 0, 5, 8]
-    search = Beam(BOS, EOS, NEVER, width) if width else greedy(BOS, EOS, NEVER)
+    search = Beam(BOS, EOS, NEVER, width) if width else Sample(BOS, EOS, NEVER, temperature=0.0)
     run(model, search, limits)
     together = list(model.sizes)
     alone = []
     for n, limit in enumerate(limits):
         model.sizes.clear()
         every, lengths = sources(5)
-        decode(model, every[n : n + 1], lengths[:1], Beam(BOS, EOS, NEVER, width) if width else greedy(BOS, EOS, NEVER), [limit])
+        decode(
+            model,
+            every[n : n + 1],
+            lengths[:1],
+            Beam(BOS, EOS, NEVER, width) if width else Sample(BOS, EOS, NEVER, temperature=0.0),
+            [limit],
+        )
         alone.append(list(model.sizes))
     expected = [sum(sizes[at] for sizes in alone if at < len(sizes)) for at in range(max(map(len, alone)))]
     assert together == expected
@@ -230,6 +236,56 @@ def drawn(model: Scripted, count: int = 4000, **options: float) -> dict[int, flo
     return {token: number / count for token, number in counts.items()}
 
 
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_decoding_can_be_followed_step_by_step(name: str) -> None:
+    limits = [1, 7, 3, 0]
+    expected = run(Scripted(2), MAKERS[name](), limits)
+    search, seen = MAKERS[name](), [list[int]() for _ in limits]
+    for latest in steps(Scripted(2), *sources(4), search, limits):
+        assert not torch.is_inference_mode_enabled(), "whoever follows it is not in inference mode"
+        for sentence, token in latest.items():
+            seen[sentence].append(token)
+    assert search.results() == expected
+    if name != "beam":
+        assert seen == [one[0].tokens for one in expected]
+
+
+class Limited(Scripted):
+    """Reads at most `most` tokens, and notes all it has read since it started."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(5, ending=-9.0)
+        self.most, self.starts = most, list[list[int]]()
+
+    def start(self, source: Tensor, lengths: Tensor) -> State:
+        assert lengths.tolist() == [source.shape[1]] * len(source)
+        self.starts.append(source[0].tolist())
+        return State(source=source[:, :0], prefix=source)
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        assert state.prefix.shape[1] < self.most
+        return super().step(tokens, state)
+
+
+@pytest.mark.parametrize("block", [2, 3, 4, 7, 100])
+@pytest.mark.parametrize("prompt", [0, 1, 3, 9])
+@pytest.mark.parametrize("make", [lambda bos: Sample(bos, EOS, NEVER, temperature=0.0), lambda bos: Beam(bos, EOS, NEVER, 1)])
+def test_a_full_block_continues_from_its_second_half(block: int, prompt: int, make: Callable[[int], Search]) -> None:
+    text = [3 + n % 3 for n in range(prompt + 1)]
+    model = Limited(block)
+    source = torch.tensor([text[:-1]], dtype=torch.long)
+    [[found, *_]] = decode(Sliding(model, block), source, torch.tensor([prompt]), make(text[-1]), [12])
+    ids, begin = list(text), 0
+    while len(ids) < prompt + 13:
+        if len(ids) - begin > block:
+            begin = len(ids) - 1 - max(block // 2, 1)
+        row = model.logits((), tuple(ids[begin:]))
+        row[list(NEVER)] = -math.inf
+        ids.append(int(row.argmax()))
+    assert found.tokens == ids[prompt + 1 :]
+    assert all(len(start) < block for start in model.starts)
+
+
 def test_a_seed_gives_the_same_draws_and_another_gives_others() -> None:
     first, again, other = (run(Scripted(1), Sample(BOS, EOS, NEVER, seed=seed), [9] * 8) for seed in (5, 5, 6))
     assert first == again
@@ -248,7 +304,7 @@ def test_draws_follow_the_temperature() -> None:
 
 def test_temperature_zero_and_the_single_best_are_greedy() -> None:
     limits = [8] * 6
-    expected = [one[0].tokens for one in run(Scripted(9), greedy(BOS, EOS, NEVER), limits)]
+    expected = [one[0].tokens for one in run(Scripted(9), Sample(BOS, EOS, NEVER, temperature=0.0), limits)]
     for options in ({"temperature": 0.0}, {"top_k": 1}, {"top_p": 1e-300}, {"temperature": 1e-300}, {"temperature": 1e-40}):
         assert [one[0].tokens for one in run(Scripted(9), Sample(BOS, EOS, NEVER, **options), limits)] == expected  # type: ignore[arg-type]
 
@@ -284,15 +340,15 @@ def test_a_high_temperature_draws_evenly_and_never_what_is_never_put_out() -> No
         (lambda: Beam(BOS, EOS, width=0), "a beam of 0; give a whole number from 1 to 1000"),
         (lambda: Beam(BOS, EOS, width=100_000), "a beam of 100000"),
         (lambda: Beam(BOS, EOS, length_penalty=float("nan")), "a length penalty of nan; give a number from -10 to 10"),
-        (lambda: Sample(BOS, EOS, temperature=-1.0), "a temperature of -1.0; give a number of 0 or more"),
-        (lambda: Sample(BOS, EOS, temperature=float("nan")), "a temperature of nan"),
-        (lambda: Sample(BOS, EOS, temperature=float("inf")), "a temperature of inf"),
-        (lambda: Sample(BOS, EOS, top_k=0), "top_k = 0; give at least 1"),
-        (lambda: Sample(BOS, EOS, top_p=0.0), "top_p = 0.0; give a number above 0"),
-        (lambda: Sample(BOS, EOS, top_p=1.5), "top_p = 1.5"),
-        (lambda: Sample(BOS, EOS, top_p=float("nan")), "top_p = nan"),
-        (lambda: Sample(BOS, EOS, seed=-1), "a seed of -1; give a whole number"),
-        (lambda: Sample(BOS, EOS, seed=10**30), "a seed of 1000"),
+        (lambda: Sample(BOS, EOS, temperature=-1.0), "temperature is -1.0; give a number of 0 or more"),
+        (lambda: Sample(BOS, EOS, temperature=float("nan")), "temperature is nan"),
+        (lambda: Sample(BOS, EOS, temperature=float("inf")), "temperature is inf"),
+        (lambda: Sample(BOS, EOS, top_k=0), "top_k is 0; give at least 1"),
+        (lambda: Sample(BOS, EOS, top_p=0.0), "top_p is 0.0; give a number above 0"),
+        (lambda: Sample(BOS, EOS, top_p=1.5), "top_p is 1.5"),
+        (lambda: Sample(BOS, EOS, top_p=float("nan")), "top_p is nan"),
+        (lambda: Sample(BOS, EOS, seed=-1), "the seed is -1; give a whole number"),
+        (lambda: Sample(BOS, EOS, seed=10**30), "the seed is 1000"),
     ],
 )
 def test_a_wrong_value_is_told_in_a_sentence(make: object, sentence: str) -> None:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from saccade.core import KeyValues, Mechanism, Places, masks, normalizers, positions, scores, tree_distances
+from saccade.core import KeyValues, Mechanism, Places, masks, normalizers, positions, scores
+from saccade.data.trees import tree_distances
 from saccade.errors import SaccadeError
 from saccade.layers.attention import MultiHeadAttention, Reader
 from saccade.models.families import Choice

@@ -10,14 +10,15 @@ import pytest
 import torch
 
 from saccade import api, config
+from saccade.data.batches import pad_rows
 from saccade.data.labeled import Labeled
 from saccade.data.vocabulary import EOS, PAD, UNK, Vocabulary
 from saccade.errors import SaccadeError
-from saccade.layers.words import BEGIN, END, spell
+from saccade.layers.embeddings import BEGIN, END, spell
 from saccade.tasks.classification import Classification
-from saccade.tasks.reading import padded, rows_of
-from saccade.tasks.task import Labels, in_batches
+from saccade.tasks.labels import make_rows
 from saccade.training.checkpoints import RunFolder
+from saccade.training.losses import batch_loss
 
 TEXTS = [
     Labeled("a good film", "good", 1),
@@ -96,12 +97,12 @@ def test_tf_idf_counts_the_training_texts_and_survives_saving(tmp_path: Path) ->
         assert unseen.weights == pytest.approx([value / sum(idf) for value in idf], abs=1e-6), "an unknown word is as rare as any"
 
 
-@pytest.mark.parametrize("words", ["embedding", "characters-cnn", "characters-rnn"])
+@pytest.mark.parametrize("words", ["tokens", "characters-cnn", "characters-rnn"])
 def test_words_are_read_by_their_bytes_where_the_model_can(words: str, tmp_path: Path) -> None:
-    made = saved(system("rnn-encoder", words=words), tmp_path)
-    assert made.task.reads_bytes is (words != "embedding")
+    made = saved(system("rnn-encoder", embedding=words), tmp_path)
+    assert made.task.reads_bytes is (words != "tokens")
     one, other = api.classify(made, ["a zebra film", "a zigzag film"])
-    assert (one.probabilities == other.probabilities) is (words == "embedding"), "two words never seen"
+    assert (one.probabilities == other.probabilities) is (words == "tokens"), "two words never seen"
     alone, together = (
         api.classify(made, ["bad"]),
         api.classify(made, ["bad", "a much longer text with extraordinarily long words"]),
@@ -111,31 +112,32 @@ def test_words_are_read_by_their_bytes_where_the_model_can(words: str, tmp_path:
 
 def test_rows_hold_numbers_bytes_and_padding() -> None:
     words = Vocabulary.train(["the cat", "é"], "words")
-    plain, spelled = rows_of(words, ["the cat", "é zzz"], False), rows_of(words, ["the cat", "é zzz"], True)
+    encoded = words.encode_batch(["the cat", "é zzz"])
+    plain, spelled = ([make_rows([*one.ids, EOS], [*one.pieces, "<eos>"], how) for one in encoded] for how in (False, True))
     the, cat, e = (words.id(word) for word in ("the", "cat", "é"))
     assert plain == [[[the], [cat], [EOS]], [[e], [UNK], [EOS]]]
     assert [[row[0] for row in text] for text in spelled] == [[the, cat, EOS], [e, UNK, EOS]]
     assert [n for n in spelled[1][0][1:] if n] == [BEGIN, *(byte + 3 for byte in "é".encode()), END]
     assert spelled[1][1][1:] == spell(["é", "zzz", "<eos>"])[1]
-    tensor, lengths = padded([plain[0], plain[1][:1]], PAD)
+    tensor, lengths = pad_rows([plain[0], plain[1][:1]], PAD)
     assert (tensor.tolist(), lengths.tolist()) == ([[the, cat, EOS], [e, PAD, PAD]], [3, 1])
-    tensor, _ = padded([spelled[0], spelled[1][:1]], PAD)
+    tensor, _ = pad_rows([spelled[0], spelled[1][:1]], PAD)
     assert tensor.shape == (2, 3, max(len(row) for text in spelled for row in text))
     assert not tensor[1, 1:].any(), "nothing is spelled at padding"
-    assert padded([], PAD)[0].shape == (0, 0)
+    assert pad_rows([], PAD)[0].shape == (0, 0)
 
 
 def test_a_batch_has_the_loss_of_its_texts_whatever_the_budget() -> None:
     made = system("rnn-encoder")
     numbers = made.task.numbers(TEXTS)
     with torch.no_grad():
-        alone = [made.task.loss(made.model, made.task.batch([one], CPU)).item() for one in numbers]
-        assert made.task.loss(made.model, made.task.batch(numbers, CPU)).item() == pytest.approx(sum(alone), rel=1e-5)
+        alone = [batch_loss(made.model, made.task.batch([one], CPU)).item() for one in numbers]
+        assert batch_loss(made.model, made.task.batch(numbers, CPU)).item() == pytest.approx(sum(alone), rel=1e-5)
     for budget in (1, 9, 10_000):
-        assert made.task.figures(made.model, numbers, budget)["loss"] == pytest.approx(sum(alone) / len(alone), rel=1e-5)
-        assert sorted(n for indices, _ in in_batches(made.task, numbers, budget) for n in indices) == list(range(len(TEXTS)))
+        assert made.task.metrics(made.model, numbers, budget)["loss"] == pytest.approx(sum(alone) / len(alone), rel=1e-5)
+        assert sorted(n for indices, _ in made.task.batches(numbers, CPU, budget) for n in indices) == list(range(len(TEXTS)))
     batch = made.task.batch(numbers[:2], CPU)
-    assert (batch.tokens, batch.lines, batch.wanted.tolist()) == (2, [1, 2], [1, 0]), "the loss is a mean over texts"
+    assert (batch.tokens, batch.lines, batch.target.tolist()) == (2, [1, 2], [1, 0]), "the loss is a mean over texts"
 
 
 class Guessing(torch.nn.Module):
@@ -156,10 +158,10 @@ class Guessing(torch.nn.Module):
     [("aabbc", "aabbc"), ("aabbc", "abbca"), ("aaaab", "aaaaa"), ("ab", "ba"), ("aabb", "aabb"), ("aaa", "bbb")],
 )
 def test_accuracy_and_f1_by_a_slow_count(wanted: str, guessed: str) -> None:
-    labels = Labels(["a", "b", "c"])
+    labels = ["a", "b", "c"]
     task = Classification(Vocabulary.train(["x"], "words"), labels)
     texts = [Labeled("x " * (n + 1), label, n) for n, label in enumerate(wanted)]
-    model = Guessing({n + 2: labels.names.index(label) for n, label in enumerate(guessed)}, 3)
+    model = Guessing({n + 2: labels.index(label) for n, label in enumerate(guessed)}, 3)
     found = task.evaluate(model, texts)
     pairs = list(zip(wanted, guessed, strict=True))
     f1 = []
@@ -183,7 +185,7 @@ def test_a_text_without_or_with_an_unknown_label_is_named_with_its_line() -> Non
     assert (
         told(lambda: made.task.work(made.recipe, TEXTS, bare, CPU)) == "line 17 of the dev data has no label; give every text one"
     )
-    assert told(lambda: api.evaluate(made, bare)).startswith("line 17 has no label to compare with; give every text one, or use")
+    assert told(lambda: api.evaluate(made, bare)).startswith("line 17 has no label; give every text one to compare with, or use")
     strange = [*TEXTS, Labeled("what", "goood", 18)]
     assert (
         told(lambda: api.evaluate(made, strange)) == "line 18: the label 'goood' was never seen in training; did you mean 'good'?"
@@ -200,12 +202,12 @@ def test_a_text_without_or_with_an_unknown_label_is_named_with_its_line() -> Non
 def test_what_is_shown_is_the_pool_and_the_attention_below() -> None:
     made = system("transformer-encoder")
     document = api.show(made, "a good film")
-    assert [site.name for site in document.sites] == ["pool", "encoder.0.attention"]
+    assert [site.name for site in document.sites] == ["pool", "encoder.0.mixer"]
     [found] = api.classify(made, ["a good film"])
     assert document.sites[0].weights == [[found.weights]]
     assert (document.source, document.target) == (found.pieces, [found.label])
     for site in document.sites:
-        site.check()
+        assert torch.tensor(site.weights).shape[1:] == (len(site.rows), len(site.columns))
     assert [site.name for site in api.show(system(pool="mean"), "a good film").sites] == ["pool"]
 
 

@@ -15,7 +15,7 @@ from saccade.data.text import Document
 from saccade.errors import SaccadeError
 from saccade.system import examples_of
 from saccade.tasks.language import LanguageModelling
-from saccade.tasks.translation import Translation, turned
+from saccade.tasks.translation import Translation, swap
 
 
 @given(count=st.integers(2, 300), share=st.floats(0.001, 0.5))
@@ -39,7 +39,7 @@ def test_of_one_long_text_the_end_is_kept_back() -> None:
     assert train.text + dev.text == text
     assert len(train.text) == int(0.9 * len(text))
     assert dev.line == 1 + train.text.count("\n")
-    with pytest.raises(SaccadeError, match=r"the text is too short to keep a part of it back; give more text, or data.dev"):
+    with pytest.raises(SaccadeError, match=r"the text is too short to hold a part of it out; give more text, or data.dev"):
         LanguageModelling.divide([Document("x", 1)], 0.1)
     several = LanguageModelling.divide([Document(str(n), n) for n in range(20)], 0.1)
     assert [len(side) for side in several] == [18, 2]
@@ -69,5 +69,5 @@ def test_pairs_are_turned_round(tmp_path: Path) -> None:
     a, b = (Translation.read(made, made.data.train) for made in (plain, swapped))
     assert [(pair.target, pair.source, pair.line) for pair in a] == [(pair.source, pair.target, pair.line) for pair in b]
     linked = Pair("a b", "c d e", 3, ((0, 2), (1, 0)), ((1, 1),), ("X", "Y"))
-    assert turned(linked) == Pair("c d e", "a b", 3, ((2, 0), (0, 1)), ((1, 1),), None)
-    assert turned(turned(Pair("a", "b", 1))) == Pair("a", "b", 1)
+    assert swap(linked) == Pair("c d e", "a b", 3, ((2, 0), (0, 1)), ((1, 1),), None)
+    assert swap(swap(Pair("a", "b", 1))) == Pair("a", "b", 1)

@@ -218,7 +218,7 @@ def test_a_recurrent_model_carries_its_state_through_the_stream() -> None:
             with torch.no_grad():
                 row = made.model(torch.tensor([part[:-1]]))[0].double()
             total += nn.functional.cross_entropy(row, torch.tensor(part[1:]), reduction="sum").item()
-        assert made.task.figures(made.model, flow, 100, rows)["loss"] == pytest.approx(total / (len(ids) - 1), rel=1e-5)
+        assert made.task.metrics(made.model, flow, 100, rows)["loss"] == pytest.approx(total / (len(ids) - 1), rel=1e-5)
 
 
 def test_text_with_unknown_words_has_no_bits_a_character() -> None:
@@ -267,6 +267,23 @@ def test_a_new_epoch_and_a_run_that_goes_on_begin_with_an_empty_state() -> None:
     assert carried()[1].loss(model, work.batch(plans[1])).item() != pytest.approx(second), "the state matters"
 
 
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_what_is_carried_can_be_stored_and_continued(before: int) -> None:
+    model, work = carried()
+    plans = work.epoch(0)
+    for plan in plans[:before]:
+        work.loss(model, work.batch(plan))
+    stored = {name: tensor.clone() for name, tensor in work.state().items()}
+    assert ("expected" in stored) == (before > 0)
+    _, again = carried()
+    again.load_state(stored)
+    for plan in plans[before:]:
+        assert torch.equal(again.loss(model, again.batch(plan)), work.loss(model, work.batch(plan)))
+    again.load_state({})
+    assert not again.state()
+    assert not bool(again.batch(plans[1]).inputs[1]), "nothing is carried"
+
+
 def test_batches_made_ahead_of_their_losses_begin_empty_where_they_should() -> None:
     """As with training.accumulate: an epoch ends among the batches of one update."""
     model, work = carried()
@@ -283,7 +300,7 @@ def test_what_is_carried_stays_where_it_is_for_each_number_of_rows() -> None:
     plans, places = work.epoch(0), list[int]()
     for plan in (plans[0], plans[0][:2], plans[1], plans[1][:2]):
         work.loss(model, work.batch(plan))
-        places += [work.states[len(plan)][0][0].data_ptr()]
+        places += [work.states[len(plan)].data_ptr()]
     assert places[0] == places[2] != places[1] == places[3]
 
 
@@ -298,7 +315,7 @@ def test_measuring_the_cost_leaves_no_trace_in_what_is_carried(tmp_path: Path, b
     training._cost()
     assert work.state().keys() == state.keys()
     assert all(torch.equal(tensor, state[name]) for name, tensor in work.state().items())
-    assert bool(work.batch(work.epoch(0)[before]).read[1]) == (before > 0), "the next batch continues the last one"
+    assert bool(work.batch(work.epoch(0)[before]).inputs[1]) == (before > 0), "the next batch continues the last one"
 
 
 def test_gradients_stop_where_a_block_begins() -> None:
@@ -406,7 +423,7 @@ def gone_on(made: api.System, ids: list[int], count: int, never: set[int]) -> li
 @pytest.mark.parametrize("prompt", ["the cat", "", "the cat saw the dog\nthe", "the cat saw the dog\n"])
 def test_greedy_is_the_likeliest_token_of_whole_forwards(kind: str, prompt: str) -> None:
     made = system(kind=kind)
-    begun = made.task.begun(prompt)
+    begun = made.task.encode_prompt(prompt)
     never = {PAD, UNK, BOS} | (set() if kind == "words" else {EOS})
     expected = gone_on(made, begun, 20, never)[len(begun) :]
     text = "".join(api.generate(made, prompt, 20, {"temperature": 0.0}))
@@ -422,7 +439,7 @@ def test_greedy_is_the_likeliest_token_of_whole_forwards(kind: str, prompt: str)
 def test_a_recurrent_model_goes_on_without_ever_starting_anew() -> None:
     made = system("rnn-decoder")
     wide = api.System(config.recipe({**made.recipe.to_dict(), "language": {"block": 10_000}}), made.model, made.task)
-    begun = made.task.begun("the cat saw the dog")
+    begun = made.task.encode_prompt("the cat saw the dog")
     expected = gone_on(wide, begun, 30, {PAD, UNK, BOS, EOS})[len(begun) :]
     assert "".join(api.generate(made, "the cat saw the dog", 30, {"temperature": 0.0})) == made.task.text.decode_more(expected)
 
@@ -446,15 +463,14 @@ def test_several_documents_end_where_eos_says() -> None:
 @pytest.mark.parametrize("kind", ["words", "characters", "bpe"])
 def test_an_empty_prompt_begins_a_document_or_a_line(kind: str) -> None:
     one, many = system(kind=kind), system(kind=kind, several=True)
-    assert many.task.begun("") == [BOS]
-    [first] = one.task.begun("")
+    assert many.task.encode_prompt("") == [BOS]
+    [first] = one.task.encode_prompt("")
     assert first == (EOS if kind == "words" else one.task.text.encode_ids(["\n"])[0][-1])
     assert not "".join(api.generate(many, "", 5, {"seed": 1})).startswith(" ")
 
 
 def spelled(task: LanguageModelling, ids: list[int], begins: bool = True) -> list[str]:
-    speller = Speller(task, begins)
-    return [*(speller.add(id) for id in ids), speller.rest()]
+    return list(Speller(task, begins).spell({0: id} for id in ids))
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufffd"), max_size=12))
@@ -496,10 +512,10 @@ def test_words_stand_between_spaces_and_lines_begin_without() -> None:
 )
 def test_only_a_causal_model_goes_on(objective: str, family: str) -> None:
     made = api.build(recipe(family, "characters", 8, f"language.objective={objective}"), WHOLE)
-    assert f"a {objective} model does not go on with a text" in told(lambda: api.generate(made, "the")), (
+    assert f"a model with the {objective} objective cannot continue a text" in told(lambda: api.generate(made, "the")), (
         "at once, not at the first piece"
     )
-    assert f"a {objective} model has no text of its own to show" in told(lambda: api.show(made, "the"))
+    assert f"a model with the {objective} objective has no text of its own to show" in told(lambda: api.show(made, "the"))
 
 
 @pytest.mark.parametrize(
@@ -507,8 +523,8 @@ def test_only_a_causal_model_goes_on(objective: str, family: str) -> None:
     [
         ({"limit": 0}, "a limit of 0 tokens; give 1 to 1,000,000"),
         ({"limit": 10**7}, "a limit of 10000000 tokens"),
-        ({"sample": {"temperature": -1}}, "a temperature of -1"),
-        ({"sample": {"top_p": 2.0}}, "top_p = 2.0"),
+        ({"sample": {"temperature": -1}}, "temperature is -1"),
+        ({"sample": {"top_p": 2.0}}, "top_p is 2.0"),
         ({"prompt": "\udcff"}, "half of a surrogate pair"),
     ],
 )
@@ -527,11 +543,11 @@ def test_what_is_shown_of_a_language_model_is_its_own_attention() -> None:
     document = api.show(made, "the cat")
     assert document.source == list("the cat")
     with torch.no_grad():
-        likeliest = made.model(torch.tensor([made.task.begun("the cat")]))[0, -1].argmax()
+        likeliest = made.model(torch.tensor([made.task.encode_prompt("the cat")]))[0, -1].argmax()
     assert document.target == [made.task.text.token(int(likeliest))]
     [site] = document.sites
     weights = torch.tensor(site.weights)
     assert weights.shape == (2, 7, 7)
     assert bool((weights.triu(1) == 0).all())
-    assert "puts out no text; leave the target out" in told(lambda: api.show(made, "the", target="x"))
+    assert "generates no text; leave the target out" in told(lambda: api.show(made, "the", target="x"))
     assert "has no attention to show" in told(lambda: api.show(system("rnn-decoder"), "the"))

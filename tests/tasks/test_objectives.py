@@ -13,14 +13,17 @@ from hypothesis import strategies as st
 from torch import nn
 
 from saccade import config
-from saccade.data.vocabulary import BOS, EOS, PAD, UNK
+from saccade.core import extras
+from saccade.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 from saccade.errors import SaccadeError
 from saccade.recipe import LanguageRecipe
-from saccade.tasks.objectives import Causal, Denoising, LanguageBatch, Masked, Objective, Permutation, parted, restarted
+from saccade.tasks.objectives import Causal, Denoising, Masked, Objective, Permutation, restart_positions, split_total
 from saccade.tasks.objectives import table as objectives
 from saccade.tasks.stream import Stream
+from saccade.training.losses import Batch, batch_loss
 
 CPU, VOCAB = torch.device("cpu"), 30
+TEXT = Vocabulary.train([" ".join(f"w{n}" for n in range(VOCAB - 4))], "words")
 WORDS = st.lists(st.integers(EOS + 1, VOCAB - 1), min_size=2, max_size=60)
 
 
@@ -42,8 +45,8 @@ def builder(family: str, **more: Any) -> config.Builder:
     )
 
 
-def every(kind: type[Objective], flow: Stream, epoch: int, how: LanguageRecipe) -> LanguageBatch:
-    return kind(VOCAB, how).batch(flow.blocks(flow.starts(epoch), epoch))
+def every(kind: type[Objective], flow: Stream, epoch: int, how: LanguageRecipe) -> Batch:
+    return kind(TEXT, how).batch(flow.blocks(flow.starts(epoch), epoch))
 
 
 # --- masked
@@ -53,10 +56,10 @@ def test_masked_asks_for_a_rounded_share_of_each_row_and_for_what_stood_there() 
     flow = stream(documents(30, 3, 1, 50, 2))
     for share in (0.15, 0.5, 0.9):
         blocks = flow.blocks(flow.starts(0), 0)
-        batch = Masked(VOCAB, LanguageRecipe(block=8, share=share)).batch(blocks)
-        read, lengths, at, *_ = batch.read
+        batch = Masked(TEXT, LanguageRecipe(block=8, share=share)).batch(blocks)
+        read, lengths, at, *_ = batch.inputs
         real = (blocks.here[:, :-1] >= EOS).sum(1)
-        asked = (batch.wanted != PAD).sum(1)
+        asked = (batch.target != PAD).sum(1)
         assert asked.tolist() == [min(max(1, round(share * count)), count) for count in real.tolist()]
         assert batch.tokens == int(asked.sum())
         assert lengths.tolist() == (blocks.here[:, :-1] != PAD).sum(1).tolist()
@@ -64,7 +67,7 @@ def test_masked_asks_for_a_rounded_share_of_each_row_and_for_what_stood_there() 
             places = at[row, : asked[row]]
             assert len(set(places.tolist())) == len(places), "no place is asked for twice"
             original = blocks.tokens[row, places]
-            assert torch.equal(batch.wanted[row, : asked[row]], original)
+            assert torch.equal(batch.target[row, : asked[row]], original)
             assert bool((original >= EOS).all()), "never padding or <bos>"
             others = np.setdiff1d(np.arange(8), places.numpy())
             assert torch.equal(read[row, others], blocks.tokens[row, others]), "what is not asked for stays as it is"
@@ -72,10 +75,10 @@ def test_masked_asks_for_a_rounded_share_of_each_row_and_for_what_stood_there() 
 
 def test_of_what_is_asked_for_eight_in_ten_are_hidden_one_replaced_one_kept() -> None:
     flow = stream([np.concatenate([[BOS], np.full(20_000, 7), [EOS]])], block=100)
-    objective = Masked(VOCAB, LanguageRecipe(block=100, share=0.5))
+    objective = Masked(TEXT, LanguageRecipe(block=100, share=0.5))
     blocks = flow.blocks(flow.starts(0), 0)
     batch = objective.batch(blocks)
-    shown = batch.read[0].gather(1, batch.read[2])[batch.wanted == 7]
+    shown = batch.inputs[0].gather(1, batch.inputs[2])[batch.target == 7]
     seen = Counter(shown.tolist())
     hidden, kept = seen[VOCAB] / len(shown), seen[7] / len(shown)
     assert hidden == pytest.approx(0.8, abs=0.02)
@@ -91,8 +94,8 @@ def test_a_row_with_nothing_to_ask_for_has_no_loss_and_no_nan() -> None:
     for kind, family in ((Masked, "transformer-encoder"), (Permutation, "transformer-encoder")):
         batch = every(kind, flow, 0, LanguageRecipe(objective="masked", block=4))
         assert batch.tokens == 0
-        model = kind(VOCAB, LanguageRecipe(block=4)).build(builder(family))
-        assert kind(VOCAB, LanguageRecipe(block=4)).loss(model, batch).item() == 0.0
+        model = kind(TEXT, LanguageRecipe(block=4)).build(builder(family))
+        assert batch_loss(model, batch).item() == 0.0
 
 
 # --- denoising
@@ -100,7 +103,7 @@ def test_a_row_with_nothing_to_ask_for_has_no_loss_and_no_nan() -> None:
 
 @given(WORDS, st.floats(0.01, 0.9), st.floats(1.0, 20.0), st.integers(0, 1000))
 def test_the_source_with_its_spans_put_back_is_the_text(tokens: list[int], share: float, span: float, seed: int) -> None:
-    objective = Denoising(VOCAB, LanguageRecipe(block=60, share=share, span=span))
+    objective = Denoising(TEXT, LanguageRecipe(block=60, share=share, span=span))
     source, target = objective.cut(tokens, np.random.PCG64(seed))
     noise, spans = objective.spans(len(tokens))
     marks = [token for token in source if token >= VOCAB]
@@ -120,7 +123,7 @@ def test_the_source_with_its_spans_put_back_is_the_text(tokens: list[int], share
 
 
 def test_a_text_of_one_token_is_its_own_span() -> None:
-    objective = Denoising(VOCAB, LanguageRecipe(block=8))
+    objective = Denoising(TEXT, LanguageRecipe(block=8))
     assert objective.cut([9], np.random.PCG64(0)) == ([9], [VOCAB, 9])
     assert objective.cut([], np.random.PCG64(0)) == ([EOS], [VOCAB])
 
@@ -128,13 +131,13 @@ def test_a_text_of_one_token_is_its_own_span() -> None:
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 100))
 def test_parts_are_at_least_one_and_add_up(total: int, parts: int, seed: int) -> None:
     parts = min(parts, total)
-    found = parted(total, parts, np.random.PCG64(seed))
+    found = split_total(total, parts, np.random.PCG64(seed))
     assert (len(found), sum(found), min(found) >= 1) == (parts, total, True)
 
 
 def test_all_ways_to_part_a_number_are_equally_likely() -> None:
     chance = np.random.PCG64(3)
-    seen = Counter(tuple(parted(5, 3, chance)) for _ in range(6000))
+    seen = Counter(tuple(split_total(5, 3, chance)) for _ in range(6000))
     assert len(seen) == 6, "4 over 2"
     assert max(seen.values()) < 1.15 * min(seen.values())
 
@@ -142,14 +145,14 @@ def test_all_ways_to_part_a_number_are_equally_likely() -> None:
 def test_a_denoising_batch_reads_its_target_one_step_behind() -> None:
     flow = stream(documents(12, 9, 30))
     batch = every(Denoising, flow, 0, LanguageRecipe(block=8, share=0.4, span=2.0))
-    source, lengths, read = batch.read
+    source, lengths, read = batch.inputs
     for row in range(len(read)):
-        size = int((batch.wanted[row] != PAD).sum())
+        size = int((batch.target[row] != PAD).sum())
         assert read[row, 0] == BOS
-        assert read[row, 1:size].tolist() == batch.wanted[row, : size - 1].tolist()
-        assert batch.wanted[row, size - 1] == EOS
+        assert read[row, 1:size].tolist() == batch.target[row, : size - 1].tolist()
+        assert batch.target[row, size - 1] == EOS
         assert (source[row] != PAD).sum() == lengths[row]
-    assert batch.tokens == int((batch.wanted != PAD).sum())
+    assert batch.tokens == int((batch.target != PAD).sum())
 
 
 # --- permutation
@@ -158,12 +161,12 @@ def test_a_denoising_batch_reads_its_target_one_step_behind() -> None:
 def test_what_is_asked_for_comes_last_in_the_order() -> None:
     flow = stream(documents(40, 11, 3, 25))
     batch = every(Permutation, flow, 0, LanguageRecipe(block=8, share=0.4))
-    tokens, lengths, rank, at, _ = batch.read
+    tokens, lengths, rank, at, _ = batch.inputs
     for row in range(len(tokens)):
-        count = int((batch.wanted[row] != PAD).sum())
+        count = int((batch.target[row] != PAD).sum())
         assert sorted(rank[row].tolist()) == list(range(8)), "a rank for every place"
         assert sorted(rank[row, at[row, :count]].tolist()) == list(range(8 - count, 8))
-        assert torch.equal(batch.wanted[row, :count], tokens[row, at[row, :count]])
+        assert torch.equal(batch.target[row, :count], tokens[row, at[row, :count]])
         assert lengths[row] == (tokens[row] != PAD).sum()
 
 
@@ -175,10 +178,10 @@ def test_packed_documents_have_the_losses_of_each_read_alone(position: str) -> N
     """With restarted places it is as if each document had a row of its own."""
     each = documents(5, 9, 3, 6)
     flow = stream(each, block=64)
-    objective = Causal(VOCAB, LanguageRecipe(block=64))
+    objective = Causal(TEXT, LanguageRecipe(block=64))
     model = objective.build(builder("transformer-decoder", position=position, places="sinusoidal")).double().eval()
     batch = objective.batch(flow.blocks([0], 0))
-    together = objective.loss(model, batch).item()
+    together = batch_loss(model, batch).item()
     alone = 0.0
     for one in each:
         row = torch.from_numpy(one).unsqueeze(0)
@@ -191,12 +194,12 @@ def test_packed_documents_have_the_losses_of_each_read_alone(position: str) -> N
 def test_no_gradient_crosses_the_border_of_a_document() -> None:
     each = documents(5, 6)
     flow = stream(each, block=16)
-    objective = Causal(VOCAB, LanguageRecipe(block=16))
+    objective = Causal(TEXT, LanguageRecipe(block=16))
     model = objective.build(builder("transformer-decoder"))
     batch = objective.batch(flow.blocks([0], 0))
     seen: list[torch.Tensor] = []
     model.embedding.register_forward_hook(lambda module, given, out: seen.append(out) or out.retain_grad())
-    logits = model(*batch.read)
+    logits = model(*batch.inputs)
     border = len(each[0])
     logits[0, border : border + len(each[1])].square().sum().backward()
     gradient = seen[0].grad
@@ -208,11 +211,11 @@ def test_no_gradient_crosses_the_border_of_a_document() -> None:
 def test_where_a_document_begins_is_not_asked_for() -> None:
     flow = stream(documents(3, 3), block=20)
     batch = every(Causal, flow, 0, LanguageRecipe(block=20))
-    assert BOS not in batch.wanted.tolist()[0]
-    assert (batch.tokens, int((batch.wanted != PAD).sum())) == (8, 8)
-    rnn = Causal(VOCAB, LanguageRecipe(block=20))
+    assert BOS not in batch.target.tolist()[0]
+    assert (batch.tokens, int((batch.target != PAD).sum())) == (8, 8)
+    rnn = Causal(TEXT, LanguageRecipe(block=20))
     rnn.build(builder("rnn-decoder"))
-    assert len(rnn.batch(flow.blocks([0], 0)).read) == 1, "a recurrent model gets no mask"
+    assert len(rnn.batch(flow.blocks([0], 0)).inputs) == 1, "a recurrent model gets no mask"
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=12))
@@ -221,7 +224,7 @@ def test_places_restart_with_each_document(numbers: list[int]) -> None:
     for place, number in enumerate(numbers):
         count = count + 1 if place and numbers[place - 1] == number else 0
         expected.append(count)
-    assert restarted(torch.tensor([numbers])).tolist() == [expected]
+    assert restart_positions(torch.tensor([numbers])).tolist() == [expected]
 
 
 # --- all of them
@@ -230,16 +233,16 @@ def test_places_restart_with_each_document(numbers: list[int]) -> None:
 @pytest.mark.parametrize("kind", [entry.make for entry in objectives], ids=lambda kind: kind.__name__)
 def test_a_block_is_a_function_of_seed_epoch_and_start(kind: type[Objective]) -> None:
     how = LanguageRecipe(block=8, share=0.4, span=2.0)
-    objective, each = kind(VOCAB, how), documents(40, 25, 11, 60)
+    objective, each = kind(TEXT, how), documents(40, 25, 11, 60)
 
-    def made(starts: list[int], epoch: int, seed: int = 0) -> LanguageBatch:
+    def made(starts: list[int], epoch: int, seed: int = 0) -> Batch:
         flow = stream(each, seed=seed)
         return objective.batch(flow.blocks(starts, epoch))
 
-    def rows(batch: LanguageBatch) -> list[Any]:
-        plain = [part for part in batch.read if isinstance(part, torch.Tensor) and part.dim() == 2]
+    def rows(batch: Batch) -> list[Any]:
+        plain = [part for part in batch.inputs if isinstance(part, torch.Tensor) and part.dim() == 2]
         return [
-            [[n for n in part[row].tolist() if n != PAD] for part in (*plain, batch.wanted)] for row in range(len(batch.wanted))
+            [[n for n in part[row].tolist() if n != PAD] for part in (*plain, batch.target)] for row in range(len(batch.target))
         ]
 
     together = rows(made([0, 8, 24], 3))
@@ -254,16 +257,25 @@ def test_a_block_is_a_function_of_seed_epoch_and_start(kind: type[Objective]) ->
 @pytest.mark.parametrize(
     ("kind", "family", "sentence"),
     [
-        (Causal, "transformer-encoder", "a transformer-encoder does not go on with a text; choose another model.family"),
-        (Causal, "transformer", "a transformer does not go on with a text"),
-        (Denoising, "transformer-decoder", "a transformer-decoder cannot put out what was cut out; choose another model.family"),
-        (Masked, "bahdanau", "'bahdanau', which reads no text for labels"),
+        (
+            Causal,
+            "transformer-encoder",
+            "model.family is 'transformer-encoder', which is not a causal language model; choose one of",
+        ),
+        (Causal, "transformer", "model.family is 'transformer', which is not a causal language model"),
+        (
+            Denoising,
+            "transformer-decoder",
+            "model.family is 'transformer-decoder', which is not an encoder–decoder; choose one of: ",
+        ),
+        (Masked, "bahdanau", "model.family is 'bahdanau', which is not an encoder; choose one of: "),
+        (Masked, "rnn-decoder", "rnn-decoder is causal and cannot be trained with the masked objective; choose another"),
         (Permutation, "rnn-encoder", "only a transformer-encoder can run them"),
     ],
 )
 def test_a_family_that_cannot_learn_this_is_told(kind: type[Objective], family: str, sentence: str) -> None:
     with pytest.raises(SaccadeError) as error:
-        kind(VOCAB, LanguageRecipe(block=8)).build(builder(family))
+        kind(TEXT, LanguageRecipe(objective=objectives.name_of(kind), block=8)).build(builder(family))
     assert sentence in str(error.value)
 
 
@@ -276,13 +288,13 @@ def test_each_objective_can_be_learned(kind: type[Objective], family: str) -> No
     """A text that repeats itself: its loss falls, and the loss of fresh parameters is about that of guessing."""
     text = np.concatenate([[BOS], np.tile(np.arange(EOS + 1, EOS + 9), 8), [EOS]])
     how = LanguageRecipe(block=16, share=0.3, span=2.0)
-    objective, flow = kind(VOCAB, how), stream([text], block=16)
+    objective, flow = kind(TEXT, how), stream([text], block=16)
     model = objective.build(builder(family))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     losses = []
     for epoch in range(12):
         batch = objective.batch(flow.blocks(flow.starts(epoch), epoch))
-        loss = objective.loss(model, batch) / batch.tokens
+        loss = batch_loss(model, batch) / batch.tokens
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -293,16 +305,16 @@ def test_each_objective_can_be_learned(kind: type[Objective], family: str) -> No
 
 def test_what_a_model_asks_for_is_added_for_each_wanted_token() -> None:
     text = np.concatenate([[BOS], np.arange(EOS + 1, EOS + 9), [EOS]] * 3)
-    objective, flow = Causal(VOCAB, LanguageRecipe(block=16)), stream([text], block=16)
+    objective, flow = Causal(TEXT, LanguageRecipe(block=16)), stream([text], block=16)
     model = objective.build(
         builder("rnn-decoder", input_dropout=0.0, layer_dropout=0.0, weight_dropout=0.0, embedding_dropout=0.0)
     )
     batch = objective.batch(flow.blocks(flow.starts(0), 0))
-    model(*batch.read)
-    penalty = model.penalty()
-    found = objective.loss(model.train(), batch)
-    wanted = (batch.wanted != PAD).sum(1)
+    with extras.collect() as left:
+        model.train()(*batch.inputs)
+    found = batch_loss(model, batch)
+    wanted = (batch.target != PAD).sum(1)
     assert wanted.tolist() == [15, 12], "rows that want unequally many"
-    torch.testing.assert_close(found, objective.loss(model.eval(), batch) + (penalty * wanted).sum())
-    apart = [objective.loss(model.train(), objective.batch(flow.blocks([start], 0))) for start in flow.starts(0)]
+    torch.testing.assert_close(found, batch_loss(model.eval(), batch) + left.total(wanted))
+    apart = [batch_loss(model.train(), objective.batch(flow.blocks([start], 0))) for start in flow.starts(0)]
     torch.testing.assert_close(found, sum(apart), msg="which rows are read together does not matter")

@@ -7,10 +7,11 @@ import torch
 
 from saccade import config
 from saccade.core import masks
+from saccade.models.kinds import Encoder
 from saccade.models.labels import MaskedModel
 from saccade.models.transformer import TransformerEncoder
 from saccade.models.two_stream import TwoStream
-from saccade.tasks.objectives import restarted
+from saccade.tasks.objectives import restart_positions
 
 VOCAB = 30
 DOCUMENTS = torch.tensor([[0] * 5 + [1] * 4])
@@ -20,7 +21,7 @@ PARTS = (slice(0, 5), slice(5, 9))
 def body(**parts: str) -> TransformerEncoder:
     torch.manual_seed(0)
     model = {"family": "transformer-encoder", "dim": 16, "hidden": 32, "depth": 2, "heads": 2, "dropout": 0.0, **parts}
-    built = config.Builder(config.recipe({"model": model}).model).body(VOCAB)
+    built = config.Builder(config.recipe({"model": model}).model).make(Encoder, VOCAB)
     assert isinstance(built, TransformerEncoder)
     return built
 
@@ -29,7 +30,7 @@ def body(**parts: str) -> TransformerEncoder:
 def test_a_masked_model_reads_each_packed_document_as_if_it_were_alone(parts: dict[str, str]) -> None:
     model = MaskedModel(body(**parts), VOCAB).eval().double()
     tokens = torch.randint(4, VOCAB, (1, 9))
-    packed = model(tokens, torch.tensor([9]), None, masks.documents(DOCUMENTS), restarted(DOCUMENTS))
+    packed = model(tokens, torch.tensor([9]), None, masks.documents(DOCUMENTS), restart_positions(DOCUMENTS))
     for part in PARTS:
         alone = model(tokens[:, part], torch.tensor([part.stop - part.start]))
         torch.testing.assert_close(packed[:, part], alone)
@@ -49,4 +50,7 @@ def test_two_streams_keep_to_their_document() -> None:
 
 
 def test_places_restart_where_a_document_begins() -> None:
-    assert restarted(torch.tensor([[7, 7, 7, 2, 2, 9], [1, 1, 1, 1, 1, 1]])).tolist() == [[0, 1, 2, 0, 1, 0], [0, 1, 2, 3, 4, 5]]
+    assert restart_positions(torch.tensor([[7, 7, 7, 2, 2, 9], [1, 1, 1, 1, 1, 1]])).tolist() == [
+        [0, 1, 2, 0, 1, 0],
+        [0, 1, 2, 3, 4, 5],
+    ]

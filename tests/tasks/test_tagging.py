@@ -14,8 +14,10 @@ from saccade import api, config
 from saccade.data.conllu import Sentence
 from saccade.data.vocabulary import UNK
 from saccade.errors import SaccadeError
+from saccade.models.kinds import Encoder
 from saccade.tasks.tagging import Tagging
 from saccade.training.checkpoints import RunFolder
+from saccade.training.losses import batch_loss
 
 SENTENCES = [
     Sentence(("the", "black", "cat"), ("DET", "ADJ", "NOUN"), 1),
@@ -53,9 +55,9 @@ def told(work: Any) -> str:
 @pytest.mark.parametrize("kind", ["words", "bpe", "characters"])
 def test_each_word_is_tagged_at_its_first_piece(kind: str) -> None:
     task = system(kind=kind).task
-    for one, (rows, at, tags, line) in zip(SENTENCES, task.numbers(SENTENCES), strict=True):
+    for one, (rows, tags, line, at, _) in zip(SENTENCES, task.numbers(SENTENCES), strict=True):
         ids = [row[0] for row in rows]
-        assert [task.labels.names[tag] for tag in tags] == list(one.tags or ())
+        assert [task.labels[tag] for tag in tags] == list(one.tags or ())
         assert line == one.line
         assert (at[0], len(at)) == (0, len(one.words))
         for word, begin, end in zip(one.words, at, [*at[1:], len(ids)], strict=True):
@@ -83,7 +85,7 @@ def test_any_words_get_a_tag_each(sentences: list[list[str]], kind: str) -> None
     asked = [Sentence(tuple(words), None, n) for n, words in enumerate(sentences, 1)]
     found = api.tag(made, asked)
     assert [len(tags) for tags in found] == [len(words) for words in sentences]
-    assert {tag for tags in found for tag in tags} <= set(made.task.labels.names)
+    assert {tag for tags in found for tag in tags} <= set(made.task.labels)
     assert found == [api.tag(made, [one])[0] for one in asked]
 
 
@@ -91,7 +93,7 @@ MADE: dict[str, api.System] = {}
 
 
 def test_words_never_seen_are_read_by_their_bytes(tmp_path: Path) -> None:
-    plain, spelled = system(), system(words="characters-cnn")
+    plain, spelled = system(), system(embedding="characters-cnn")
     RunFolder(tmp_path, api.model_files(spelled)).save("best", spelled.model)
     again = api.load(tmp_path, "cpu")
     assert again.task.reads_bytes
@@ -100,7 +102,7 @@ def test_words_never_seen_are_read_by_their_bytes(tmp_path: Path) -> None:
     def logits(made: api.System) -> list[torch.Tensor]:
         with torch.no_grad():
             batches = [made.task.batch([one], CPU) for one in made.task.numbers(asked)]
-            return [made.model(batch.read, batch.lengths, batch.at)[0, 1] for batch in batches]
+            return [made.model(*batch.inputs)[0, 1] for batch in batches]
 
     assert torch.equal(*logits(plain))
     for made in (spelled, again):
@@ -111,18 +113,18 @@ def test_words_never_seen_are_read_by_their_bytes(tmp_path: Path) -> None:
     assert bytes(n - 3 for n in numbers[0][0][0][2:] if n > 2) == b"New York"
 
 
-@pytest.mark.parametrize(("family", "words"), [("rnn-encoder", "embedding"), ("transformer-encoder", "characters-rnn")])
+@pytest.mark.parametrize(("family", "words"), [("rnn-encoder", "tokens"), ("transformer-encoder", "characters-rnn")])
 @pytest.mark.parametrize("kind", ["words", "bpe"])
 def test_a_batch_has_the_loss_of_its_sentences(family: str, words: str, kind: str) -> None:
-    made = system(family, kind, words=words)
+    made = system(family, kind, embedding=words)
     numbers = made.task.numbers(SENTENCES)
     with torch.no_grad():
-        alone = [made.task.loss(made.model, made.task.batch([one], CPU)).item() for one in numbers]
+        alone = [batch_loss(made.model, made.task.batch([one], CPU)).item() for one in numbers]
         batch = made.task.batch(numbers, CPU)
-        assert made.task.loss(made.model, batch).item() == pytest.approx(sum(alone), rel=1e-5)
+        assert batch_loss(made.model, batch).item() == pytest.approx(sum(alone), rel=1e-5)
     assert batch.tokens == 9
     for budget in (1, 20, 1000):
-        assert made.task.figures(made.model, numbers, budget)["loss"] == pytest.approx(sum(alone) / 9, rel=1e-5)
+        assert made.task.metrics(made.model, numbers, budget)["loss"] == pytest.approx(sum(alone) / 9, rel=1e-5)
 
 
 def test_accuracy_over_all_words_and_over_those_never_seen() -> None:
@@ -144,18 +146,16 @@ def test_accuracy_over_all_words_and_over_those_never_seen() -> None:
 
 def test_the_unknown_word_is_known_to_be_unknown() -> None:
     task = system().task
-    [(rows, _, _, _)] = task.numbers([Sentence(("zebra", "cat"), None, 1)])
+    [(rows, *_)] = task.numbers([Sentence(("zebra", "cat"), None, 1)])
     assert (rows[0][0] == UNK, rows[1][0] == UNK) == (True, False)
 
 
 def test_sentences_without_or_with_unknown_tags_are_named_with_their_line() -> None:
     made = system()
     bare = [*SENTENCES, Sentence(("cat",), None, 21)]
-    assert (
-        told(lambda: api.build(recipe(), bare)) == "the sentence at line 21 of the training data has no tags; give every word one"
-    )
-    assert "line 21 of the dev data has no tags" in told(lambda: made.task.work(made.recipe, SENTENCES, bare, CPU))
-    assert "line 21 has no tags to compare with; give tags, or use `tag`" in told(lambda: api.evaluate(made, bare))
+    assert told(lambda: api.build(recipe(), bare)) == "line 21 of the training data has no tag; give every word one"
+    assert "line 21 of the dev data has no tag;" in told(lambda: made.task.work(made.recipe, SENTENCES, bare, CPU))
+    assert "line 21 has no tag; give every word one to compare with, or use `tag`" in told(lambda: api.evaluate(made, bare))
     strange = [Sentence(("cat",), ("NUON",), 22)]
     assert told(lambda: api.evaluate(made, strange)) == "line 22: the tag 'NUON' was never seen in training; did you mean 'NOUN'?"
     assert "only 'VERB' as tag" in told(lambda: api.build(recipe(), SENTENCES[2:]))
@@ -164,7 +164,7 @@ def test_sentences_without_or_with_unknown_tags_are_named_with_their_line() -> N
 def test_a_task_is_itself_after_it_was_stored() -> None:
     made = system()
     again = Tagging.restore(made.recipe, made.task.tokens())
-    assert again.labels.names == made.task.labels.names == ["ADJ", "DET", "NOUN", "PROPN", "VERB"]
+    assert again.labels == made.task.labels == ["ADJ", "DET", "NOUN", "PROPN", "VERB"]
     assert again.text.to_json() == made.task.text.to_json()
 
 
@@ -175,5 +175,121 @@ def test_what_is_shown_is_the_attention_between_pieces() -> None:
         assert "".join(document.source).replace("Ġ", "") == "theblackcat"
         assert document.target == [" ".join(api.tag(made, [Sentence(("the", "black", "cat"), None, 1)])[0])]
         [site] = document.sites
-        assert (site.name, len(site.rows)) == ("encoder.0.attention", len(document.source))
-        site.check()
+        assert (site.name, len(site.rows)) == ("encoder.0.mixer", len(document.source))
+        assert torch.tensor(site.weights).shape[1:] == (len(site.rows), len(site.columns))
+
+
+# --- parse trees
+
+
+class Plain(torch.nn.Embedding):
+    """Token numbers alone."""
+
+    reads_bytes = False
+
+
+class TreeBody(Encoder):
+    """An encoder that needs trees: a token's vector is the row of its distances."""
+
+    needs_relation = True
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim, self.embedding, self.seen = dim, Plain(300, dim), list[torch.Tensor | None]()
+
+    def forward(self, tokens: torch.Tensor, lengths: torch.Tensor, relation: torch.Tensor | None = None) -> torch.Tensor:
+        self.seen.append(relation)
+        assert relation is not None
+        return self.embedding(tokens) + relation.sum(-1, keepdim=True)
+
+
+class TreeBuilder:
+    """Builds a TreeBody, whatever is asked for."""
+
+    name, dropout = "trees", 0.0
+
+    def make(self, kind: type, *vocab: int) -> TreeBody:
+        return TreeBody(4)
+
+    def pool(self, dim: int, vocab: int) -> Any:
+        raise AssertionError("nothing is pooled")
+
+
+TREES = [
+    Sentence(("the", "black", "cat"), ("DET", "ADJ", "NOUN"), 1, (2, 2, -1)),
+    Sentence(("cats", "sleep"), ("NOUN", "VERB"), 5, (1, -1)),
+]
+
+
+def tree_system(kind: str = "words") -> api.System:
+    task = Tagging.learn(recipe(kind=kind), TREES)
+    return api.System(recipe(kind=kind), task.build(TreeBuilder()), task)
+
+
+@pytest.mark.parametrize("kind", ["words", "characters"])
+def test_a_batch_has_the_distances_of_its_tokens_along_their_words_trees(kind: str) -> None:
+    task = tree_system(kind).task
+    for multiple in (1, 4):
+        batch = task.batch(task.numbers(TREES), CPU, multiple)
+        tokens, lengths, _, relation = batch.inputs
+        assert relation.shape == (2, tokens.shape[1], tokens.shape[1])
+        assert tokens.shape[1] % multiple == 0
+        for row, steps in enumerate(([[0, 2, 1], [2, 0, 1], [1, 1, 0]], [[0, 1], [1, 0]])):
+            sizes = [1 if kind == "words" else len(word) for word in TREES[row].words]
+            word = [n for n, size in enumerate(sizes) for _ in range(size)]
+            assert len(word) == lengths[row]
+            expected = torch.zeros_like(relation[row])
+            for i, a in enumerate(word):
+                for j, b in enumerate(word):
+                    expected[i, j] = steps[a][b]
+            assert torch.equal(relation[row], expected), "0 inside a word and at padding"
+
+
+def test_trees_reach_the_model_in_training_evaluation_and_tagging() -> None:
+    made = tree_system()
+    work = made.task.work(recipe(), TREES, TREES, CPU)
+    work.loss(made.model, work.batch(work.epoch(0)[0])).backward()
+    work.agreement = 1.0
+    work.loss(made.model, work.batch(work.epoch(0)[0])).backward()
+    assert api.evaluate(made, TREES)["sentences"] == 2
+    assert [len(tags) for tags in api.tag(made, TREES)] == [3, 2]
+    assert len(made.model.body.seen) >= 4
+    plain = system()
+    assert len(plain.task.batch(plain.task.numbers(TREES), CPU).inputs) == 3, "a model that needs no trees gets none"
+
+
+def test_a_sentence_without_a_tree_is_named_with_its_line_and_the_way_out() -> None:
+    made = tree_system()
+    bare = [Sentence(("cats",), ("NOUN",), 9)]
+    sentence = (
+        "line 9: the sentence has no parse tree, and model.position is 'syntax'; give a .conllu file whose HEAD column is filled"
+    )
+    for work in (lambda: api.tag(made, bare), lambda: api.evaluate(made, bare)):
+        assert told(work).startswith(sentence)
+    assert told(lambda: made.task.work(recipe(), TREES, bare, CPU)).endswith("or train with another model.position")
+    assert "has no parse tree" in told(lambda: api.show(made, "cats sleep"))
+    circle = [Sentence(("a", "b"), ("DET", "NOUN"), 4, (1, 0))]
+    assert told(lambda: api.tag(made, circle)).startswith("line 4: ")
+
+
+def test_only_tagging_reads_trees() -> None:
+    from saccade.tasks.classification import Classification
+
+    task = Classification(tree_system().task.text, ["good", "bad"])
+    assert "needs the parse trees of tagging data; choose another model.position" in told(lambda: task.build(TreeBuilder()))
+
+
+def test_syntax_positions_are_a_word_in_the_recipe(tmp_path: Path) -> None:
+    """From the HEAD column to the weights: with other trees the same words get other logits."""
+    rows = "1\tthe\t_\tDET\t_\t_\t{}\t_\t_\t_\n2\tblack\t_\tADJ\t_\t_\t{}\t_\t_\t_\n3\tcat\t_\tNOUN\t_\t_\t0\t_\t_\t_\n\n"
+    for name, heads in (("flat", (3, 3)), ("chain", (2, 3))):
+        (tmp_path / f"{name}.conllu").write_text(rows.format(*heads) * 2)
+    how = ["training.updates=2", "training.tokens=30", "data.column=upos"]
+    data = [f"data.{split}={tmp_path / 'flat.conllu'}" for split in ("train", "dev")]
+    made, _ = api.fit(recipe("transformer-encoder", "words", *how, *data, position="syntax"), tmp_path / "run")
+    flat, chain = (made.read(str(tmp_path / f"{name}.conllu")) for name in ("flat", "chain"))
+    assert api.tag(made, flat) == api.tag(made, [Sentence(one.words, None, one.line, one.heads) for one in flat])
+    one, other = (made.task.logits(made.model, made.task.numbers(each))[0] for each in (flat, chain))
+    assert one.shape == other.shape
+    assert not torch.allclose(one, other)
+    assert "has no parse tree" in told(lambda: api.tag(made, [Sentence(("the", "cat"), None, 1)]))

@@ -63,7 +63,7 @@ def prank_disk(rank: int) -> None:
     """Rank 0 cannot write a checkpoint."""
 
     def write(*_: Any) -> None:
-        raise SaccadeError("cannot write last: No space left on device; choose another place or make room")
+        raise SaccadeError("cannot write last: No space left on device; choose another path or free some disk space")
 
     if rank == 0:
         RunFolder.write = write  # type: ignore[method-assign]

@@ -174,7 +174,7 @@ def test_a_folder_with_another_tokenizer_is_told(tmp_path: Path) -> None:
     listed = json.loads((tmp_path / "first" / "manifest.json").read_text())
     listed["files"]["tokenizer.json"] = {"sha256": hashlib.sha256(b"{}").hexdigest(), "bytes": 2}
     (tmp_path / "first" / "manifest.json").write_text(json.dumps(listed))
-    assert "tokenizer.json holds no vocabulary; copy the model folder again" in told(
+    assert "tokenizer.json contains no vocabulary; copy the model folder again" in told(
         lambda: build("classification", "transformer-encoder", tmp_path / "first")
     )
 

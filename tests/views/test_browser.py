@@ -163,7 +163,7 @@ def test_no_page_is_wider_than_its_window_and_the_theme_follows(
     many = [f"word{index}" for index in range(70)]
     long = replace(document, sites=[replace(document.sites[0], columns=many, weights=[[[1 / 70] * 70] * 3] * 16)])
     table = [["a rather long name of a column"] * 9, ["cell"] * 9]
-    page = report_page("A report", [Section("x" * 80, "y" * 200, table), Section("Look", document=long, code="z" * 300)])
+    page = report_page("A report", [Section("x" * 80, "y" * 200, table), Section("Look", document=long)])
     # A headless window is never narrower than 500 pixels; a frame may be.
     frame = f'<iframe style="width:{width}px;height:900px;border:0" srcdoc="{html.escape(page)}"></iframe>'
     probe = """<body><script>onload = () => { const inside = frames[0].document, style = getComputedStyle(inside.body);

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import io
 import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from html.parser import HTMLParser
-from typing import Any
 
 import pytest
 from PIL import Image
 
-from saccade.errors import SaccadeError
 from saccade.views.document import Document
 from saccade.views.page import Section, attention_page, report_page
 
@@ -69,16 +66,15 @@ def test_the_page_carries_the_document_itself(document: Document) -> None:
     assert page.text("h1") == page.text("title") == ["the blue house"]
     kinds = [attributes.get("type") for attributes in page.all("script")]
     assert kinds == ["application/json", None]
-    assert Document.from_json(page.text("script")[0]) == document
+    carried, expected = json.loads(page.text("script")[0]), asdict(document)
+    assert carried == {name: expected[name] for name in carried}
     assert "a small model" in page.text("p")
 
 
 @pytest.mark.parametrize("evil", [EVIL, EVIL_QUOTES, "</script><b>", "<!--", "]]>"])
 def test_no_text_of_a_user_becomes_markup(document: Document, evil: str) -> None:
     calm, wild = Page(attention_page(document)), Page(attention_page(evil_document(document, evil)))
-    report = Page(
-        report_page(evil, [Section(evil, evil, [[evil, "b"], [evil, "c"]], png(), evil_document(document, evil), evil)] * 3)
-    )
+    report = Page(report_page(evil, [Section(evil, evil, [[evil, "b"], [evil, "c"]], png(), evil_document(document, evil))] * 3))
     assert [tag for tag, _ in wild.tags if tag not in {"p", "span"}] == [tag for tag, _ in calm.tags if tag not in {"p", "span"}]
     for page in (wild, report):
         assert page.open == []
@@ -86,27 +82,16 @@ def test_no_text_of_a_user_becomes_markup(document: Document, evil: str) -> None
         assert page.text("title") == [evil]
         assert evil in page.text("h1")
     assert len(report.all("script")) == 4
-    assert report.text("code") == [evil] * 3
     assert report.text("th").count(evil) == report.text("td").count(evil) == 3
 
 
-def test_the_policy_allows_this_script_and_style_and_nothing_else(document: Document) -> None:
+def test_the_policy_forbids_the_network(document: Document) -> None:
     page = Page(attention_page(document))
     policy = next(meta["content"] or "" for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy")
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
-
-    def digest(text: str) -> str:
-        return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
-
-    assert rules["default-src"] == "'none'"
-    assert rules["script-src"] == digest(page.text("script")[1])
-    assert rules["style-src"] == digest(page.text("style")[0])
-
-
-def test_the_encoding_cannot_change_what_the_policy_knows(document: Document) -> None:
-    html = attention_page(document)
-    assert html.index('<meta charset="utf-8">') < 1024  # where browsers stop looking for it
-    assert all(text.isascii() for text in Page(html).text("script") + Page(html).text("style"))
+    assert rules["default-src"] == rules["form-action"] == "'none'"
+    assert rules["script-src"] == rules["style-src"] == "'unsafe-inline'"
+    assert rules["img-src"] == "data:"
 
 
 def test_nothing_is_fetched_from_anywhere(document: Document) -> None:
@@ -144,22 +129,20 @@ def test_a_text_that_is_its_own_target_is_shown_once(document: Document) -> None
 
 
 def test_a_report_has_contents_that_lead_to_its_sections() -> None:
-    page = Page(report_page("Report", [Section("One", "first\n\nsecond"), Section("Two", code="a < b"), Section("Three")]))
+    page = Page(report_page("Report", [Section("One", "first\n\nsecond"), Section("Two", "a < b"), Section("Three")]))
     targets = [attributes["id"] for attributes in page.all("section")]
     assert [link["href"] for link in page.all("a")] == [f"#{target}" for target in targets]
     assert page.text("h2") == ["One", "Two", "Three"]
-    assert page.text("p") == ["first", "second"]
-    assert page.text("code") == ["a < b"]
+    assert page.text("p") == ["first", "second", "a < b"]
 
 
-def test_a_report_without_a_document_has_no_script_and_allows_none() -> None:
+def test_a_report_without_a_document_has_no_script() -> None:
     html = report_page("Report", [Section("One")])
     assert Page(html).all("script") == []
-    assert "script-src 'none'" in html
     assert Page(html).all("nav") == []
 
 
-def test_columns_of_numbers_stand_on_the_right() -> None:
+def test_columns_of_numbers_are_aligned_right() -> None:
     table: list[list[object]] = [
         ["model", "BLEU", "change", "note"],
         ["a", 27.3, "+0.4 %", "7 heads"],
@@ -187,20 +170,3 @@ def test_each_document_of_a_report_has_a_view_of_its_own(document: Document) -> 
     page = Page(report_page("Report", [Section("One", document=document), Section("Two", document=other)]))
     assert [json.loads(text)["title"] for text in page.text("script")[:2]] == ["the blue house", "another"]
     assert len(page.all("script")) == 3
-
-
-@pytest.mark.parametrize(
-    ("sections", "sentence"),
-    [
-        ([], "the report has no sections"),
-        ([Section("T", table=[])], "the table of 'T' is empty"),
-        ([Section("T", table=[["a", "b"], ["c"]])], "row 1 of the table of 'T' has 1 cells, but its header has 2"),
-        ([Section("P", picture=b"GIF89a")], "the picture of 'P' is not a PNG"),
-        ([Section("P", picture=b"")], "the picture of 'P' is not a PNG"),
-        ([Section("D", document=Document("t", [], [], []))], "the document has no sites"),
-    ],
-)
-def test_reports_that_cannot_be_written(sections: list[Any], sentence: str) -> None:
-    with pytest.raises(SaccadeError) as error:
-        report_page("Report", sections)
-    assert sentence in str(error.value)

@@ -6,22 +6,20 @@ import io
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import numpy as np
 import pytest
-from matplotlib import colors, font_manager
+from matplotlib import colors
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 
-from saccade.errors import SaccadeError
-from saccade.views import lettering
+from saccade.views import drawing
 from saccade.views.document import Site
-from saccade.views.labels import shorten
-from saccade.views.pictures import alignment, heads, lines, numbers, save
+from saccade.views.pictures import alignment, heads, lines, save
+from support import error_of
 
 HARD_WORDS = [
     "中文",
@@ -39,7 +37,6 @@ HARD_WORDS = [
     r"$\no{$",
     "_^{",
 ]
-SERIES = {"attention": [(10.0, 28.0), (20.0, 29.0), (60.0, 26.0)], "fixed context": [(10.0, 25.0), (60.0, 12.0)]}
 
 
 def pixels(figure: Figure, path: Path) -> np.ndarray:
@@ -82,7 +79,7 @@ def test_the_strongest_cell_is_black_and_zero_is_white(site: Site, tmp_path: Pat
     np.testing.assert_allclose(shades, 255 * (1 - weights / 0.95), atol=2)
 
 
-def test_no_head_means_the_average_and_the_picture_says_so(site: Site, tmp_path: Path) -> None:
+def test_no_head_means_the_average_and_the_picture_names_it(site: Site, tmp_path: Path) -> None:
     figure = alignment(site, "Title")
     picture, mean = pixels(figure, tmp_path), site.head()
     assert shade_at(figure, figure.axes[0], picture, 1, 2) == 0  # 0.75, the greatest mean
@@ -131,15 +128,8 @@ def test_no_text_of_a_user_warns_or_becomes_a_formula(kind: str, tmp_path: Path)
 
 
 def test_letters_without_a_glyph_become_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
-    base = font_manager.get_font(font_manager.findfont(lettering.BASE_FAMILY))
-    monkeypatch.setattr(lettering, "_faces", lambda: (base,))
-    assert lettering.label("é中a") == "é□a"
-
-
-def test_shortening_keeps_24_letters_and_shows_blanks() -> None:
-    assert shorten("x" * 24) == "x" * 24
-    assert shorten("x" * 25) == "x" * 23 + "…"
-    assert [shorten(token) for token in ("", "  ", "a\tb", "\r", "\x07")] == ["␣", "␣␣", "a⇥b", "↵", "□"]
+    monkeypatch.setattr(drawing, "families", lambda: [drawing.BASE_FAMILY])
+    assert drawing.label("é中a") == "é□a"
 
 
 def test_long_titles_break_into_lines_and_stay_inside(site: Site) -> None:
@@ -179,12 +169,8 @@ def test_all_zero_and_negative_weights_can_be_drawn(site: Site, tmp_path: Path) 
     assert [shade_at(figure, figure.axes[0], picture, 0, column) for column in (0, 2)] == [255, 0]
 
 
-def test_empty_sites_are_refused(site: Site) -> None:
-    for draw in (alignment, heads):
-        with pytest.raises(SaccadeError, match="has no rows"):
-            draw(replace(site, rows=[], weights=[[]]))
-    with pytest.raises(SaccadeError, match="there is no head 9"):
-        alignment(site, head=9)
+def test_a_head_that_does_not_exist_is_refused(site: Site) -> None:
+    assert error_of(lambda: alignment(site, head=9)).startswith("there is no head 9")
 
 
 def test_lines_differ_by_more_than_color_and_carry_their_names() -> None:
@@ -207,54 +193,10 @@ def test_lines_go_through_their_points_in_order_of_x() -> None:
     assert everything_is_inside(lines({"one $point$": [(1.0, 1.0)]}, "", "", ""))
 
 
-def test_bands_are_shaded_around_their_line(tmp_path: Path) -> None:
-    plain, banded = (
-        pixels(lines(SERIES, "x", "y", "t", bands=bands), tmp_path)
-        for bands in (None, {"attention": [(10.0, 27.0, 28.9), (60.0, 25.5, 26.5)]})
-    )
-    changed = (plain != banded).any(axis=2)
-    assert 0.005 < changed.mean() < 0.2
-
-
-@pytest.mark.parametrize(
-    ("series", "bands", "sentence"),
-    [
-        ({}, None, "there are no lines to draw"),
-        ({"m": []}, None, "the line 'm' has no points"),
-        ({"m": [(1.0, float("nan"))]}, None, "the line 'm' has the point (1.0, nan), but needs 2 finite numbers"),
-        ({"m": [(1.0, 2.0, 3.0)]}, None, "the line 'm' has the point (1.0, 2.0, 3.0)"),
-        (SERIES, {"atention": [(1.0, 0.0, 1.0)]}, "no line named 'atention' for this band; did you mean 'attention'?"),
-        (SERIES, {"attention": []}, "the band of 'attention' has no points"),
-        (SERIES, {"attention": [(1.0, float("inf"), 1.0)]}, "the band of 'attention' has the point (1.0, inf, 1.0)"),
-    ],
-)
-def test_lines_that_cannot_be_drawn(series: Any, bands: Any, sentence: str) -> None:
-    with pytest.raises(SaccadeError) as error:
-        lines(series, "x", "y", "t", bands=bands)
-    assert sentence in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("matrix", "expected"),
-    [
-        ([[27.312, 26.5], [12, 30.25]], {"27.31", "26.50", "12.00", "30.25"}),
-        ([[1, -2], [3, 4]], {"1", "-2", "3", "4"}),
-        ([[0.06338, 0.46831], [0, 1e-9]], {"0.0634", "0.4683", "0.0000"}),
-        ([[0, 0], [0, 0]], {"0"}),
-        ([[12345.678, 1.5], [2, 3]], {"12345.7", "1.5", "2.0", "3.0"}),
-    ],
-)
-def test_numbers_are_written_with_the_same_decimals(matrix: list[list[float]], expected: set[str]) -> None:
-    figure = numbers(matrix, ["first", "a row of $n$"], ["dev", "a name so long that it has to lean over"], "Title")
-    assert expected <= set(texts(figure))
-    assert everything_is_inside(figure)
-
-
-def test_letters_stand_out_from_every_shade() -> None:
-    values = np.linspace(0, 1, 12)
-    figure = numbers([values.tolist()], ["row"], [str(index) for index in range(12)])
-    axes = figure.axes[0]
-    written = [text for text in axes.texts if text.get_text().startswith(("0.", "1."))]
+def test_numbers_have_contrast_on_every_shade() -> None:
+    values = np.linspace(0.01, 1, 40)
+    axes = alignment(Site("s", ["row"], [str(index) for index in range(40)], [[values.tolist()]])).axes[0]
+    written = [text for text in axes.texts if text.get_text().startswith(".") or text.get_position()[1] == 0]
     for value, text in zip(values, written, strict=True):
         background = np.array(axes.images[0].to_rgba(np.array([[value]]))[0, 0, :3])
         ink = np.array(colors.to_rgb(text.get_color()))
@@ -266,22 +208,6 @@ def _luminance(color: np.ndarray) -> float:
     """Relative luminance as WCAG 2 defines it."""
     linear = np.where(color <= 0.04045, color / 12.92, ((color + 0.055) / 1.055) ** 2.4)
     return float(linear @ [0.2126, 0.7152, 0.0722])
-
-
-@pytest.mark.parametrize(
-    ("matrix", "rows", "columns", "sentence"),
-    [
-        ([], [], [], "a table needs at least one row name"),
-        ([[1, 2]], ["a"], ["b"], "the table is 1 × 2, but its names say 1 × 1"),
-        ([[1], [2, 3]], ["a", "b"], ["c"], "the rows of a table must be numbers and equally long"),
-        ([["x"]], ["a"], ["b"], "the rows of a table must be numbers"),
-        ([[1, float("nan")]], ["a"], ["b", "c"], "the number at 'a', 'c' is nan, but must be finite"),
-    ],
-)
-def test_tables_that_cannot_be_drawn(matrix: Any, rows: list[str], columns: list[str], sentence: str) -> None:
-    with pytest.raises(SaccadeError) as error:
-        numbers(matrix, rows, columns, "t")
-    assert sentence in str(error.value)
 
 
 @pytest.mark.parametrize(("suffix", "start"), [(".png", b"\x89PNG"), (".SVG", b"<?xml"), (".pdf", b"%PDF")])
@@ -298,15 +224,10 @@ def test_saving_by_suffix_twice_gives_the_same_bytes_and_leaves_nothing_behind(
 
 def test_names_that_cannot_be_written(site: Site, tmp_path: Path) -> None:
     figure = alignment(site)
-    with pytest.raises(SaccadeError, match=r"cannot be written as 'x.gif': the name must end in .png, .svg or .pdf"):
-        save(figure, tmp_path / "x.gif")
-    with pytest.raises(SaccadeError, match=r"cannot be written as 'x'"):
-        save(figure, tmp_path / "x")
-    with pytest.raises(SaccadeError, match=r"there is no folder '.*missing' for the picture 'x.png'"):
-        save(figure, tmp_path / "missing" / "x.png")
+    with pytest.raises(ValueError, match="Format 'xyz' is not supported"):
+        save(figure, tmp_path / "x.xyz")
     (tmp_path / "folder.png").mkdir()
-    with pytest.raises(SaccadeError, match=r"folder.png' cannot be written \("):
-        save(figure, tmp_path / "folder.png")
+    assert error_of(lambda: save(figure, tmp_path / "folder.png")).startswith(f"cannot write {tmp_path}/folder.png: ")
     assert [entry.name for entry in tmp_path.iterdir()] == ["folder.png"]
 
 
@@ -318,8 +239,7 @@ def test_a_disk_that_fills_up_keeps_the_old_picture(site: Site, tmp_path: Path, 
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(SaccadeError, match=r"cannot be written \(No space left on device\)"):
-        save(alignment(site, "another"), path)
+    assert "No space left on device" in error_of(lambda: save(alignment(site, "another"), path))
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["x.png"]
 

@@ -7,7 +7,6 @@ import sys
 
 from ..errors import SaccadeError
 
-TRAINING = ("train", "compare", "demo")  # commands that several processes do together
 NO_MEMORY = "there is not enough memory for this; use smaller sizes"
 
 
@@ -19,25 +18,22 @@ def main() -> None:
 def run(words: list[str]) -> int:
     """Runs one command; returns its exit code: 0, 2 for a mistake, 130 or 143 for a signal."""
     if sys.stdout is None or sys.stderr is None:  # closed by whoever called
-        return complain("stdout is closed, so that nothing can be printed; open it, or send it to /dev/null", 2)
-    if "WORLD_SIZE" in os.environ and (not words or words[0] not in TRAINING):
-        from ..training.distributed import rank_here
-
-        if rank_here():
-            return 0  # torchrun starts a command several times: a training is one work of all, anything else is said once
+        return complain("stdout is closed, so nothing can be printed; open it, or send it to /dev/null", 2)
     from ..training.stopping import Stopped
     from .app import app
+    from .shared import is_printed_here, is_run_here
 
+    if not is_run_here(words):
+        return 0
     try:
         code = int(app(words, standalone_mode=False, prog_name="saccade") or 0)
-        return complain("stopped", code) if code == 130 else code  # typer makes a code of Ctrl-C, and says nothing
-    except SaccadeError as error:
-        return complain(str(error), 2) if said_here(error) else 2
-    except Stopped as stopped:
-        return complain(str(stopped), stopped.code) if said_here(stopped) else stopped.code
+        return complain("stopped", code) if code == 130 else code  # typer makes a code of Ctrl-C, and prints nothing
+    except (SaccadeError, Stopped) as error:
+        code = getattr(error, "code", 2)
+        return complain(str(error), code) if is_printed_here(error) else code
     except (KeyboardInterrupt, EOFError):
         return complain("stopped", 130)
-    except BrokenPipeError:  # the reader of a pipe has gone: nothing to say, and nobody to say it to
+    except BrokenPipeError:  # the reader of a pipe has gone: there is nobody to print for
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:  # a full disk, a folder that may not be written to
@@ -45,24 +41,15 @@ def run(words: list[str]) -> int:
         return complain(f"{where}{error.strerror or error}; check the path, its permissions and the free space", 2)
     except MemoryError:
         return complain(NO_MEMORY, 2)
-    except Exception as error:  # typer's own errors carry a message and an exit code; anything else is a defect and shows itself
-        if type(error).__name__ == "Abort":
-            return complain("stopped", 130)
+    except Exception as error:  # typer's own errors carry a message and an exit code; anything else is a defect
         if isinstance(error, RuntimeError) and any(words in str(error) for words in ("allocate memory", "out of memory")):
             return complain(NO_MEMORY, 2)
+        if type(error).__name__ == "Abort":
+            return complain("stopped", 130)
         if not hasattr(error, "exit_code"):
             raise
         message = (error.format_message() if hasattr(error, "format_message") else str(error)) or "no command was given"
         return complain(f"{' '.join(message.split()).rstrip('.')}; see saccade --help", int(error.exit_code) or 2)
-
-
-def said_here(error: Exception) -> bool:
-    """Whether this process says an error aloud; of several under torchrun one does."""
-    if "WORLD_SIZE" not in os.environ:
-        return True
-    from ..training.distributed import prints
-
-    return prints(error)
 
 
 def complain(text: str, code: int) -> int:

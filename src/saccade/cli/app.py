@@ -1,23 +1,21 @@
-"""The application: its commands, in the order of a first visit."""
+"""The application: its commands, in the order of a first visit. Each command is a function in the file of its name."""
 
 from __future__ import annotations
 
+import inspect
 from typing import Annotated
 
 import typer
 
 from .. import __version__
-from . import compare, convert, demo, generate, label, look, train, use
-from .shared import NO_VALUE
+from . import average, check, classify, compare, convert, demo, evaluate, explain, generate, list, show, tag, train, translate
+from .shared import flag
 
-app = typer.Typer(
-    name="saccade",
-    help="Train, use, compare and look into sequence models with attention. Start with: saccade demo",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-)
+COMMANDS = (
+    demo.demo, train.train, convert.convert, average.average, compare.compare, translate.translate, generate.generate, tag.tag,
+    classify.classify, evaluate.evaluate, show.show, explain.explain, list.list_, check.check,
+)  # fmt: skip
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
 
 def version(wanted: bool) -> None:
@@ -27,25 +25,11 @@ def version(wanted: bool) -> None:
 
 
 @app.callback()
-def top(
-    wanted: Annotated[
-        bool, typer.Option("--version", metavar=NO_VALUE, callback=version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
+def top(wanted: Annotated[bool, flag("--version", "Print the version.", callback=version, is_eager=True)] = False) -> None:
     """Train, use, compare and look into sequence models with attention. Start with: saccade demo"""
 
 
-app.command("demo", epilog=demo.EXAMPLES)(demo.demo)
-app.command("train", epilog=train.EXAMPLES)(train.train)
-app.command("convert", epilog=convert.EXAMPLES)(convert.convert)
-app.command("average", epilog=train.AVERAGE_EXAMPLES)(train.average)
-app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
-app.command("translate", epilog=use.TRANSLATE_EXAMPLES)(use.translate)
-app.command("generate", epilog=generate.EXAMPLES)(generate.generate)
-app.command("tag", epilog=label.TAG_EXAMPLES)(label.tag)
-app.command("classify", epilog=label.CLASSIFY_EXAMPLES)(label.classify)
-app.command("evaluate", epilog=use.EVALUATE_EXAMPLES)(use.evaluate)
-app.command("show", epilog=use.SHOW_EXAMPLES)(use.show)
-app.command("explain", epilog=look.EXPLAIN_EXAMPLES)(look.explain)
-app.command("list", epilog=look.LIST_EXAMPLES)(look.list_)
-app.command("check", epilog=look.CHECK_EXAMPLES)(look.check)
+for command in COMMANDS:
+    description, _, examples = inspect.getdoc(command).partition("Examples:\n")  # type: ignore[union-attr]
+    epilog = "Examples:\n\n" + "\n\n".join(f"    {line.strip()}" for line in examples.splitlines())
+    app.command(command.__name__.rstrip("_"), help=description, epilog=epilog)(command)

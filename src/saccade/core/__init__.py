@@ -1,18 +1,19 @@
 """What attention is: mechanisms, how they are run, and how they are looked at. Needs torch alone."""
 
 from . import masks, normalizers, positions, scores
-from .attention import attend, explain, weights
-from .mechanism import Keys, Mechanism
-from .places import Places, tree_distances
-from .record import Site, record
-from .state import KeyValues, State
+from .attention import attend, explain, read, weights
+from .mechanism import Mechanism, Ready
+from .positions import Positions
+from .record import Site, record, sites
+from .state import Cache, KeyValues, State
 from .table import Table
 
 __all__ = [
+    "Cache",
     "KeyValues",
-    "Keys",
     "Mechanism",
-    "Places",
+    "Positions",
+    "Ready",
     "Site",
     "State",
     "Table",
@@ -21,8 +22,9 @@ __all__ = [
     "masks",
     "normalizers",
     "positions",
+    "read",
     "record",
     "scores",
-    "tree_distances",
+    "sites",
     "weights",
 ]

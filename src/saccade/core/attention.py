@@ -9,21 +9,21 @@ from torch import Tensor
 
 from ..errors import SaccadeError
 from . import backends
-from .backends.problem import Problem
-from .masks import Mask
-from .mechanism import Keys, Mechanism
-from .places import Places
+from .backends.call import Call
+from .masks import Full, Mask, Prepared
+from .mechanism import Mechanism, Ready
+from .positions import NoPosition, Positions
 
 DEFAULT = Mechanism()
 
 
 def attend(
     q: Tensor,
-    k: Tensor | Keys,
+    k: Tensor,
     v: Tensor,
     mechanism: Mechanism | None = None,
     mask: Mask | None = None,
-    places: Places | None = None,
+    positions: Positions | None = None,
     dropout: float = 0.0,
     backend: str | None = None,
 ) -> Tensor:
@@ -32,22 +32,70 @@ def attend(
     `mask` is added (`&`) to the mechanism's own. A query that may attend nowhere gets zeros. `dropout` falls on the weights.
     `backend` names one; without it the fastest that can run the mechanism here is taken (see `explain`).
     """
-    problem = pose(q, k, v, mechanism, mask, places, dropout)
-    chosen = backends.choose(problem) if backend is None else backends.named(backend, problem)
-    return chosen.run(problem)
+    return backends.run(pose(q, k, v, mechanism, mask, positions, dropout), backend)
+
+
+def read(
+    q: Tensor,
+    ready: Ready,
+    mechanism: Mechanism,
+    mask: Mask | None = None,
+    positions: Positions | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """`attend` for keys and values that `mechanism.prepare` has made: nothing is checked or prepared again."""
+    return backends.run(call_of(q, ready, mechanism, mask, positions, dropout))
 
 
 def weights(
-    q: Tensor, k: Tensor | Keys, mechanism: Mechanism | None = None, mask: Mask | None = None, places: Places | None = None
+    q: Tensor, k: Tensor, mechanism: Mechanism | None = None, mask: Mask | None = None, positions: Positions | None = None
 ) -> Tensor:
     """The weights alone, B H Q K, by the definition."""
-    keys = k.tensor if isinstance(k, Keys) else k
-    return backends.eager.weights(pose(q, k, keys, mechanism, mask, places, 0.0))
+    return backends.eager.weights(pose(q, k, k, mechanism, mask, positions, 0.0))
+
+
+def pose(
+    q: Tensor, k: Tensor, v: Tensor, mechanism: Mechanism | None, mask: Mask | None, positions: Positions | None, dropout: float
+) -> Call:
+    """The call that backends run, from what a user passes: kinds and sizes checked."""
+    mechanism = DEFAULT if mechanism is None else mechanism
+    check_kinds(mechanism, mask, positions, dropout)
+    check_tensors(q, k, v)
+    check_sizes(q, k, v, mechanism)
+    both = mechanism.mask if mask is None else mechanism.mask & mask
+    if both.compares_positions and q.shape[-2] > k.shape[-2]:
+        raise SaccadeError(
+            f"mask {both!r} compares positions and needs Q ≤ K, got {q.shape[-2]} queries and {k.shape[-2]} keys; "
+            "use a mask on keys alone, such as padding"
+        )
+    if positions is None and mechanism.uses_positions:
+        positions = Positions.line(q.shape[-2], k.shape[-2], q.device)
+    return call_of(q, mechanism.prepare(k, v, positions, q.shape[1]), mechanism, mask, positions, dropout)
+
+
+def call_of(
+    q: Tensor, ready: Ready, mechanism: Mechanism, mask: Mask | None, positions: Positions | None, dropout: float
+) -> Call:
+    """Queries encoded and projected; the mechanism's own mask and the given one as one, prepared for these sizes."""
+    parts = mechanism._modules  # read directly: a module's attributes cost a microsecond each, as much as a small kernel in all
+    score, position, key, own = parts["score"], parts["position"], ready.key, mechanism.mask
+    if type(position) is NoPosition or not mechanism.uses_positions:
+        query, positions = score.query(q), None  # type: ignore[union-attr, operator]
+    else:
+        positions = Positions.line(q.shape[2], key.shape[2], q.device) if positions is None else positions
+        query = score.query(position.encode(q, positions.i, positions))  # type: ignore[union-attr, operator]
+    sizes = (q.shape[0], q.shape[1], q.shape[2], key.shape[2])
+    if type(mask) is Prepared and mask.sizes == sizes and not mask.computed and not own.computed:
+        both = mask if type(own) is Full else mask.within(own)
+    else:
+        plain = own if mask is None else own & (mask.mask if isinstance(mask, Prepared) else mask)
+        both = plain.given(query, key).prepare(*sizes, q.device)
+    return Call(q, query, key, ready.value, score, parts["normalize"], position, both, positions, dropout)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one backend says to a problem: `reason` is None when it can run it."""
+    """What one backend says to a call: `reason` is None when it can run it."""
 
     backend: str
     reason: str | None
@@ -69,83 +117,58 @@ class Explanation(list[Verdict]):
 
 
 def explain(
-    q: Tensor, k: Tensor | Keys, mechanism: Mechanism | None = None, mask: Mask | None = None, v: Tensor | None = None
+    q: Tensor, k: Tensor, mechanism: Mechanism | None = None, mask: Mask | None = None, v: Tensor | None = None
 ) -> Explanation:
     """Which backends can run the mechanism on these tensors, which one is taken, and why the others refuse."""
-    keys = k.tensor if isinstance(k, Keys) else k
-    problem = pose(q, k, keys if v is None else v, mechanism, mask, None, 0.0)
-    chosen = backends.choose(problem)
-    found = sorted(
-        (backend.refuses(problem) is not None, backend.rank(problem), name, backend) for name, backend in backends.all_named()
-    )
-    return Explanation(Verdict(name, backend.refuses(problem), backend is chosen) for _, _, name, backend in found)
+    call = pose(q, k, k if v is None else v, mechanism, mask, None, 0.0)
+    chosen = backends.choose(call)
+    found = sorted((one.refuses(call) is not None, one.rank(call), name, one) for name, one in backends.all_named())
+    return Explanation(Verdict(name, one.refuses(call), one is chosen) for _, _, name, one in found)
 
 
-def pose(
-    q: Tensor, k: Tensor | Keys, v: Tensor, mechanism: Mechanism | None, mask: Mask | None, places: Places | None, dropout: float
-) -> Problem:
-    """The problem as backends see it: sizes checked, queries and keys turned and projected."""
-    mechanism = DEFAULT if mechanism is None else mechanism
-    check_kinds(mechanism, mask, dropout)
-    keys = k.tensor if isinstance(k, Keys) else k
-    check(q, keys, v, mechanism, ready=isinstance(k, Keys))
-    position = mechanism.position
-    if places is None and (position.turns or position.bends or position.adds_values):
-        places = Places.in_line(q.shape[-2], keys.shape[-2], q.device)
-    if not isinstance(k, Keys):
-        if keys.shape[1] != q.shape[1] and next(mechanism.score.parameters(), None) is not None:
-            keys = keys.repeat_interleave(q.shape[1] // keys.shape[1], 1)  # each query head has a projection of its own
-        at = None if places is None else places.j
-        keys, v = mechanism.keys(keys, at).tensor, mechanism.values(v, at)
-    query = mechanism.score.query(q if places is None else position.turn(q, places.i))
-    both = mechanism.mask if mask is None else mechanism.mask & mask
-    if both.in_line and q.shape[-2] > keys.shape[-2]:
-        raise SaccadeError(
-            f"{q.shape[-2]} queries and {keys.shape[-2]} keys under {both!r}: the last query stands at the last key, "
-            "so the first would stand before the first key; use a mask on keys alone"
-        )
-    return Problem(q, query, keys, v, mechanism, both, places, dropout)
-
-
-def check_kinds(mechanism: Mechanism, mask: Mask | None, dropout: float) -> None:
-    """Raises when what is handed in beside the tensors is of the wrong kind."""
+def check_kinds(mechanism: Mechanism, mask: Mask | None, positions: Positions | None, dropout: float) -> None:
+    """Raises when what is passed beside the tensors is of the wrong kind."""
     if not isinstance(mechanism, Mechanism):
-        raise SaccadeError(f"{mechanism!r} is no mechanism; hand in Mechanism(score, normalize, mask, position)")
+        raise SaccadeError(f"expected a Mechanism, got {mechanism!r}; pass Mechanism(score, normalize, mask, position)")
     if mask is not None and not isinstance(mask, Mask):
         raise SaccadeError(
-            f"a mask of type {type(mask).__name__}; make one by saccade.masks, such as masks.matrix(allowed) of 0/1 numbers"
+            f"expected a mask, got {type(mask).__name__}; make one with saccade.masks, such as masks.matrix(allowed) of 0/1 numbers"
         )
+    if positions is not None and not isinstance(positions, Positions):
+        raise SaccadeError(f"expected Positions, got {type(positions).__name__}; pass Positions(i, j), or Positions.line(Q, K)")
     if not 0.0 <= dropout < 1.0:
-        raise SaccadeError(f"a dropout of {dropout}; it is the share of weights left out, from 0 to less than 1")
+        raise SaccadeError(f"dropout must be in [0, 1), got {dropout}")
 
 
-def check(q: Tensor, k: Tensor, v: Tensor, mechanism: Mechanism, ready: bool) -> None:
-    """Raises when q, k and v are not tensors of one floating type, or their shapes do not belong together."""
+def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
+    """Raises when q, k and v are not tensors of one floating-point type."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, Tensor) or not x.is_floating_point():
             what = x.dtype if isinstance(x, Tensor) else type(x).__name__
-            raise SaccadeError(f"{name} is {what}; hand in a tensor of floating numbers, such as float32 or bfloat16")
-    if not q.dtype == k.dtype == v.dtype and not torch.is_autocast_enabled(q.device.type):  # autocast brings them together itself
-        raise SaccadeError(f"q is {q.dtype}, k {k.dtype}, v {v.dtype}; bring them to one type first")
+            raise SaccadeError(f"{name} must be a floating-point tensor such as float32 or bfloat16, got {what}")
+    if not q.dtype == k.dtype == v.dtype and not torch.is_autocast_enabled(q.device.type):  # autocast converts them itself
+        raise SaccadeError(f"q, k and v must have one type, got {q.dtype}, {k.dtype} and {v.dtype}; convert them first")
+
+
+def check_sizes(q: Tensor, k: Tensor, v: Tensor, mechanism: Mechanism) -> None:
+    """Raises when the shapes of q, k and v do not go together."""
     shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
     if not q.dim() == k.dim() == v.dim() == 4:
-        raise SaccadeError(f"{shapes}: each must have four dimensions, batch × heads × places × width")
-    if q.shape[0] != k.shape[0] or (
-        k.shape[:3] != v.shape[:3] and not (ready and k.shape[0] == v.shape[0] and k.shape[2] == v.shape[2])
-    ):
-        raise SaccadeError(f"{shapes}: q, k and v must share the batch, and k and v their heads and places")
-    if min(q.shape[1:3] + k.shape[1:3] + v.shape[1:3]) < 1:
+        raise SaccadeError(f"{shapes}: each must have four dimensions, batch × heads × positions × width")
+    if q.shape[0] != k.shape[0] or k.shape[:3] != v.shape[:3]:
+        raise SaccadeError(f"{shapes}: q, k and v must share the batch, and k and v their heads and positions")
+    if min(q.shape[1:3] + k.shape[1:3]) < 1:
         raise SaccadeError(f"{shapes}: there must be at least one head, one query and one key")
-    if q.shape[1] % k.shape[1] or q.shape[1] % v.shape[1]:
+    if q.shape[1] % k.shape[1]:
         raise SaccadeError(f"{shapes}: the heads of q must be a multiple of those of k and v")
     if mechanism.position.heads not in (None, q.shape[1]):
         raise SaccadeError(
-            f"{shapes}: the position is made for {mechanism.position.heads} heads; make it with heads={q.shape[1]}"
+            f"{shapes}: the position is made for {mechanism.position.heads} heads; build it with heads={q.shape[1]}"
         )
-    if not ready and not mechanism.score.unequal_widths and q.shape[-1] != k.shape[-1]:
+    if not mechanism.score.unequal_widths and q.shape[-1] != k.shape[-1]:
         raise SaccadeError(
             f"{shapes}: this score compares equal widths; use bilinear, reduced-rank or additive, or project first"
         )
 
 
-__all__ = ["Explanation", "Verdict", "attend", "explain", "weights"]
+__all__ = ["Explanation", "Verdict", "attend", "explain", "read", "weights"]

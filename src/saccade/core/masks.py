@@ -1,208 +1,296 @@
-"""Masks: who may attend to whom, as a predicate on (b, h, i, j): batch row, head, place of the query, place of the key.
+"""Masks: who may attend to whom, as a predicate on (b, h, i, j): batch row, head, position of the query, position of the key.
 
-True = may attend. i and j are absolute: the last query stands at the last key. Combine with `&` and `|`. A mask is asked with
-index tensors that broadcast, so one predicate serves the dense matrix, the block mask of FlexAttention and a single row.
+True = may attend. i and j are absolute: the last query is at the position of the last key. Combine with `&` and `|`. A mask is asked
+with index tensors that broadcast, so one predicate serves the dense matrix, the block mask of FlexAttention and a single row. A mask of
+one's own is `masks.where(lambda b, h, i, j: …)` or a subclass with `__call__`.
 
-L0 writes the causal mask as "mask out e_(i>j)"; the future of query i is j > i, and that is what is hidden here.
+Slides that write the causal mask as "mask out e_(i>j)" have i and j swapped: the future of query i is j > i, and that is hidden here.
 `torch.nn.MultiheadAttention.key_padding_mask` and its `attn_mask` have the opposite polarity (True = may NOT attend).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import copy
+from collections.abc import Callable, Hashable, Sequence
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import SaccadeError
-from .fixed import Made, Memory, memory, version
+from .options import Range
+from .state import Cache
 from .table import Table
 
-table: Table[Callable[..., Mask]] = Table("masks", "mask")
+table: Table[type[Mask]] = Table("masks", "mask")
+Made = TypeVar("Made")
+Predicate = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 class Mask:
-    """A predicate on (b, h, i, j); masks with the same `key` are the same mask."""
+    """A predicate on (b, h, i, j). The defaults promise nothing; a mask that knows more of itself says so."""
 
-    _kept: dict[str, tuple[Memory, tuple[Any, ...], Any]]  # during what it was made, what for, and what it is
-    by_batch = False  # the answer depends on b
-    by_head = False  # the answer depends on h
-    in_line = True  # i is a place among the keys, so that there can be no more queries than keys
+    by_batch = True  # the answer depends on b
+    by_head = True  # the answer depends on h
+    compares_positions = True  # i is a position among the keys, so that there can be no more queries than keys
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         raise NotImplementedError
 
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """What tells this mask from others; block masks are cached under it."""
-        raise NotImplementedError
+    def given(self, query: Tensor, key: Tensor) -> Mask:
+        """The mask for these projected queries (B H Q A) and keys (B H' K A): itself, unless it is computed from them."""
+        return self
 
     @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        """What it looks things up in."""
-        return ()
+    def computed(self) -> bool:
+        """Whether it is computed from queries and keys."""
+        return type(self).given is not Mask.given
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         """Raises when the mask does not fit these sizes."""
 
+    def causal_and_keys(self) -> tuple[bool, Mask] | None:
+        """(whether it is causal, what else it says about keys alone), or None for a mask that is more than these two."""
+        return None
+
     def to(self, device: torch.device | str) -> Mask:
         """The same mask with its tensors on `device`."""
-        return self
+        return self.map(lambda tensor: tensor.to(device))
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Mask:
+        """A copy with every tensor changed, in masks inside it too."""
+        moved = copy.copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                setattr(moved, name, change(value))
+            elif isinstance(value, Mask):
+                setattr(moved, name, value.map(change))
+        return moved
 
     def __and__(self, other: Mask) -> Mask:
-        if isinstance(self, Full):
+        if type(self) is Full:
             return other
-        return self if other is self or isinstance(other, Full) else Both(self, other)
+        return self if other is self or type(other) is Full else Both(self, other)
 
     def __or__(self, other: Mask) -> Mask:
-        if isinstance(self, Full) or other is self:
+        if type(self) is Full or other is self:
             return self
-        return other if isinstance(other, Full) else Either(self, other)
+        return other if type(other) is Full else Either(self, other)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}{self.key[1:]}"
+        inner = (str(tuple(v.shape)) if isinstance(v, Tensor) else repr(v) for v in vars(self).values())
+        return f"{type(self).__name__}({', '.join(inner)})"
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What a copy is made of: not what this one keeps for itself."""
-        return {name: value for name, value in vars(self).items() if name != "_kept"}
+    def prepare(self, batch: int, heads: int, queries: int, keys: int, device: torch.device | str = "cpu") -> Prepared:
+        """The mask for fixed sizes, made dense at most once: for all layers of a pass, or all steps of a sentence."""
+        return Prepared(self, (batch, heads, queries, keys), device)
 
     def dense(self, batch: int, heads: int, queries: int, keys: int, device: torch.device | str = "cpu") -> Tensor:
         """The mask as booleans, B|1 × H|1 × Q|1 × K: a size it does not depend on stays 1."""
-        sizes = (batch, heads, queries, keys, str(device))
-        return self._once("dense", sizes, lambda: self._dense(*sizes))
-
-    def added(
-        self, batch: int, heads: int, queries: int, keys: int, device: torch.device | str, dtype: torch.dtype
-    ) -> tuple[Tensor, Tensor]:
-        """The mask as what is added to scores, 0 or −∞, and which rows may attend nowhere: these have 0 everywhere, since what a
-        softmax makes of −∞ alone has no gradient."""
-        sizes = (batch, heads, queries, keys, str(device))
-
-        def make() -> tuple[Tensor, Tensor]:
-            allowed = self._dense(*sizes)
-            empty = ~allowed.any(-1, keepdim=True)
-            zeros = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
-            return zeros.masked_fill(~(allowed | empty), float("-inf")), empty
-
-        return self._once("added", (*sizes, dtype), make)
-
-    def _once(self, what: str, sizes: tuple[Any, ...], make: Callable[[], Made]) -> Made:
-        """What `make` makes. The last one is kept, for all layers of a pass, until other sizes are asked for or what the mask looks up
-        was changed."""
-        now = memory()
-        versions = () if now is None else tuple(version(tensor) for tensor in self.tensors)
-        if now is None or None in versions:
-            return make()
-        kept = vars(self).setdefault("_kept", {})
-        if what not in kept or kept[what][0] is not now or kept[what][1] != (sizes, versions):
-            kept[what] = (now, (sizes, versions), make())
-        found: Made = kept[what][2]
-        return found
-
-    def _dense(self, batch: int, heads: int, queries: int, keys: int, device: str) -> Tensor:
         self.check(batch, heads, queries, keys)
         b = torch.arange(batch, device=device).view(-1, 1, 1, 1)
         h = torch.arange(heads, device=device).view(-1, 1, 1)
         i = torch.arange(keys - queries, keys, device=device).view(-1, 1)
         j = torch.arange(keys, device=device)
-        allowed = self.to(device)(b, h, i, j)
-        return allowed.view((1,) * (4 - allowed.dim()) + tuple(allowed.shape))
+        allowed = booleans(self.to(device)(b, h, i, j), self)
+        return allowed.expand(torch.broadcast_shapes(allowed.shape, (1, 1, 1, keys)))
 
 
+class Prepared(Mask, Cache):
+    """A mask for fixed sizes: what is made of it (booleans, numbers to add, block masks) is made once and kept.
+
+    It is as lasting as a pass or a sentence: a mask whose tensors are changed in place must be prepared anew.
+    """
+
+    def __init__(self, mask: Mask, sizes: tuple[int, int, int, int], device: torch.device | str) -> None:
+        self.mask, self.sizes, self.device = mask, sizes, device
+        self.compares_positions, self.is_computed = mask.compares_positions, mask.computed
+        self.kept: dict[Hashable, Any] = {}
+
+    def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        if key not in self.kept:
+            self.kept[key] = make()
+        found: Made = self.kept[key]
+        return found
+
+    def allowed(self) -> Tensor:
+        """B|1 H|1 Q|1 K"""
+        return self.once("allowed", lambda: self.mask.dense(*self.sizes, self.device))
+
+    def added(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """What is added to scores, 0 or −∞, and which rows may attend nowhere: these have 0 everywhere, since what a softmax makes of
+        −∞ alone has no gradient."""
+        return self.once(dtype, lambda: self._added(dtype))
+
+    def _added(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        allowed = self.allowed()
+        empty = ~allowed.any(-1, keepdim=True)
+        zeros = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
+        return zeros.masked_fill(~(allowed | empty), float("-inf")), empty
+
+    def none_empty(self) -> bool:
+        """Whether every row is known to attend somewhere; a GPU is not asked, since the answer would have to be waited for."""
+        return self.once(
+            "none empty", lambda: may_read() and self.allowed().device.type == "cpu" and bool(self.allowed().any(-1).all())
+        )
+
+    def within(self, other: Mask) -> Prepared:
+        """`other & self`, made once for all layers that have the same mask object."""
+        if type(other) is Full:
+            return self
+        make = lambda: (other, (other & self.mask).prepare(*self.sizes, self.device))  # noqa: E731  # `other` is kept, and so its id
+        return self.once(id(other), make)[1]
+
+    def reorder(self, rows: Tensor) -> Prepared:
+        """Row n of the new mask is row rows[n] of this one."""
+        _, heads, queries, keys = self.sizes
+        made = Prepared(self.mask, (len(rows), heads, queries, keys), self.device)
+        for key, value in self.kept.items():
+            if isinstance(value, Tensor):
+                made.kept[key] = pick_rows(value, rows)
+            elif isinstance(value, bool):
+                made.kept[key] = value
+            elif isinstance(key, torch.dtype):
+                made.kept[key] = tuple(pick_rows(one, rows) for one in value)
+        made.mask = Matrix(made.allowed()) if "allowed" in made.kept else self.mask.map(lambda tensor: pick_rows(tensor, rows))
+        return made
+
+    def given(self, query: Tensor, key: Tensor) -> Mask:
+        return self.mask.given(query, key)
+
+    @property
+    def computed(self) -> bool:
+        return self.is_computed
+
+    def causal_and_keys(self) -> tuple[bool, Mask] | None:
+        return self.mask.causal_and_keys()
+
+    def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return self.mask(b, h, i, j)
+
+    def __repr__(self) -> str:
+        return repr(self.mask)
+
+
+def may_read() -> bool:
+    """Whether a number on the device may be read now: not while a pass is compiled, or captured as a CUDA graph."""
+    return not (torch.compiler.is_compiling() or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()))
+
+
+def booleans(answer: Tensor, mask: Mask) -> Tensor:
+    """What a predicate answered; numbers are refused, since 2 and −1 have no truth that all backends agree on."""
+    if answer.dtype != torch.bool:
+        raise SaccadeError(f"{mask!r} answered with {answer.dtype}, expected booleans; compare, as in `j <= i`")
+    return answer
+
+
+def pick_rows(tensor: Tensor, rows: Tensor) -> Tensor:
+    """tensor[rows], or the tensor itself where one row serves all."""
+    return tensor if tensor.shape[0] == 1 else tensor.index_select(0, rows)
+
+
+class Where(Mask):
+    """A predicate of one's own: `masks.where(lambda b, h, i, j: (i - j) % 4 == 0)`."""
+
+    def __init__(self, predicate: Predicate) -> None:
+        if not callable(predicate):
+            raise SaccadeError(f"expected a function of (b, h, i, j), got {predicate!r}; for a 0/1 matrix use masks.matrix")
+        self.predicate = predicate
+
+    def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return self.predicate(b, h, i, j)
+
+
+@table.add("full")
 class Full(Mask):
     """Everybody may attend to everything."""
 
-    in_line = False
-    key = ("full",)
+    by_batch = by_head = compares_positions = False
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return j >= 0
 
+    def causal_and_keys(self) -> tuple[bool, Mask] | None:
+        return (False, self) if type(self) is Full else None
 
+
+@table.add("causal", paper="Vaswani et al. 2017")
 class Causal(Mask):
-    """j ≤ i."""
+    """Nobody sees the future: j ≤ i."""
 
-    key = ("causal",)
+    by_batch = by_head = False
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return j <= i
 
+    def causal_and_keys(self) -> tuple[bool, Mask] | None:
+        return (True, Full()) if type(self) is Causal else None
 
+
+@table.add("window", paper="Luong et al. 2015", example={"left": 2, "right": 1})
 class Window(Mask):
-    """i − left ≤ j ≤ i + right."""
+    """Neighbors only: i − left ≤ j ≤ i + right; `right` is `left` when not given."""
 
-    def __init__(self, left: int, right: int) -> None:
+    by_batch = by_head = False
+
+    def __init__(self, left: Annotated[int, Range(0, 10**6)], right: Annotated[int | None, Range(0, 10**6)] = None) -> None:
+        right = left if right is None else right
+        if not isinstance(left, int) or not isinstance(right, int) or left < 0 or right < 0:
+            raise SaccadeError(f"a window must reach 0 or more positions to each side, got {left!r} and {right!r}")
         self.left, self.right = left, right
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        return ("window", self.left, self.right)
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return (j >= i - self.left) & (j <= i + self.right)
 
 
-class OfTensor(Mask):
-    """A mask that looks things up in a tensor."""
+class PerRow(Mask):
+    """A mask that looks something up for each row of the batch."""
 
-    name = "tensor"
-
-    def __init__(self, values: Tensor) -> None:
-        self.values = values
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        # Contents are compared where reading them is free; a tensor on a GPU is known by its identity and how often it was changed.
-        small = self.values.device.type == "cpu" and self.values.numel() <= 4096
-        which = tuple(self.values.flatten().tolist()) if small else (id(self.values), version(self.values))
-        return (self.name, which, tuple(self.values.shape))
-
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        return (self.values,)
-
-    def to(self, device: torch.device | str) -> Mask:
-        if self.values.device == torch.device(device):
-            return self
-        moved = type(self).__new__(type(self))
-        moved.__dict__.update(self.__getstate__(), values=self.values.to(device))
-        return moved
+    by_head = False
+    values: Tensor
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
-        if self.by_batch and self.values.shape[0] != batch:
+        if self.values.shape[0] != batch:
             raise SaccadeError(
-                f"the {self.name} mask is for a batch of {self.values.shape[0]}, the queries are a batch of {batch}; "
+                f"the {table.name_of(self)} mask was made for a batch of {self.values.shape[0]}, got a batch of {batch}; "
                 "make the mask from the same batch"
             )
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({tuple(self.values.shape)})"
 
+@table.add("padding", per_batch=True)
+class Padding(PerRow):
+    """Only the first lengths[b] keys of row b are there."""
 
-class Padding(OfTensor):
-    """j < lengths[b]."""
+    compares_positions = False
 
-    name, by_batch, in_line = "padding", True, False
+    def __init__(self, lengths: Tensor | Sequence[int]) -> None:
+        self.values = integers(lengths, 1, "lengths")
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return j < self.values[b]
 
+    def causal_and_keys(self) -> tuple[bool, Mask] | None:
+        return (False, self) if type(self) is Padding else None
 
-class Prefix(OfTensor):
-    """j ≤ i, or j < lengths[b]."""
 
-    name, by_batch = "prefix", True
+@table.add("prefix", paper="Raffel et al. 2020", per_batch=True)
+class Prefix(PerRow):
+    """Causal, but the first lengths[b] keys are seen by everybody."""
+
+    def __init__(self, lengths: Tensor | Sequence[int]) -> None:
+        self.values = integers(lengths, 1, "lengths")
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return (j <= i) | (j < self.values[b])
 
 
-class Documents(OfTensor):
-    """ids[b, i] = ids[b, j]."""
+@table.add("documents", per_batch=True)
+class Documents(PerRow):
+    """Packed documents: attention stays inside ids[b, i] = ids[b, j]; combine with `causal()` for language models."""
 
-    name, by_batch = "documents", True
+    def __init__(self, ids: Tensor | Sequence[Sequence[int]]) -> None:
+        self.values = integers(ids, 2, "document ids")
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return self.values[b, i] == self.values[b, j]
@@ -210,199 +298,181 @@ class Documents(OfTensor):
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         super().check(batch, heads, queries, keys)
         if self.values.shape[1] < keys:
+            raise SaccadeError(f"document ids are given for {self.values.shape[1]} positions, got {keys} keys; give one per key")
+
+
+@table.add("blocks", paper="Zaheer et al. 2020 (Big Bird)", example={"length": 16, "size": 2, "random": 1})
+class Blocks(Mask):
+    """Big Bird: a window of blocks, some global blocks, and some random ones.
+
+    Blocks are `size` positions; a row of blocks sees `window` blocks either side, the first `globals` blocks (which see everybody,
+    too) and `random` more.
+    """
+
+    by_batch = by_head = False
+
+    def __init__(
+        self,
+        length: Annotated[int, Range(1, 10**6)],
+        size: Annotated[int, Range(1, 10**6)] = 64,
+        window: Annotated[int, Range(0, 10**6)] = 1,
+        globals: Annotated[int, Range(0, 10**6)] = 1,
+        random: Annotated[int, Range(0, 10**6)] = 3,
+        seed: Annotated[int, Range(0, 10**6)] = 0,
+    ) -> None:
+        if min(length, size) < 1 or min(window, globals, random) < 0 or -(-length // size) > 65536:
             raise SaccadeError(
-                f"documents are given for {self.values.shape[1]} places, there are {keys} keys; give one for each key"
+                f"blocks of {size} over {length} positions with window {window}, globals {globals}, random {random}; "
+                "size and length must be positive, the rest not negative, at most 65,536 blocks"
             )
-
-
-class BigBird(OfTensor):
-    """A table of blocks: allowed[i // size, j // size]."""
-
-    name = "blocks"
-
-    def __init__(self, values: Tensor, size: int) -> None:
-        super().__init__(values)
-        self.size = size
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        return (*super().key, self.size)
+        count = -(-length // size)
+        at = np.arange(count)
+        allowed = np.abs(at[:, None] - at[None]) <= window
+        allowed[:globals] = allowed[:, :globals] = True
+        generator = np.random.Generator(np.random.PCG64(seed))
+        for row in range(globals, count):
+            free = np.flatnonzero(~allowed[row])
+            allowed[row, generator.permutation(free)[:random]] = True
+        self.values, self.size = torch.from_numpy(allowed), size
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return self.values[i // self.size, j // self.size]
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         if keys > self.values.shape[0] * self.size:
-            raise SaccadeError(
-                f"the block mask is made for {self.values.shape[0] * self.size} places, there are {keys}; raise `length`"
-            )
+            raise SaccadeError(f"the block mask covers {self.values.shape[0] * self.size} positions, got {keys}; raise `length`")
 
 
-class Matrix(OfTensor):
-    """allowed[(b), (h), row, j] with the last row for the last query."""
+@table.add("top-blocks", paper="Lu et al. 2025 (MoBA)", example={"size": 2, "count": 1})
+class TopBlocks(Mask):
+    """Computed from q and k: a query sees, causally, its own block and the `count` earlier blocks whose mean key fits it best."""
 
-    name, in_line = "matrix", False
+    def __init__(self, size: Annotated[int, Range(1, 10**6)] = 64, count: Annotated[int, Range(0, 10**6)] = 3) -> None:
+        self.size, self.count = size, count
 
-    @property
-    def by_batch(self) -> bool:  # type: ignore[override]
-        return self.values.dim() == 4 and self.values.shape[0] > 1
+    def given(self, query: Tensor, key: Tensor) -> Mask:
+        """The mask of one call: B H Q K. An earlier block is always whole, so a cached step selects what the whole pass does."""
+        size, keys, queries = self.size, key.shape[2], query.shape[2]
+        whole = keys // size
+        position = torch.arange(keys - queries, keys, device=key.device)
+        block = torch.arange(keys, device=key.device) // size
+        own = block == (position // size).unsqueeze(-1)
+        allowed = own.expand(*query.shape[:3], keys)
+        if whole and self.count:
+            means = key[:, :, : whole * size].unflatten(2, (whole, size)).mean(3)
+            means = means.repeat_interleave(query.shape[1] // key.shape[1], 1)
+            fit = (query @ means.transpose(-2, -1)).detach()  # B H Q blocks
+            later = torch.arange(whole, device=key.device) >= (position // size).unsqueeze(-1)
+            fit = fit.masked_fill(later, float("-inf"))
+            best = fit.topk(min(self.count, whole), -1)
+            chosen = torch.zeros_like(fit, dtype=torch.bool).scatter(-1, best.indices, best.values.isfinite())
+            chosen = torch.nn.functional.pad(chosen, (0, -(-keys // size) - whole))
+            allowed = allowed | chosen[..., block]
+        return Matrix(allowed) & Causal()
 
-    @property
-    def by_head(self) -> bool:  # type: ignore[override]
-        return self.values.dim() > 2 and self.values.shape[-3] > 1
+
+@table.add("matrix", per_batch=True)
+class Matrix(Mask):
+    """Any 0/1 matrix, Q × K, H × Q × K or B × H × Q × K; 1 (True) = may attend. A graph's edges, a tree's arcs."""
+
+    compares_positions = False
+
+    def __init__(self, allowed: Tensor | Sequence[Sequence[int]]) -> None:
+        values = as_tensor(allowed, "a mask")
+        if values.dim() not in (2, 3, 4):
+            raise SaccadeError(f"a mask must be Q × K, H × Q × K or B × H × Q × K, got shape {tuple(values.shape)}")
+        if values.is_floating_point() or values.is_complex():
+            raise SaccadeError("a mask must be booleans or 0/1 integers (1 = may attend), got floating-point numbers")
+        values = values.bool()
+        self.values = values.view((1,) * (4 - values.dim()) + tuple(values.shape))
+        self.by_batch, self.by_head = self.values.shape[0] > 1, self.values.shape[1] > 1
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        row = i - (self.values.shape[-1] - self.values.shape[-2])
-        if self.values.dim() == 2:
-            return self.values[row, j]
-        if self.values.dim() == 3:
-            return self.values[h if self.values.shape[0] > 1 else h * 0, row, j]
-        return self.values[b if self.values.shape[0] > 1 else b * 0, h if self.values.shape[1] > 1 else h * 0, row, j]
+        batch, heads, rows, columns = self.values.shape
+        row = i * 0 if rows == 1 else i - (columns - rows)
+        return self.values[b if batch > 1 else b * 0, h if heads > 1 else h * 0, row, j]
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
-        super().check(batch, heads, queries, keys)
-        if self.by_head and self.values.shape[-3] != heads:
+        of, planes, rows, columns = self.values.shape
+        if of not in (1, batch) or planes not in (1, heads):
             raise SaccadeError(
-                f"the mask is for {self.values.shape[-3]} heads, the queries have {heads}; give one matrix a head, or one for all"
+                f"the mask is for batch {of} and {planes} heads, got batch {batch} and {heads} heads; give 1 for all"
             )
-        rows, columns = self.values.shape[-2:]
-        # A square matrix over more places than there are is read from its first place on.
-        if (rows, columns) != (queries, keys) and not (rows == columns >= keys >= queries):
+        # A square matrix over more positions than there are is read from its first position on.
+        if not (columns == keys and rows in (1, queries)) and not rows == columns >= keys >= queries:
             raise SaccadeError(
-                f"the mask is {rows} × {columns}, the scores are {queries} × {keys}; give one row a query, one column a key"
+                f"the mask is {rows} × {columns}, the scores are {queries} × {keys}; give one row per query, one column per key"
             )
 
 
-class Pairwise(Mask):
+class Pair(Mask):
     """Two masks combined."""
+
+    sign = ""
 
     def __init__(self, first: Mask, second: Mask) -> None:
         self.first, self.second = first, second
         self.by_batch = first.by_batch or second.by_batch
         self.by_head = first.by_head or second.by_head
-        self.in_line = first.in_line or second.in_line
+        self.compares_positions = first.compares_positions or second.compares_positions
 
     @property
-    def key(self) -> tuple[Any, ...]:
-        return (type(self).__name__, self.first.key, self.second.key)
+    def computed(self) -> bool:
+        return self.first.computed or self.second.computed
 
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        return self.first.tensors + self.second.tensors
-
-    def to(self, device: torch.device | str) -> Mask:
-        return type(self)(self.first.to(device), self.second.to(device))
+    def given(self, query: Tensor, key: Tensor) -> Mask:
+        first, second = self.first.given(query, key), self.second.given(query, key)
+        return self if first is self.first and second is self.second else type(self)(first, second)
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         self.first.check(batch, heads, queries, keys)
         self.second.check(batch, heads, queries, keys)
 
     def __repr__(self) -> str:
-        return f"({self.first!r} {'&' if isinstance(self, Both) else '|'} {self.second!r})"
+        return f"({self.first!r} {self.sign} {self.second!r})"
 
 
-class Both(Pairwise):
+class Both(Pair):
     """first & second."""
+
+    sign = "&"
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return self.first(b, h, i, j) & self.second(b, h, i, j)
 
+    def causal_and_keys(self) -> tuple[bool, Mask] | None:
+        parts = (self.first.causal_and_keys(), self.second.causal_and_keys())
+        if parts[0] is None or parts[1] is None:
+            return None
+        return parts[0][0] or parts[1][0], parts[0][1] & parts[1][1]
 
-class Either(Pairwise):
+
+class Either(Pair):
     """first | second."""
+
+    sign = "|"
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return self.first(b, h, i, j) | self.second(b, h, i, j)
 
 
-@table.add("full", system="A9")
-def full() -> Mask:
-    """Everybody may attend to everything."""
-    return Full()
-
-
-@table.add("causal", paper="Vaswani et al. 2017", system="A9")
-def causal() -> Mask:
-    """Nobody sees the future: j ≤ i."""
-    return Causal()
-
-
-@table.add("window", paper="Luong et al. 2015", system="A12")
-def window(left: int, right: int | None = None) -> Mask:
-    """Neighbors only: i − left ≤ j ≤ i + right; `right` is `left` when not given."""
-    right = left if right is None else right
-    if not isinstance(left, int) or not isinstance(right, int) or left < 0 or right < 0:
-        raise SaccadeError(f"a window of {left} to the left and {right} to the right; both must be whole numbers of 0 or more")
-    return Window(left, right)
-
-
-@table.add("padding", system="A9")
-def padding(lengths: Tensor | Sequence[int]) -> Mask:
-    """Only the first lengths[b] keys of row b are there."""
-    return Padding(whole(lengths, 1, "lengths"))
-
-
-@table.add("prefix", paper="Raffel et al. 2020", system="A9")
-def prefix(lengths: Tensor | Sequence[int]) -> Mask:
-    """Causal, but the first lengths[b] keys are seen by everybody."""
-    return Prefix(whole(lengths, 1, "lengths"))
-
-
-@table.add("documents", system="A9")
-def documents(ids: Tensor | Sequence[Sequence[int]]) -> Mask:
-    """Packed documents: attention stays inside ids[b, i] = ids[b, j]; combine with `causal()` for language models."""
-    return Documents(whole(ids, 2, "document numbers"))
-
-
-@table.add("blocks", paper="Zaheer et al. 2020 (Big Bird)", system="A9")
-def blocks(length: int, size: int = 64, window: int = 1, globals: int = 1, random: int = 3, seed: int = 0) -> Mask:
-    """Big Bird: a window of blocks, some global blocks, and some random ones.
-
-    Blocks are `size` places; a row of blocks sees `window` blocks either side, the first `globals` blocks (which see everybody, too)
-    and `random` more.
-    """
-    if min(length, size) < 1 or min(window, globals, random) < 0 or -(-length // size) > 65536:
-        raise SaccadeError(
-            f"blocks of {size} over {length} places with window {window}, globals {globals}, random {random}; "
-            "size and length must be positive, the rest not negative, at most 65,536 blocks"
-        )
-    count = -(-length // size)
-    at = np.arange(count)
-    allowed = np.abs(at[:, None] - at[None]) <= window
-    allowed[:globals] = allowed[:, :globals] = True
-    generator = np.random.Generator(np.random.PCG64(seed))
-    for row in range(globals, count):
-        free = np.flatnonzero(~allowed[row])
-        allowed[row, generator.permutation(free)[:random]] = True
-    return BigBird(torch.from_numpy(allowed), size)
-
-
-@table.add("matrix", system="A9")
-def matrix(allowed: Tensor | Sequence[Sequence[int]]) -> Mask:
-    """Any 0/1 matrix, Q × K, H × Q × K or B × H × Q × K; 1 (True) = may attend. A graph's edges, a tree's arcs."""
-    values = tensor_of(allowed, "a mask")
-    if values.dim() not in (2, 3, 4):
-        raise SaccadeError(f"a mask of shape {tuple(values.shape)}; give Q × K, H × Q × K or B × H × Q × K")
-    if values.is_floating_point() or values.is_complex():
-        raise SaccadeError("a mask of floating numbers; give booleans or 0/1 integers where 1 = may attend")
-    return Matrix(values.bool())
-
-
-def whole(values: Tensor | Sequence[Any], dims: int, what: str) -> Tensor:
+def integers(values: Tensor | Sequence[Any], dims: int, what: str) -> Tensor:
     """`values` as a tensor of whole numbers with `dims` dimensions."""
-    tensor = tensor_of(values, what)
+    tensor = as_tensor(values, what)
     if tensor.dim() != dims or tensor.is_floating_point() or tensor.dtype == torch.bool:
         raise SaccadeError(
-            f"{what} of shape {tuple(tensor.shape)} and type {tensor.dtype}; give whole numbers in {dims} dimension(s)"
+            f"{what} must be whole numbers in {dims} dimension(s), got shape {tuple(tensor.shape)} of {tensor.dtype}"
         )
     return tensor
 
 
-def tensor_of(values: Any, what: str) -> Tensor:
-    """`values` as a tensor, or an error for what is none."""
+def as_tensor(values: Any, what: str) -> Tensor:
     try:
         return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError):
-        raise SaccadeError(
-            f"{what} of {type(values).__name__} that is no table of numbers; give a tensor, or lists of equal lengths"
-        ) from None
+        raise SaccadeError(f"{what} must be a tensor, or lists of equal lengths, got {type(values).__name__}") from None
+
+
+# the names by which people write them: masks.causal() & masks.padding(lengths)
+full, causal, window, padding, prefix, documents = Full, Causal, Window, Padding, Prefix, Documents
+blocks, top_blocks, matrix, where = Blocks, TopBlocks, Matrix, Where

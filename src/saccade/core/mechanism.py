@@ -1,25 +1,27 @@
 """A mechanism says what is computed: four parts.
 
-weights = normalize( bend( score( turn(q), turn(k) ) ), mask )        output = weights @ v
+weights = normalize( score( encode(q), encode(k) ) + bias, mask )        output = weights @ v
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from torch import Tensor, nn
 
 from ..errors import SaccadeError
 from .masks import Full, Mask
-from .normalizers import Normalizer, Softmax, Sum
-from .places import in_line
-from .positions import NoPosition, Position
+from .normalizers import Normalizer, Softmax
+from .positions import NoPosition, Position, Positions
 from .scores import ScaledDot, Score
 
 
-class Keys:
-    """Keys made ready for a mechanism once, to be attended to many times: turned and projected."""
+@dataclass(frozen=True, eq=False, slots=True)
+class Ready:
+    """Keys (B H' K A, encoded and projected) and values (B H' K E) that a mechanism has prepared, to be attended to many times."""
 
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
+    key: Tensor
+    value: Tensor
 
 
 class Mechanism(nn.Module):
@@ -33,39 +35,39 @@ class Mechanism(nn.Module):
         position: Position | None = None,
     ) -> None:
         super().__init__()
-        given = (
-            (score, Score, "score"),
-            (normalize, Normalizer, "normalizer"),
-            (mask, Mask, "mask"),
-            (position, Position, "position"),
-        )
-        for part, kind, name in given:
+        kinds = {
+            "score": (score, Score),
+            "normalizer": (normalize, Normalizer),
+            "mask": (mask, Mask),
+            "position": (position, Position),
+        }
+        for name, (part, kind) in kinds.items():
             if part is not None and not isinstance(part, kind):
-                raise SaccadeError(
-                    f"{part!r} is no {name}; hand in a built one, such as saccade.core.{name}s' classes, not a name"
-                )
+                raise SaccadeError(f"expected a {kind.__name__} object, got {part!r}; build one from saccade.core.{name}s")
         self.score = ScaledDot() if score is None else score
         self.normalize = Softmax() if normalize is None else normalize
         self.mask = Full() if mask is None else mask
         self.position = NoPosition() if position is None else position
-        if isinstance(self.normalize, Sum) and (not self.score.kernel or self.position.bends):
-            raise SaccadeError(
-                "the normalizer `sum` divides by the sum of scores that are never negative: it goes with a kernel score such as elu-kernel "
-                "and with no position that bends scores; use softmax for others"
-            )
+        mismatch = self.normalize.mismatch(self.score, self.position)
+        if mismatch is not None:
+            raise SaccadeError(mismatch)
 
-    def keys(self, k: Tensor, at: Tensor | None = None) -> Keys:
-        """k (B H K D) turned to its places (0, 1, 2 … when not given) and projected: `attend` takes it in place of k."""
-        return Keys(self.score.key(self.position.turn(k, standing(k, at)) if self.position.turns else k))
+    @property
+    def uses_positions(self) -> bool:
+        position = self.position
+        return type(position) is not NoPosition and (position.encodes or position.biases or position.adds_values)
 
-    def values(self, v: Tensor, at: Tensor | None = None) -> Tensor:
-        """v (B H K E) made ready to go with such keys."""
-        return self.position.turn_values(v, standing(v, at)) if self.position.turns else v
+    def prepare(self, k: Tensor, v: Tensor, positions: Positions | None = None, heads: int | None = None) -> Ready:
+        """k (B H' K D) encoded and projected, v (B H' K E) encoded, at 0, 1, 2 … when no positions are given.
+
+        `heads`: those of the queries, where they are more than those of k and each has a projection of its own.
+        """
+        if heads is not None and k.shape[1] != heads and next(self.score.parameters(), None) is not None:
+            k = k.repeat_interleave(heads // k.shape[1], 1)
+        if self.position.encodes:
+            positions = Positions.line(k.shape[-2], k.shape[-2], k.device) if positions is None else positions
+            k, v = self.position.encode(k, positions.j, positions), self.position.encode_values(v, positions.j, positions)
+        return Ready(self.score.key(k), v)
 
     def extra_repr(self) -> str:
-        return f"normalize={self.normalize!r}, mask={self.mask!r}"
-
-
-def standing(x: Tensor, at: Tensor | None) -> Tensor:
-    """The places of x's rows: 0, 1, 2 … when not given."""
-    return in_line(0, x.shape[-2], x.device) if at is None else at
+        return f"mask={self.mask!r}"

@@ -6,20 +6,26 @@ where one may attend nowhere.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .table import Table
 
-table: Table[type[Normalizer]] = Table("normalizers", "normalizer")
+if TYPE_CHECKING:
+    from .positions import Position
+    from .scores import Score
+
+table: Table[type[Normalizer]] = Table("normalizers", "normalizer", facts=("heads",))
 
 
-class Normalizer:
-    """What all normalizers share: float32, masked places, empty rows."""
+class Normalizer(nn.Module):
+    """What all normalizers share: float32, hidden positions, empty rows. One of one's own overrides `rows`, and may have parameters."""
 
     sums_to_one = True
 
-    def __call__(self, scores: Tensor, allowed: Tensor | None = None) -> Tensor:
+    def forward(self, scores: Tensor, allowed: Tensor | None = None) -> Tensor:
         wide = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
         if allowed is None:
             return self.rows(wide, None).to(scores.dtype)
@@ -27,11 +33,12 @@ class Normalizer:
         return self.rows(wide, hidden).masked_fill(hidden, 0.0).to(scores.dtype)
 
     def rows(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
-        """The weights; what stands at hidden places is blanked by the caller, but must be finite, also in a row all hidden."""
+        """The weights; the caller sets those of hidden positions to 0, but they must be finite, also in a row that is all hidden."""
         raise NotImplementedError
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
+    def mismatch(self, score: Score, position: Position) -> str | None:
+        """Why this normalizer cannot be combined with a score and a position, or None when it can."""
+        return None
 
 
 def count(scores: Tensor, hidden: Tensor | None) -> Tensor:
@@ -41,7 +48,7 @@ def count(scores: Tensor, hidden: Tensor | None) -> Tensor:
     return (~hidden).expand(*hidden.shape[:-1], scores.shape[-1]).sum(-1, keepdim=True).clamp_min(1).to(scores.dtype)
 
 
-@table.add("softmax", paper="Bahdanau et al. 2015", system="A4")
+@table.add("softmax", paper="Bahdanau et al. 2015")
 class Softmax(Normalizer):
     """exp(s_j) / Σ exp(s)"""
 
@@ -61,22 +68,23 @@ class Pointwise(Normalizer):
     sums_to_one = False
 
     def __init__(self, by_count: bool = False) -> None:
+        super().__init__()
         self.by_count = by_count
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(by_count={self.by_count})"
+    def extra_repr(self) -> str:
+        return f"by_count={self.by_count}"
 
 
-@table.add("relu", paper="Wortsman et al. 2023", system="A4")
+@table.add("relu", paper="Wortsman et al. 2023")
 class Relu(Pointwise):
-    """max(s_j, 0), the lecture's "any scaling function"; with `by_count` divided by the number of keys."""
+    """max(s_j, 0); with `by_count` divided by the number of keys."""
 
     def rows(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
         weights = scores.relu()
         return weights / count(scores, hidden) if self.by_count else weights
 
 
-@table.add("sigmoid", paper="Ramapuram et al. 2024", system="A4")
+@table.add("sigmoid", paper="Ramapuram et al. 2024")
 class Sigmoid(Pointwise):
     """1 / (1 + exp(−s_j)); with `by_count` shifted by −log n."""
 
@@ -84,9 +92,17 @@ class Sigmoid(Pointwise):
         return (scores - count(scores, hidden).log()).sigmoid() if self.by_count else scores.sigmoid()
 
 
-@table.add("sum", paper="Katharopoulos et al. 2020", system="A4")
+@table.add("sum", paper="Katharopoulos et al. 2020")
 class Sum(Normalizer):
     """s_j / Σ s, for kernel scores, which are never negative."""
+
+    def mismatch(self, score: Score, position: Position) -> str | None:
+        if score.kernel and not position.biases:
+            return None
+        return (
+            "the normalizer `sum` divides by the sum of scores that are never negative; use a kernel score such as elu-kernel and a "
+            "position that adds no bias, or the normalizer softmax"
+        )
 
     def rows(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
         kept = scores if hidden is None else scores.masked_fill(hidden, 0.0)
@@ -97,7 +113,7 @@ class Entmax(Normalizer):
     """argmax_p p·s + H_α(p): sparse weights [max(0, (α−1)s_j − τ)]^(1/(α−1)), with τ such that a row sums to one."""
 
     def rows(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
-        # The row's largest score is moved to 0, so that float32 keeps its digits; a hidden place stands below any support.
+        # The row's largest score is moved to 0, so that float32 keeps its digits; a hidden position is below any support.
         floor = torch.finfo(scores.dtype).min
         top = (scores if hidden is None else scores.masked_fill(hidden, floor)).amax(-1, keepdim=True).detach()
         shifted = scores - top
@@ -134,7 +150,7 @@ class SparsemaxProjection(Projection):
         return support * (grad - (grad * support).sum(-1, keepdim=True) / support.sum(-1, keepdim=True))
 
 
-@table.add("sparsemax", paper="Martins & Astudillo 2016", system="A4")
+@table.add("sparsemax", paper="Martins & Astudillo 2016")
 class Sparsemax(Entmax):
     """The Euclidean projection of the scores onto the simplex: max(0, s_j − τ), Σ = 1."""
 
@@ -163,7 +179,7 @@ class Entmax15Projection(Projection):
         return root * (grad - (grad * root).sum(-1, keepdim=True) / root.sum(-1, keepdim=True))
 
 
-@table.add("entmax-1.5", paper="Peters et al. 2019", system="A4")
+@table.add("entmax-1.5", paper="Peters et al. 2019")
 class Entmax15(Entmax):
     """Between softmax and sparsemax: max(0, s_j/2 − τ)², Σ = 1."""
 

@@ -1,130 +1,196 @@
-"""Positions: how the mechanism knows where queries and keys stand. H heads, Q queries, K keys, D key width, E value width.
+"""Positions: how the mechanism knows where queries and keys are. H heads, Q queries, K keys, D key width, E value width.
 
-A position may *turn* q and k before they are scored (rotary), *bend* the scores by adding to them (ALiBi, T5, Shaw), and add to
-what is summed (Shaw's values). A position that is only added to the input of a model is an embedding: see layers/embeddings.py.
+A position may *encode* q and k before they are scored (rotary), add a *bias* to the scores (ALiBi, T5, Shaw), and add to the values
+(Shaw). A position that is only added to the input of a model is an embedding: see layers/embeddings.py.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import SaccadeError
-from .fixed import made_of, written_down
-from .places import Places
+from .masks import may_read
+from .options import Range, overrides
 from .table import Table
 
-table: Table[type[Position]] = Table("positions", "position")
+table: Table[type[Position]] = Table("positions", "position", facts=("dim", "dim_values", "heads"))
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, eq=False)
+class Positions:
+    """Where queries and keys are. i: Q or B × Q; j: K or B × K; `relation`: B|1 × Q × K, what each pair is to each other (steps
+    along a parse tree, edges of a graph, offsets in a window), for positions that ask for it.
+
+    One object serves a whole pass over a model: what layers compute from it alone (angles, say) is computed once.
+    """
+
+    i: Tensor
+    j: Tensor
+    relation: Tensor | None = None
+    in_line: bool = False  # 0, 1, 2 … and the last query at the last key
+    kept: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+
+    @staticmethod
+    def line(queries: int, keys: int, device: torch.device | str = "cpu", relation: Tensor | None = None) -> Positions:
+        """0, 1, 2 … for the keys; the last query is at the last key."""
+        j = torch.arange(keys, device=device)
+        return Positions(j if queries == keys else j[keys - queries :], j, relation, in_line=True)
+
+    @staticmethod
+    def same(at: Tensor | None, relation: Tensor | None, count: int, device: torch.device) -> Positions:
+        """Of self-attention over `count` tokens: at 0, 1, 2 …, or at the given positions (N or B N)."""
+        return Positions.line(count, count, device, relation) if at is None else Positions(at, at, relation)
+
+    @property
+    def distance(self) -> Tensor:
+        """j − i: Q × K or B × Q × K."""
+        return self.j.unsqueeze(-2) - self.i.unsqueeze(-1)
+
+    def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What depends on the positions and `key` alone."""
+        if key not in self.kept:
+            self.kept[key] = make()
+        found: Made = self.kept[key]
+        return found
+
+    def rows(self, cut: slice) -> Positions:
+        """The same for some of the queries."""
+        relation = None if self.relation is None else self.relation[:, cut]
+        return Positions(self.i[..., cut], self.j, relation)
 
 
 class Position(nn.Module):
-    """What all positions share; this one knows nothing of places."""
+    """What all positions share; this one knows nothing. One of one's own overrides `encode`, `bias` or `values`: what it does is
+    derived from that."""
 
-    turns = False
-    bends = False
-    bends_by_place = False  # the bend depends on head and places alone
-    adds_values = False
     first_layer_only = False  # in a stack, only the first block has it
-    heads: int | None = None  # the number of heads it is made for, where it has something for each
+    needs_relation = False  # asks for `Positions.relation`
+    heads: int | None = None  # the number of heads it is made for, where it has something per head
 
-    def turn(self, x: Tensor, at: Tensor) -> Tensor:
-        """q or k (B H N D) with the places `at` (N or B × N) worked into it."""
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "bias_at" in vars(cls) and "bias" not in vars(cls):  # it would hold on some backends alone
+            raise SaccadeError(f"{cls.__name__} defines `bias_at` without `bias`, which is the definition; override both")
+
+    @property
+    def encodes(self) -> bool:
+        return overrides(self, "encode", Position) or overrides(self, "encode_values", Position)
+
+    @property
+    def biases(self) -> bool:
+        return overrides(self, "bias", Position)
+
+    @property
+    def biases_by_position(self) -> bool:
+        """Whether `bias_at` gives what `bias` does: both come from one class, and nothing replaced one of them alone."""
+        owners = [next(c for c in type(self).__mro__ if name in vars(c)) for name in ("bias", "bias_at")]
+        return owners[0] is owners[1] is not Position and not {"bias", "bias_at"} & set(vars(self))
+
+    @property
+    def adds_values(self) -> bool:
+        return overrides(self, "values", Position)
+
+    def encode(self, x: Tensor, at: Tensor, positions: Positions) -> Tensor:
+        """q or k (B H N D) with its positions `at` (N or B × N; `positions.i` or `positions.j`) worked into it."""
         return x
 
-    def turn_values(self, v: Tensor, at: Tensor) -> Tensor:
-        """v (B H K E) with its places worked into it."""
+    def encode_values(self, v: Tensor, at: Tensor, positions: Positions) -> Tensor:
+        """v (B H K E) with its positions worked into it."""
         return v
 
-    def bend(self, q: Tensor, places: Places, scale: float) -> Tensor | None:
-        """What is added to the scores, broadcasting to B H Q K, or None. `q` is as handed in, before any turn; `scale` is the score's."""
+    def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor | None:
+        """What is added to the scores, broadcasting to B H Q K. `q` is as passed, before `encode`; `scale` is the score's."""
         return None
 
-    def bend_at(self, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        """The bend of one head, query and key, for kernels that ask one by one; only where `bends_by_place`."""
+    def bias_at(self, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        """The same for one head, query and key: where the bias depends on nothing else, kernels ask for it one by one."""
         raise NotImplementedError
 
-    def values(self, weights: Tensor, places: Places) -> Tensor | None:
-        """What is added to the output, B H Q E, or None."""
+    def values(self, weights: Tensor, positions: Positions) -> Tensor | None:
+        """What is added to the output, B H Q E."""
         return None
 
 
-@table.add("none", system="P6")
+@table.add("none")
 class NoPosition(Position):
     """The order of keys does not matter."""
 
 
-@table.add("rotary", paper="Su et al. 2021", system="P6")
+@table.add("rotary", paper="Su et al. 2021")
 class Rotary(Position):
-    """Turns pairs (x_m, x_(m+D/2)) by the angle place · base^(−2m/D): scores depend on distances alone."""
+    """Rotates pairs (x_m, x_(m+D/2)) by the angle position · base^(−2m/D): scores depend on distances alone."""
 
-    turns = True
-
-    def __init__(self, base: float = 10000.0) -> None:
+    def __init__(self, base: Annotated[float, Range(1.0, 1e9)] = 10000.0) -> None:
         super().__init__()
         self.base = base
 
-    def turn(self, x: Tensor, at: Tensor) -> Tensor:
+    def encode(self, x: Tensor, at: Tensor, positions: Positions) -> Tensor:
         half, odd = divmod(x.shape[-1], 2)
         if odd:
-            raise SaccadeError(f"rotary positions turn pairs, and a head's width is {x.shape[-1]}; choose an even width")
-        cos, sin = made_of(at, (self.base, half, x.dtype), lambda: self.angles(at, half, x.dtype))
+            raise SaccadeError(
+                f"rotary positions rotate pairs and need an even head width, got {x.shape[-1]}; change dim or heads"
+            )
+        which = "i" if at is positions.i else "j"
+        cos, sin = positions.once((which, self.base, half, x.dtype), lambda: self.angles(at, half, x.dtype))
         left, right = x.chunk(2, -1)
         return torch.cat([torch.addcmul(left * cos, right, sin, value=-1), torch.addcmul(left * sin, right, cos)], -1)
 
     def angles(self, at: Tensor, half: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Cosine and sine of each place's angles: N half, or B 1 N half."""
+        """Cosine and sine of each position's angles: N half, or B 1 N half."""
         speed = self.base ** (-torch.arange(half, device=at.device, dtype=torch.float64) / half)
-        angle = at.unsqueeze(-1).to(torch.float64) * speed  # float64: place 100,000 still turns by the right angle
+        angle = at.unsqueeze(-1).to(torch.float64) * speed  # float64: position 100,000 still gets the right angle
         angle = angle if at.dim() == 1 else angle.unsqueeze(-3)
         return angle.cos().to(dtype), angle.sin().to(dtype)
 
 
-@table.add("added", system="P5")
+@table.add("added")
 class Added(Position):
-    """p_t added to q, k and v (and only in the first layer of a stack): sinusoidal, or a learned table of `max_len` places."""
+    """p_t added to q, k and v (and only in the first layer of a stack): sinusoidal, or a learned table of `max_len` positions."""
 
-    turns = True
     first_layer_only = True
 
-    def __init__(self, dim: int, max_len: int | None = None) -> None:
+    def __init__(self, dim: int, max_len: Annotated[int | None, Range(1, 10**6)] = None) -> None:
         super().__init__()
         self.vectors = None if max_len is None else nn.Parameter(torch.randn(max_len, dim) * 0.02)
 
-    def turn(self, x: Tensor, at: Tensor) -> Tensor:
+    def encode(self, x: Tensor, at: Tensor, positions: Positions) -> Tensor:
         if self.vectors is None:
             added = sinusoid(at, x.shape[-1], dtype=x.dtype)
         else:
-            check_places(at, self.vectors.shape[0])
+            check_within(at, self.vectors.shape[0])
             added = self.vectors[at]
         return x + (added if at.dim() == 1 else added.unsqueeze(-3)).to(x.dtype)
 
-    def turn_values(self, v: Tensor, at: Tensor) -> Tensor:
-        return self.turn(v, at)
+    def encode_values(self, v: Tensor, at: Tensor, positions: Positions) -> Tensor:
+        return self.encode(v, at, positions)
 
 
-@table.add("alibi", paper="Press et al. 2022", system="P6")
+@table.add("alibi", paper="Press et al. 2022")
 class Alibi(Position):
     """−slope_h · |i − j| with slopes 2^(−8/H), 2^(−16/H), …"""
 
-    bends = True
-    bends_by_place = True
     slopes: Tensor
 
     def __init__(self, heads: int) -> None:
         super().__init__()
         if heads < 1:
-            raise SaccadeError(f"ALiBi for {heads} heads; there is at least one")
+            raise SaccadeError(f"heads must be at least 1, got {heads}")
         self.heads = heads
         self.register_buffer("slopes", torch.tensor(alibi_slopes(heads)), persistent=False)
 
-    def bend(self, q: Tensor, places: Places, scale: float) -> Tensor:
-        distance = places.distance.abs().to(q.dtype)
+    def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor:
+        distance = positions.distance.abs().to(q.dtype)
         distance = distance if distance.dim() == 2 else distance.unsqueeze(1)
         return -self.slopes.to(q.dtype)[:, None, None] * distance
 
-    def bend_at(self, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    def bias_at(self, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return -self.slopes[h] * (j - i).abs()
 
 
@@ -136,19 +202,22 @@ def alibi_slopes(heads: int) -> list[float]:
     return alibi_slopes(lower) + alibi_slopes(2 * lower)[0::2][: heads - lower]
 
 
-@table.add("t5", paper="Raffel et al. 2020", system="P6")
+@table.add("t5", paper="Raffel et al. 2020", example={"buckets": 8, "max_distance": 16})
 class T5Buckets(Position):
-    """A learned bias a head for each bucket of distances: exact when near, logarithmic when far, one bucket beyond `max_distance`."""
+    """A learned bias per head and bucket of distances: exact when near, logarithmic when far, one bucket beyond `max_distance`."""
 
-    bends = True
-    bends_by_place = True
-
-    def __init__(self, heads: int, buckets: int = 32, max_distance: int = 128, both_sides: bool = True) -> None:
+    def __init__(
+        self,
+        heads: int,
+        buckets: Annotated[int, Range(4, 65536)] = 32,
+        max_distance: Annotated[int, Range(5, 10**6)] = 128,
+        both_sides: bool = True,
+    ) -> None:
         super().__init__()
         if buckets < 4 or max_distance <= buckets:
-            raise SaccadeError(f"{buckets} buckets up to distance {max_distance}; give at least 4 buckets and a longer distance")
+            raise SaccadeError(f"expected at least 4 buckets and max_distance > buckets, got {buckets} and {max_distance}")
         self.heads, self.buckets, self.max_distance, self.both_sides = heads, buckets, max_distance, both_sides
-        self.bias = nn.Parameter(torch.randn(buckets, heads) * 0.02)
+        self.table = nn.Parameter(torch.randn(buckets, heads) * 0.02)
 
     def bucket(self, distance: Tensor) -> Tensor:
         """Which bucket j − i falls into; with `both_sides` half of the buckets are for keys to the right."""
@@ -163,65 +232,71 @@ class T5Buckets(Position):
         spread = (far.clamp_min(1).float() / exact).log() / math.log(self.max_distance / exact) * (buckets - exact)
         return base + torch.where(far < exact, far, (exact + spread.long()).clamp_max(buckets - 1))
 
-    def bend(self, q: Tensor, places: Places, scale: float) -> Tensor:
-        return self.bias[self.bucket(places.distance)].movedim(-1, -3).to(q.dtype)
+    def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor:
+        key = (type(self), self.buckets, self.max_distance, self.both_sides)
+        which = positions.once(key, lambda: self.bucket(positions.distance))
+        return self.table[which].movedim(-1, -3).to(q.dtype)
 
-    def bend_at(self, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return self.bias[self.bucket(j - i), h]
+    def bias_at(self, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return self.table[self.bucket(j - i), h]
 
 
-@table.add("shaw", paper="Shaw et al. 2018", system="P3")
+@table.add("shaw", paper="Shaw et al. 2018", example={"max_distance": 3})
 class Shaw(Position):
-    """Learned vectors for distances clipped to ±`max_distance`: q·a^K_(j−i) added to the scores, a^V_(j−i) to what is summed.
+    """Learned vectors for distances clipped to ±`max_distance`: q·a^K_(j−i) added to the scores, a^V_(j−i) to the values.
 
     The score's own scale holds for both: with scaled dot, (q·k + q·a)/√D, as in the paper.
     """
 
-    bends = True
-    nearest = -1  # the least distance is this times `max_distance`
+    least = -1  # the least distance is this times `max_distance`
 
-    def __init__(self, dim: int, max_distance: int = 16, values: bool = True, dim_values: int | None = None) -> None:
+    def __init__(
+        self, dim: int, max_distance: Annotated[int, Range(1, 10**6)] = 16, values: bool = True, dim_values: int | None = None
+    ) -> None:
         super().__init__()
         if max_distance < 1:
-            raise SaccadeError(f"relative positions up to a distance of {max_distance}; give at least 1")
-        self.max_distance, self.adds_values = max_distance, values
-        distances = max_distance + 1 - self.nearest * max_distance
+            raise SaccadeError(f"max_distance must be at least 1, got {max_distance}")
+        self.max_distance = max_distance
+        distances, width = max_distance + 1 - self.least * max_distance, dim if dim_values is None else dim_values
         self.keys = nn.Parameter(torch.randn(distances, dim) / math.sqrt(dim))
-        if values:
-            width = dim if dim_values is None else dim_values
-            self.value_vectors = nn.Parameter(torch.randn(distances, width) / math.sqrt(width))
+        self.value_vectors = nn.Parameter(torch.randn(distances, width) / math.sqrt(width)) if values else None
 
-    def index(self, places: Places) -> Tensor:
-        return places.distance.clamp(-self.max_distance, self.max_distance) + self.max_distance
+    @property
+    def adds_values(self) -> bool:
+        return self.value_vectors is not None or overrides(self, "values", Shaw)
 
-    def bend(self, q: Tensor, places: Places, scale: float) -> Tensor:
+    def index(self, positions: Positions) -> Tensor:
+        return positions.distance.clamp(-self.max_distance, self.max_distance) + self.max_distance
+
+    def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor:
         if q.shape[-1] != self.keys.shape[1]:
             raise SaccadeError(
-                f"the position's vectors are {self.keys.shape[1]} wide, the queries {q.shape[-1]}; make it with dim={q.shape[-1]}"
+                f"the position expects queries of width {self.keys.shape[1]}, got {q.shape[-1]}; build it with that dim"
             )
-        by_distance = scale * (q @ self.keys.to(q.dtype).transpose(0, 1))  # B H Q R: one score a distance, not one vector a pair
-        return by_distance.gather(-1, broadcast_index(self.index(places), by_distance))
+        by_distance = scale * (
+            q @ self.keys.to(q.dtype).transpose(0, 1)
+        )  # B H Q R: one score per distance, not one vector per pair
+        return by_distance.gather(-1, broadcast_index(self.index(positions), by_distance))
 
-    def values(self, weights: Tensor, places: Places) -> Tensor | None:
-        if not self.adds_values:
+    def values(self, weights: Tensor, positions: Positions) -> Tensor | None:
+        if self.value_vectors is None:
             return None
         by_distance = weights.new_zeros(*weights.shape[:-1], self.value_vectors.shape[0])
-        by_distance = by_distance.scatter_add(-1, broadcast_index(self.index(places), weights), weights)
+        by_distance = by_distance.scatter_add(-1, broadcast_index(self.index(positions), weights), weights)
         return by_distance @ self.value_vectors.to(weights.dtype)
 
 
-@table.add("syntax", paper="Wang et al. 2019", system="P4")
+@table.add("syntax", paper="Wang et al. 2019", example={"max_distance": 3})
 class SyntaxDistance(Shaw):
-    """Shaw's vectors with distances along a parse tree, which are never negative, in place of distances along the line."""
+    """Shaw's vectors with distances along a parse tree, which are never negative, instead of distances along the line."""
 
-    nearest = 0
+    least = 0
+    needs_relation = True
 
-    def index(self, places: Places) -> Tensor:
-        if places.tree is None:
-            raise SaccadeError(
-                "syntax positions need a parse tree; hand in `places=Places.in_line(Q, K, tree=tree_distances(heads))`"
-            )
-        return places.tree.clamp(0, self.max_distance)
+    def index(self, positions: Positions) -> Tensor:
+        if positions.relation is None:
+            raise SaccadeError("syntax positions need parse trees; pass `Positions.line(Q, K, relation=tree_distances(heads))`")
+        return positions.relation.clamp(0, self.max_distance)
 
 
 def broadcast_index(index: Tensor, like: Tensor) -> Tensor:
@@ -230,22 +305,22 @@ def broadcast_index(index: Tensor, like: Tensor) -> Tensor:
     return index.expand(*like.shape[:-1], index.shape[-1])
 
 
-def check_places(at: Tensor, size: int) -> None:
-    """A clear error for a place beyond a learned table (not inside a graph, where reading a number would break it)."""
-    if at.numel() and not written_down() and int(at.max()) >= size:
+def check_within(at: Tensor, size: int) -> None:
+    """A clear error for a position beyond a learned table."""
+    if at.numel() and may_read() and int(at.max()) >= size:
         raise SaccadeError(
-            f"place {int(at.max())} in a learned table of {size} places; shorten the text, or train with a larger max_len "
-            "or with sinusoidal places"
+            f"position {int(at.max())} is beyond the learned table of {size}; shorten the text, or train with a larger max_len or "
+            "with sinusoidal positions"
         )
 
 
-def sinusoid(places: Tensor, dim: int, base: float = 10000.0, dtype: torch.dtype | None = None) -> Tensor:
+def sinusoid(at: Tensor, dim: int, base: float = 10000.0, dtype: torch.dtype | None = None) -> Tensor:
     """p_t = [sin(t ω_0), cos(t ω_0), sin(t ω_1), …] with ω_k = base^(−2k/dim).
 
-    L0's slide starts at k = 1 and ends at k = d/2; Vaswani et al. and this start at k = 0, so that the first frequency is 1.
+    Some slides start at k = 1 and end at k = d/2; Vaswani et al. and this start at k = 0, so that the first frequency is 1.
     """
     if dim % 2:
-        raise SaccadeError(f"sinusoidal positions come in pairs of sine and cosine, and the width is {dim}; choose an even width")
-    speed = base ** (-torch.arange(0, dim, 2, device=places.device, dtype=torch.float64) / dim)
-    angle = places.unsqueeze(-1).to(torch.float64) * speed
+        raise SaccadeError(f"sinusoidal positions are pairs of sine and cosine and need an even width, got {dim}; change dim")
+    speed = base ** (-torch.arange(0, dim, 2, device=at.device, dtype=torch.float64) / dim)
+    angle = at.unsqueeze(-1).to(torch.float64) * speed
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2).to(torch.get_default_dtype() if dtype is None else dtype)

@@ -8,179 +8,207 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import SaccadeError, did_you_mean
-from .attention import attend, weights
+from .attention import call_of, read
+from .backends import eager
 from .masks import Mask
-from .mechanism import Keys, Mechanism
-from .places import Places
+from .mechanism import Mechanism, Ready
+from .positions import Positions
 
-CHUNK_NUMBERS = 1 << 24  # weights computed at a time: 64 MB in float32
+CHUNK_NUMBERS = 1 << 24  # numbers computed at a time: 64 MB in float32
 
 
 class Site(nn.Module):
     """A layer that attends; all of its attention passes `look`, where a record can listen."""
 
     mechanism: Mechanism
-    tape: list[tuple[Tensor, Tensor, Mask | None, Places | None]] | None = None
+    cross = False  # reads another sequence than its own: an alignment
+    tape: list[Look] | None = None
 
     def look(
-        self, q: Tensor, keys: Keys, v: Tensor, mask: Mask | None = None, places: Places | None = None, dropout: float = 0.0
+        self,
+        q: Tensor,
+        ready: Ready,
+        mask: Mask | None = None,
+        positions: Positions | None = None,
+        dropout: float = 0.0,
+        first: int = 0,
     ) -> Tensor:
-        """`attend` with this site's mechanism, noticed by an open record."""
+        """`read` with this site's mechanism, noticed by an open record. `first`: how many queries of this pass came in earlier calls,
+        as in the steps of a decoder; with 0 a new pass begins."""
         if self.tape is not None:
-            self.tape.append((q.detach(), keys.tensor.detach(), mask, places))
-        return attend(q, keys, v, self.mechanism, mask, places, dropout)
+            self.tape.append(Look(self.mechanism, q.detach(), ready.key.detach(), mask, positions, first))
+        return read(q, ready, self.mechanism, mask, positions, dropout)
+
+
+def sites(model: nn.Module) -> dict[str, Site]:
+    """The layers that attend, by their path in the model (`decoder.2.cross`); a layer by itself is called `attention`."""
+    found = {}
+    for path, module in model.named_modules():
+        if isinstance(module, Site):  # torch.compile puts `_orig_mod` into paths
+            found[".".join(part for part in path.split(".") if part != "_orig_mod") or "attention"] = module
+    return found
 
 
 class Look:
-    """One call of a site: q and the ready keys, from which any row's weights can be computed."""
+    """One call of a site: q and the prepared keys, from which any row's weights can be computed."""
 
-    def __init__(self, mechanism: Mechanism, q: Tensor, keys: Tensor, mask: Mask | None, places: Places | None) -> None:
-        self.mechanism, self.q, self.keys, self.mask, self.places = mechanism, q, keys, mask, places
+    def __init__(
+        self, mechanism: Mechanism, q: Tensor, key: Tensor, mask: Mask | None, positions: Positions | None, first: int
+    ) -> None:
+        self.mechanism, self.q, self.key, self.mask, self.positions, self.first = mechanism, q, key, mask, positions, first
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
         """B H Q K"""
-        return self.q.shape[0], self.q.shape[1], self.q.shape[2], self.keys.shape[2]
+        return self.q.shape[0], self.q.shape[1], self.q.shape[2], self.key.shape[2]
 
     @torch.no_grad()
     def weights(self, rows: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> Tensor:
-        """Weights of the asked heads and rows (queries), all when not given: B × heads × rows × K. Holds no more than it returns and a chunk."""
+        """Weights of the asked heads and rows (queries), all when not given: B × heads × rows × K. Holds what it returns and a chunk."""
         batch, n_heads, queries, keys = self.sizes
-        asked = checked(rows, queries, "row")
-        chosen = torch.tensor(checked(heads, n_heads, "head"), device=self.q.device)
-        step = max(1, CHUNK_NUMBERS // (batch * n_heads * keys))
+        asked = indices(rows, queries, "row")
+        chosen = torch.tensor(indices(heads, n_heads, "head"), device=self.q.device)
+        # a score that is not a dot product may hold a whole vector for each query and key
+        width = 1 if self.mechanism.score.dot else self.key.shape[-1]
+        step = max(1, CHUNK_NUMBERS // (batch * n_heads * keys * width))
         parts = [self._rows(asked[at : at + step]).index_select(1, chosen) for at in range(0, len(asked), step)]
         return torch.cat(parts, 2)
 
     def _rows(self, rows: list[int]) -> Tensor:
-        """All heads' weights of these rows: the problem is posed from the first of them on, and the rest is left out."""
+        """All heads' weights of these rows: computed from the first of them to the last, and the rest left out."""
         first, last = min(rows), max(rows)
         if last - first + 1 > 4 * len(rows):  # far apart: one by one
             return torch.cat([self._rows([row]) for row in rows], 2)
         _, _, queries, keys = self.sizes
-        places = self.places or Places.in_line(queries, keys, self.q.device)
         cut = slice(first, last + 1)
-        tree = None if places.tree is None else places.tree[:, cut]
-        places = Places(places.i[..., cut], places.j, tree)
+        positions = (self.positions or Positions.line(queries, keys, self.q.device)).rows(cut)
         whole = self.mechanism.mask if self.mask is None else self.mechanism.mask & self.mask
         mask = whole if last - first + 1 == queries else Shifted(whole, queries - 1 - last)
-        found = weights(self.q[:, :, cut], Keys(self.keys), without_mask(self.mechanism), mask, places)
+        plain = Mechanism(self.mechanism.score, self.mechanism.normalize, None, self.mechanism.position)
+        found = eager.weights(call_of(self.q[:, :, cut], Ready(self.key, self.key), plain, mask, positions, 0.0))
         return found.index_select(2, torch.tensor([row - first for row in rows], device=found.device))
 
 
 class Shifted(Mask):
-    """A mask for some of its queries, the last of which stands `back` places before the last key."""
+    """A mask for some of its queries, the last of which is `back` positions before the last key."""
 
     def __init__(self, inner: Mask, back: int) -> None:
-        self.inner, self.back = inner, back
-        self.by_batch, self.by_head, self.in_line = inner.by_batch, inner.by_head, inner.in_line
+        self.inner, self.back, self.compares_positions = inner, back, inner.compares_positions
 
     @property
-    def key(self) -> tuple[Any, ...]:
-        return ("shifted", self.inner.key, self.back)
+    def computed(self) -> bool:
+        return self.inner.computed
 
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        return self.inner.tensors
-
-    def to(self, device: torch.device | str) -> Mask:
-        return Shifted(self.inner.to(device), self.back)
+    def given(self, query: Tensor, key: Tensor) -> Mask:
+        if not self.inner.computed:
+            return self
+        pad = nn.functional.pad(query, (0, 0, 0, self.back))  # so that these queries are where they were
+        return Shifted(self.inner.given(pad, key), self.back)
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return self.inner(b, h, i - self.back, j)
 
 
-def without_mask(mechanism: Mechanism) -> Mechanism:
-    return Mechanism(mechanism.score, mechanism.normalize, None, mechanism.position)
-
-
-def checked(asked: Sequence[int] | None, size: int, what: str) -> list[int]:
+def indices(asked: Sequence[int] | None, size: int, what: str) -> list[int]:
     """The asked numbers, negative ones counted from the end."""
     if asked is None:
         return list(range(size))
     numbers = [int(n) for n in ([asked] if isinstance(asked, int) else asked)]
     wrong = [n for n in numbers if not -size <= n < size]
     if wrong or not numbers:
-        raise SaccadeError(f"no {what} {wrong[0] if wrong else 'was named'}; there are {size}, counted from 0")
+        raise SaccadeError(f"{what} must be in 0 … {size - 1}, got {wrong[0] if wrong else 'none'}")
     return [n % size for n in numbers]
 
 
 class Looks:
-    """All calls of one site within a record, in order. Steps of a decoder follow one another as rows."""
+    """All calls of one site within a record, in order."""
 
-    def __init__(self, name: str, mechanism: Mechanism, tape: list[tuple[Tensor, Tensor, Mask | None, Places | None]]) -> None:
-        self.name, self._mechanism, self._tape = name, mechanism, tape
+    def __init__(self, name: str, site: Site, tape: list[Look]) -> None:
+        self.name, self.calls, self.cross = name, tape, site.cross
 
     @property
-    def calls(self) -> list[Look]:
-        return [Look(self._mechanism, *kept) for kept in self._tape]
+    def passes(self) -> list[list[Look]]:
+        """The calls that belong together: a pass over a whole sequence, or the steps of a decoder one after another. A block that a
+        model uses several times has as many passes."""
+        found: list[list[Look]] = []
+        rows: list[int] = []
+        for call in self.calls:
+            at = next((n for n, count in enumerate(rows) if call.first and count == call.first), None)
+            if at is None:
+                found.append([])
+                rows.append(0)
+                at = len(rows) - 1
+            found[at].append(call)
+            rows[at] += call.sizes[2]
+        return found
 
     def weights(self, rows: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> Tensor:
-        """B × heads × rows × K over all calls: the rows of later calls follow those of earlier ones, shorter rows end in zeros."""
-        calls = self.calls
-        if not calls:
+        """B × heads × rows × K, the steps of a decoder as rows, shorter rows ending in zeros; with several passes, an axis for these
+        in front."""
+        if not self.calls:
             raise SaccadeError(f"'{self.name}' was not called while the record was open; run the model inside the `with`")
-        if len(calls) == 1:
-            return calls[0].weights(rows, heads)
-        if len({call.sizes[0] for call in calls}) > 1:
+        each = self.passes
+        if len({(one[0].sizes[0], sum(call.sizes[2] for call in one), one[-1].sizes[3]) for one in each}) > 1:
             raise SaccadeError(
                 f"'{self.name}' saw batches of different sizes; look at one call: seen['{self.name}'].calls[0].weights()"
             )
-        starts = [0]
-        for call in calls:
-            starts.append(starts[-1] + call.sizes[2])
-        longest = max(call.sizes[3] for call in calls)
-        found = []
-        for row in checked(rows, starts[-1], "row"):
-            at = next(n for n in range(len(calls)) if row < starts[n + 1])
-            one = calls[at].weights([row - starts[at]], heads)
-            found.append(nn.functional.pad(one, (0, longest - one.shape[-1])))
-        return torch.cat(found, 2)
+        found = [pass_weights(one, rows, heads) for one in each]
+        return found[0] if len(found) == 1 else torch.stack(found)
+
+
+def pass_weights(calls: list[Look], rows: Sequence[int] | None, heads: Sequence[int] | None) -> Tensor:
+    """The weights of one pass."""
+    if len(calls) == 1:
+        return calls[0].weights(rows, heads)
+    starts = [0]
+    for call in calls:
+        starts.append(starts[-1] + call.sizes[2])
+    longest = max(call.sizes[3] for call in calls)
+    found = []
+    for row in indices(rows, starts[-1], "row"):
+        at = next(n for n in range(len(calls)) if row < starts[n + 1])
+        one = calls[at].weights([row - starts[at]], heads)
+        found.append(nn.functional.pad(one, (0, longest - one.shape[-1])))
+    return torch.cat(found, 2)
 
 
 class Seen(Mapping[str, Looks]):
     """What a record saw: site name → looks. Names are the paths of the layers in the model, such as `decoder.2.cross`."""
 
-    def __init__(self, sites: dict[str, Looks]) -> None:
-        self._sites = sites
+    def __init__(self, looks: dict[str, Looks]) -> None:
+        self._looks = looks
 
     def __getitem__(self, name: str) -> Looks:
-        if name not in self._sites:
-            raise SaccadeError(f"no attention named '{name}'{did_you_mean(name, self._sites)}")
-        return self._sites[name]
+        if name not in self._looks:
+            raise SaccadeError(f"no attention named '{name}'{did_you_mean(name, self._looks)}")
+        return self._looks[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._sites)
+        return iter(self._looks)
 
     def __len__(self) -> int:
-        return len(self._sites)
-
-
-def site_name(path: str) -> str:
-    """A site's path in the model, without what `torch.compile` puts into it; a layer recorded by itself is called `attention`."""
-    return ".".join(part for part in path.split(".") if part != "_orig_mod") or "attention"
+        return len(self._looks)
 
 
 @contextmanager
 def record(model: nn.Module) -> Iterator[Seen]:
     """Within the `with`, every site of the model keeps q and k; afterwards the record can still be read."""
     if not isinstance(model, nn.Module):
-        raise SaccadeError(f"a record of {type(model).__name__}; hand in a model or a layer")
-    sites = {site_name(name): module for name, module in model.named_modules() if isinstance(module, Site)}
-    if any(site.tape is not None for site in sites.values()):
-        raise SaccadeError("a record of this model is open already; close it first")
+        raise SaccadeError(f"expected a model or a layer, got {type(model).__name__}")
+    found = sites(model)
+    if any(site.tape is not None for site in found.values()):
+        raise SaccadeError("a record of this model is already open; close it first")
     seen = {}
-    for name, site in sites.items():
+    for name, site in found.items():
         site.tape = []
-        seen[name] = Looks(name, site.mechanism, site.tape)
+        seen[name] = Looks(name, site, site.tape)
     try:
         yield Seen(seen)
     finally:
-        for site in sites.values():
+        for site in found.values():
             site.tape = None

@@ -1,35 +1,44 @@
 """Scores: how well a query and a key fit. B batch, H heads, Q queries, K keys, D key width, A hidden width.
 
-Every score is three steps, so that keys can be prepared once a sentence and fused kernels can take the dot products over:
+Every score is three steps, so that keys can be prepared once per sentence and fused kernels can take over the dot products:
 
     scores[i, j] = compare( query(q_i), key(k_j) )
-
-A score whose `compare` is a plain dot product (times `scale`) says so by `dot = True`.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import SaccadeError
+from .options import Range
 from .table import Table
 
-table: Table[type[Score]] = Table("scores", "score")
+table: Table[type[Score]] = Table("scores", "score", facts=("dim_q", "dim_k", "heads"))
 
 
 class Score(nn.Module):
-    """What all scores share: the three steps and what a backend may know of them."""
+    """What all scores share: the three steps. A score of one's own overrides any of them, and `scale`."""
 
-    dot = True  # compare is scale · (query · key)
     kernel = False  # never negative, so that dividing by the sum of the row gives weights
     unequal_widths = False  # queries and keys may differ in width
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "forward" in vars(cls):  # nothing would call it: keys are prepared before queries are known
+            raise SaccadeError(f"{cls.__name__} defines `forward`; a score is `query`, `key` and `compare`: override these")
+
+    @property
+    def dot(self) -> bool:
+        """Whether compare is scale · (query · key), which fused kernels compute: true unless `compare` was overridden."""
+        return getattr(self.compare, "__func__", None) is Score.compare and type(self.scale(1)) is float
+
     def scale(self, width: int) -> float:
-        """The factor on the dot product; `width` is that of the queries handed in."""
+        """The factor on the dot product; `width` is that of the projected queries."""
         return 1.0
 
     def query(self, q: Tensor) -> Tensor:
@@ -39,7 +48,7 @@ class Score(nn.Module):
         return k
 
     def compare(self, query: Tensor, key: Tensor) -> Tensor:
-        """B H Q D, B H K D → B H Q K."""
+        """B H Q A, B H K A → B H Q K."""
         return (query * self.scale(query.shape[-1])) @ key.transpose(-2, -1)
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
@@ -47,27 +56,25 @@ class Score(nn.Module):
 
 
 def per_head(x: Tensor, weight: Tensor) -> Tensor:
-    """x (B H N D) times one matrix a head (H D A): B H N A. One head is one large product, not one small product a batch row."""
+    """x (B H N D) times one matrix per head (H D A): B H N A. For one head it is one large product instead of B small ones."""
     check_heads(len(weight), x)
     if weight.shape[1] != x.shape[-1]:
-        raise SaccadeError(
-            f"a score made for vectors {weight.shape[1]} wide met vectors {x.shape[-1]} wide; make it with that width"
-        )
+        raise SaccadeError(f"the score expects vectors of width {weight.shape[1]}, got {x.shape[-1]}; build it with that width")
     return x @ weight[0] if len(weight) == 1 else torch.einsum("bhnd,hda->bhna", x, weight)
 
 
 def check_heads(heads: int, x: Tensor) -> None:
-    """Raises when a score's parameters, one set a head, are for another number of heads; one set serves all."""
+    """Raises when a score has parameters for another number of heads; one set of parameters serves any number."""
     if heads not in (1, x.shape[1]):
-        raise SaccadeError(f"the score is made for {heads} heads, there are {x.shape[1]}; make it with heads={x.shape[1]}")
+        raise SaccadeError(f"the score expects {heads} heads, got {x.shape[1]}; build it with heads={x.shape[1]}")
 
 
-@table.add("dot", paper="Luong et al. 2015", system="A3")
+@table.add("dot", paper="Luong et al. 2015")
 class Dot(Score):
     """q·k"""
 
 
-@table.add("scaled-dot", paper="Vaswani et al. 2017", system="A3")
+@table.add("scaled-dot", paper="Vaswani et al. 2017")
 class ScaledDot(Score):
     """q·k / √D, so that the variance of a score does not grow with the width."""
 
@@ -75,9 +82,9 @@ class ScaledDot(Score):
         return 1.0 / math.sqrt(width)
 
 
-@table.add("bilinear", paper="Luong et al. 2015", system="A3")
+@table.add("bilinear", paper="Luong et al. 2015")
 class Bilinear(Score):
-    """qᵀ W k, Luong's multiplicative ("general") score; one W a head."""
+    """qᵀ W k, Luong's multiplicative ("general") score; one W per head."""
 
     unequal_widths = True
 
@@ -90,16 +97,16 @@ class Bilinear(Score):
         return per_head(q, self.weight)
 
 
-@table.add("reduced-rank", paper="Luong et al. 2015; Vaswani et al. 2017", system="A3")
+@table.add("reduced-rank", paper="Luong et al. 2015; Vaswani et al. 2017", example={"rank": 3})
 class ReducedRank(Score):
-    """(U q)·(V k): a bilinear score whose matrix UᵀV has rank `rank`; one U and V a head."""
+    """(U q)·(V k): a bilinear score whose matrix UᵀV has rank `rank`; one U and V per head."""
 
     unequal_widths = True
 
-    def __init__(self, dim_q: int, dim_k: int, rank: int = 32, heads: int = 1) -> None:
+    def __init__(self, dim_q: int, dim_k: int, rank: Annotated[int, Range(1, 65536)] = 32, heads: int = 1) -> None:
         super().__init__()
         if rank < 1:
-            raise SaccadeError(f"a reduced rank of {rank}; give at least 1")
+            raise SaccadeError(f"rank must be at least 1, got {rank}")
         self.u = nn.Parameter(torch.empty(heads, dim_q, rank))
         self.v = nn.Parameter(torch.empty(heads, dim_k, rank))
         for parameter, width in ((self.u, dim_q), (self.v, dim_k)):
@@ -112,21 +119,20 @@ class ReducedRank(Score):
         return per_head(k, self.v)
 
 
-@table.add("additive", paper="Bahdanau et al. 2015", system="A3")
+@table.add("additive", paper="Bahdanau et al. 2015", example={"hidden": 5})
 class Additive(Score):
-    """vᵀ tanh(W₁ q + W₂ k); one set of parameters a head, `hidden` wide (as wide as a query when not given).
+    """vᵀ tanh(W₁ q + W₂ k); one set of parameters per head, `hidden` wide (as wide as a query when not given).
 
-    L2 writes `W · tanh(q + k)`, the same with the projections W₁ and W₂ taken into q and k.
+    Some slides write `W · tanh(q + k)`: the same with the projections W₁ and W₂ taken into q and k.
     """
 
-    dot = False
     unequal_widths = True
 
-    def __init__(self, dim_q: int, dim_k: int, hidden: int | None = None, heads: int = 1) -> None:
+    def __init__(self, dim_q: int, dim_k: int, hidden: Annotated[int | None, Range(1, 65536)] = None, heads: int = 1) -> None:
         super().__init__()
         hidden = dim_q if hidden is None else hidden
         if min(hidden, heads) < 1:
-            raise SaccadeError(f"an additive score {hidden} wide with {heads} heads; give at least 1 of each")
+            raise SaccadeError(f"hidden and heads must be at least 1, got {hidden} and {heads}")
         self.w_q = nn.Parameter(torch.empty(heads, dim_q, hidden))
         self.w_k = nn.Parameter(torch.empty(heads, dim_k, hidden))
         self.v = nn.Parameter(torch.empty(heads, hidden))
@@ -144,14 +150,14 @@ class Additive(Score):
         return fit @ self.v[0] if len(self.v) == 1 else torch.einsum("bhqka,ha->bhqk", fit, self.v)
 
 
-@table.add("cosine", paper="Graves et al. 2014", system="A3")
+@table.add("cosine", paper="Graves et al. 2014")
 class Cosine(Score):
-    """β · q·k / (‖q‖‖k‖) with a learned sharpness β > 0 (kept as its logarithm), one a head."""
+    """β · q·k / (‖q‖‖k‖) with a learned sharpness β > 0 (kept as its logarithm), one per head."""
 
-    def __init__(self, heads: int = 1, sharpness: float = 10.0) -> None:
+    def __init__(self, heads: int = 1, sharpness: Annotated[float, Range(1e-6, 1e6)] = 10.0) -> None:
         super().__init__()
         if sharpness <= 0:
-            raise SaccadeError(f"a sharpness of {sharpness}; give a number above 0")
+            raise SaccadeError(f"sharpness must be above 0, got {sharpness}")
         self.log_sharpness = nn.Parameter(torch.full((heads, 1, 1), math.log(sharpness)))
 
     def query(self, q: Tensor) -> Tensor:
@@ -162,7 +168,7 @@ class Cosine(Score):
         return F.normalize(k, dim=-1)
 
 
-@table.add("elu-kernel", paper="Katharopoulos et al. 2020", system="A3")
+@table.add("elu-kernel", paper="Katharopoulos et al. 2020")
 class EluKernel(Score):
     """φ(q)·φ(k) with φ = elu + 1: never negative; with the normalizer `sum` it is linear attention."""
 

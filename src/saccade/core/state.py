@@ -1,57 +1,80 @@
-"""What a decoder carries from step to step, and the cache of keys and values in it."""
+"""State: what a model carries from step to step while it generates. A value: stepping twice from one state gives the same twice."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 
-class KeyValues:
-    """The keys and values seen so far, B H N D and B H N E, in buffers that double when full."""
+class Cache:
+    """What one block carries (keys and values, the last inputs of a convolution, a running sum). Never changed: `append` and the like
+    return a new one."""
 
-    def __init__(self, key: Tensor | None = None, value: Tensor | None = None) -> None:
-        self._key, self._value = key, value
-        self.length = 0 if key is None else key.shape[2]
+    def reorder(self, rows: Tensor) -> Self:
+        """Row n of the new cache is row rows[n] of this one: rows may repeat, move and be left out."""
+        raise NotImplementedError
 
-    def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Adds to the end; returns all there is."""
-        if torch.is_grad_enabled() or self._key is None or self._value is None:  # autograd wants no buffer changed under it
-            self._key = key if self._key is None else torch.cat([self._key[:, :, : self.length], key], 2)
-            self._value = value if self._value is None else torch.cat([self._value[:, :, : self.length], value], 2)
-            self.length = self._key.shape[2]
-            return self._key, self._value
-        end = self.length + key.shape[2]
-        if end > self._key.shape[2]:
-            self._key, self._value = grown(self._key, self.length, 2 * end), grown(self._value, self.length, 2 * end)
-        self._key[:, :, self.length : end] = key
-        self._value[:, :, self.length : end] = value
-        self.length = end
-        return self._key[:, :, :end], self._value[:, :, :end]
+
+class Buffer:
+    """Room for keys and values, of which the first `used` positions are taken."""
+
+    def __init__(self, key: Tensor, value: Tensor, used: int) -> None:
+        self.key, self.value, self.used = key, value, used
+
+
+class KeyValues(Cache):
+    """The keys and values seen so far, B H N D and B H N E, in a buffer that doubles when full.
+
+    Caches may share a buffer: the one that reaches to its used end writes behind it, any other one (a second step from an older state)
+    copies its own part first.
+    """
+
+    def __init__(self, buffer: Buffer | None = None, length: int = 0) -> None:
+        self.buffer, self.length = buffer, length
+
+    def append(self, key: Tensor, value: Tensor) -> KeyValues:
+        """With further positions at the end."""
+        buffer, end = self.buffer, self.length + key.shape[2]
+        if buffer is None:
+            return KeyValues(Buffer(key, value, end), end)
+        if torch.is_grad_enabled():  # autograd wants no buffer changed under it
+            return KeyValues(Buffer(torch.cat([self.key, key], 2), torch.cat([self.value, value], 2), end), end)
+        if buffer.used != self.length or end > buffer.key.shape[2]:
+            buffer = Buffer(grow(self.key, 2 * end), grow(self.value, 2 * end), self.length)
+        buffer.key[:, :, self.length : end] = key
+        buffer.value[:, :, self.length : end] = value
+        buffer.used = end
+        return KeyValues(buffer, end)
 
     @property
     def key(self) -> Tensor:
-        assert self._key is not None
-        return self._key[:, :, : self.length]
+        assert self.buffer is not None, "an empty cache has no keys"
+        return self.buffer.key[:, :, : self.length]
 
     @property
     def value(self) -> Tensor:
-        assert self._value is not None
-        return self._value[:, :, : self.length]
+        assert self.buffer is not None, "an empty cache has no values"
+        return self.buffer.value[:, :, : self.length]
 
     def reorder(self, rows: Tensor) -> KeyValues:
-        return KeyValues() if self._key is None else KeyValues(self.key.index_select(0, rows), self.value.index_select(0, rows))
+        if self.buffer is None:
+            return self
+        return KeyValues(Buffer(self.key.index_select(0, rows), self.value.index_select(0, rows), self.length), self.length)
 
 
-def grown(buffer: Tensor, used: int, size: int) -> Tensor:
-    larger = buffer.new_empty(*buffer.shape[:2], size, buffer.shape[3])
-    larger[:, :, :used] = buffer[:, :, :used]
+def grow(taken: Tensor, size: int) -> Tensor:
+    larger = taken.new_empty(*taken.shape[:2], size, taken.shape[3])
+    larger[:, :, : taken.shape[2]] = taken
     return larger
 
 
 class State:
-    """Named parts, each a tensor with the batch first, a `KeyValues`, a number, or tuples and lists of these."""
+    """Named parts: tensors with the batch first, caches, prepared masks, numbers, or tuples and lists of these. `length` is its clock:
+    how many tokens have been read or generated."""
+
+    length: int
 
     def __init__(self, **parts: Any) -> None:
         self.__dict__.update(parts)
@@ -65,14 +88,12 @@ class State:
 
     def reorder(self, rows: Tensor) -> State:
         """Row n of the new state is row rows[n] of this one: rows may repeat, move and be left out."""
-        return State(**{name: picked(part, rows) for name, part in self.__dict__.items()})
+        return State(**{name: reorder(part, rows) for name, part in self.__dict__.items()})
 
 
-def picked(part: Any, rows: Tensor) -> Any:
+def reorder(part: Any, rows: Tensor) -> Any:
     if isinstance(part, Tensor):
         return part.index_select(0, rows)
-    if isinstance(part, KeyValues | State):
-        return part.reorder(rows)
     if isinstance(part, tuple | list):
-        return type(part)(picked(one, rows) for one in part)
-    return part
+        return type(part)(reorder(one, rows) for one in part)
+    return part.reorder(rows) if isinstance(part, Cache | State) else part

@@ -1,9 +1,9 @@
-"""A table: names of one slot and what they stand for. Adding a variant is one decorator in the slot's file."""
+"""A table: the names of one slot and what they make. Adding a variant is one decorator in the slot's file."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from ..errors import SaccadeError, did_you_mean
@@ -13,12 +13,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Entry(Generic[T]):
-    """One row of a table: the name, what it makes, and where it comes from."""
+    """One row of a table: the name, what it makes, where it comes from, and options with which tests can build it."""
 
     name: str
     make: T
-    paper: str
-    system: str
+    paper: str = ""
+    example: dict[str, Any] = field(default_factory=dict)
+    per_batch: bool = False  # made from each batch's own lengths or trees, so that a recipe cannot name it
 
     @property
     def summary(self) -> str:
@@ -27,19 +28,22 @@ class Entry(Generic[T]):
 
 
 class Table(Generic[T]):
-    """Names → classes or functions of one slot, in the order in which they were added."""
+    """Names → classes or functions of one slot, in the order in which they were added.
 
-    def __init__(self, slot: str, singular: str) -> None:
-        self.slot, self.singular = slot, singular
+    `facts` are the arguments that whoever builds a member fills in (widths, heads …); all others are options of the member.
+    """
+
+    def __init__(self, slot: str, singular: str, facts: tuple[str, ...] = ()) -> None:
+        self.slot, self.singular, self.facts = slot, singular, facts
         self._entries: dict[str, Entry[T]] = {}
 
-    def add(self, name: str, paper: str = "", system: str = "") -> Callable[[T], T]:
-        """Decorator: puts what it decorates under `name`; `paper` is where it comes from, `system` its row in the catalogue."""
+    def add(self, name: str, paper: str = "", example: dict[str, Any] | None = None, per_batch: bool = False) -> Callable[[T], T]:
+        """Decorator: puts what it decorates under `name`."""
 
         def put(make: T) -> T:
             if name in self._entries:
-                raise SaccadeError(f"{self.singular} '{name}' is in the table already; choose another name")
-            self._entries[name] = Entry(name, make, paper, system)
+                raise SaccadeError(f"{self.singular} '{name}' is already in the table; choose another name")
+            self._entries[name] = Entry(name, make, paper, example or {}, per_batch)
             return make
 
         return put
@@ -54,7 +58,7 @@ class Table(Generic[T]):
         return self.entry(name).make
 
     def name_of(self, thing: Any) -> str:
-        """The name under which the class of `thing` (or the thing itself) stands, or its class name."""
+        """The name of a member, or of the class of `thing`; its class name when it is not in the table."""
         for entry in self._entries.values():
             if entry.make is thing or entry.make is type(thing):
                 return entry.name

@@ -14,14 +14,15 @@ from torch import Tensor
 from ..errors import SaccadeError
 
 Sizes = TypeVar("Sizes", int, NDArray[np.int64])
+Rows = list[list[int]]  # one row per token: [number] or [number, *bytes]
 
 
 class Plans:
     """Every index once, in batches with (longest source + longest target) × count ≤ budget; a function of (seed, epoch) alone.
 
     Examples are ordered by (target length, source length), equal ones at random, and cut greedily; then the batches are shuffled.
-    Lengths count as rounded up to a `multiple`. What stands in a place changes from epoch to epoch, but not how long it is: the cuts
-    are made once, and every epoch has batches of the same shapes.
+    Lengths count as rounded up to a `multiple`. Which example is at a position of that order changes from epoch to epoch, but not how
+    long it is: the cuts are made once, and every epoch has batches of the same shapes.
     """
 
     def __init__(self, lengths: Sequence[tuple[int, int]], budget: int, multiple: int = 1) -> None:
@@ -72,8 +73,21 @@ def pad(sequences: Sequence[Sequence[int]], value: int = 0, multiple: int = 1) -
     return torch.from_numpy(rows), torch.from_numpy(lengths)
 
 
+def pad_rows(texts: Sequence[Rows], value: int, multiple: int = 1) -> tuple[Tensor, Tensor]:
+    """Texts as one tensor, B N, or B N (1 + bytes) where rows have bytes, N and bytes multiples; and their B lengths."""
+    numbers, lengths = pad([[row[0] for row in rows] for rows in texts], value, multiple)
+    width = rounded(max((len(row) for rows in texts for row in rows), default=1) - 1, multiple)
+    if not width:
+        return numbers, lengths
+    found = np.zeros((*numbers.shape, width), dtype=np.int64)
+    for n, rows in enumerate(texts):
+        for at, (_, *letters) in enumerate(rows):
+            found[n, at, : len(letters)] = letters
+    return torch.cat((numbers.unsqueeze(-1), torch.from_numpy(found)), -1), lengths
+
+
 def on(device: torch.device, *tensors: Tensor) -> tuple[Tensor, ...]:
-    """The tensors on a device; on their way to a GPU nobody waits for what it still has to do."""
+    """The tensors on a device; the copy to a GPU is not waited for."""
     if device.type == "cuda":
         tensors = tuple(tensor.pin_memory() for tensor in tensors)
     return tuple(tensor.to(device, non_blocking=True) for tensor in tensors)
@@ -92,7 +106,7 @@ def _check_budget(sizes: np.ndarray, budget: int) -> None:
 
 
 def _cuts(sizes: list[list[int]], budget: int) -> list[int]:
-    """Where batches begin, and the end. Greedy: a batch goes on until the next example would take it over the budget."""
+    """Where batches begin, and the end. Greedy: a batch grows until the next example would take it over the budget."""
     cuts = [0]
     source = target = 0
     for index, (source_length, target_length) in enumerate(sizes):

@@ -1,7 +1,7 @@
 """Sentences and their tags: CoNLL-U, word<TAB>tag, JSONL and plain text in; CoNLL-U with other tags out.
 
 CoNLL-U has ten columns: ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC (https://universaldependencies.org/format.html).
-A multiword range (`3-4`) and an empty node (`3.1`) are no words of their own.
+The lines of a multiword token (`3-4`) and of an empty node (`3.1`) are not words.
 """
 
 from __future__ import annotations
@@ -9,42 +9,36 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ..errors import SaccadeError, did_you_mean
-from .lines import (
-    LineError,
-    bare_suffix,
-    decoded,
-    each_line,
-    json_object,
-    json_value,
-    must_exist,
-    one_file,
-    parsed,
-    raw_lines,
-    readable,
-    some,
-    strict,
-)
+from .lines import LineError, bare_suffix, decode, one_file, raw_lines, readable
+from .rows import at_least_one, blocks, convert, full_lines, parse_object, split_columns, strict, value_of
 
 COLUMNS = {"upos": 3, "xpos": 4}
+HEAD = 6
 FORMS = "a .conllu, .tsv (word<TAB>tag), .jsonl or .txt file of sentences (each may end in .gz or .xz)"
 NAMES = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
-NONE = "_"  # what stands in a column that is not filled
+NONE = "_"  # a column that is not filled
 
 _ID = re.compile(r"(\d{1,7})(?:([-.])(\d{1,7}))?", re.ASCII)
-Row = tuple[int, str]  # a line's number and its text
+Block = list[tuple[int, str]]  # the numbered lines of a sentence
+Cells = list[tuple[int, str, str]]  # line number, word, tag
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Words with their tags, if those are known; `line` is where the sentence starts in its file, counted from 1."""
+    """Words with their tags, if those are known; `line` is where the sentence starts in its file, counted from 1.
+
+    `heads` are the indices of the words' heads in a dependency tree, counted from 0, -1 for the root; None if not all are known.
+    """
 
     words: tuple[str, ...]
     tags: tuple[str, ...] | None = None
     line: int = 0
+    heads: tuple[int, ...] | None = None
 
 
 def read_sentences(where: str | Path, column: str = "upos") -> list[Sentence]:
@@ -53,218 +47,170 @@ def read_sentences(where: str | Path, column: str = "upos") -> list[Sentence]:
 
 
 def each_sentence(where: str | Path, column: str = "upos") -> Iterator[Sentence | LineError]:
-    """Each sentence, or the first error in it: the strict reader raises that error, a report collects it."""
-    place = _place(column)
-    path, read = _form(where)
-    yield from some(read(path, place), f"{path} holds no sentences, only empty lines; give {FORMS}")
+    """Each sentence, or the first error in it."""
+    if column not in COLUMNS:
+        raise SaccadeError(f"no tag column named '{column}'{did_you_mean(column, COLUMNS)}")
+    path = one_file(where, FORMS)
+    readers: dict[str, Callable[[], Iterator[Sentence | LineError]]] = {
+        ".conllu": lambda: convert(path, blocks(path), partial(_from_conllu, COLUMNS[column])),
+        ".tsv": lambda: convert(path, blocks(path), _from_tsv),
+        ".jsonl": lambda: convert(path, full_lines(path), _from_json),
+        ".txt": lambda: convert(path, full_lines(path), lambda number, line: Sentence(tuple(line.split()), None, number)),
+    }
+    if bare_suffix(path) not in readers:
+        raise SaccadeError(f"'{path}' does not end in {', '.join(readers)}, so its format is not known; give {FORMS}")
+    yield from at_least_one(readers[bare_suffix(path)](), f"{path} holds no sentences, only empty lines; give {FORMS}")
+
+
+def sentence_of(number: int, entry: dict[str, Any], words: str = "words", tags: str | None = "tags") -> Sentence:
+    """The sentence of a row: a list of words, and a list of as many tags or nothing."""
+    found = value_of(entry, words, 'a sentence needs "words", and may have "tags"')
+    given = entry.get(tags) if tags else None
+    for name, values in (("word", found), ("tag", [] if given is None else given)):
+        if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+            raise LineError("JSON", f'"{name}s" must be a list of strings')
+        for value in values:
+            _check_cell(value, name)
+    if not found:
+        raise LineError("JSON", "a sentence without words; add its words or remove the line")
+    if given is None:
+        return Sentence(tuple(found), None, number)
+    if len(given) != len(found):
+        raise LineError("tags", f"{len(given)} tags for {len(found)} words; give each word one tag")
+    return Sentence(tuple(found), _tags([(number, *both) for both in zip(found, given, strict=True)], "tag"), number)
 
 
 def tag_conllu(path: str | Path, tags: Iterable[Sequence[str]], column: str = "upos") -> Iterator[str]:
     """The lines of a CoNLL-U file with their ends, byte for byte, except that the words' tags in that column are these.
 
-    What is no CoNLL-U becomes it: `# text = …`, and `_` in the columns that nobody knows.
+    Other formats are converted to it: `# text = …`, and `_` in the columns that nobody knows.
     """
-    place = _place(column)
-    sentences = read_sentences(path, column)
-    file, read = _form(path)
+    sentences, file = read_sentences(path, column), one_file(path, FORMS)
     given = [tuple(each) for each in tags]
     if len(given) != len(sentences):
         raise SaccadeError(f"{file} has {len(sentences):,} sentences, but tags for {len(given):,} were given; give each its tags")
     for sentence, each in zip(sentences, given, strict=True):
-        if len(each) != len(sentence.words):
-            what = f"{len(each)} tags for {len(sentence.words)} words; give each word one tag"
-            raise LineError("tags", file, sentence.line, what)
-        for tag in each:
-            _cell(file, sentence.line, tag, "tag")
-    if read is _from_conllu:
-        return _retagged(file, (tag for each in given for tag in each), place)
-    return write_conllu(zip(sentences, given, strict=True), column)
-
-
-def _place(column: str) -> int:
-    if column not in COLUMNS:
-        raise SaccadeError(f"no tag column named '{column}'{did_you_mean(column, COLUMNS)}")
-    return COLUMNS[column]
-
-
-def _form(where: str | Path) -> tuple[Path, Callable[[Path, int], Iterator[Sentence | LineError]]]:
-    path = one_file(where, FORMS)
-    suffix = bare_suffix(path)
-    if suffix not in _READERS:
-        must_exist(path)
-        raise SaccadeError(f"'{path}' does not end in {', '.join(_READERS)}, so its sentences cannot be told apart; give {FORMS}")
-    return path, _READERS[suffix]
-
-
-# --- lines to sentences -------------------------------------------------------------------------------------------------
-
-
-def _blocks(path: Path) -> Iterator[list[Row] | LineError]:
-    """The lines between empty ones, or the first line among them that cannot be read."""
-    for empty, group in groupby(each_line(path), key=lambda row: isinstance(row[1], str) and not row[1].strip(" ")):
-        if not empty:
-            rows = list(group)
-            wrong = next((line for _, line in rows if isinstance(line, LineError)), None)
-            yield wrong or [(number, line) for number, line in rows if isinstance(line, str)]
-
-
-def _each_block(path: Path, parse: Callable[[Path, list[Row]], Sentence]) -> Iterator[Sentence | LineError]:
-    for block in _blocks(path):
         try:
-            if isinstance(block, LineError):
-                raise block
-            yield parse(path, block)
+            if len(each) != len(sentence.words):
+                raise LineError("tags", f"{len(each)} tags for {len(sentence.words)} words; give each word one tag")
+            for tag in each:
+                _check_cell(tag, "tag")
         except LineError as error:
-            yield error
-
-
-def _from_conllu(path: Path, place: int) -> Iterator[Sentence | LineError]:
-    def parse(path: Path, rows: list[Row]) -> Sentence:
-        words = list(_words(path, rows))
-        if not words:
-            raise LineError("columns", path, rows[0][0], "a sentence without words; add its words or remove its lines")
-        tags = [(number, columns[1], columns[place]) for number, columns in words]
-        return Sentence(tuple(columns[1] for _, columns in words), _tags(path, tags, NAMES[place]), rows[0][0])
-
-    return _each_block(path, parse)
-
-
-def _words(path: Path, rows: list[Row]) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a sentence that are words; ids must count 1, 2, 3 …, with ranges before and empty nodes after their words."""
-    last = node = covered = 0
-    for number, line in rows:
-        if line.startswith("#"):
-            continue
-        columns = line.split("\t")
-        if len(columns) != len(NAMES):
-            count = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
-            raise LineError("columns", path, number, f"{count} instead of 10; separate {' '.join(NAMES)} by tabs")
-        if (empty := next((name for name, cell in zip(NAMES, columns, strict=True) if not cell), None)) is not None:
-            raise LineError("columns", path, number, f"the column {empty} is empty; write _ where nothing is known")
-        match = _ID.fullmatch(columns[0])
-        if match is None:
-            raise LineError(
-                "ids", path, number, f"'{columns[0][:40]}' is no id; write 3 for a word, 3-4 for a range, 3.1 for an empty node"
-            )
-        first, mark, second = int(match[1]), match[2], int(match[3] or 0)
-        if mark == "-":
-            if first != last + 1 or second <= first or first <= covered:
-                what = f"the range {columns[0]} must start at the next word, {last + 1}, and span two words or more"
-                raise LineError("ids", path, number, what)
-            covered = second
-        elif mark == ".":
-            if (first, second) != (last, node + 1):
-                raise LineError("ids", path, number, f"the empty node {columns[0]} stands where {last}.{node + 1} must be")
-            node += 1
-        else:
-            if first != last + 1:
-                what = f"word id {first} instead of {last + 1}; ids count 1, 2, 3 …, and an empty line ends a sentence"
-                raise LineError("ids", path, number, what)
-            last, node = first, 0
-            yield number, columns
-    if covered > last:
-        raise LineError("ids", path, rows[-1][0], f"a range goes on to word {covered}, but the sentence ends with word {last}")
-
-
-def _tags(path: Path, cells: list[tuple[int, str, str]], name: str) -> tuple[str, ...] | None:
-    """The tags of a sentence; none if all of them are `_`. Some that are missing are a mistake, not a sentence without tags."""
-    missing = [(number, word) for number, word, tag in cells if tag == NONE]
-    if len(missing) == len(cells):
-        return None
-    if missing:
-        number, word = missing[0]
-        what = f"the word '{word[:40]}' has no {name}, but others of its sentence have; tag all words of a sentence or none"
-        raise LineError("tags", path, number, what)
-    return tuple(tag for _, _, tag in cells)
-
-
-def _from_tsv(path: Path, place: int) -> Iterator[Sentence | LineError]:
-    def parse(path: Path, rows: list[Row]) -> Sentence:
-        cells = []
-        for number, line in rows:
-            columns = line.split("\t")
-            if len(columns) != 2:
-                count = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
-                what = f"{count} instead of 2; a line is word<TAB>tag, and an empty line ends a sentence"
-                raise LineError("columns", path, number, what)
-            word, tag = (_cell(path, number, cell, side) for cell, side in zip(columns, ("word", "tag"), strict=True))
-            cells.append((number, word, tag))
-        return Sentence(tuple(word for _, word, _ in cells), _tags(path, cells, "tag"), rows[0][0])
-
-    return _each_block(path, parse)
-
-
-def _from_json(path: Path, place: int) -> Iterator[Sentence | LineError]:
-    return parsed(path, _json_sentence)
-
-
-def _json_sentence(path: Path, number: int, text: str) -> Sentence:
-    entry = json_object(path, number, text, '{"words": […], "tags": […]}')
-    words = json_value(path, number, entry, "words", 'a sentence needs "words", and may have "tags"')
-    return sentence_of(path, number, words, entry.get("tags"))
-
-
-def sentence_of(path: Path, number: int, words: object, tags: object) -> Sentence:
-    """A sentence from a list of words and a list of as many tags, or None."""
-    for name, values in (("words", words), ("tags", [] if tags is None else tags)):
-        if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-            raise LineError("JSON", path, number, f'"{name}" must be a list of strings')
-        for value in values:
-            _cell(path, number, value, name.removesuffix("s"))
-    assert isinstance(words, list)
-    if not words:
-        raise LineError("JSON", path, number, "a sentence without words; add its words or remove the line")
-    if tags is None:
-        return Sentence(tuple(words), None, number)
-    assert isinstance(tags, list)
-    if len(tags) != len(words):
-        raise LineError("tags", path, number, f"{len(tags)} tags for {len(words)} words; give each word one tag")
-    return Sentence(tuple(words), _tags(path, [(number, *both) for both in zip(words, tags, strict=True)], "tag"), number)
-
-
-def _from_text(path: Path, place: int) -> Iterator[Sentence | LineError]:
-    return parsed(path, lambda _, number, line: Sentence(tuple(line.split()), None, number))
-
-
-def _cell(path: Path, number: int, text: str, what: str) -> str:
-    """A word or tag that CoNLL-U can hold."""
-    readable(text, what, path, number)
-    if not text or text.isspace():
-        raise LineError("tags" if what == "tag" else "columns", path, number, f"a {what} is empty; write the {what}")
-    if re.search(r"[\t\n\r]", text):
-        raise LineError("columns", path, number, f"a tab or a line break in a {what}; remove it")
-    return text
-
-
-_READERS: dict[str, Callable[[Path, int], Iterator[Sentence | LineError]]] = {
-    ".conllu": _from_conllu,
-    ".tsv": _from_tsv,
-    ".jsonl": _from_json,
-    ".txt": _from_text,
-}
-
-
-# --- tags into CoNLL-U --------------------------------------------------------------------------------------------------
-
-
-def _retagged(path: Path, tags: Iterator[str], place: int) -> Iterator[str]:
-    for number, raw in enumerate(raw_lines(path), 1):
-        line = raw.decode()
-        id_, _, rest = decoded(path, number, raw).partition("\t")
-        if rest and id_.isdigit():
-            columns = line.split("\t")
-            columns[place] = next(tags)
-            line = "\t".join(columns)
-        yield line
+            raise error.at(file, sentence.line) from None
+    if bare_suffix(file) == ".conllu":
+        return _replace_tags(file, (tag for each in given for tag in each), COLUMNS[column])
+    return write_conllu(zip(sentences, given, strict=True), column)
 
 
 def write_conllu(tagged: Iterable[tuple[Sentence, Sequence[str]]], column: str = "upos") -> Iterator[str]:
     """The lines of a CoNLL-U file of these sentences and their tags; what nobody knows is `_`."""
-    place = _place(column)
     for sentence, tags in tagged:
         yield f"# text = {' '.join(sentence.words)}\n"
         for number, (word, tag) in enumerate(zip(sentence.words, tags, strict=True), 1):
-            columns = [str(number), word, *[NONE] * 8]
-            columns[place] = tag
-            yield "\t".join(columns) + "\n"
+            cells = [str(number), word, *[NONE] * 8]
+            cells[COLUMNS[column]] = tag
+            yield "\t".join(cells) + "\n"
         yield "\n"
+
+
+def _replace_tags(path: Path, tags: Iterator[str], column: int) -> Iterator[str]:
+    for number, raw in enumerate(raw_lines(path), 1):
+        line = raw.decode()
+        id_, _, rest = decode(number, raw).partition("\t")
+        if rest and id_.isdigit():
+            cells = line.split("\t")
+            cells[column] = next(tags)
+            line = "\t".join(cells)
+        yield line
+
+
+# --- rows to sentences --------------------------------------------------------------------------------------------------
+
+
+def _from_conllu(column: int, start: int, block: Block) -> Sentence:
+    rows = list(_words(block))
+    if not rows:
+        raise LineError("columns", "a sentence without words; add its words or remove its lines")
+    tags = _tags([(number, cells[1], cells[column]) for number, cells in rows], NAMES[column])
+    return Sentence(tuple(cells[1] for _, cells in rows), tags, start, _heads(rows))
+
+
+def _words(block: Block) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a sentence that are words; ids must count 1, 2, 3 …, with ranges before and empty nodes after their words."""
+    last = node = covered = 0
+    for number, line in block:
+        if line.startswith("#"):
+            continue
+        cells = split_columns(line, (len(NAMES),), " ".join(NAMES) + ", separated by tabs", number)
+        if "" in cells:
+            what = f"the column {NAMES[cells.index('')]} is empty; write _ where nothing is known"
+            raise LineError("columns", what, line=number)
+        match = _ID.fullmatch(cells[0])
+        if match is None:
+            what = f"'{cells[0][:40]}' is not an id; write 3 for a word, 3-4 for a range, 3.1 for an empty node"
+            raise LineError("ids", what, line=number)
+        first, mark, second = int(match[1]), match[2], int(match[3] or 0)
+        wrong = None
+        if mark == "-" and (first != last + 1 or second <= first or first <= covered):
+            wrong = f"the range {cells[0]} must start at the next word, {last + 1}, and span two words or more"
+        elif mark == "." and (first, second) != (last, node + 1):
+            wrong = f"empty node {cells[0]} instead of {last}.{node + 1}; empty nodes follow their word"
+        elif mark is None and first != last + 1:
+            wrong = f"word id {first} instead of {last + 1}; ids count 1, 2, 3 …, and an empty line ends a sentence"
+        if wrong:
+            raise LineError("ids", wrong, line=number)
+        if mark == "-":
+            covered = second
+        elif mark == ".":
+            node += 1
+        else:
+            last, node = first, 0
+            yield number, cells
+    if covered > last:
+        what = f"a range continues to word {covered}, but the sentence ends with word {last}"
+        raise LineError("ids", what, line=block[-1][0])
+
+
+def _heads(rows: list[tuple[int, list[str]]]) -> tuple[int, ...] | None:
+    """The heads of a sentence's words, from 0, the root's -1; None if one of them is `_`."""
+    heads = []
+    for number, cells in rows:
+        head = cells[HEAD]
+        if head != NONE and not (head.isascii() and head.isdigit() and int(head) <= len(rows)):
+            what = f"the head of '{cells[1][:40]}' is {head[:40]}, and the sentence has words 1 to {len(rows)}"
+            raise LineError("heads", f"{what}; write a word's id, 0 for the root, or _", line=number)
+        heads.append(head)
+    return None if NONE in heads else tuple(int(head) - 1 for head in heads)
+
+
+def _tags(cells: Cells, name: str) -> tuple[str, ...] | None:
+    """The tags of a sentence; none if all of them are `_`. Some that are missing are a mistake, not a sentence without tags."""
+    missing = [(number, word) for number, word, tag in cells if tag == NONE]
+    if len(missing) == len(cells):
+        return None
+    for number, word in missing:
+        what = f"the word '{word[:40]}' has no {name}, but others of its sentence have; tag all words of a sentence or none"
+        raise LineError("tags", what, line=number)
+    return tuple(tag for _, _, tag in cells)
+
+
+def _from_tsv(start: int, block: Block) -> Sentence:
+    cells: Cells = []
+    for number, line in block:
+        word, tag = split_columns(line, (2,), "word<TAB>tag, and an empty line ends a sentence", number)
+        cells.append((number, _check_cell(word, "word", number), _check_cell(tag, "tag", number)))
+    return Sentence(tuple(word for _, word, _ in cells), _tags(cells, "tag"), start)
+
+
+def _from_json(number: int, line: str) -> Sentence:
+    return sentence_of(number, parse_object(line, '{"words": […], "tags": […]}'))
+
+
+def _check_cell(text: str, what: str, number: int | None = None) -> str:
+    """A word or tag that CoNLL-U can hold."""
+    readable(text, what, None, number)
+    if not text.strip():
+        raise LineError("tags" if what == "tag" else "columns", f"a {what} is empty; write the {what}", line=number)
+    if re.search(r"[\t\n\r]", text):
+        raise LineError("columns", f"a tab or a line break in a {what}; remove it", line=number)
+    return text

@@ -1,4 +1,4 @@
-"""Text to numbers and back: words, byte-level BPE or characters over the `tokenizers` library, always with the same specials."""
+"""Text to numbers and back: words, byte-level BPE or characters over the `tokenizers` library; special tokens are data."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from tokenizers import Encoding, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from ..errors import SaccadeError, did_you_mean
 
-PAD, UNK, BOS, EOS = 0, 1, 2, 3
+PAD, UNK, BOS, EOS = 0, 1, 2, 3  # in the vocabularies trained here; a foreign one has its own, `Vocabulary.pad` …
 SPECIALS = ("<pad>", "<unk>", "<bos>", "<eos>")
 KINDS = ("words", "bpe", "characters")
 SPLITS = ("space", "punctuation")
 LARGEST = 1_000_000
 
-_HALF = re.compile("[\ud800-\udfff]")  # what a command line hands on for bytes that are not UTF-8
+_HALF = re.compile("[\ud800-\udfff]")  # what a command line passes for bytes that are not UTF-8
 _SPACE = r"\s\x1c-\x1f"  # what str.split() separates at; \s alone lacks the four separators of ASCII there
 _SPLITTERS = {
     "space": (rf"[^{_SPACE}]+", "removed", True),
@@ -28,9 +29,19 @@ _SPLITTERS = {
 }
 
 
+@dataclass(frozen=True)
+class Specials:
+    """What a tokenizer calls its special tokens; two of them may be the same token."""
+
+    pad: str = SPECIALS[PAD]
+    unk: str = SPECIALS[UNK]
+    bos: str = SPECIALS[BOS]
+    eos: str = SPECIALS[EOS]
+
+
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A text in pieces: `ids` (no <bos>, no <eos>), `pieces` as they stand in the text, and the white-space `words` they are in.
+    """A text in pieces: `ids` (no <bos>, no <eos>), `pieces` as they are in the text, and the white-space `words` they are in.
 
     With bpe and characters the pieces put together are the text again; of several pieces of one character, the first shows it.
     A piece of white space belongs to the word that follows it, or to the last one.
@@ -42,17 +53,25 @@ class Encoded:
 
 
 class Vocabulary:
-    """The pieces a model knows and their numbers; `<pad>`, `<unk>`, `<bos>`, `<eos>` are 0, 1, 2, 3 and never come from text."""
+    """The pieces a model knows and their numbers; `pad`, `unk`, `bos`, `eos` are those of the specials, which never come from text."""
 
-    def __init__(self, tokenizer: Tokenizer, kind: str, split: str = "space", lowercase: bool = False) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, kind: str, split: str = "space", lowercase: bool = False, specials: Specials | None = None
+    ) -> None:
         _check_names(kind, split)
-        self.kind, self.split, self.lowercase = kind, split, lowercase
+        self.kind, self.split, self.lowercase, self.specials = kind, split, lowercase, specials or Specials()
         self._tokenizer = tokenizer
-        ids = tokenizer.get_vocab(with_added_tokens=True)
-        if [ids.get(special) for special in SPECIALS] != [PAD, UNK, BOS, EOS] or sorted(ids.values()) != list(range(len(ids))):
-            raise SaccadeError(f"not a vocabulary of saccade: {' '.join(SPECIALS)} must be 0 to 3, and no number may be left out")
-        self._ids = ids
+        self._ids = ids = tokenizer.get_vocab(with_added_tokens=True)
+        for role, name in asdict(self.specials).items():
+            if name not in ids:
+                raise SaccadeError(f"the tokenizer has no token '{name}' for {role}; give its own name in Specials({role}=…)")
+        self.pad, self.unk, self.bos, self.eos = (ids[name] for name in asdict(self.specials).values())
+        self._special = {self.pad, self.unk, self.bos, self.eos}
         self._tokens = sorted(ids, key=ids.__getitem__)
+        if sorted(ids.values()) != list(range(len(ids))):
+            raise SaccadeError(
+                f"the tokenizer has {len(ids)} tokens, but not the numbers 0 to {len(ids) - 1}; leave no number out"
+            )
 
     @classmethod
     def train(
@@ -73,21 +92,36 @@ class Vocabulary:
         _check_sizes(kind, size, min_count)
         if isinstance(lines, str):
             raise SaccadeError("a vocabulary is learned from lines, not from one string; give a list of strings")
-        seen = _Counted(lines)
+        full = 0
+
+        def composed() -> Iterator[str]:
+            nonlocal full
+            for line in lines:
+                text = _nfc(line)
+                full += bool(text.strip())
+                yield text
+
         tokenizer = _bare_tokenizer(kind, split, lowercase)
-        tokenizer.train_from_iterator(seen, _trainer(kind, size, min_count))
-        if not seen.count:
+        options: dict[str, Any] = {"vocab_size": size, "min_frequency": min_count, "show_progress": False}
+        trainer: trainers.Trainer = trainers.WordLevelTrainer(**options)
+        if kind == "bpe":
+            alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+            trainer = trainers.BpeTrainer(special_tokens=list(SPECIALS), initial_alphabet=alphabet, **options)
+        tokenizer.train_from_iterator(composed(), trainer)
+        if not full:
             raise SaccadeError("there is no text to learn a vocabulary from; give at least one line with a word")
         if kind == "bpe":
             model = tokenizer.model
         else:
-            # the trainer's own specials would go wrong where a special is also a word of the text, as <unk> is in wikitext
+            # specials are added here: the trainer's own would go wrong where one is also a word, as <unk> is in wikitext
             found = tokenizer.get_vocab()
             kept = [token for token in sorted(found, key=found.__getitem__) if token not in SPECIALS]
             names = [*SPECIALS, *kept[: size - len(SPECIALS)]]
             model = models.WordLevel({name: number for number, name in enumerate(names)}, unk_token=SPECIALS[UNK])
         # a fresh tokenizer has no added tokens, so that "<eos>" in somebody's text is text and not the end of a sentence
         return cls(_bare_tokenizer(kind, split, lowercase, model), kind, split, lowercase)
+
+    pad, unk, bos, eos = PAD, UNK, BOS, EOS
 
     def __len__(self) -> int:
         return len(self._tokens)
@@ -103,22 +137,20 @@ class Vocabulary:
 
     def encode_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Only the numbers, for training: about twice as fast as `encode_batch`."""
-        return [_without_specials(found.ids) for found in self._run([_nfc(text) for text in texts])]
+        return [self._plain(found.ids) for found in self._run([_nfc(text) for text in texts])]
 
     def decode(self, ids: Iterable[int], keep_unknown: bool = False) -> str:
         """The text of these numbers without specials; with `keep_unknown`, an unknown piece is shown as `<unk>`."""
-        shown = [int(i) for i in ids]
-        shown = [i for i in shown if i >= len(SPECIALS) or i < 0 or (keep_unknown and i == UNK)]
+        text = self.decode_more(ids, keep_unknown)
+        return text.removeprefix(" ") if self.kind == "bpe" else text
+
+    def decode_more(self, ids: Iterable[int], keep_unknown: bool = False) -> str:
+        """The text of these numbers inside a longer text: a space before its first word is kept."""
+        shown = [i for i in map(int, ids) if i not in self._special or (keep_unknown and i == self.unk)]
         tokens = [self.token(i) for i in shown]
         if self.kind == "bpe":
-            return self._tokenizer.decode(shown, skip_special_tokens=False).removeprefix(" ")
+            return self._tokenizer.decode(shown, skip_special_tokens=False)
         return (" " if self.kind == "words" else "").join(tokens)
-
-    def decode_more(self, ids: Sequence[int]) -> str:
-        """The text of these numbers inside a longer text: a space before its first word is kept."""
-        if self.kind == "bpe":
-            return self._tokenizer.decode([int(i) for i in ids if i >= len(SPECIALS)], skip_special_tokens=False)
-        return self.decode(ids)
 
     def token(self, id: int) -> str:
         """The piece with this number, spelled as it is stored."""
@@ -128,31 +160,32 @@ class Vocabulary:
 
     def id(self, token: str) -> int:
         """The number of a piece, or that of `<unk>`."""
-        return self._ids.get(token, UNK)
+        return self._ids.get(token, self.unk)
 
     def unknown_share(self, lines: Iterable[str]) -> float:
         """Which part of all pieces of these lines is unknown, 0 to 1."""
         found = self.encode_ids(list(lines))
-        return sum(ids.count(UNK) for ids in found) / max(1, sum(map(len, found)))
+        return sum(ids.count(self.unk) for ids in found) / max(1, sum(map(len, found)))
 
     def to_json(self) -> str:
         """Everything as text, the tokenizers library's own JSON inside; the same vocabulary gives the same text."""
-        head = {"kind": self.kind, "split": self.split, "lowercase": self.lowercase}
+        head: dict[str, Any] = {"kind": self.kind, "split": self.split, "lowercase": self.lowercase}
+        if self.specials != Specials():
+            head["specials"] = asdict(self.specials)
         return json.dumps({**head, "tokenizer": json.loads(self._tokenizer.to_str())}, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> Vocabulary:
-        """A vocabulary from what `to_json` wrote."""
-        not_ours = "not a vocabulary of saccade"
+        """A vocabulary from what `to_json` wrote, in this version or an earlier one."""
+        not_ours, way_out = "not a vocabulary of saccade", "take the tokenizer.json of a model folder"
         try:
             entry = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise SaccadeError(f"{not_ours}: broken JSON ({error}); take the tokenizer.json of a model folder") from None
-        wanted = {"kind": str, "split": str, "lowercase": bool, "tokenizer": dict}
-        for key, type_ in wanted.items():
-            if not isinstance(entry, dict) or not isinstance(entry.get(key), type_):
-                what = f'"{key}" is missing or not of type {type_.__name__}'
-                raise SaccadeError(f"{not_ours}: {what}; take the tokenizer.json of a model folder")
+            raise SaccadeError(f"{not_ours}: broken JSON ({error}); {way_out}") from None
+        entry = {"specials": {}, **entry} if isinstance(entry, dict) else {}
+        for key, type_ in {"kind": str, "split": str, "lowercase": bool, "tokenizer": dict, "specials": dict}.items():
+            if not isinstance(entry.get(key), type_):
+                raise SaccadeError(f'{not_ours}: "{key}" is missing or not of type {type_.__name__}; {way_out}')
         try:
             tokenizer = Tokenizer.from_str(json.dumps(entry["tokenizer"]))
             tokenizer.encode("\u2603")  # a model without its <unk> fails only at an unknown piece
@@ -160,7 +193,12 @@ class Vocabulary:
             raise SaccadeError(f"{not_ours}: the tokenizers library refuses it ({error})") from None
         tokenizer.no_padding()
         tokenizer.no_truncation()
-        return cls(tokenizer, entry["kind"], entry["split"], entry["lowercase"])
+        names = {role: str(name) for role, name in entry["specials"].items() if role in asdict(Specials())}
+        return cls(tokenizer, entry["kind"], entry["split"], entry["lowercase"], Specials(**names))
+
+    def _plain(self, ids: list[int]) -> list[int]:
+        """Text that spells `<eos>` is an unknown word, not the end of a sentence."""
+        return [self.unk if i in self._special else i for i in ids]
 
     def _run(self, texts: list[str]) -> list[Encoding]:
         return self._tokenizer.encode_batch(texts, add_special_tokens=False)
@@ -169,30 +207,14 @@ class Vocabulary:
         offsets = found.offsets
         # the space put before the text makes its first word like every other; alone, it is a piece of which nothing is visible
         invisible = self.kind == "bpe" and found.tokens[:1] == ["Ġ"]
-        pieces, shown = [], 0
-        for number, (start, end) in enumerate(offsets):
-            if number == 0 and invisible:
-                pieces.append("")
-                continue
+        pieces, shown = [""] * invisible, 0
+        for start, end in offsets[invisible:]:
             pieces.append(text[max(start, shown) : end])
             shown = end
         ends = [word.end() for word in re.finditer(r"\S+", text)]
         last = max(0, len(ends) - 1)
         words = [min(bisect_right(ends, start), last) for start, _ in offsets]
-        return Encoded(_without_specials(found.ids), pieces, words)
-
-
-class _Counted:
-    """Lines in NFC as they pass, and how many of them had anything in them."""
-
-    def __init__(self, lines: Iterable[str]) -> None:
-        self.lines, self.count = lines, 0
-
-    def __iter__(self) -> Iterator[str]:
-        for line in self.lines:
-            composed = _nfc(line)
-            self.count += bool(composed.strip())
-            yield composed
+        return Encoded(self._plain(found.ids), pieces, words)
 
 
 def _check_names(kind: str, split: str) -> None:
@@ -224,13 +246,8 @@ def _nfc(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
-def _without_specials(ids: list[int]) -> list[int]:
-    """Text that spells `<eos>` is an unknown word, not the end of a sentence."""
-    return [UNK if i < len(SPECIALS) else i for i in ids]
-
-
 def _bare_tokenizer(kind: str, split: str, lowercase: bool, model: models.Model | None = None) -> Tokenizer:
-    """The steps before and after the model; `Ġ` stands for a space in the byte-level alphabet."""
+    """The steps before and after the model; `Ġ` is a space in the byte-level alphabet."""
     steps: list[normalizers.Normalizer] = [normalizers.NFC()]
     if lowercase:
         steps.append(normalizers.Lowercase())
@@ -245,16 +262,3 @@ def _bare_tokenizer(kind: str, split: str, lowercase: bool, model: models.Model 
         tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), behavior, invert)
     tokenizer.normalizer = normalizers.Sequence(steps)
     return tokenizer
-
-
-def _trainer(kind: str, size: int, min_count: int) -> trainers.Trainer:
-    if kind == "bpe":
-        return trainers.BpeTrainer(
-            vocab_size=size,
-            min_frequency=min_count,
-            show_progress=False,
-            special_tokens=list(SPECIALS),
-            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        )
-    # without its specials here, so the four places they take are room for the four words that `train` may drop again
-    return trainers.WordLevelTrainer(vocab_size=size, min_frequency=min_count, show_progress=False)

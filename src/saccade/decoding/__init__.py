@@ -1,7 +1,7 @@
 """Decoding: one loop for every model that has `start` and `step`."""
 
 from .ensemble import Ensemble
-from .loop import Decodable, decode
-from .searches import Beam, Hypothesis, Sample, Search, greedy
+from .loop import Sliding, decode, steps
+from .searches import Beam, Hypothesis, Sample, Search
 
-__all__ = ["Beam", "Decodable", "Ensemble", "Hypothesis", "Sample", "Search", "decode", "greedy"]
+__all__ = ["Beam", "Ensemble", "Hypothesis", "Sample", "Search", "Sliding", "decode", "steps"]

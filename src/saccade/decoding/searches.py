@@ -21,20 +21,21 @@ class Hypothesis:
 
 
 class Search:
-    """One decoding of one batch. `bos` starts, `eos` ends, `never` are tokens that are not put out."""
+    """One decoding of one batch. `bos` (or the last token of a prompt) starts, `eos` ends, `never` are tokens that are not generated."""
 
     tokens: Tensor  # the last token of each row that is still active
     active: bool
 
     def __init__(self, bos: int, eos: int, never: tuple[int, ...] = ()) -> None:
         self.bos, self.eos, self.never = bos, eos, list(never)
+        self.latest: dict[int, int] = {}  # sentence → the token that the last step decided; a beam decides nothing before its end
 
     def begin(self, limits: list[int], device: torch.device) -> Tensor | None:
         """Ready for sentences with these limits; returns the rows of the state to take, None for all as they are."""
         raise NotImplementedError
 
     def advance(self, log_probs: Tensor) -> Tensor | None:
-        """Chooses from log-probabilities (R V); returns the rows of the state to go on with, None for all as they are."""
+        """Chooses from log-probabilities (R V); returns the rows of the state to continue with, None for all as they are."""
         raise NotImplementedError
 
     def results(self) -> list[list[Hypothesis]]:
@@ -61,26 +62,25 @@ class Sample(Search):
     ) -> None:
         super().__init__(bos, eos, never)
         if not (0 <= temperature < float("inf")):
-            raise SaccadeError(f"a temperature of {temperature}; give a number of 0 or more (0 takes the likeliest token)")
+            raise SaccadeError(f"temperature is {temperature}; give a number of 0 or more (0 takes the likeliest token)")
         if top_k is not None and top_k < 1:
-            raise SaccadeError(f"top_k = {top_k}; give at least 1, or leave it out")
+            raise SaccadeError(f"top_k is {top_k}; give at least 1, or leave it out")
         if top_p is not None and not 0 < top_p <= 1:
-            raise SaccadeError(f"top_p = {top_p}; give a number above 0 and at most 1, or leave it out")
+            raise SaccadeError(f"top_p is {top_p}; give a number above 0 and at most 1, or leave it out")
         if not 0 <= seed < 2**63:
-            raise SaccadeError(f"a seed of {seed}; give a whole number from 0 to 2^63 − 1")
+            raise SaccadeError(f"the seed is {seed}; give a whole number from 0 to 2^63 − 1")
         self.temperature, self.top_k, self.top_p, self.seed = temperature, top_k, top_p, seed
 
     def begin(self, limits: list[int], device: torch.device) -> Tensor | None:
         self.generator = torch.Generator(device=device).manual_seed(self.seed)
-        self.limits, self.sentences = limits, torch.arange(len(limits), device=device)
+        self.limits, self.sentences = limits, list(range(len(limits)))
         self.outputs: list[list[int]] = [[] for _ in limits]
         self.log_probs, self.finished = [0.0] * len(limits), [False] * len(limits)
         self.tokens = torch.full((len(limits),), self.bos, device=device)
-        keep = torch.tensor([limit > 0 for limit in limits], device=device)
-        return self._keep(keep)
+        return self._keep([n for n, limit in enumerate(limits) if limit > 0])
 
     def pick(self, log_probs: Tensor) -> Tensor:
-        """One token a row."""
+        """One token per row."""
         if self.temperature == 0:
             return log_probs.argmax(-1)
         # counted from the best, so that no temperature, however low or high, makes all of them −∞ or one of them NaN
@@ -99,31 +99,28 @@ class Sample(Search):
     def advance(self, log_probs: Tensor) -> Tensor | None:
         self.tokens = self.pick(self.without_never(log_probs))
         chosen = log_probs.gather(-1, self.tokens.unsqueeze(-1)).squeeze(-1)
-        keep = []
-        for sentence, token, log_prob in zip(self.sentences.tolist(), self.tokens.tolist(), chosen.tolist(), strict=True):
-            self.log_probs[sentence] += log_prob
-            if token == self.eos:
-                self.finished[sentence] = True
-            else:
-                self.outputs[sentence].append(token)
-            keep.append(token != self.eos and len(self.outputs[sentence]) < self.limits[sentence])
-        return self._keep(torch.tensor(keep, device=self.tokens.device))
+        tokens, log_prob, rows = self.tokens.tolist(), chosen.tolist(), []
+        self.latest = {sentence: token for sentence, token in zip(self.sentences, tokens, strict=True) if token != self.eos}
+        for row, sentence in enumerate(self.sentences):
+            self.log_probs[sentence] += log_prob[row]
+            self.finished[sentence] = tokens[row] == self.eos
+            if self.finished[sentence]:
+                continue
+            self.outputs[sentence].append(tokens[row])
+            if len(self.outputs[sentence]) < self.limits[sentence]:
+                rows.append(row)
+        return self._keep(rows)
 
-    def _keep(self, keep: Tensor) -> Tensor | None:
-        rows = keep.nonzero().squeeze(-1)
-        self.active = len(rows) > 0
-        if len(rows) == len(keep):
+    def _keep(self, rows: list[int]) -> Tensor | None:
+        self.active = bool(rows)
+        if len(rows) == len(self.sentences):
             return None
-        self.tokens, self.sentences = self.tokens[rows], self.sentences[rows]
-        return rows
+        at = torch.tensor(rows, device=self.tokens.device, dtype=torch.long)
+        self.tokens, self.sentences = self.tokens[at], [self.sentences[row] for row in rows]
+        return at
 
     def results(self) -> list[list[Hypothesis]]:
         return [[Hypothesis(o, p, p, f)] for o, p, f in zip(self.outputs, self.log_probs, self.finished, strict=True)]
-
-
-def greedy(bos: int, eos: int, never: tuple[int, ...] = ()) -> Search:
-    """Always the likeliest token."""
-    return Sample(bos, eos, never, temperature=0.0)
 
 
 class Beam(Search):
@@ -141,11 +138,10 @@ class Beam(Search):
         self.width, self.length_penalty = width, length_penalty
 
     def begin(self, limits: list[int], device: torch.device) -> Tensor | None:
-        self.limits = limits
+        self.limits, self.device = limits, device
         self.ended: list[list[Hypothesis]] = [[] for _ in limits]
         self.sentences = [n for n, limit in enumerate(limits) if limit > 0]
-        self.active, self.device = bool(self.sentences), device
-        count = len(self.sentences)
+        count, self.active = len(self.sentences), bool(self.sentences)
         self.scores = torch.full((count, self.width), float("-inf"), device=device)
         self.scores[:, 0] = 0.0  # one beginning at first; the others come from it
         self.prefixes = torch.zeros(count, self.width, 0, dtype=torch.long, device=device)
@@ -157,47 +153,33 @@ class Beam(Search):
         total = self.scores.unsqueeze(-1) + self.without_never(log_probs).view(count, width, vocab)
         best, index = total.flatten(1).topk(min(2 * width, width * vocab), -1)
         parents, tokens = index // vocab, index % vocab
-        self._end(best, parents, tokens)
-        # The best continuations that go on; there may be fewer than `width`, and −∞ fills the beam then.
-        going = best.masked_fill(tokens == self.eos, float("-inf"))
-        self.scores, order = going.topk(min(width, going.shape[-1]), -1)
-        missing = width - self.scores.shape[-1]
-        if missing:
-            self.scores = torch.nn.functional.pad(self.scores, (0, missing), value=float("-inf"))
-            order = torch.nn.functional.pad(order, (0, missing))
-        parents, tokens = parents.gather(1, order), tokens.gather(1, order)
-        self.prefixes = torch.cat(
-            [self.prefixes.gather(1, parents.unsqueeze(-1).expand(-1, -1, self.prefixes.shape[-1])), tokens.unsqueeze(-1)], -1
-        )
-        return self._leave(parents, tokens)
-
-    def _end(self, best: Tensor, parents: Tensor, tokens: Tensor) -> None:
-        """Takes the outputs that ended among the `width` best of this step."""
-        top = slice(0, self.width)
-        ends = (tokens[:, top] == self.eos) & best[:, top].isfinite()
+        # The outputs that ended among the `width` best of this step.
+        ends = (tokens[:, :width] == self.eos) & best[:, :width].isfinite()
         for row, rank in ends.nonzero().tolist():
-            prefix = self.prefixes[row, parents[row, rank]].tolist()
-            self._take(self.sentences[row], prefix, float(best[row, rank]), True)
+            self._take(self.sentences[row], self.prefixes[row, parents[row, rank]].tolist(), float(best[row, rank]), True)
+        # The best continuations that do not end; where there are fewer than `width`, −∞ fills the beam.
+        self.scores, order = best.masked_fill(tokens == self.eos, float("-inf")).topk(width, -1)
+        parents, tokens = parents.gather(1, order), tokens.gather(1, order)
+        before = self.prefixes.gather(1, parents.unsqueeze(-1).expand(-1, -1, self.prefixes.shape[-1]))
+        self.prefixes = torch.cat([before, tokens.unsqueeze(-1)], -1)
+        return self._leave(parents, tokens)
 
     def _take(self, sentence: int, tokens: list[int], log_prob: float, finished: bool) -> None:
         length = len(tokens) + finished
         self.ended[sentence].append(Hypothesis(tokens, log_prob, log_prob / max(length, 1) ** self.length_penalty, finished))
 
-    def _leave(self, parents: Tensor, tokens: Tensor) -> Tensor | None:
-        """Lets sentences go that are done; returns the rows of the state to go on with."""
-        length = self.prefixes.shape[-1]
-        staying = []
+    def _leave(self, parents: Tensor, tokens: Tensor) -> Tensor:
+        """Lets sentences go that are done; returns the rows of the state to continue with."""
+        length, staying = self.prefixes.shape[-1], []
         dead = self.scores[:, 0].isneginf().tolist()
         for row, sentence in enumerate(self.sentences):
             if length >= self.limits[sentence] and not self.ended[sentence]:
                 for beam in range(self.width):  # nothing ended in time: what there is, cut off
                     if bool(self.scores[row, beam].isfinite()):
                         self._take(sentence, self.prefixes[row, beam].tolist(), float(self.scores[row, beam]), False)
-            done = length >= self.limits[sentence] or len(self.ended[sentence]) >= self.width or dead[row]
-            if not done:
+            if length < self.limits[sentence] and len(self.ended[sentence]) < self.width and not dead[row]:
                 staying.append(row)
-        base = torch.arange(len(self.sentences), device=self.device).unsqueeze(1) * self.width
-        rows = base + parents
+        rows = torch.arange(len(self.sentences), device=self.device).unsqueeze(1) * self.width + parents
         if len(staying) < len(self.sentences):
             at = torch.tensor(staying, device=self.device, dtype=torch.long)
             self.sentences = [self.sentences[row] for row in staying]

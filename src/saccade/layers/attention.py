@@ -1,16 +1,17 @@
-"""Attention layers. B batch, N places, M memory places, H heads, D width of a head."""
+"""Attention layers. B batch, N positions, M memory positions, H heads, D width of a head."""
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
-from ..core import Keys, KeyValues, Mechanism, Places, Site
+from ..core import KeyValues, Mechanism, Positions, Ready, Site
 from ..core.masks import Mask
 from ..errors import SaccadeError
+from .mixers import Mixer, table
 
 
-class MultiHeadAttention(Site):
+@table.add("attention", paper="Vaswani et al. 2017")
+class MultiHeadAttention(Site, Mixer):
     """Project to q, k, v; attend in each head; project back. Self-attention, or over `memory`; with `kv_heads` fewer heads of k and v.
 
     The number of parameters does not depend on the number of heads: each head is dim / heads wide.
@@ -29,11 +30,11 @@ class MultiHeadAttention(Site):
         super().__init__()
         kv_heads = heads if kv_heads is None else kv_heads
         if heads < 1 or dim % heads:
-            raise SaccadeError(f"a width of {dim} does not divide into {heads} heads; choose heads that divide it")
+            raise SaccadeError(f"dim must be a multiple of heads, got dim={dim} and heads={heads}; choose heads that divide it")
         if kv_heads < 1 or heads % kv_heads:
-            raise SaccadeError(f"{heads} heads cannot share {kv_heads} key/value heads evenly; choose a divisor of {heads}")
+            raise SaccadeError(f"heads must be a multiple of kv_heads, got {heads} and {kv_heads}; choose a divisor of {heads}")
         if mechanism is not None and not isinstance(mechanism, Mechanism):
-            raise SaccadeError(f"{mechanism!r} is no mechanism; hand in Mechanism(score, normalize, mask, position)")
+            raise SaccadeError(f"expected a Mechanism, got {mechanism!r}; pass Mechanism(score, normalize, mask, position)")
         self.heads, self.kv_heads, self.width = heads, kv_heads, dim // heads
         self.mechanism = Mechanism() if mechanism is None else mechanism
         self.dropout = dropout
@@ -47,42 +48,53 @@ class MultiHeadAttention(Site):
             if bias:
                 nn.init.zeros_(layer.bias)
 
-    def forward(self, x: Tensor, memory: Tensor | None = None, mask: Mask | None = None, places: Places | None = None) -> Tensor:
+    @property
+    def needs_relation(self) -> bool:  # type: ignore[override]
+        return self.mechanism.position.needs_relation
+
+    def forward(
+        self, x: Tensor, memory: Tensor | None = None, mask: Mask | None = None, positions: Positions | None = None
+    ) -> Tensor:
         """x: B N dim; memory: B M dim_memory, x itself when not given."""
         self.check(x, memory)
-        key, value = self.ready(x if memory is None else memory, None if places is None else places.j)
-        return self.read(x, key, value, mask, places)
+        return self.read(x, self.prepare(x if memory is None else memory, positions), mask, positions)
 
-    def step(self, x: Tensor, cache: KeyValues, mask: Mask | None = None) -> Tensor:
-        """Self-attention of new places x (B N dim), which stand after those in the cache and are added to it."""
-        at = torch.arange(cache.length, cache.length + x.shape[1], device=x.device)
-        key, value = cache.append(*self.ready(x, at))
-        return self.read(x, key, value, mask)
+    def mix(self, x: Tensor, mask: Mask | None, positions: Positions | None) -> Tensor:
+        return self.read(x, self.prepare(x, positions), mask, positions)
 
-    def ready(self, memory: Tensor, at: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Keys (turned and projected by the mechanism) and values of a memory, to be read any number of times."""
+    def start(self, x: Tensor) -> KeyValues:
+        return KeyValues()
+
+    def step(self, x: Tensor, cache: KeyValues, mask: Mask | None, positions: Positions) -> tuple[Tensor, KeyValues]:
+        own = Positions(positions.i, positions.i, kept=positions.kept)  # the new keys are where the queries are
+        new = self.prepare(x, own)
+        after = cache.append(new.key, new.value)
+        return self.read(x, Ready(after.key, after.value), mask, positions, first=cache.length), after
+
+    def prepare(self, memory: Tensor, positions: Positions | None = None) -> Ready:
+        """Keys and values of a memory, prepared by the mechanism to be read any number of times."""
         k, v = self.split(self.k(memory), self.kv_heads), self.split(self.v(memory), self.kv_heads)
-        if self.kv_heads != self.heads and next(self.mechanism.score.parameters(), None) is not None:
-            k = k.repeat_interleave(self.heads // self.kv_heads, 1)  # each query head has a score of its own
-        return self.mechanism.keys(k, at).tensor, self.mechanism.values(v, at)
+        return self.mechanism.prepare(k, v, positions, self.heads)
 
-    def check(self, x: Tensor, memory: Tensor | None) -> None:
-        """Raises when the shapes are not those of this layer."""
-        for name, given, width in (("x", x, self.q.in_features), ("memory", x if memory is None else memory, self.k.in_features)):
-            if given.dim() != 3 or given.shape[-1] != width:
-                raise SaccadeError(f"{name} of shape {tuple(given.shape)}; this layer takes batch × places × {width}")
-        if memory is not None and memory.shape[0] != x.shape[0]:
-            raise SaccadeError(f"x is a batch of {x.shape[0]}, memory a batch of {memory.shape[0]}; give one memory a row of x")
-
-    def read(self, x: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None, places: Places | None = None) -> Tensor:
-        """Attend from x to ready keys and values."""
+    def read(
+        self, x: Tensor, ready: Ready, mask: Mask | None = None, positions: Positions | None = None, first: int = 0
+    ) -> Tensor:
+        """Attend from x to prepared keys and values; `first`: how many queries came in earlier calls."""
         q = self.split(self.q(x), self.heads)
-        heads = self.look(q, Keys(key), value, mask, places, self.dropout if self.training else 0.0)
+        heads = self.look(q, ready, mask, positions, self.dropout if self.training else 0.0, first)
         return self.out(heads.transpose(1, 2).flatten(2))
 
     def split(self, x: Tensor, heads: int) -> Tensor:
         """B N (H D) → B H N D"""
         return x.unflatten(-1, (heads, self.width)).transpose(1, 2)
+
+    def check(self, x: Tensor, memory: Tensor | None) -> None:
+        """Raises when the shapes are not those of this layer."""
+        for name, given, width in (("x", x, self.q.in_features), ("memory", x if memory is None else memory, self.k.in_features)):
+            if given.dim() != 3 or given.shape[-1] != width:
+                raise SaccadeError(f"{name} must be batch × positions × {width}, got shape {tuple(given.shape)}")
+        if memory is not None and memory.shape[0] != x.shape[0]:
+            raise SaccadeError(f"x is a batch of {x.shape[0]}, memory a batch of {memory.shape[0]}; give one memory per row of x")
 
 
 class Reader(Site):
@@ -91,17 +103,18 @@ class Reader(Site):
     A score that compares equal widths alone gets a projection of the query to the memory's width when they differ.
     """
 
+    cross = True
+
     def __init__(self, dim_query: int, dim_memory: int, mechanism: Mechanism) -> None:
         super().__init__()
         self.mechanism = mechanism
         same = dim_query == dim_memory or mechanism.score.unequal_widths
         self.project: nn.Module = nn.Identity() if same else nn.Linear(dim_query, dim_memory, bias=False)
 
-    def ready(self, memory: Tensor) -> Tensor:
-        """The memory's keys, B 1 M A: computed once a sentence, not once a step."""
-        return self.mechanism.keys(memory.unsqueeze(1)).tensor
+    def prepare(self, memory: Tensor) -> Ready:
+        """The memory's keys, B 1 M A, and values: computed once per sentence, not once per step."""
+        return self.mechanism.prepare(memory.unsqueeze(1), memory.unsqueeze(1))
 
-    def forward(self, query: Tensor, key: Tensor, memory: Tensor, mask: Mask | None = None) -> Tensor:
-        """query: B N dim_query, memory: B M dim_memory → contexts B N dim_memory."""
-        q = self.project(query).unsqueeze(1)
-        return self.look(q, Keys(key), self.mechanism.values(memory.unsqueeze(1)), mask).squeeze(1)
+    def forward(self, query: Tensor, ready: Ready, mask: Mask | None = None, first: int = 0) -> Tensor:
+        """query: B N dim_query → contexts B N dim_memory. `first`: how many queries came in earlier calls."""
+        return self.look(self.project(query).unsqueeze(1), ready, mask, first=first).squeeze(1)

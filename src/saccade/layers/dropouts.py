@@ -1,4 +1,4 @@
-"""Dropouts for recurrent models: one mask for all places, whole words, and the weights between states. B batch, N places, D width."""
+"""Dropouts for recurrent models: one mask for all positions, whole words, and the weights between states. B batch, N positions, D width."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import warnings
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .recurrent import Cell, Memory, Recurrence
+from .recurrent import Carried, Cell, Recurrence
 
 
 class LockedDropout(nn.Module):
-    """One mask for all places of a text, drawn anew for each text and update (Gal & Ghahramani 2016)."""
+    """One mask for all positions of a text, drawn anew for each text and update (Gal & Ghahramani 2016)."""
 
     def __init__(self, share: float) -> None:
         super().__init__()
@@ -27,28 +27,28 @@ class LockedDropout(nn.Module):
         return f"{self.share}"
 
 
-def drop_words(x: Tensor, numbers: Tensor, vocab: int, share: float) -> Tensor:
-    """Vectors x (B N D) of the tokens `numbers` with whole words of the vocabulary dropped, wherever they stand (Gal & Ghahramani 2016)."""
+def drop_words(x: Tensor, ids: Tensor, vocab: int, share: float) -> Tensor:
+    """Vectors x (B N D) of the tokens `ids` with whole words of the vocabulary dropped, wherever they occur (Gal & Ghahramani 2016)."""
     kept = F.dropout(x.new_ones(vocab), share)
-    return x * kept[numbers].unsqueeze(-1)
+    return x * kept[ids].unsqueeze(-1)
 
 
 class WeightDropped(Recurrence):
-    """A recurrence of one layer whose weights from state to state are dropped, one draw a pass (DropConnect; Merity et al. 2018)."""
+    """A recurrence of one layer whose weights from state to state are dropped, one draw per pass (DropConnect; Merity et al. 2018)."""
 
     def __init__(self, cell: type[Cell], dim: int, hidden: int, share: float) -> None:
         super().__init__(cell, dim, hidden)
         self.share = share
 
-    def forward(self, x: Tensor, memory: Memory | None = None) -> tuple[Tensor, Memory]:
+    def forward(self, x: Tensor, carried: Carried | None = None) -> tuple[Tensor, Carried]:
         if not self.training or not self.share:
-            return super().forward(x, memory)
+            return super().forward(x, carried)
         weights = [self.parameter(name) for name in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")]
         weights[1] = F.dropout(weights[1], self.share)
         with warnings.catch_warnings():  # cuDNN wants all weights in one piece and makes one of these at every call
             warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
-            # has biases, layers, dropout between layers, training, bidirectional, batch first
-            output, *last = self.cell.run(x, self.first(x, memory), weights, True, 1, 0.0, True, False, True)
+            # has biases, layers, dropout between layers, training, bidirectional, batch first: PyTorch takes them by position alone
+            output, *last = self.cell.run(x, self.first(x, carried), weights, True, 1, 0.0, True, False, True)
         return output, self.last(tuple(last) if self.cell.carries > 1 else last[0])
 
     def extra_repr(self) -> str:

@@ -1,137 +1,201 @@
-"""From token numbers to vectors, and how position enters them: added, concatenated, or added to q, k and v of the first layer."""
+"""Embeddings: from tokens to vectors, and back to logits where a head is tied. B batch, N positions, C bytes of a word, D width, V vocabulary.
+
+One with `reads_bytes` takes B N (1+C): column 0 the token's id, the rest its bytes as `spell` writes them. Bytes are the symbols, so
+that no inventory of characters is needed and a word never seen can still be read.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from ..core.positions import check_places, sinusoid
+from ..core.masks import may_read
+from ..core.options import SHARE, Range
 from ..core.table import Table
-from .choices import Choice
-from .dropouts import drop_words
-from .words import Characters, Embedding, numbers
+from ..errors import SaccadeError
+from .recurrent import Bidirectional, Lstm
 
-table: Table[type[PlaceEmbedding]] = Table("place-embeddings", "place embedding")
-entries: Table[type[Entry]] = Table("entries", "entry of position")
-PLAIN = Choice(Embedding)
-
-
-class PlaceEmbedding(nn.Module):
-    """A vector for each place; this one is all zeros."""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.dim = dim
-
-    def forward(self, places: Tensor) -> Tensor:
-        """N (or B N) → N dim (or B N dim)"""
-        return torch.zeros(*places.shape, self.dim, device=places.device)
+table: Table[type[Embedding]] = Table("embeddings", "embedding", facts=("vocab", "dim"))
+UNK = 1  # the id of the unknown token in the vocabularies that are trained here
+BEGIN, END, FIRST_BYTE = 1, 2, 3  # 0 is padding; byte b is the symbol b + 3
+SYMBOLS = FIRST_BYTE + 256
+WIDTHS = (2, 3, 4, 5)  # of the filters over bytes
+SCALE = Annotated[float | None, Range(1e-6, 1e6)]
 
 
-@table.add("none", system="P6")
-class NoPlaces(PlaceEmbedding):
-    """Nothing: for mechanisms that know places themselves."""
+def spell(words: Sequence[str], most: int = 24) -> list[list[int]]:
+    """Each word as begin, its UTF-8 bytes + 3, end, filled up with 0; a word of more than `most` bytes keeps its first and last halves."""
+    if most < 2:
+        raise SaccadeError(f"most must be at least 2 bytes, got {most}")
+    spelled = []
+    for word in words:
+        found = word.encode("utf-8", "surrogatepass")
+        kept = found if len(found) <= most else found[: most - most // 2] + found[-(most // 2) :]
+        spelled.append([BEGIN, *(byte + FIRST_BYTE for byte in kept), END])
+    longest = max(map(len, spelled), default=0)
+    return [row + [0] * (longest - len(row)) for row in spelled]
 
 
-@table.add("sinusoidal", paper="Vaswani et al. 2017", system="P1")
-class Sinusoidal(PlaceEmbedding):
-    """p_t = [sin(t ω_0), cos(t ω_0), sin(t ω_1), …], ω_k = 10000^(−2k/d); nothing to learn, any length."""
-
-    def forward(self, places: Tensor) -> Tensor:
-        return sinusoid(places, self.dim)
+def ids_of(tokens: Tensor) -> Tensor:
+    """The tokens' ids, B N, whether or not their bytes are with them."""
+    return tokens[..., 0] if tokens.dim() == 3 else tokens
 
 
-@table.add("learned", paper="Gehring et al. 2017", system="P2")
-class Learned(PlaceEmbedding):
-    """A learned table of `max_len` vectors; an error beyond it."""
+class Embedding(nn.Module):
+    """Tokens → vectors B N dim, and `logits` for a head that is tied to it."""
 
-    def __init__(self, dim: int, max_len: int = 512) -> None:
-        super().__init__(dim)
-        self.max_len = max_len
-        self.vectors = nn.Parameter(torch.randn(max_len, dim) * math.sqrt(0.5))  # as wide as sinusoids, beside tokens of width 1
+    reads_bytes = False
+    scale: float | None = None  # the factor on the vectors; None leaves it to the model (√dim in a Transformer)
+    vocab: int
+    dim: int
 
-    def forward(self, places: Tensor) -> Tensor:
-        check_places(places, self.max_len)
-        return self.vectors[places]
-
-
-class Entry(nn.Module):
-    """How position vectors join token vectors."""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-
-    def forward(self, tokens: Tensor, places: Tensor) -> Tensor:
+    def initialize(self, std: float) -> None:
+        """Draws the vectors of tokens with this standard deviation."""
         raise NotImplementedError
 
+    def logits(self, x: Tensor) -> Tensor:
+        """… dim → … V, by the tokens' own vectors."""
+        raise NotImplementedError
 
-@entries.add("add", paper="Vaswani et al. 2017", system="P5")
-class Add(Entry):
-    """x + p"""
-
-    def forward(self, tokens: Tensor, places: Tensor) -> Tensor:
-        return tokens + places
-
-
-@entries.add("concatenate", system="P5")
-class Concatenate(Entry):
-    """W [x; p]"""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__(dim)
-        self.join = nn.Linear(2 * dim, dim)
-
-    def forward(self, tokens: Tensor, places: Tensor) -> Tensor:
-        return self.join(torch.cat([tokens, places.expand_as(tokens)], -1))
+    def check(self, tokens: Tensor) -> None:
+        if tokens.dim() > 2:
+            raise SaccadeError(
+                f"this model reads token ids alone, batch × positions, got shape {tuple(tokens.shape)}; or choose "
+                "model.embedding=characters-cnn"
+            )
 
 
-class TokenEmbedding(nn.Module):
-    """Token vectors · √dim with position joined to them. B tokens × N → B N dim."""
+@table.add("tokens")
+class Tokens(nn.Embedding, Embedding):
+    """One learned vector per token."""
+
+    def __init__(self, vocab: int, dim: int, scale: SCALE = None) -> None:
+        nn.Embedding.__init__(self, vocab, dim)
+        self.vocab, self.dim, self.scale = vocab, dim, scale
+
+    def initialize(self, std: float) -> None:
+        nn.init.normal_(self.weight, std=std)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        self.check(tokens)
+        return nn.Embedding.forward(self, tokens)
+
+    def logits(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight)
+
+
+@table.add("factorized", paper="Lan et al. 2020 (ALBERT)", example={"rank": 3})
+class Factorized(Embedding):
+    """P e: a vector e of `rank` numbers per token, and one matrix P to the model's width."""
+
+    def __init__(self, vocab: int, dim: int, rank: Annotated[int, Range(1, 65536)] = 128, scale: SCALE = None) -> None:
+        super().__init__()
+        self.vocab, self.dim, self.scale = vocab, dim, scale
+        self.table, self.project = nn.Embedding(vocab, rank), nn.Linear(rank, dim, bias=False)
+
+    def initialize(self, std: float) -> None:
+        nn.init.normal_(self.table.weight)
+        nn.init.normal_(self.project.weight, std=std / math.sqrt(self.project.in_features))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        self.check(tokens)
+        return self.project(self.table(tokens))
+
+    def logits(self, x: Tensor) -> Tensor:
+        return F.linear(x @ self.project.weight, self.table.weight)
+
+
+class Characters(Embedding):
+    """W [vector of the word; feature of its bytes] + b. In training the word is UNK with probability `word_dropout`: its bytes must do."""
+
+    reads_bytes = True
+    scale = 1.0  # what comes from a projection is wide enough
+
+    def __init__(self, vocab: int, dim: int, width: int, byte_dim: int, word_dropout: float) -> None:
+        super().__init__()
+        if min(width, byte_dim) < 1 or not 0 <= word_dropout < 1:
+            raise SaccadeError(
+                f"widths must be at least 1 and word_dropout in [0, 1), got {byte_dim}, {width} and {word_dropout}"
+            )
+        self.table, self.vocab, self.dim = nn.Embedding(vocab, dim), vocab, dim
+        self.bytes = nn.Embedding(SYMBOLS, byte_dim, padding_idx=0)
+        self.join = nn.Linear(dim + width, dim)
+        self.word_dropout = word_dropout
+
+    def initialize(self, std: float) -> None:
+        nn.init.normal_(self.table.weight, std=std)
+
+    def logits(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.table.weight)
+
+    def feature(self, bytes: Tensor) -> Tensor:
+        """W words spelled in C bytes → W × width"""
+        raise NotImplementedError
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        if tokens.dim() != 3 or tokens.shape[-1] < 2:
+            raise SaccadeError(
+                f"this model reads bytes too, batch × positions × (1 + bytes) as `spell` writes them, got shape {tuple(tokens.shape)}"
+            )
+        ids, bytes = tokens[..., 0], tokens[..., 1:]
+        if self.training and self.word_dropout:
+            ids = ids.masked_fill(torch.rand(ids.shape, device=ids.device) < self.word_dropout, UNK)
+        return self.join(torch.cat([self.table(ids), self.features(bytes)], -1))
+
+    def features(self, bytes: Tensor) -> Tensor:
+        """B N C → B N × width; a word that occurs many times in a batch is read once, where sizes may depend on numbers."""
+        spelled = bytes.flatten(0, 1)
+        if not may_read():
+            return self.feature(spelled).unflatten(0, bytes.shape[:2])
+        different, back = spelled.unique(dim=0, return_inverse=True)
+        return F.embedding(back, self.feature(different)).unflatten(0, bytes.shape[:2])
+
+
+@table.add("characters-cnn", paper="Kim et al. 2016; Ma & Hovy 2016", example={"byte_dim": 4, "filters": 3})
+class CharacterCnn(Characters):
+    """The word's vector and, of each filter over 2 to 5 bytes, the largest answer in the word: max_n relu(w · bytes_(n…n+k) + b)."""
 
     def __init__(
         self,
         vocab: int,
         dim: int,
-        places: PlaceEmbedding,
-        entry: Entry,
-        dropout: float = 0.0,
-        words: Choice = PLAIN,
+        byte_dim: Annotated[int, Range(1, 65536)] = 32,
+        filters: Annotated[int, Range(1, 65536)] = 32,
+        word_dropout: Annotated[float, SHARE] = 0.0,
     ) -> None:
-        super().__init__()
-        self.tokens: Embedding | Characters = words(vocab=vocab, dim=dim)
-        nn.init.normal_(self.tokens.weight, std=1 / math.sqrt(dim))
-        self.places, self.entry, self.dropout = places, entry, nn.Dropout(dropout)
-        self.reads_bytes = self.tokens.reads_bytes
-        self.scale = 1.0 if self.reads_bytes else math.sqrt(dim)  # what comes from a projection is wide enough
+        super().__init__(vocab, dim, len(WIDTHS) * filters, byte_dim, word_dropout)
+        self.filters = nn.ModuleList(nn.Conv1d(byte_dim, filters, width) for width in WIDTHS)
 
-    def forward(self, tokens: Tensor, start: int = 0, places: Tensor | None = None) -> Tensor:
-        """`start` is the place of the first token; `places` (N or B N) names the place of each, where they do not follow one another."""
-        at = torch.arange(start, start + tokens.shape[1], device=tokens.device) if places is None else places
-        return self.join(self.tokens(tokens) * self.scale, at)
-
-    def join(self, x: Tensor, at: Tensor) -> Tensor:
-        """Vectors x (B N dim) with their places (N or B N) joined to them."""
-        return self.dropout(self.entry(x, self.places(at).to(x.dtype)))
+    def feature(self, bytes: Tensor) -> Tensor:
+        here = (bytes != 0).unsqueeze(1)  # W 1 C
+        x = self.bytes(bytes).transpose(1, 2) * here
+        found = []
+        for width, filters in zip(WIDTHS, self.filters, strict=True):
+            # A window may begin at any byte of the word and ends in zeros: how much padding there is does not show.
+            answers = filters(F.pad(x, (0, width - 1))).masked_fill(~here, float("-inf"))
+            found.append(answers.amax(-1).relu())
+        return torch.cat(found, -1)
 
 
-class WordEmbedding(nn.Module):
-    """Token vectors without position, for recurrent models and bags. B tokens × N (or B) → B N dim (or B dim)."""
+@table.add("characters-rnn", paper="Ling et al. 2015", example={"byte_dim": 4, "hidden": 5})
+class CharacterRnn(Characters):
+    """The word's vector and the two last states of a bidirectional LSTM over its bytes."""
 
-    def __init__(self, vocab: int, dim: int, dropout: nn.Module, share: float = 0.0, words: Choice = PLAIN) -> None:
-        """`share` of the words of the vocabulary are dropped in training, wherever they stand."""
-        super().__init__()
-        self.tokens: Embedding | Characters = words(vocab=vocab, dim=dim)
-        nn.init.normal_(self.tokens.weight, std=0.2)  # wide enough to tell words apart from the start
-        self.reads_bytes = self.tokens.reads_bytes
-        self.vocab, self.dropout, self.share = vocab, dropout, share
+    def __init__(
+        self,
+        vocab: int,
+        dim: int,
+        byte_dim: Annotated[int, Range(1, 65536)] = 32,
+        hidden: Annotated[int, Range(1, 65536)] = 64,
+        word_dropout: Annotated[float, SHARE] = 0.0,
+    ) -> None:
+        super().__init__(vocab, dim, 2 * hidden, byte_dim, word_dropout)
+        self.reader = Bidirectional(Lstm, byte_dim, hidden)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = self.tokens(tokens)
-        if self.training and self.share:
-            x = drop_words(x, numbers(tokens), self.vocab, self.share)
-        return self.dropout(x)
-
-
-AnyEmbedding = TokenEmbedding | WordEmbedding
+    def feature(self, bytes: Tensor) -> Tensor:
+        return self.reader(self.bytes(bytes), (bytes != 0).sum(-1))[1]

@@ -1,39 +1,220 @@
-"""The part of a block that works on each place by itself."""
+"""Feed-forward parts: what a block does at each position by itself. T tokens, E experts, C capacity of an expert."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from typing import Annotated
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..core.extras import leave
+from ..core.options import Choice, Range
 from ..core.table import Table
+from ..errors import SaccadeError
 
-activations: Table[Callable[[Tensor], Tensor]] = Table("activations", "activation")
+table: Table[type[nn.Module]] = Table("feedforwards", "feed-forward part", facts=("dim", "hidden", "dropout"))
+activations: Table[type[nn.Module]] = Table("activations", "activation")
 
 
-@activations.add("relu", paper="Nair & Hinton 2010", system="B1")
-def relu(x: Tensor) -> Tensor:
+class Activation(nn.Module):
+    """A function of one number at a time."""
+
+
+@activations.add("relu", paper="Nair & Hinton 2010")
+class Relu(Activation):
     """max(x, 0)"""
-    return F.relu(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(x)
 
 
-@activations.add("gelu", paper="Hendrycks & Gimpel 2016", system="N")
-def gelu(x: Tensor) -> Tensor:
-    """x Φ(x), Φ the normal distribution function"""
-    return F.gelu(x)
+@activations.add("gelu", paper="Hendrycks & Gimpel 2016")
+class Gelu(Activation):
+    """x Φ(x), Φ the normal distribution function; with `tanh` its approximation, as GPT-2 has it"""
+
+    def __init__(self, tanh: bool = False) -> None:
+        super().__init__()
+        self.approximate = "tanh" if tanh else "none"
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.gelu(x, approximate=self.approximate)
 
 
+@activations.add("swish", paper="Ramachandran et al. 2017")
+class Swish(Activation):
+    """x σ(x)"""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.silu(x)
+
+
+@activations.add("sigmoid")
+class Sigmoid(Activation):
+    """σ(x) = 1 / (1 + exp(−x))"""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sigmoid()
+
+
+@activations.add("linear")
+class Linear(Activation):
+    """x"""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+RELU = Choice(Relu)
+
+
+def initialize(*layers: nn.Linear) -> None:
+    """Weights by Glorot & Bengio 2010, biases 0."""
+    for layer in layers:
+        nn.init.xavier_uniform_(layer.weight)
+        if layer.bias is not None:
+            nn.init.zeros_(layer.bias)
+
+
+@table.add("mlp", paper="Vaswani et al. 2017")
 class MLP(nn.Module):
     """W₂ activation(W₁ x + b₁) + b₂"""
 
-    def __init__(self, dim: int, hidden: int, activation: Callable[[Tensor], Tensor] = relu, dropout: float = 0.0) -> None:
+    def __init__(
+        self, dim: int, hidden: int, dropout: float = 0.0, activation: Annotated[Choice, activations] = RELU, bias: bool = True
+    ) -> None:
         super().__init__()
-        self.inner, self.outer = nn.Linear(dim, hidden), nn.Linear(hidden, dim)
-        self.activation, self.dropout = activation, nn.Dropout(dropout)
-        for layer in (self.inner, self.outer):
-            nn.init.xavier_uniform_(layer.weight)
-            nn.init.zeros_(layer.bias)
+        self.inner, self.outer = nn.Linear(dim, hidden, bias), nn.Linear(hidden, dim, bias)
+        self.activation, self.dropout = activation(), nn.Dropout(dropout)
+        initialize(self.inner, self.outer)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.outer(self.dropout(self.activation(self.inner(x))))
+
+
+class Gated(nn.Module):
+    """W₂ (activation(W₁ x + b₁) ∘ (V x + c)) + b₂. With `hidden` at two thirds of an MLP's it has as many parameters."""
+
+    gate: type[nn.Module]
+
+    def __init__(self, dim: int, hidden: int, dropout: float = 0.0, bias: bool = True) -> None:
+        super().__init__()
+        self.inner, self.linear = nn.Linear(dim, hidden, bias), nn.Linear(dim, hidden, bias)
+        self.outer = nn.Linear(hidden, dim, bias)
+        self.activation, self.dropout = self.gate(), nn.Dropout(dropout)
+        initialize(self.inner, self.linear, self.outer)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.outer(self.dropout(self.activation(self.inner(x)) * self.linear(x)))
+
+
+@table.add("glu", paper="Dauphin et al. 2017; Shazeer 2020")
+class GLU(Gated):
+    """W₂ (σ(W₁ x) ∘ V x)"""
+
+    gate = Sigmoid
+
+
+@table.add("reglu", paper="Shazeer 2020")
+class ReGLU(Gated):
+    """W₂ (max(W₁ x, 0) ∘ V x)"""
+
+    gate = Relu
+
+
+@table.add("geglu", paper="Shazeer 2020")
+class GeGLU(Gated):
+    """W₂ (gelu(W₁ x) ∘ V x)"""
+
+    gate = Gelu
+
+
+@table.add("swiglu", paper="Shazeer 2020")
+class SwiGLU(Gated):
+    """W₂ (swish(W₁ x) ∘ V x)"""
+
+    gate = Swish
+
+
+@table.add("liglu", paper="Shazeer 2020 (bilinear); Mnih & Hinton 2007")
+class LiGLU(Gated):
+    """W₂ (W₁ x ∘ V x)"""
+
+    gate = Linear
+
+
+@table.add("experts", paper="Shazeer et al. 2017; Fedus et al. 2021 (Switch)", example={"count": 3, "top": 2})
+class Experts(nn.Module):
+    """Σ of the `top` likeliest of `count` MLPs, each weighted by the router's probability p = softmax(W x).
+
+    With top = 1 it is the Switch Transformer's, with top = 2 the probabilities are divided by their sum. In training an expert takes at
+    most `capacity` times its even share of the tokens, so that sizes are fixed; what is beyond it adds nothing, and the residual
+    carries it on. Otherwise every token gets its experts. The cost E · Σ_e f_e p̄_e (f_e: the share of tokens sent to e, p̄_e: the mean of
+    its probability) is least when all are used alike; `balance` times it joins the loss.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        hidden: int,
+        dropout: float = 0.0,
+        count: Annotated[int, Range(2, 4096)] = 4,
+        top: Annotated[int, Range(1, 64)] = 1,
+        capacity: Annotated[float, Range(0.1, 4096.0)] = 1.25,
+        balance: Annotated[float, Range(0.0, 100.0)] = 0.01,
+        activation: Annotated[Choice, activations] = RELU,
+    ) -> None:
+        super().__init__()
+        if top > count:
+            raise SaccadeError(f"top must be at most count, got {top} of {count} experts")
+        self.count, self.top, self.capacity, self.balance = count, top, capacity, balance
+        self.router = nn.Linear(dim, count, bias=False)
+        self.inner = nn.Parameter(torch.empty(count, dim, hidden))
+        self.inner_bias = nn.Parameter(torch.zeros(count, 1, hidden))
+        self.outer = nn.Parameter(torch.empty(count, hidden, dim))
+        self.outer_bias = nn.Parameter(torch.zeros(count, 1, dim))
+        self.activation, self.dropout = activation(), nn.Dropout(dropout)
+        nn.init.normal_(self.router.weight, std=0.02)
+        for weight in (self.inner, self.outer):
+            bound = math.sqrt(6 / (dim + hidden))
+            nn.init.uniform_(weight, -bound, bound)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = x.flatten(0, -2)  # T dim
+        probabilities = self.router(tokens.float()).softmax(-1)
+        gates, chosen = probabilities.topk(self.top, -1)  # T top
+        gates = gates / gates.sum(-1, keepdim=True) if self.top > 1 else gates
+        output = (self.within_capacity if self.training else self.all_tokens)(tokens, gates.to(x.dtype), chosen).view_as(x)
+        if not self.training or not self.balance:
+            return output
+        sent = F.one_hot(chosen[:, 0], self.count).float().mean(0)
+        return leave(output, "balance", self.balance * self.count * (sent * probabilities.mean(0)).sum())
+
+    def expert(self, x: Tensor, which: slice | int) -> Tensor:
+        """E C dim through the experts' MLPs, or C dim through one."""
+        hidden = self.dropout(self.activation(x @ self.inner[which] + self.inner_bias[which]))
+        return hidden @ self.outer[which] + self.outer_bias[which]
+
+    def within_capacity(self, tokens: Tensor, gates: Tensor, chosen: Tensor) -> Tensor:
+        """Sizes that depend on no number: for compiled and captured updates."""
+        size = min(math.ceil(self.capacity * self.top * len(tokens) / self.count), len(tokens))
+        wanted = F.one_hot(chosen.t().flatten(), self.count)  # (top T) E: first choices before second ones
+        rank = ((wanted.cumsum(0) - 1) * wanted).sum(-1)  # how many came to the same expert before
+        fits = rank < size
+        slot = torch.where(fits, chosen.t().flatten() * size + rank, self.count * size)  # the last slot takes what is left over
+        rows = tokens.repeat(self.top, 1)
+        taken = tokens.new_zeros(self.count * size + 1, tokens.shape[1]).index_copy(0, slot, rows)
+        made = self.expert(taken[:-1].unflatten(0, (self.count, size)), slice(None)).flatten(0, 1)
+        made = torch.cat([made, made.new_zeros(1, made.shape[1])])  # autocast may have changed the type
+        found = made[slot] * (gates.t().reshape(-1) * fits).unsqueeze(-1)
+        return found.unflatten(0, (self.top, -1)).sum(0)
+
+    def all_tokens(self, tokens: Tensor, gates: Tensor, chosen: Tensor) -> Tensor:
+        output = torch.zeros_like(tokens)
+        for n in range(self.count):
+            at, rank = (chosen == n).nonzero(as_tuple=True)
+            if len(at):
+                made = self.expert(tokens[at], n)
+                output = output.index_add(0, at, (made * gates[at, rank].unsqueeze(-1)).to(output.dtype))
+        return output

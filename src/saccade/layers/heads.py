@@ -1,43 +1,81 @@
-"""Heads: from a vector a place to logits over the vocabulary. V vocabulary, D width."""
+"""Heads: from one vector per position to logits over the vocabulary. V vocabulary, D width, K components."""
 
 from __future__ import annotations
+
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..core.options import Range
+from ..core.table import Table
+from ..errors import SaccadeError
+from .embeddings import Embedding
 from .norms import LayerNorm
+
+table: Table[type[Head]] = Table("heads", "head", facts=("dim", "vocab", "tied", "bias"))
 
 
 class Head(nn.Module):
-    """Logits over the vocabulary, with the embedding's own vectors when tied."""
+    """What heads share: `output` gives logits by the vectors of an embedding (tied), or by a matrix of its own, W x + b."""
 
-    def __init__(self, vectors: Tensor, tied: bool) -> None:
-        """`vectors`: the embedding's, V D."""
+    def __init__(self, dim: int, vocab: int, tied: Embedding | None = None, bias: bool = False) -> None:
         super().__init__()
-        self.weight = vectors if tied else nn.Parameter(nn.init.normal_(torch.empty_like(vectors), std=vectors.shape[1] ** -0.5))
+        if tied is not None and tied.vocab != vocab:
+            raise SaccadeError(f"the head needs {vocab} tokens, the embedding it is tied to has {tied.vocab}; use one vocabulary")
+        self._tied = (tied,)  # in a tuple, so that it is not a part of the head: its parameters have one owner
+        if tied is None:
+            self.weight = nn.Parameter(nn.init.normal_(torch.empty(vocab, dim), std=dim**-0.5))
+        self.bias = nn.Parameter(torch.zeros(vocab)) if bias else None
+
+    def output(self, x: Tensor) -> Tensor:
+        [tied] = self._tied
+        if tied is None:
+            return F.linear(x, self.weight, self.bias)
+        logits = tied.logits(x)
+        return logits if self.bias is None else logits + self.bias
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight)
+        raise NotImplementedError
 
 
-class BiasedHead(Head):
-    """W x + b: with a bias, which starts at 0."""
-
-    def __init__(self, vectors: Tensor, tied: bool) -> None:
-        super().__init__(vectors, tied)
-        self.bias = nn.Parameter(torch.zeros(len(vectors)))
+@table.add("linear", paper="Press & Wolf 2017")
+class LinearHead(Head):
+    """W x (+ b); tied to the embedding, W holds its vectors."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight, self.bias)
+        return self.output(x)
 
 
-class TransformHead(BiasedHead):
-    """norm(gelu(A x + a)) before the logits, as BERT has it; A leads from a body's width to the embedding's."""
+@table.add("mixture", paper="Yang et al. 2018", example={"count": 2})
+class MixtureOfSoftmaxes(Head):
+    """log Σ_k π_k softmax(W tanh(A_k x)): log-probabilities of a rank above D, which a softmax of them leaves as they are."""
 
-    def __init__(self, dim: int, vectors: Tensor, tied: bool) -> None:
-        super().__init__(vectors, tied)
-        self.transform, self.norm = nn.Linear(dim, vectors.shape[1]), LayerNorm(vectors.shape[1])
+    def __init__(
+        self,
+        dim: int,
+        vocab: int,
+        tied: Embedding | None = None,
+        bias: bool = False,
+        count: Annotated[int, Range(2, 256)] = 4,
+    ) -> None:
+        super().__init__(dim, vocab, tied, bias)
+        self.count = count
+        self.prior, self.latent = nn.Linear(dim, count, bias=False), nn.Linear(dim, count * dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        return super().forward(self.norm(F.gelu(self.transform(x))))
+        latent = torch.tanh(self.latent(x)).unflatten(-1, (self.count, -1))  # … K D
+        each = self.output(latent).float().log_softmax(-1)  # … K V
+        return (each + self.prior(x).float().log_softmax(-1).unsqueeze(-1)).logsumexp(-2)
+
+
+class TransformHead(Head):
+    """W norm(gelu(A x + a)) + b, as BERT has it, tied to the embedding of width `inner`."""
+
+    def __init__(self, dim: int, vocab: int, tied: Embedding, inner: int) -> None:
+        super().__init__(inner, vocab, tied, bias=True)
+        self.transform, self.norm = nn.Linear(dim, inner), LayerNorm(inner)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.output(self.norm(F.gelu(self.transform(x))))

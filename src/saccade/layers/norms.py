@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor, nn
 
+from ..core.options import Range
 from ..core.table import Table
 
-table: Table[type[nn.Module]] = Table("norms", "norm")
+table: Table[type[nn.Module]] = Table("norms", "norm", facts=("dim",))
 
 
-@table.add("layer", paper="Ba et al. 2016", system="B2")
+@table.add("layer", paper="Ba et al. 2016")
 class LayerNorm(nn.Module):
     """(x − μ) / √(σ² + ε) · gain + bias, with μ and σ² the means over the d numbers.
 
-    The lecture's slide drops the 1/d of the mean and the square of σ; both are here.
+    Some slides drop the 1/d of the mean and the square of σ; both are here.
     """
 
-    def __init__(self, dim: int, eps: float = 1e-5) -> None:
+    def __init__(self, dim: int, eps: Annotated[float, Range(0.0, 1.0)] = 1e-5) -> None:
         super().__init__()
         self.weight, self.bias, self.eps = nn.Parameter(torch.ones(dim)), nn.Parameter(torch.zeros(dim)), eps
 
@@ -25,11 +28,11 @@ class LayerNorm(nn.Module):
         return nn.functional.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
 
 
-@table.add("rms", paper="Zhang & Sennrich 2019", system="B2")
+@table.add("rms", paper="Zhang & Sennrich 2019")
 class RMSNorm(nn.Module):
     """x / √(mean(x²) + ε) · gain"""
 
-    def __init__(self, dim: int, eps: float = 1e-6) -> None:
+    def __init__(self, dim: int, eps: Annotated[float, Range(0.0, 1.0)] = 1e-6) -> None:
         super().__init__()
         self.weight, self.eps = nn.Parameter(torch.ones(dim)), eps
 

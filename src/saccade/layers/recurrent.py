@@ -1,4 +1,4 @@
-"""Recurrent layers: tanh-RNN, GRU, LSTM, over whole sequences and step by step. B batch, N places, H hidden width, L layers."""
+"""Recurrent layers: tanh-RNN, GRU, LSTM, over whole sequences and step by step. B batch, N positions, H hidden width, L layers."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from torch.nn import functional as F
 from ..core.table import Table
 
 cells: Table[type[Cell]] = Table("cells", "cell")
-Memory = tuple[Tensor, ...]  # what a recurrence carries: (h,) or (h, c), each B L H
+Carried = tuple[Tensor, ...]  # what a recurrence carries: (h,) or (h, c), each B L H
 
 
 class Cell:
     """One step of a recurrence from projected inputs and states, and PyTorch's layer of the same arithmetic."""
 
     layer: Callable[..., nn.RNNBase]
-    run: Callable[..., Any]  # what the layer calls, with weights handed in
+    run: Callable[..., Any]  # what the layer calls, with weights passed to it
     carries = 1
     carry_gate: int | None = None  # which block of the gates' bias says how much of the last state is kept
 
     @staticmethod
-    def advance(x: Tensor, h: Tensor, memory: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """x = W x + b and h = W h + b, all gates side by side; `memory` is what the last step left, B H each."""
+    def advance(x: Tensor, h: Tensor, carried: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """x = W x + b and h = W h + b, all gates side by side; `carried` is what the last step left, B H each."""
         raise NotImplementedError
 
 
-@cells.add("tanh", paper="Elman 1990", system="S1")
+@cells.add("tanh", paper="Elman 1990")
 class Tanh(Cell):
     """h' = tanh(W x + U h + b)"""
 
@@ -37,11 +37,11 @@ class Tanh(Cell):
     run = staticmethod(torch.rnn_tanh)
 
     @staticmethod
-    def advance(x: Tensor, h: Tensor, memory: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def advance(x: Tensor, h: Tensor, carried: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return (torch.tanh(x + h),)
 
 
-@cells.add("gru", paper="Cho et al. 2014", system="S1")
+@cells.add("gru", paper="Cho et al. 2014")
 class Gru(Cell):
     """r, z = σ(…); n = tanh(W x + r ∘ (U h)); h' = n + z ∘ (h − n)"""
 
@@ -50,14 +50,14 @@ class Gru(Cell):
     carry_gate = 1
 
     @staticmethod
-    def advance(x: Tensor, h: Tensor, memory: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        width = memory[0].shape[-1]
+    def advance(x: Tensor, h: Tensor, carried: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        width = carried[0].shape[-1]
         reset, update = (x[..., : 2 * width] + h[..., : 2 * width]).sigmoid().chunk(2, -1)
         new = torch.tanh(torch.addcmul(x[..., 2 * width :], reset, h[..., 2 * width :]))
-        return (torch.lerp(new, memory[0], update),)
+        return (torch.lerp(new, carried[0], update),)
 
 
-@cells.add("lstm", paper="Hochreiter & Schmidhuber 1997", system="S1")
+@cells.add("lstm", paper="Hochreiter & Schmidhuber 1997")
 class Lstm(Cell):
     """i, f, o = σ(…), g = tanh(…); c' = f ∘ c + i ∘ g; h' = o ∘ tanh(c')"""
 
@@ -67,9 +67,9 @@ class Lstm(Cell):
     carry_gate = 1
 
     @staticmethod
-    def advance(x: Tensor, h: Tensor, memory: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def advance(x: Tensor, h: Tensor, carried: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         enter, forget, new, leave = (x + h).chunk(4, -1)
-        c = forget.sigmoid() * memory[1] + enter.sigmoid() * new.tanh()
+        c = forget.sigmoid() * carried[1] + enter.sigmoid() * new.tanh()
         return leave.sigmoid() * c.tanh(), c
 
 
@@ -82,26 +82,26 @@ class Recurrence(nn.Module):
         self.layers = cell.layer(dim, hidden, depth, batch_first=True, dropout=dropout if depth > 1 else 0.0)
         self.dropout = nn.Dropout(dropout if depth > 1 else 0.0)
 
-    def empty(self, batch: int, like: Tensor) -> Memory:
+    def empty(self, batch: int, like: Tensor) -> Carried:
         return tuple(like.new_zeros(batch, self.depth, self.hidden) for _ in range(self.cell.carries))
 
-    def forward(self, x: Tensor, memory: Memory | None = None) -> tuple[Tensor, Memory]:
+    def forward(self, x: Tensor, carried: Carried | None = None) -> tuple[Tensor, Carried]:
         """B N dim → B N H and what is carried on."""
-        output, last = self.layers(x, self.first(x, memory))
+        output, last = self.layers(x, self.first(x, carried))
         return output, self.last(last)
 
-    def first(self, x: Tensor, memory: Memory | None) -> Any:
+    def first(self, x: Tensor, carried: Carried | None) -> Any:
         """What is carried as PyTorch's layer takes it: L B H, a pair of these for an LSTM."""
-        memory = self.empty(x.shape[0], x) if memory is None else memory
-        first = tuple(part.transpose(0, 1).contiguous() for part in memory)
+        carried = self.empty(x.shape[0], x) if carried is None else carried
+        first = tuple(part.transpose(0, 1).contiguous() for part in carried)
         return first if self.cell.carries > 1 else first[0]
 
-    def last(self, last: Any) -> Memory:
+    def last(self, last: Any) -> Carried:
         """The inverse of `first`."""
         return tuple(part.transpose(0, 1) for part in (last if self.cell.carries > 1 else (last,)))
 
     def project(self, x: Tensor, start: int = 0) -> Tensor:
-        """What x, standing from column `start` of the input on, gives the gates of the first layer; the bias goes with column 0.
+        """What x, in the columns of the input from `start` on, gives the gates of the first layer; the bias goes with column 0.
 
         Inputs known beforehand are projected for all steps at once; only what a step computes is projected in the step.
         """
@@ -113,13 +113,13 @@ class Recurrence(nn.Module):
         assert isinstance(found, Tensor)
         return found
 
-    def step(self, projected: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def step(self, projected: Tensor, carried: Carried) -> tuple[Tensor, Carried]:
         """One step from projected inputs (B gates): the top layer's state, B H, and what is carried on."""
         new: list[tuple[Tensor, ...]] = []
         for n in range(self.depth):
-            carried = tuple(part[:, n] for part in memory)
-            inner = F.linear(carried[0], self.parameter(f"weight_hh_l{n}"), self.parameter(f"bias_hh_l{n}"))
-            new.append(self.cell.advance(projected, inner, carried))
+            before = tuple(part[:, n] for part in carried)
+            inner = F.linear(before[0], self.parameter(f"weight_hh_l{n}"), self.parameter(f"bias_hh_l{n}"))
+            new.append(self.cell.advance(projected, inner, before))
             if n + 1 < self.depth:
                 below = self.dropout(new[-1][0])
                 projected = F.linear(below, self.parameter(f"weight_ih_l{n + 1}"), self.parameter(f"bias_ih_l{n + 1}"))
@@ -129,12 +129,12 @@ class Recurrence(nn.Module):
 
 
 class Bidirectional(nn.Module):
-    """Two recurrences a layer, one from each end; padding never reaches a state. B N dim → B N 2H and the two last states, B 2H."""
+    """Two recurrences per layer, one from each end; padding never reaches a state. B N dim → B N 2H and the two last states, B 2H."""
 
     def __init__(
         self, cell: type[Cell], dim: int, hidden: int, depth: int = 1, dropout: float = 0.0, drop: nn.Module | None = None
     ) -> None:
-        """`drop` stands between layers in place of a plain dropout."""
+        """`drop` is between layers, instead of a plain dropout."""
         super().__init__()
         widths = [dim] + [2 * hidden] * (depth - 1)
         self.forwards = nn.ModuleList(Recurrence(cell, width, hidden) for width in widths)
@@ -142,7 +142,7 @@ class Bidirectional(nn.Module):
         self.dropout = nn.Dropout(dropout) if drop is None else drop
 
     def favor_own_word(self, by: float = 1.5) -> None:
-        """Starts the gates so that a place's state speaks of its own word first: what attention then finds there is that word's,
+        """Starts the gates so that the state at a position depends on its own word most: what attention finds there is that word's,
         not a neighbor's, and alignments come out right more often."""
         for layer in (*self.forwards, *self.backwards):
             assert isinstance(layer, Recurrence)
@@ -165,10 +165,10 @@ class Bidirectional(nn.Module):
 
 
 def mirrored(lengths: Tensor, size: int) -> Tensor:
-    """For each row the places in reverse up to its length, and the places behind it as they are: B N."""
+    """For each row the positions in reverse up to its length, and those behind it as they are: B N."""
     at = torch.arange(size, device=lengths.device)
-    turned = lengths.unsqueeze(1) - 1 - at
-    return torch.where(turned >= 0, turned, at)
+    reverse = lengths.unsqueeze(1) - 1 - at
+    return torch.where(reverse >= 0, reverse, at)
 
 
 def rows(x: Tensor, index: Tensor) -> Tensor:

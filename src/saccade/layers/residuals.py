@@ -1,42 +1,67 @@
-"""Residual connections: how a part's output joins what went in. A residual owns its norm."""
+"""Residual connections: how a part's output joins what went in. A residual makes its own norm, or none."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 
 from ..core.table import Table
 
-table: Table[type[Residual]] = Table("residuals", "residual")
+table: Table[type[Residual]] = Table("residuals", "residual", facts=("norm", "dropout", "n", "depth"))
+MakeNorm = Callable[[], nn.Module]
 
 
 class Residual(nn.Module):
-    """What all residual connections share."""
+    """What all residual connections share. A member asks for the facts it needs: `norm` (makes one), `dropout`, its block's number
+    `n` (from 0) of `depth`."""
 
-    ends_normed = True  # False: a stack of these wants a norm after its last block
+    final_norm = True  # a stack of these wants a norm after its last block
 
-    def __init__(self, norm: nn.Module, dropout: float = 0.0) -> None:
+    def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
-        self.norm, self.dropout = norm, nn.Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
         raise NotImplementedError
 
 
-@table.add("post-norm", paper="Vaswani et al. 2017", system="B2")
+@table.add("post-norm", paper="Vaswani et al. 2017")
 class PostNorm(Residual):
     """norm(x + part(x))"""
+
+    final_norm = False
+
+    def __init__(self, norm: MakeNorm, dropout: float = 0.0) -> None:
+        super().__init__(dropout)
+        self.norm = norm()
 
     def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
         return self.norm(x + self.dropout(part(x)))
 
 
-@table.add("pre-norm", paper="Xiong et al. 2020", system="B2")
+@table.add("pre-norm", paper="Xiong et al. 2020")
 class PreNorm(Residual):
     """x + part(norm(x))"""
 
-    ends_normed = False
+    def __init__(self, norm: MakeNorm, dropout: float = 0.0) -> None:
+        super().__init__(dropout)
+        self.norm = norm()
 
     def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
         return x + self.dropout(part(self.norm(x)))
+
+
+@table.add("rezero", paper="Bachlechner et al. 2020")
+class ReZero(Residual):
+    """x + α · part(x) with a learned α that starts at 0: each block begins as the identity. With `normed`, part(norm(x))."""
+
+    def __init__(self, norm: MakeNorm, dropout: float = 0.0, normed: bool = False) -> None:
+        super().__init__(dropout)
+        self.final_norm = normed
+        self.norm: nn.Module = norm() if normed else nn.Identity()
+        self.alpha = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
+        return x + self.alpha.to(x.dtype) * self.dropout(part(self.norm(x)))

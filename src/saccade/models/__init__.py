@@ -1,16 +1,15 @@
-"""Compositions: a paper's model is a function from numbers (`Shape`) and built parts (`Parts`) to a module."""
+"""Compositions: a paper's model is a class that is built from settings (`Config`) and the parts they name."""
 
-from .families import MEANINGS, Family, table
+from .encoders import Bag, RnnEncoder
+from .families import Family, table
 from .kinds import AttendingEncoder, CarryingLM, CausalLM, Decodable, Encoder, Seq2Seq
 from .labels import Classifier, MaskedModel, Tagger
 from .rnn import RnnSeq2Seq
 from .rnn_decoder import RnnDecoder, RnnLanguageModel
-from .rnn_encoder import Bag, RnnEncoder
 from .transformer import LanguageModel, Transformer, TransformerDecoder, TransformerEncoder
 from .two_stream import TwoStream
 
 __all__ = [
-    "MEANINGS",
     "AttendingEncoder",
     "Bag",
     "CarryingLM",

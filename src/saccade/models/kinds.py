@@ -23,6 +23,7 @@ class Encoder(nn.Module):
     title = "an encoder"
     dim: int  # of what comes out
     sees_ahead = True  # a token's vector depends on what follows it
+    needs_relation = False  # its positions ask for a pairwise relation of the tokens
     embedding: Any
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -61,6 +62,7 @@ class Seq2Seq(Decodable):
     """Reads one sequence and generates another."""
 
     title = "an encoder–decoder"
+    shares_embedding = False  # one embedding for source and target
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """Logits for the token after each of `target`: B T V."""

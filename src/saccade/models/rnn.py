@@ -3,61 +3,66 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from ..core import State, masks
-from ..core.scores import Additive, Bilinear
+from ..core import Mechanism, Ready, State, masks, normalizers, scores
+from ..core.options import Choice, number, part
+from ..layers import embeddings, heads, inputs
 from ..layers.attention import Reader
-from ..layers.recurrent import Bidirectional, Cell, Gru, Recurrence, cells
-from .families import Choice, Family, MechanismPlan, part, table
+from ..layers.recurrent import Bidirectional, Gru, Recurrence, cells
+from .families import Family, table
 from .kinds import Seq2Seq
 
 
 @dataclass(frozen=True)
-class Shape:
-    """The numbers of an RNN encoder–decoder; `hidden` is the width of a state, each direction of the encoder has it."""
+class Config:
+    """The settings of an RNN encoder–decoder."""
 
-    dim: int = 256
-    hidden: int = 256
-    depth: int = 1
-    dropout: float = 0.1
-
-
-@dataclass(frozen=True)
-class Parts:
-    """The built parts: which cell, and a mechanism where the decoder attends."""
-
-    cell: type[Cell] = part(cells, Gru)
+    dim: int = number(256, 1, 65_536, "width of a token's vector")
+    hidden: int = number(256, 1, 65_536, "width of a state; each direction of the encoder has it")
+    depth: int = number(1, 1, 1000, "layers")
+    dropout: float = number(0.1, 0.0, 0.99, "dropout between layers")
+    cell: Choice = part(cells, Gru)
+    embedding: Choice = part(embeddings.table, embeddings.Tokens)
+    head: Choice = part(heads.table, heads.LinearHead)
 
 
 @dataclass(frozen=True)
-class BahdanauParts(Parts):
-    """Bahdanau's parts: an additive score unless another mechanism is named."""
+class BahdanauConfig(Config):
+    """Bahdanau's settings: an additive score unless another is named. There is no order among queries and keys, and so no position."""
 
-    mechanism: MechanismPlan = MechanismPlan(score=Choice(Additive))
+    score: Choice = part(scores.table, scores.Additive)
+    normalize: Choice = part(normalizers.table, normalizers.Softmax)
 
 
 @dataclass(frozen=True)
-class LuongParts(Parts):
-    """Luong's parts: a bilinear score unless another mechanism is named."""
+class LuongConfig(BahdanauConfig):
+    """Luong's settings: a bilinear score unless another is named."""
 
-    mechanism: MechanismPlan = MechanismPlan(score=Choice(Bilinear))
+    score: Choice = part(scores.table, scores.Bilinear)
+
+
+def make_reader(c: BahdanauConfig) -> Reader:
+    """The decoder's state looks into the encoder's output."""
+    facts = {"dim_q": c.hidden, "dim_k": 2 * c.hidden, "heads": 1}
+    return Reader(c.hidden, 2 * c.hidden, Mechanism(c.score(**facts), c.normalize(**facts)))
 
 
 class Decoder(nn.Module):
     """What the decoders share: `start` from the encoder's output, `forward` over a whole target, `step` over one token."""
 
-    reads_memory = False  # every place of the encoder's output, not its end alone
+    reads_memory = False  # every position of the encoder's output, not its end alone
 
-    def __init__(self, parts: Parts, shape: Shape, dim_input: int) -> None:
+    def __init__(self, c: Config, dim_input: int) -> None:
         super().__init__()
-        self.rnn = Recurrence(parts.cell, dim_input, shape.hidden, shape.depth, shape.dropout)
-        self.first = nn.Linear(2 * shape.hidden, shape.depth * shape.hidden)
-        self.dim, self.hidden, self.depth = shape.dim, shape.hidden, shape.depth
+        self.rnn = Recurrence(c.cell.make, dim_input, c.hidden, c.depth, c.dropout)  # type: ignore[arg-type]
+        self.first = nn.Linear(2 * c.hidden, c.depth * c.hidden)
+        self.dim, self.hidden, self.depth = c.dim, c.hidden, c.depth
 
-    def first_memory(self, end: Tensor) -> tuple[Tensor, ...]:
+    def first_state(self, end: Tensor) -> tuple[Tensor, ...]:
         """The decoder's first state, from the encoder's last states (B 2H); an LSTM's cell starts empty."""
         h = torch.tanh(self.first(end)).unflatten(-1, (self.depth, self.hidden))
         return (h, *(torch.zeros_like(h) for _ in range(self.rnn.cell.carries - 1)))
@@ -77,28 +82,28 @@ class Decoder(nn.Module):
 class FirstStateDecoder(Decoder):
     """The source's one vector is the decoder's first state, and nothing else (Sutskever et al. 2014)."""
 
-    def __init__(self, parts: Parts, shape: Shape) -> None:
-        super().__init__(parts, shape, shape.dim)
+    def __init__(self, c: Config) -> None:
+        super().__init__(c, c.dim)
 
     def start(self, memory: Tensor, end: Tensor, lengths: Tensor) -> State:
-        return State(carried=self.first_memory(end))
+        return State(carried=self.first_state(end), length=0)
 
     def forward(self, x: Tensor, state: State) -> Tensor:
         return self.rnn(x, state.carried)[0]
 
     def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         top, carried = self.rnn.step(self.rnn.project(x), state.carried)
-        return top, state.next(carried=carried)
+        return top, state.next(carried=carried, length=state.length + 1)
 
 
 class EveryStepDecoder(Decoder):
     """The source's one vector is the first state and an input of every step (Cho et al. 2014)."""
 
-    def __init__(self, parts: Parts, shape: Shape) -> None:
-        super().__init__(parts, shape, shape.dim + 2 * shape.hidden)
+    def __init__(self, c: Config) -> None:
+        super().__init__(c, c.dim + 2 * c.hidden)
 
     def start(self, memory: Tensor, end: Tensor, lengths: Tensor) -> State:
-        return State(carried=self.first_memory(end), context=end)
+        return State(carried=self.first_state(end), context=end, length=0)
 
     def forward(self, x: Tensor, state: State) -> Tensor:
         context = state.context.unsqueeze(1).expand(-1, x.shape[1], -1)
@@ -107,7 +112,7 @@ class EveryStepDecoder(Decoder):
     def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         projected = self.rnn.project(x) + self.rnn.project(state.context, self.dim)
         top, carried = self.rnn.step(projected, state.carried)
-        return top, state.next(carried=carried)
+        return top, state.next(carried=carried, length=state.length + 1)
 
 
 class BahdanauDecoder(Decoder):
@@ -118,32 +123,31 @@ class BahdanauDecoder(Decoder):
 
     reads_memory = True
 
-    def __init__(self, parts: BahdanauParts, shape: Shape) -> None:
-        super().__init__(parts, shape, shape.dim + 2 * shape.hidden)
-        mechanism = parts.mechanism(dim_q=shape.hidden, dim_k=2 * shape.hidden, heads=1, first=True, cross=True)
-        self.cross = Reader(shape.hidden, 2 * shape.hidden, mechanism)
-        self.readout = nn.Linear(3 * shape.hidden + shape.dim, shape.hidden)
+    def __init__(self, c: BahdanauConfig) -> None:
+        super().__init__(c, c.dim + 2 * c.hidden)
+        self.cross = make_reader(c)
+        self.readout = nn.Linear(3 * c.hidden + c.dim, c.hidden)
 
     def start(self, memory: Tensor, end: Tensor, lengths: Tensor) -> State:
-        return State(carried=self.first_memory(end), memory=memory, key=self.cross.ready(memory), lengths=lengths)
+        return attending(self, memory, end, lengths)
 
-    def move(self, projected: Tensor, state: State, mask: masks.Mask) -> tuple[Tensor, Tensor, State]:
+    def move(self, projected: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
         """One step: state and context after it."""
         before = state.carried[0][:, -1:]
-        context = self.cross(before, state.key, state.memory, mask).squeeze(1)
+        context = self.cross(before, Ready(state.key, state.value), state.readable, state.length).squeeze(1)
         top, carried = self.rnn.step(projected + self.rnn.project(context, self.dim), state.carried)
-        return top, context, state.next(carried=carried)
+        return top, context, state.next(carried=carried, length=state.length + 1)
 
     def forward(self, x: Tensor, state: State) -> Tensor:
-        mask, tops, contexts = masks.padding(state.lengths), [], []
+        tops, contexts = [], []
         for projected in self.rnn.project(x).unbind(1):
-            top, context, state = self.move(projected, state, mask)
+            top, context, state = self.move(projected, state)
             tops.append(top)
             contexts.append(context)
         return self.read(torch.stack(tops, 1), torch.stack(contexts, 1), x)
 
     def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        top, context, state = self.move(self.rnn.project(x), state, masks.padding(state.lengths))
+        top, context, state = self.move(self.rnn.project(x), state)
         return self.read(top, context, x), state
 
     def read(self, top: Tensor, context: Tensor, x: Tensor) -> Tensor:
@@ -158,49 +162,55 @@ class LuongDecoder(Decoder):
 
     reads_memory = True
 
-    def __init__(self, parts: LuongParts, shape: Shape) -> None:
-        super().__init__(parts, shape, shape.dim)
-        mechanism = parts.mechanism(dim_q=shape.hidden, dim_k=2 * shape.hidden, heads=1, first=True, cross=True)
-        self.cross = Reader(shape.hidden, 2 * shape.hidden, mechanism)
-        self.readout = nn.Linear(3 * shape.hidden, shape.hidden)
+    def __init__(self, c: LuongConfig) -> None:
+        super().__init__(c, c.dim)
+        self.cross = make_reader(c)
+        self.readout = nn.Linear(3 * c.hidden, c.hidden)
 
     def start(self, memory: Tensor, end: Tensor, lengths: Tensor) -> State:
-        return State(carried=self.first_memory(end), memory=memory, key=self.cross.ready(memory), lengths=lengths)
+        return attending(self, memory, end, lengths)
 
     def forward(self, x: Tensor, state: State) -> Tensor:
         return self.read(self.rnn(x, state.carried)[0], state)
 
     def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         top, carried = self.rnn.step(self.rnn.project(x), state.carried)
-        return self.read(top.unsqueeze(1), state).squeeze(1), state.next(carried=carried)
+        return self.read(top.unsqueeze(1), state).squeeze(1), state.next(carried=carried, length=state.length + 1)
 
     def read(self, tops: Tensor, state: State) -> Tensor:
-        contexts = self.cross(tops, state.key, state.memory, masks.padding(state.lengths))
+        contexts = self.cross(tops, Ready(state.key, state.value), state.readable, state.length)
         return torch.tanh(self.readout(torch.cat([tops, contexts], -1)))
+
+
+def attending(decoder: BahdanauDecoder | LuongDecoder, memory: Tensor, end: Tensor, lengths: Tensor) -> State:
+    """The first state of a decoder that attends: the memory's keys and its mask are prepared once per sentence."""
+    ready = decoder.cross.prepare(memory)
+    readable = masks.padding(lengths).prepare(len(memory), 1, 1, memory.shape[1], memory.device)
+    readable.allowed()
+    return State(carried=decoder.first_state(end), key=ready.key, value=ready.value, readable=readable, length=0)
 
 
 class RnnSeq2Seq(Seq2Seq):
     """A bidirectional encoder and one of the decoders above."""
 
-    def __init__(self, source_vocab: int, target_vocab: int, shape: Shape, parts: Parts, decoder: Decoder) -> None:
+    def __init__(self, source_vocab: int, target_vocab: int, c: Config, decoder: type[Decoder]) -> None:
         super().__init__()
-        self.source, self.target = nn.Embedding(source_vocab, shape.dim), nn.Embedding(target_vocab, shape.dim)
-        self.encoder = Bidirectional(parts.cell, shape.dim, shape.hidden, shape.depth, shape.dropout)
-        self.decoder = decoder
-        self.dropout = nn.Dropout(shape.dropout)
-        self.head = nn.Linear(shape.hidden, target_vocab)
-        for table_ in (self.source, self.target):
-            nn.init.normal_(table_.weight, std=0.2)  # wide enough for attention to tell words apart from the start
-        if decoder.reads_memory:
+        self.source, self.target = (
+            inputs.WordInput(c.embedding(vocab=vocab, dim=c.dim), nn.Dropout(c.dropout)) for vocab in (source_vocab, target_vocab)
+        )
+        self.encoder = Bidirectional(c.cell.make, c.dim, c.hidden, c.depth, c.dropout)  # type: ignore[arg-type]
+        self.decoder = decoder(c)  # type: ignore[call-arg]
+        self.dropout = nn.Dropout(c.dropout)
+        self.head = c.head(dim=c.hidden, vocab=target_vocab, tied=None, bias=True)
+        if self.decoder.reads_memory:
             self.encoder.favor_own_word()
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Logits for the token after each of `target`: B T V."""
-        features = self.decoder(self.dropout(self.target(target)), self.start(source, lengths))
+        features = self.decoder(self.target(target), self.start(source, lengths))
         return self.head(self.dropout(features))
 
     def start(self, source: Tensor, lengths: Tensor) -> State:
-        memory, end = self.encoder(self.dropout(self.source(source)), lengths)
+        memory, end = self.encoder(self.source(source), lengths)
         return self.decoder.start(memory, end, lengths)
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
@@ -208,25 +218,12 @@ class RnnSeq2Seq(Seq2Seq):
         return self.head(features), state
 
 
-def family(decoder: type[Decoder], parts: type[Parts], summary: str) -> Family:
-    return Family(
-        lambda source, target, shape, p: RnnSeq2Seq(source, target, shape, p, decoder(p, shape)),  # type: ignore[call-arg]
-        Shape,
-        parts,
-        summary,
-        kind=Seq2Seq,
+for name, decoder, config, paper, summary in (
+    ("fixed-first", FirstStateDecoder, Config, "Sutskever et al. 2014", "one fixed context as the first state."),
+    ("fixed-context", EveryStepDecoder, Config, "Cho et al. 2014", "one fixed context, an input of every step."),
+    ("bahdanau", BahdanauDecoder, BahdanauConfig, "Bahdanau et al. 2015", "the state before a step attends, additive score."),
+    ("luong", LuongDecoder, LuongConfig, "Luong et al. 2015", "the state after a step attends, bilinear score."),
+):
+    table.add(name, paper=paper)(
+        Family(config, {Seq2Seq: partial(RnnSeq2Seq, decoder=decoder)}, f"RNN encoder–decoder; {summary}")
     )
-
-
-table.add("fixed-first", paper="Sutskever et al. 2014", system="S1")(
-    family(FirstStateDecoder, Parts, "RNN encoder–decoder; one fixed context as the first state.")
-)
-table.add("fixed-context", paper="Cho et al. 2014", system="S1")(
-    family(EveryStepDecoder, Parts, "RNN encoder–decoder; one fixed context, an input of every step.")
-)
-table.add("bahdanau", paper="Bahdanau et al. 2015", system="S2")(
-    family(BahdanauDecoder, BahdanauParts, "RNN encoder–decoder; the state before a step attends, additive score.")
-)
-table.add("luong", paper="Luong et al. 2015", system="S3")(
-    family(LuongDecoder, LuongParts, "RNN encoder–decoder; the state after a step attends, bilinear score.")
-)

@@ -1,8 +1,8 @@
-"""The recurrent language model in the manner of AWD-LSTM (Merity et al. 2018). B batch, N places, V vocabulary.
+"""The recurrent language model in the manner of AWD-LSTM (Merity et al. 2018). B batch, N positions, V vocabulary.
 
 Dropped in training, each by its own share: whole words of the vocabulary, the input, what passes between layers, the output (one
-mask for all places each), and the weights from state to state. Kept small in training: the output, and how much it changes from
-place to place (Merity et al. 2017).
+mask for all positions each), and the weights from state to state. Kept small in training: the output, and how much it changes from
+position to position (Merity et al. 2017).
 """
 
 from __future__ import annotations
@@ -15,116 +15,114 @@ from torch import Tensor, nn
 
 from ..core import State, masks
 from ..core.extras import leave
+from ..core.options import Choice, number, part, setting
 from ..errors import SaccadeError
-from ..layers import pooling
+from ..layers import embeddings, heads, inputs, pooling
 from ..layers.dropouts import LockedDropout, WeightDropped
-from ..layers.embeddings import WordEmbedding
-from ..layers.heads import BiasedHead
-from ..layers.recurrent import Cell, Lstm, Memory, cells
-from .families import Choice, Family, check_prompts, part, table
+from ..layers.recurrent import Carried, Lstm, cells
+from .families import Family, check_prompts, table
 from .kinds import CarryingLM, Encoder
 
 
 @dataclass(frozen=True)
-class Shape:
-    """The numbers of a recurrent language model; the defaults are the paper's for WikiText-2. The last layer is `dim` wide."""
+class Config:
+    """The settings of a recurrent language model; the defaults are the paper's for WikiText-2. The last layer is `dim` wide."""
 
-    dim: int = 400
-    hidden: int = 1150
-    depth: int = 3
-    dropout: float = 0.4
-    embedding_dropout: float = 0.1
-    input_dropout: float = 0.65
-    layer_dropout: float = 0.2
-    weight_dropout: float = 0.5
-    size_penalty: float = 2.0
-    change_penalty: float = 1.0
-    tied: bool = True
-
-
-@dataclass(frozen=True)
-class Parts:
-    """The built parts: which cell, and how a text's vectors become one for a label."""
-
-    cell: type[Cell] = part(cells, Lstm)
-    pool: Choice = part(pooling.pools, Choice(pooling.Attention))
+    dim: int = number(400, 1, 65_536, "width of a token's vector, and of the last layer")
+    hidden: int = number(1150, 1, 65_536, "width of the states between")
+    depth: int = number(3, 1, 1000, "layers")
+    dropout: float = number(0.4, 0.0, 0.99, "dropout of the output, one mask for all positions")
+    embedding_dropout: float = number(0.1, 0.0, 0.99, "dropout of whole words")
+    input_dropout: float = number(0.65, 0.0, 0.99, "dropout of the embedded words, one mask for all positions")
+    layer_dropout: float = number(0.2, 0.0, 0.99, "dropout between layers, one mask for all positions")
+    weight_dropout: float = number(0.5, 0.0, 0.99, "dropout of the weights from state to state")
+    size_penalty: float = number(2.0, 0.0, 1000.0, "cost of large outputs in training (α of Merity et al. 2017)")
+    change_penalty: float = number(1.0, 0.0, 1000.0, "cost of outputs that change from position to position (β)")
+    tied: bool = setting(True, "tie the output projection to the embedding")
+    cell: Choice = part(cells, Lstm)
+    embedding: Choice = part(embeddings.table, embeddings.Tokens)
+    head: Choice = part(heads.table, heads.LinearHead)
+    pool: Choice = part(pooling.pools, pooling.Attention, "how a text's vectors become one, for a label")
 
 
 class Layers(nn.Module):
     """Recurrences one after another, of widths dim → hidden → … → hidden → dim."""
 
-    def __init__(self, shape: Shape, cell: type[Cell]) -> None:
+    def __init__(self, c: Config) -> None:
         super().__init__()
-        widths = [shape.dim, *[shape.hidden] * (shape.depth - 1), shape.dim]
-        self.layers = nn.ModuleList(WeightDropped(cell, here, there, shape.weight_dropout) for here, there in pairwise(widths))
-        self.between, self.after = LockedDropout(shape.layer_dropout), LockedDropout(shape.dropout)
+        widths = [c.dim, *[c.hidden] * (c.depth - 1), c.dim]
+        cell = c.cell.make
+        self.layers = nn.ModuleList(WeightDropped(cell, here, there, c.weight_dropout) for here, there in pairwise(widths))  # type: ignore[arg-type]
+        self.between, self.after = LockedDropout(c.layer_dropout), LockedDropout(c.dropout)
 
     def __iter__(self) -> Iterator[WeightDropped]:
         for layer in self.layers:
             assert isinstance(layer, WeightDropped)
             yield layer
 
-    def empty(self, batch: int, like: Tensor) -> list[Memory]:
+    def empty(self, batch: int, like: Tensor) -> list[Carried]:
         return [layer.empty(batch, like) for layer in self]
 
-    def forward(self, x: Tensor, carried: list[Memory]) -> tuple[Tensor, list[Memory]]:
+    def forward(self, x: Tensor, carried: list[Carried]) -> tuple[Tensor, list[Carried]]:
         """B N dim → B N dim, not yet dropped, and what is carried on."""
         after = []
-        for n, (layer, memory) in enumerate(zip(self, carried, strict=True)):
-            x, memory = layer(self.between(x) if n else x, memory)
-            after.append(memory)
+        for n, (layer, state) in enumerate(zip(self, carried, strict=True)):
+            x, state = layer(self.between(x) if n else x, state)
+            after.append(state)
         return x, after
 
-    def step(self, x: Tensor, carried: list[Memory]) -> tuple[Tensor, list[Memory]]:
-        """One place, B dim."""
+    def step(self, x: Tensor, carried: list[Carried]) -> tuple[Tensor, list[Carried]]:
+        """One position, B dim."""
         after = []
-        for layer, memory in zip(self, carried, strict=True):
-            x, memory = layer.step(layer.project(x), memory)
-            after.append(memory)
+        for layer, state in zip(self, carried, strict=True):
+            x, state = layer.step(layer.project(x), state)
+            after.append(state)
         return x, after
 
 
-class Reading(nn.Module):
-    """Embedding and layers, and how they read on from what is carried."""
+class RnnReader(nn.Module):
+    """Embedding and layers, and how they read from what is carried."""
 
-    def __init__(self, vocab: int, shape: Shape, parts: Parts) -> None:
+    def __init__(self, vocab: int, c: Config) -> None:
         super().__init__()
-        self.embedding = WordEmbedding(vocab, shape.dim, LockedDropout(shape.input_dropout), shape.embedding_dropout)
-        nn.init.uniform_(self.embedding.tokens.weight, -0.1, 0.1)
-        self.decoder = Layers(shape, parts.cell)
+        tokens = c.embedding(vocab=vocab, dim=c.dim)
+        self.embedding = inputs.WordInput(tokens, LockedDropout(c.input_dropout), c.embedding_dropout, std=0.1 / 3**0.5)
+        self.decoder = Layers(c)
 
-    def empty(self, tokens: Tensor) -> list[Memory]:
+    def empty(self, tokens: Tensor) -> list[Carried]:
         """What is carried before the first token."""
-        return self.decoder.empty(len(tokens), self.embedding.tokens.weight)
+        return self.decoder.empty(len(tokens), next(self.embedding.parameters()))
 
-    def read(self, tokens: Tensor, carried: list[Memory]) -> tuple[Tensor, list[Memory]]:
+    def read(self, tokens: Tensor, carried: list[Carried]) -> tuple[Tensor, list[Carried]]:
         """B N → B N dim and what is carried on."""
         x, after = self.decoder(self.embedding(tokens), carried)
         return self.decoder.after(x), after
 
 
-class RnnDecoder(Reading, Encoder):
-    """Each place knows the tokens up to its own: B N dim."""
+class RnnDecoder(RnnReader, Encoder):
+    """Each position knows the tokens up to its own: B N dim."""
 
     sees_ahead = False
 
-    def __init__(self, vocab: int, shape: Shape, parts: Parts) -> None:
-        super().__init__(vocab, shape, parts)
-        self.dim = shape.dim
+    def __init__(self, vocab: int, c: Config) -> None:
+        super().__init__(vocab, c)
+        self.dim = c.dim
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return self.read(tokens, self.empty(tokens))[0]
 
 
-class RnnLanguageModel(Reading, CarryingLM):
+class RnnLanguageModel(RnnReader, CarryingLM):
     """Each token from those before it; a long text may be read in pieces, the state carried on."""
 
-    def __init__(self, vocab: int, shape: Shape, parts: Parts) -> None:
-        super().__init__(vocab, shape, parts)
-        self.head = BiasedHead(self.embedding.tokens.weight, shape.tied)
-        self.size_penalty, self.change_penalty = shape.size_penalty, shape.change_penalty
+    attends = False
 
-    def read(self, tokens: Tensor, carried: list[Memory]) -> tuple[Tensor, list[Memory]]:
+    def __init__(self, vocab: int, c: Config) -> None:
+        super().__init__(vocab, c)
+        self.head = c.head(dim=c.dim, vocab=vocab, tied=self.embedding.tokens if c.tied else None, bias=True)
+        self.size_penalty, self.change_penalty = c.size_penalty, c.change_penalty
+
+    def read(self, tokens: Tensor, carried: list[Carried]) -> tuple[Tensor, list[Carried]]:
         plain, after = self.decoder(self.embedding(tokens), carried)
         dropped = self.decoder.after(plain)
         return (leave(dropped, "activations", self.penalty(plain, dropped)) if self.training else dropped), after
@@ -139,46 +137,42 @@ class RnnLanguageModel(Reading, CarryingLM):
 
     def features(self, tokens: Tensor, mask: masks.Mask | None = None) -> Tensor:
         """What the head reads: B N dim."""
-        if mask is not None and mask.key != masks.full().key:
+        if mask is not None and type(mask) is not masks.Full:
             raise SaccadeError(
-                f"the mask {mask!r} for a recurrent model, whose state carries everything before on; give one document a row"
+                f"a recurrent model takes no mask, got {mask!r}: its state carries everything before; give one document per row"
             )
         return self.read(tokens, self.empty(tokens))[0]
 
-    attends = False
-
     def forward(self, tokens: Tensor, mask: masks.Mask | None = None, positions: Tensor | None = None) -> Tensor:
         """Logits for the token after each: B N V."""
+        if positions is not None:
+            raise SaccadeError("a recurrent model takes no positions: it reads one token after another")
         return self.head(self.features(tokens, mask))
 
     def forward_from(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Logits (B N V) for tokens that follow those the state has read, and the state after them.
 
-        Gradients stop at the state handed in: backpropagation through time, truncated where a piece begins.
+        Gradients stop at the given state: backpropagation through time, truncated where a piece begins.
         """
-        carried = [tuple(part.detach() for part in memory) for memory in state.carried]
+        carried = [tuple(part.detach() for part in one) for one in state.carried]
         features, carried = self.read(tokens, carried)
-        return self.head(features), state.next(carried=carried)
+        return self.head(features), state.next(carried=carried, length=state.length + tokens.shape[1])
 
     def start(self, source: Tensor, lengths: Tensor) -> State:
         """After reading prompts `source` (B N), all equally long; N may be 0."""
         check_prompts(source, lengths)
         carried = self.empty(source)
-        return State(carried=self.read(source, carried)[1] if source.shape[1] else carried)
+        return State(carried=self.read(source, carried)[1] if source.shape[1] else carried, length=source.shape[1])
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """One token a row (B) → logits (B V) and the state after it."""
-        features, carried = self.decoder.step(self.embedding.tokens(tokens), state.carried)
-        return self.head(features), state.next(carried=carried)
+        features, carried = self.decoder.step(self.embedding(tokens.unsqueeze(1)).squeeze(1), state.carried)
+        return self.head(features), state.next(carried=carried, length=state.length + 1)
 
 
-table.add("rnn-decoder", paper="Merity et al. 2018", system="S1")(
+table.add("rnn-decoder", paper="Merity et al. 2018")(
     Family(
-        lambda _, vocab, shape, parts: RnnLanguageModel(vocab, shape, parts),
-        Shape,
-        Parts,
+        Config,
+        {CarryingLM: RnnLanguageModel, Encoder: RnnDecoder},
         "RNN decoder alone: a language model in the manner of AWD-LSTM.",
-        RnnDecoder,
-        CarryingLM,
     )
 )

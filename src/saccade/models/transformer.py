@@ -1,100 +1,129 @@
-"""Transformers: encoder, decoder (language model), encoder–decoder. B batch, N source places, T target places, V vocabulary."""
+"""Transformers: encoder, decoder (language model), encoder–decoder. B batch, N source positions, T target positions, V vocabulary."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, nn
 
-from ..core import KeyValues, Places, State, masks
+from ..core import Mechanism, Positions, State, masks, normalizers, positions, scores
+from ..core.options import Choice, Later, number, part, setting
 from ..errors import SaccadeError
-from ..layers import embeddings, feedforward, norms, pooling, residuals, words
+from ..layers import embeddings, feedforward, inputs, mixers, norms, pooling, residuals, stack
 from ..layers.attention import MultiHeadAttention
-from ..layers.block import Block, Stack
-from ..layers.heads import Head
-from .families import Choice, Family, MechanismPlan, check_prompts, part, table
+from ..layers.block import Block
+from ..layers.heads import Head, LinearHead
+from ..layers.heads import table as head_table
+from .families import Family, check_prompts, table
 from .kinds import AttendingEncoder, CausalLM, Encoder, Seq2Seq
 
 
 @dataclass(frozen=True)
-class Shape:
-    """The numbers of a Transformer; the defaults are the base model of Vaswani et al. 2017."""
+class Config:
+    """The settings of a Transformer; the defaults are the base model of Vaswani et al. 2017, with the norm first."""
 
-    dim: int = 512
-    hidden: int = 2048
-    depth: int = 6
-    heads: int = 8
-    kv_heads: int | None = None
-    dropout: float = 0.1
-    attention_dropout: float = 0.0
-    max_len: int = 512
-    tied: bool = True
-    shared: bool = False  # one embedding for source and target
+    dim: int = number(512, 1, 65_536, "width of a token's vector")
+    hidden: int = number(2048, 1, 65_536, "width inside the feed-forward part")
+    depth: int = number(6, 1, 1000, "blocks")
+    heads: int = number(8, 1, 65_536, "heads of each mixer; they must divide `dim`")
+    kv_heads: int | None = number(None, 1, 65_536, "heads of keys and values, where they are fewer")
+    dropout: float = number(0.1, 0.0, 0.99, "dropout between layers")
+    attention_dropout: float = number(0.0, 0.0, 0.99, "dropout of attention weights")
+    tied: bool = setting(True, "tie the output projection to the embedding")
+    shared: bool = setting(False, "one embedding for source and target (needs `vocabulary.joint`)")
+    score: Choice = part(scores.table, scores.ScaledDot)
+    normalize: Choice = part(normalizers.table, normalizers.Softmax)
+    mask: Choice = part(masks.table, masks.Full, "of self-attention, added to the causal and padding masks")
+    position: Choice = part(positions.table, positions.NoPosition, "positions inside self-attention")
+    position_embedding: Choice = part(
+        inputs.table, inputs.Sinusoidal, "positions at the input; by default `sinusoidal`, or `none` where `position` is set"
+    )
+    embedding: Choice = part(embeddings.table, embeddings.Tokens)
+    mixer: Choice = part(mixers.table, MultiHeadAttention, "how positions exchange information in each block")
+    feedforward: Choice = part(feedforward.table, feedforward.MLP)
+    residual: Choice = part(residuals.table, residuals.PreNorm)
+    norm: Choice = part(norms.table, norms.LayerNorm)
+    stack: Choice = part(stack.table, stack.Stack, "how blocks follow one another")
+    head: Choice = part(head_table, LinearHead)
+    pool: Choice = part(pooling.pools, pooling.Attention, "how a text's vectors become one, for a label")
 
-
-@dataclass(frozen=True)
-class Parts:
-    """The built parts of a Transformer."""
-
-    mechanism: MechanismPlan = MechanismPlan()
-    norm: type[nn.Module] = part(norms.table, norms.LayerNorm)
-    residual: type[residuals.Residual] = part(residuals.table, residuals.PreNorm)
-    activation: Callable[[Tensor], Tensor] = part(feedforward.activations, feedforward.relu)
-    places: type[embeddings.PlaceEmbedding] = part(embeddings.table, embeddings.Sinusoidal)
-    entry: type[embeddings.Entry] = part(embeddings.entries, embeddings.Add)
-    pool: Choice = part(pooling.pools, Choice(pooling.Attention))
-
-
-@dataclass(frozen=True)
-class EncoderParts(Parts):
-    """The built parts of an encoder alone, which may read words by their bytes."""
-
-    words: Choice = part(words.words, Choice(words.Embedding))
-
-
-def embedding(vocab: int, shape: Shape, parts: Parts, reader: Choice = embeddings.PLAIN) -> embeddings.TokenEmbedding:
-    learned = issubclass(parts.places, embeddings.Learned)
-    places = parts.places(shape.dim, shape.max_len) if learned else parts.places(shape.dim)  # type: ignore[call-arg]
-    return embeddings.TokenEmbedding(vocab, shape.dim, places, parts.entry(shape.dim), shape.dropout, reader)
+    @staticmethod
+    def complete(values: Mapping[str, Any]) -> dict[str, Any]:
+        """Defaults that depend on other settings: a mechanism that knows positions needs no sinusoids at the input."""
+        chosen = values.get("position", "none")
+        name = chosen.get("name") if isinstance(chosen, dict) else chosen
+        known = {} if name == "none" else {"position_embedding": "none"}
+        return {**known, **values}
 
 
-def stack(shape: Shape, parts: Parts, cross: bool = False) -> Stack:
-    """`depth` blocks, each with parts of its own."""
-
-    def attention(n: int, self_attention: bool) -> MultiHeadAttention:
-        width = shape.dim // max(shape.heads, 1)
-        mechanism = parts.mechanism(dim_q=width, dim_k=width, heads=shape.heads, first=n == 0, cross=not self_attention)
-        return MultiHeadAttention(shape.dim, shape.heads, shape.kv_heads, mechanism, dropout=shape.attention_dropout)
-
-    def residual() -> residuals.Residual:
-        return parts.residual(parts.norm(shape.dim), shape.dropout)
-
-    blocks = [
-        Block(
-            attention(n, True),
-            feedforward.MLP(shape.dim, shape.hidden, parts.activation, shape.dropout),
-            residual,
-            attention(n, False) if cross else None,
-        )
-        for n in range(shape.depth)
-    ]
-    return Stack(blocks, nn.Identity() if parts.residual.ends_normed else parts.norm(shape.dim))
+def make_input(vocab: int, c: Config) -> inputs.PositionedInput:
+    tokens = c.embedding(vocab=vocab, dim=c.dim)
+    return inputs.PositionedInput(tokens, c.position_embedding(dim=c.dim), c.dim, c.dropout)
 
 
-def standing(places: Tensor | None) -> Places | None:
-    """Queries and keys of self-attention stand at the same places."""
-    return None if places is None else Places(places, places)
+def make_stack(c: Config, cross: bool = False) -> stack.Stack:
+    """`depth` blocks by the stack's plan; with `cross`, each attends to a memory."""
+    if c.dim % c.heads:
+        raise SaccadeError(f"model.dim={c.dim} is not a multiple of model.heads={c.heads}; choose heads that divide it")
+    facts = {"dim": c.dim // c.heads, "dim_q": c.dim // c.heads, "dim_k": c.dim // c.heads, "heads": c.heads}
+    mask: list[masks.Mask] = []  # one object for all blocks, so that a pass prepares it once
+
+    def self_attention(n: int) -> Mechanism:
+        if not mask:
+            mask.append(c.mask())
+        position = c.position(**facts)
+        if position.first_layer_only and n:
+            position = positions.NoPosition()
+        return Mechanism(c.score(**facts), c.normalize(**facts), mask[0], position)
+
+    def attention_facts(mechanism: Later) -> dict[str, Any]:
+        return {
+            "dim": c.dim,
+            "heads": c.heads,
+            "kv_heads": Later(lambda: c.kv_heads),
+            "mechanism": mechanism,
+            "dropout": Later(lambda: c.attention_dropout),
+        }
+
+    def block(n: int) -> Block:
+        def residual() -> residuals.Residual:
+            made: residuals.Residual = c.residual(norm=norm, dropout=c.dropout, n=n, depth=c.depth)
+            return made
+
+        mixer = c.mixer(**attention_facts(Later(lambda: self_attention(n))))
+        feed = c.feedforward(dim=c.dim, hidden=c.hidden, dropout=c.dropout)
+        # A memory's positions have nothing to do with those of the queries: no position, and no mask between them.
+        plain = Later(lambda: Mechanism(c.score(**facts), c.normalize(**facts)))
+        reader = Choice(MultiHeadAttention)(**attention_facts(plain)) if cross else None
+        return Block(mixer, feed, residual, reader)
+
+    def norm() -> nn.Module:
+        made: nn.Module = c.norm(dim=c.dim)
+        return made
+
+    made: stack.Stack = c.stack(block=block, depth=c.depth, norm=norm)
+    return made
+
+
+def make_head(vocab: int, tokens: embeddings.Embedding, c: Config) -> Head:
+    made: Head = c.head(dim=c.dim, vocab=vocab, tied=tokens if c.tied else None, bias=False)
+    return made
 
 
 class TransformerEncoder(AttendingEncoder):
     """Tokens (B N) → one vector per position (B N dim), every position seeing every other."""
 
-    def __init__(self, vocab: int, shape: Shape, parts: Parts, reader: Choice = embeddings.PLAIN) -> None:
+    def __init__(self, vocab: int, config: Config) -> None:
         super().__init__()
-        self.dim = shape.dim
-        self.embedding = embedding(vocab, shape, parts, reader)
-        self.encoder = stack(shape, parts)
+        self.dim, self.heads = config.dim, config.heads
+        self.embedding = make_input(vocab, config)
+        self.encoder = make_stack(config)
+
+    @property
+    def needs_relation(self) -> bool:  # type: ignore[override]
+        return self.encoder.needs_relation
 
     def forward(
         self,
@@ -104,70 +133,91 @@ class TransformerEncoder(AttendingEncoder):
         positions: Tensor | None = None,
         relation: Tensor | None = None,
     ) -> Tensor:
-        padding = masks.padding(lengths)
-        x = self.embedding(tokens, places=positions)
-        return self.encoder(x, padding if mask is None else padding & mask, places=standing(positions))
+        at = Positions.same(positions, relation, tokens.shape[1], tokens.device)
+        return self.read(self.embedding(tokens, at.i), lengths, mask, at)
+
+    def read(self, x: Tensor, lengths: Tensor, mask: masks.Mask | None, at: Positions) -> Tensor:
+        """Embedded tokens, B N dim, through the stack."""
+        padding: masks.Mask = masks.padding(lengths)
+        both = padding if mask is None else padding & mask
+        ready = both.prepare(x.shape[0], self.heads, x.shape[1], x.shape[1], x.device)
+        return self.encoder(x, ready, positions=at)
 
 
 class Transformer(Seq2Seq):
     """Encoder and decoder; the decoder sees its own past and, by `cross`, all of the encoder's output."""
 
-    def __init__(self, source_vocab: int, target_vocab: int, shape: Shape, parts: Parts) -> None:
+    def __init__(self, source_vocab: int, target_vocab: int, config: Config) -> None:
         super().__init__()
-        if shape.shared and source_vocab != target_vocab:
+        if config.shared and source_vocab != target_vocab:
             raise SaccadeError(
-                f"one embedding for {source_vocab} source and {target_vocab} target tokens; set vocabulary.joint=true, or "
-                "model.shared=false"
+                f"model.shared needs one vocabulary, got {source_vocab} source and {target_vocab} target tokens; set "
+                "vocabulary.joint=true, or model.shared=false"
             )
-        self.source = embedding(source_vocab, shape, parts)
-        self.target = self.source if shape.shared else embedding(target_vocab, shape, parts)
-        self.encoder, self.decoder = stack(shape, parts), stack(shape, parts, cross=True)
-        self.head = Head(self.target.tokens.weight, shape.tied)
+        self.heads = config.heads
+        self.source = make_input(source_vocab, config)
+        self.target = self.source if config.shared else make_input(target_vocab, config)
+        self.encoder, self.decoder = make_stack(config), make_stack(config, cross=True)
+        self.head = make_head(target_vocab, self.target.tokens, config)
+
+    @property
+    def shares_embedding(self) -> bool:  # type: ignore[override]
+        return self.source is self.target
 
     def encode(self, source: Tensor, lengths: Tensor) -> Tensor:
-        return self.encoder(self.source(source), masks.padding(lengths))
+        at = Positions.line(source.shape[1], source.shape[1], source.device)
+        mask = masks.padding(lengths).prepare(len(source), self.heads, source.shape[1], source.shape[1], source.device)
+        return self.encoder(self.source(source, at.i), mask, positions=at)
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Logits for the token after each of `target`: B T V."""
+        batch, size = target.shape
+        at = Positions.line(size, size, target.device)
+        own = masks.causal().prepare(batch, self.heads, size, size, target.device)
+        readable = masks.padding(lengths).prepare(batch, self.heads, size, source.shape[1], target.device)
         memory = self.encode(source, lengths)
-        return self.head(self.decoder(self.target(target), masks.causal(), memory, masks.padding(lengths)))
+        return self.head(self.decoder(self.target(target, at.i), own, memory, readable, at))
 
     def start(self, source: Tensor, lengths: Tensor) -> State:
-        caches, ready = self.decoder.start(self.encode(source, lengths))
-        return State(caches=caches, ready=ready, lengths=lengths)
+        memory = self.encode(source, lengths)
+        readable = masks.padding(lengths).prepare(len(source), self.heads, 1, source.shape[1], source.device)
+        readable.allowed()  # made dense once per sentence, not once per step
+        return State(caches=self.decoder.start(memory, memory), readable=readable, length=0)
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """One token a row (B) → logits (B V) and the state after it. The caches grow in place: to step twice from one state,
-        `reorder` it first."""
-        x = self.target(tokens.unsqueeze(1), state.caches[0].length)
-        x = self.decoder.step(x, state.caches, state.ready, masks.causal(), masks.padding(state.lengths))
-        return self.head(x).squeeze(1), state
+        at = Positions.line(1, state.length + 1, tokens.device)
+        x = self.target(tokens.unsqueeze(1), at.i)
+        x, caches = self.decoder.step(x, state.caches, None, state.readable, at)
+        return self.head(x).squeeze(1), state.next(caches=caches, length=state.length + 1)
 
 
 class CausalStack(nn.Module):
     """Embedding and blocks in which nobody sees the future."""
 
-    def __init__(self, vocab: int, shape: Shape, parts: Parts) -> None:
+    def __init__(self, vocab: int, config: Config) -> None:
         super().__init__()
-        self.embedding = embedding(vocab, shape, parts)
-        self.decoder = stack(shape, parts)
+        self.heads = config.heads
+        self.embedding = make_input(vocab, config)
+        self.decoder = make_stack(config)
 
-    def features(self, tokens: Tensor, mask: masks.Mask | None = None, places: Tensor | None = None) -> Tensor:
-        """A vector a place, B N dim, from the tokens up to it. `mask` is added to the causal one (packed documents, say); `places`
-        (N or B N): where the tokens stand, so that each document may begin at 0."""
-        causal = masks.causal()
-        x = self.embedding(tokens, places=places)
-        return self.decoder(x, causal if mask is None else causal & mask, places=standing(places))
+    def features(self, tokens: Tensor, mask: masks.Mask | None = None, positions: Tensor | None = None) -> Tensor:
+        """One vector per position, B N dim, from the tokens up to it. `mask` is added to the causal one (packed documents, say);
+        `positions` (N or B N) are 0, 1, 2 … when not given, so that each document may begin at 0."""
+        batch, size = tokens.shape[:2]
+        at = Positions.same(positions, None, size, tokens.device)
+        both = masks.causal() if mask is None else masks.causal() & mask
+        return self.decoder(
+            self.embedding(tokens, at.i), both.prepare(batch, self.heads, size, size, tokens.device), positions=at
+        )
 
 
 class TransformerDecoder(CausalStack, Encoder):
-    """Each place knows the tokens up to its own, so that padding behind them is invisible: B N dim."""
+    """Each position knows the tokens up to its own, so that padding behind them is invisible: B N dim."""
 
     sees_ahead = False
 
-    def __init__(self, vocab: int, shape: Shape, parts: Parts) -> None:
-        super().__init__(vocab, shape, parts)
-        self.dim = shape.dim
+    def __init__(self, vocab: int, config: Config) -> None:
+        super().__init__(vocab, config)
+        self.dim = config.dim
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return self.features(tokens)
@@ -176,54 +226,39 @@ class TransformerDecoder(CausalStack, Encoder):
 class LanguageModel(CausalStack, CausalLM):
     """A decoder alone: each token from those before it."""
 
-    def __init__(self, vocab: int, shape: Shape, parts: Parts) -> None:
-        super().__init__(vocab, shape, parts)
-        self.head = Head(self.embedding.tokens.weight, shape.tied)
+    def __init__(self, vocab: int, config: Config) -> None:
+        super().__init__(vocab, config)
+        self.head = make_head(vocab, self.embedding.tokens, config)
 
     def forward(self, tokens: Tensor, mask: masks.Mask | None = None, positions: Tensor | None = None) -> Tensor:
-        """Logits for the token after each: B N V; `mask` and `positions` as in `features`."""
         return self.head(self.features(tokens, mask, positions))
 
     def start(self, source: Tensor, lengths: Tensor) -> State:
-        """After reading prompts `source` (B N), all equally long."""
+        """After reading prompts `source` (B N), all equally long; N may be 0."""
         check_prompts(source, lengths)
-        caches, _ = self.decoder.start()
-        if source.shape[1]:
-            self._read(source, caches)
-        return State(caches=caches)
+        like = next(self.parameters()).new_empty(len(source), 0)
+        state = State(caches=self.decoder.start(like), length=0)
+        return self.read(source, state)[1] if source.shape[1] else state
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        return self.head(self._read(tokens.unsqueeze(1), state.caches)).squeeze(1), state
+        x, state = self.read(tokens.unsqueeze(1), state)
+        return self.head(x).squeeze(1), state
 
-    def _read(self, tokens: Tensor, caches: list[KeyValues]) -> Tensor:
-        x = self.embedding(tokens, caches[0].length)
-        return self.decoder.step(x, caches, [None] * len(caches), masks.causal())
+    def read(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """Further tokens, B N → B N dim and the state after them."""
+        size = tokens.shape[1]
+        at = Positions.line(size, state.length + size, tokens.device)
+        mask = masks.causal().prepare(len(tokens), self.heads, size, state.length + size, tokens.device)
+        x, caches = self.decoder.step(self.embedding(tokens, at.i), state.caches, mask, None, at)
+        return x, state.next(caches=caches, length=state.length + size)
 
 
-def count(module: nn.Module) -> int:
-    """How many numbers are learned; shared ones count once."""
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
-table.add("transformer", paper="Vaswani et al. 2017", system="B3")(
-    Family(Transformer, Shape, Parts, "Encoder–decoder Transformer.", TransformerEncoder, Seq2Seq)
+table.add("transformer", paper="Vaswani et al. 2017")(
+    Family(Config, {Seq2Seq: Transformer, AttendingEncoder: TransformerEncoder}, "Encoder–decoder Transformer.")
 )
-table.add("transformer-decoder", paper="Radford et al. 2018", system="B3")(
-    Family(
-        lambda _, vocab, shape, parts: LanguageModel(vocab, shape, parts),
-        Shape,
-        Parts,
-        "Decoder alone: a language model.",
-        TransformerDecoder,
-        CausalLM,
-    )
+table.add("transformer-decoder", paper="Radford et al. 2018")(
+    Family(Config, {CausalLM: LanguageModel, Encoder: TransformerDecoder}, "Decoder alone: a language model.")
 )
-table.add("transformer-encoder", paper="Devlin et al. 2019", system="B3")(
-    Family(
-        lambda vocab, _, shape, parts: TransformerEncoder(vocab, shape, parts, parts.words),
-        Shape,
-        EncoderParts,
-        "Encoder alone: a vector a token.",
-        lambda vocab, shape, parts: TransformerEncoder(vocab, shape, parts, parts.words),
-    )
+table.add("transformer-encoder", paper="Devlin et al. 2019")(
+    Family(Config, {AttendingEncoder: TransformerEncoder}, "Encoder alone: one vector per token.")
 )

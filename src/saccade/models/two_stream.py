@@ -1,7 +1,7 @@
-"""Permutation language modeling (XLNet, Yang et al. 2019): the tokens of a text in any order. B batch, N places, W asked places, V vocabulary.
+"""Permutation language modeling (XLNet, Yang et al. 2019): the tokens of a text in any order. B batch, N positions, W asked positions, V vocabulary.
 
-Two streams through one stack, side by side: *content* (the tokens) and *query* (one learned vector in place of each asked token).
-`order` gives each place its rank; what stands later in the order is invisible:
+Two streams through one stack, side by side: *content* (the tokens) and *query* (one learned vector instead of each asked token).
+`order` gives each position its rank; what comes later in the order is invisible:
 
     content i sees content j  iff  rank_j ≤ rank_i        query w sees content j  iff  rank_j < rank_at(w)
 """
@@ -11,15 +11,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..core import Places, masks
+from ..core import Positions, masks
 from ..errors import SaccadeError
+from ..layers.attention import MultiHeadAttention
+from .kinds import Encoder
 from .labels import hidden_head
 from .transformer import TransformerEncoder
 
 
 def two_streams(lengths: Tensor, order: Tensor, at: Tensor, documents: Tensor | None = None) -> masks.Mask:
     """Who sees whom among [content; query]: B 1 (N+W) (N+W). Nobody sees a query, which is there through its residual alone, and
-    nobody sees into another document (`documents` B N: the number of each place's)."""
+    nobody sees into another document (`documents` B N: the number of each position's)."""
     here = torch.arange(order.shape[1], device=order.device) < lengths.unsqueeze(1)
     content = order.unsqueeze(1) <= order.unsqueeze(2)  # B N N: rows see columns
     query = order.unsqueeze(1) < order.gather(1, at).unsqueeze(2)  # B W N
@@ -30,32 +32,36 @@ def two_streams(lengths: Tensor, order: Tensor, at: Tensor, documents: Tensor | 
 
 
 class TwoStream(nn.Module):
-    """Logits for the tokens at the asked places, each from those before it in the order and from its own place."""
+    """Logits for the tokens at the asked positions, each from those before it in the order and from its own position."""
 
-    def __init__(self, body: TransformerEncoder, vocab: int, tied: bool = True) -> None:
+    def __init__(self, body: Encoder, vocab: int) -> None:
         super().__init__()
         if not isinstance(body, TransformerEncoder):
-            raise SaccadeError(f"two streams through a {type(body).__name__}; only a transformer-encoder can run them")
+            raise SaccadeError(
+                f"two streams need a transformer-encoder, got a {type(body).__name__}; choose model.family=transformer-encoder"
+            )
         for block in body.encoder:
-            if block.attention.mechanism.mask.key != masks.full().key:
+            if not isinstance(block.mixer, MultiHeadAttention) or type(block.mixer.mechanism.mask) is not masks.Full:
                 raise SaccadeError(
-                    f"two streams stand side by side, where the mask {block.attention.mechanism.mask!r} counts places wrong; "
-                    "leave model.mask out"
+                    "two streams are side by side, where a convolution or model.mask would count positions wrong; leave them out"
                 )
         self.body = body
         self.query = nn.Parameter(torch.randn(body.dim))  # as wide as a scaled token vector
-        self.head = hidden_head(body, vocab, tied)
+        self.head = hidden_head(body, vocab)
 
     def forward(self, tokens: Tensor, lengths: Tensor, order: Tensor, at: Tensor, documents: Tensor | None = None) -> Tensor:
-        """tokens B N, order B N (the rank of each place), at B W (the asked places) → B W V"""
+        """tokens B N, order B N (the rank of each position), at B W (the asked positions) → B W V"""
         return self.head(self.features(tokens, lengths, order, at, documents))
 
     def features(self, tokens: Tensor, lengths: Tensor, order: Tensor, at: Tensor, documents: Tensor | None = None) -> Tensor:
         """The query stream, B W dim."""
         embedding, count = self.body.embedding, tokens.shape[1]
-        content = embedding(tokens)
-        query = embedding.join(self.query.to(content.dtype).expand(*at.shape, -1), at)
         line = torch.arange(count, device=tokens.device).expand(len(tokens), -1)
-        places = torch.cat([line, at], 1)
+        content = embedding(tokens, line)
+        query = embedding.join(self.query.to(content.dtype).expand(*at.shape, -1), at)
+        where = torch.cat([line, at], 1)
         both = torch.cat([content, query], 1)
-        return self.body.encoder(both, two_streams(lengths, order, at, documents), places=Places(places, places))[:, count:]
+        mask = two_streams(lengths, order, at, documents).prepare(
+            len(both), self.body.heads, both.shape[1], both.shape[1], both.device
+        )
+        return self.body.encoder(both, mask, positions=Positions(where, where))[:, count:]

@@ -1,4 +1,4 @@
-"""Tasks: what is learned, one file each: its batches, loss, prediction and figures."""
+"""Tasks: what is learned, one file each: its batches, predictions and metrics."""
 
 from . import classification, language, objectives, tagging, translation
 from .task import Task, table

@@ -1,11 +1,54 @@
-"""Scores of texts against references: BLEU and chrF by sacrebleu, and BLEU as the translation literature counts it."""
+"""Scores of texts against references (BLEU and chrF by sacrebleu), word alignments from attention, and their error rate."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..errors import SaccadeError
+
+Link = tuple[int, int]
+
+
+def word_weights(weights: NDArray[np.floating], rows: Sequence[int], columns: Sequence[int]) -> NDArray[np.floating]:
+    """Piece weights (T N) → word weights: a source word takes the sum of its pieces' weights, a target word the mean of its pieces' rows.
+
+    `rows` and `columns` are the words of the target and source pieces.
+    """
+    result = np.zeros((max(rows, default=-1) + 1, max(columns, default=-1) + 1))
+    counts = np.zeros(len(result))
+    for t, row in enumerate(rows):
+        np.add.at(result[row], np.asarray(columns, dtype=int), weights[t, : len(columns)])
+        counts[row] += 1
+    return result / np.maximum(counts, 1)[:, None]
+
+
+def links(weights: NDArray[np.floating], nothing: Sequence[float] | None = None) -> list[Link]:
+    """(source word, target word) for each target word: the source word with the largest weight.
+
+    `nothing[t]` is the weight that target word t gave to no word (the end of the source): when it is the largest, t is not linked.
+    """
+    found = []
+    for t, row in enumerate(weights):
+        if row.size and (best := int(row.argmax())) >= 0 and row[best] > 0 and (nothing is None or row[best] >= nothing[t]):
+            found.append((best, t))
+    return found
+
+
+def alignment_error_rate(
+    predicted: Iterable[Collection[Link]], sure: Iterable[Collection[Link]], possible: Iterable[Collection[Link]]
+) -> float:
+    """1 − (|A∩S| + |A∩P|) / (|A| + |S|) over all sentences (Och & Ney 2003); sure links are possible too."""
+    right = total = 0
+    for a, s, p in zip(predicted, sure, possible, strict=True):
+        guessed, must = set(a), set(s)
+        may = must | set(p)
+        right += len(guessed & must) + len(guessed & may)
+        total += len(guessed) + len(must)
+    return 1.0 - right / total if total else 0.0
 
 
 def scores(outputs: Sequence[str], references: Sequence[str], moses: str | None = None) -> dict[str, float | str]:
@@ -21,12 +64,12 @@ def scores(outputs: Sequence[str], references: Sequence[str], moses: str | None 
     }
     if moses is not None:
         found["bleu_tok_lc"] = moses_bleu(outputs, references, moses)
-        found["bleu_tok_lc_how"] = f"sacremoses tokens ({moses}), lower-cased, sacrebleu tokenize=none"
+        found["bleu_tok_lc_how"] = f"sacremoses tokens ({moses}), lowercased, sacrebleu tokenize=none"
     return found
 
 
 def moses_bleu(outputs: Sequence[str], references: Sequence[str], language: str) -> float:
-    """BLEU on lower-cased Moses tokens, as papers on Multi30k report it."""
+    """BLEU on lowercased Moses tokens, as papers on Multi30k report it."""
     import sacrebleu
 
     tokenizer = moses_tokenizer(language)
@@ -34,8 +77,10 @@ def moses_bleu(outputs: Sequence[str], references: Sequence[str], language: str)
     return float(sacrebleu.BLEU(tokenize="none", force=True).corpus_score(sides[0], [sides[1]]).score)
 
 
-def moses_tokenizer(language: str) -> Any:
-    """The tokenizer of a language, with its abbreviations."""
+def moses_tokenizer(language: str | None) -> Any:
+    """The tokenizer of a language, with its abbreviations; none for no language."""
+    if language is None:
+        return None
     try:
         from sacremoses import MosesTokenizer
         from sacremoses.corpus import NonbreakingPrefixes
@@ -43,5 +88,5 @@ def moses_tokenizer(language: str) -> Any:
         raise SaccadeError("Moses tokens need the package sacremoses; install it with: pip install 'saccade[scoring]'") from None
     known = sorted(set(NonbreakingPrefixes().available_langs.values()))
     if language not in known:
-        raise SaccadeError(f"'{language}' is no language for Moses tokens; there are {', '.join(known)}")
+        raise SaccadeError(f"'{language}' is not a language with Moses tokens; choose one of {', '.join(known)}")
     return MosesTokenizer(lang=language)

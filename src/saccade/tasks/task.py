@@ -1,59 +1,62 @@
-"""What a task is: it reads examples, learns vocabularies, builds a model, makes batches, and measures. One file a task."""
+"""What a task is: it reads examples, learns vocabularies, builds a model, makes batches, and measures. One file per task."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ..core.table import Table
 from ..data.batches import Plans, padding_share, plan, rounded
 from ..data.vocabulary import Vocabulary
-from ..errors import SaccadeError, did_you_mean
+from ..errors import SaccadeError
 from ..layers.pooling import Pool
 from ..models.kinds import Encoder
 from ..recipe import Recipe
+from ..training.losses import Batch, token_loss
 from ..training.work import Work
 
 table: Table[type[Task]] = Table("tasks", "task")
+TINY = Vocabulary.train(["a"], "words")  # for sketches
 
 
 class Builder(Protocol):
-    """Makes what a recipe's `model` names: a whole model, or the parts that a task puts together."""
+    """Builds what a recipe's `model` names."""
 
     @property
-    def name(self) -> str:
+    def name(self) -> str | None:
         """The family's name."""
 
     @property
     def dropout(self) -> float: ...
 
-    def whole(self, source_vocab: int, target_vocab: int) -> nn.Module:
-        """From one text to another, or from a text to its continuation."""
-
-    def body(self, vocab: int) -> Encoder:
-        """A vector a token: forward(tokens, lengths) → B N dim."""
+    def make(self, kind: type[Any], *vocab: int) -> Any:
+        """A model of this kind: an encoder–decoder (source and target vocabulary), a causal language model or an encoder."""
 
     def pool(self, dim: int, vocab: int) -> Pool:
-        """One vector for a text: forward(tokens, x, lengths) → B dim."""
+        """One vector per text: forward(tokens, x, lengths) → B dim."""
 
 
 class Task:
     """A task that has learned its vocabularies.
 
-    `measures` names the figures of an evaluation and whether more is better; `command` is how a trained model is used.
+    `needs`: the kind of model it is built on; `measures`: the metrics of an evaluation and whether higher is better; `options`: what
+    `evaluate` can be asked for, with a check of each value; `command`: how a trained model is used; `reads`: the vocabulary of its input.
     """
 
+    needs: type[nn.Module]
+    reads: Vocabulary
     measures: ClassVar[dict[str, bool]] = {"loss": False}
+    options: ClassVar[dict[str, Callable[[Any], object]]] = {}
     command: ClassVar[str] = 'translate {model} "your sentence"'
 
     @classmethod
     def usage(cls, recipe: Recipe) -> str:
-        """The command that uses a model trained by this recipe, `{model}` standing for its folder."""
+        """The command that uses a model trained by this recipe; `{model}` is its folder."""
         return cls.command
 
     @classmethod
@@ -63,8 +66,10 @@ class Task:
 
     @classmethod
     def divide(cls, examples: list[Any], share: float) -> tuple[list[Any], list[Any]]:
-        """Examples to train on, and `share` of them to be kept back, each in its own order: any, but the same whatever the seed, so
-        that trainings with other seeds have one vocabulary and are judged on one set."""
+        """Examples to train on, and `share` of them that are held out, both in their order.
+
+        The choice does not depend on the seed: models of several seeds have one vocabulary and are compared on one set.
+        """
         count = round(share * len(examples)) or 1
         if len(examples) < 2:
             raise SaccadeError("there is one training example and no data.dev; give more examples, or a dev set")
@@ -82,11 +87,16 @@ class Task:
         raise NotImplementedError
 
     def tokens(self) -> dict[str, Any]:
-        """All that was learned from the examples, as JSON knows it."""
+        """All that was learned from the examples, as JSON values."""
         raise NotImplementedError
 
     def texts(self, examples: Sequence[Any]) -> dict[str, tuple[Vocabulary, list[str]]]:
-        """What is read and put out: its name, its vocabulary, and its lines in some examples."""
+        """What is read and generated: its name, its vocabulary, and its lines in some examples."""
+        raise NotImplementedError
+
+    @classmethod
+    def sketch(cls, recipe: Recipe, builder: Builder) -> nn.Module:
+        """A model of the recipe's kind for a task that has learned nothing yet, from which the settings it uses are known."""
         raise NotImplementedError
 
     def build(self, builder: Builder) -> nn.Module:
@@ -96,37 +106,54 @@ class Task:
     def prepare(self, model: nn.Module, train: Sequence[Any]) -> None:
         """Fills what a model takes from the training examples without learning it; usually nothing."""
 
-    def work(self, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device) -> Any:
+    def work(self, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device) -> Work:
         """What the training loop asks for."""
         raise NotImplementedError
 
     def evaluate(self, model: nn.Module, examples: Sequence[Any]) -> dict[str, Any]:
-        """Figures for people; what more a task can be asked for are options of its own."""
+        """Metrics for people; what more a task can be asked for are `options` of its own."""
         raise NotImplementedError
 
 
-class Examples(Protocol):
-    """A task whose examples are sequences of their own (not cut from a stream): what `ExampleWork` needs of it."""
+class ExampleTask(Task):
+    """A task whose examples are sequences of their own, not cut from a stream."""
 
     def numbers(self, examples: Sequence[Any]) -> list[Any]:
-        """Each example as token numbers; the last member is its line."""
+        """Each example as token numbers, with its `line`."""
+        raise NotImplementedError
 
     def size(self, example: Any) -> tuple[int, int]:
-        """How many tokens a numbered example has to be read, and to be put out."""
+        """How many tokens of a numbered example are read, and how many generated."""
+        raise NotImplementedError
 
-    def batch(self, numbers: Sequence[Any], device: torch.device, multiple: int = 1) -> Any:
+    def batch(self, numbers: Sequence[Any], device: torch.device, multiple: int = 1) -> Batch:
         """Lengths are rounded up to a multiple."""
+        raise NotImplementedError
 
-    def loss(self, model: nn.Module, batch: Any, smoothing: float = 0.0, agreement: float = 0.0) -> Tensor: ...
+    def batches(self, numbers: Sequence[Any], device: torch.device, budget: int) -> Iterator[tuple[list[int], Batch]]:
+        """Batches of numbered examples of similar lengths, with their indices."""
+        sizes = [self.size(example) for example in numbers]
+        for indices in plan(sizes, max(budget, *map(sum, sizes), 1), 0, 0):
+            yield indices, self.batch([numbers[n] for n in indices], device)
 
-    def figures(self, model: nn.Module, numbers: Sequence[Any], budget: int) -> dict[str, float]:
-        """Figures on numbered examples; `loss` among them."""
+    @torch.no_grad()
+    def metrics(self, model: nn.Module, numbers: Sequence[Any], budget: int = 8192) -> dict[str, float]:
+        """Metrics on numbered examples: the loss per token, without smoothing."""
+        model.eval()
+        total, tokens = 0.0, 0
+        for _, batch in self.batches(numbers, device_of(model), budget):
+            total += float(token_loss(model(*batch.inputs), batch.target, batch.ignore))
+            tokens += batch.tokens
+        return {"loss": total / max(tokens, 1)}
+
+    def work(self, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device) -> Work:
+        return ExampleWork(self, recipe, train, dev, device)
 
 
 class ExampleWork(Work):
-    """What the training loop asks for, of any task with examples: batches of similar lengths, the loss, figures on the dev set."""
+    """The work of any task with examples: batches of similar lengths, metrics on the dev set."""
 
-    def __init__(self, task: Examples, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device) -> None:
+    def __init__(self, task: ExampleTask, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device) -> None:
         self.task, self.device = task, device
         self.tokens, self.smoothing, self.seed = recipe.training.tokens, recipe.training.smoothing, recipe.seed
         self.multiple, self.agreement = recipe.training.round_to, recipe.training.agreement
@@ -138,12 +165,11 @@ class ExampleWork(Work):
         self.lengths = [task.size(example) for example in self.examples]
         for sizes, example in zip(self.lengths, self.examples, strict=True):
             if sum(rounded(size, self.multiple) for size in sizes) > self.tokens:
-                read, put_out = sizes
-                tokens = f"{read} + {put_out}" if put_out else str(read)
+                tokens = " + ".join(str(size) for size in sizes if size)
                 to = f", rounded up to multiples of {self.multiple}" if self.multiple > 1 else ""
                 raise SaccadeError(
-                    f"line {example[-1]} of the training data has {tokens} tokens{to}, more than a batch may hold "
-                    f"(training.tokens={self.tokens}); raise training.tokens or take the line out"
+                    f"line {example.line} of the training data has {tokens} tokens{to}, more than a batch may hold "
+                    f"(training.tokens={self.tokens}); raise training.tokens or remove the line"
                 )
         self.plans = Plans(self.lengths, self.tokens, self.multiple)
 
@@ -151,67 +177,40 @@ class ExampleWork(Work):
         return self.plans(self.seed, epoch)
 
     def padding(self) -> float:
-        """Which part of an epoch's batches is padding."""
         return padding_share(self.lengths, self.epoch(0), self.multiple)
 
-    def batch(self, indices: list[int]) -> Any:
-        return self.task.batch([self.examples[n] for n in indices], self.device, self.multiple)
-
-    def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        return self.task.loss(model, batch, self.smoothing, self.agreement)
+    def batch(self, plan: list[int]) -> Batch:
+        return self.task.batch([self.examples[n] for n in plan], self.device, self.multiple)
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        return self.task.figures(model, self.dev, self.tokens)
-
-
-def in_batches(task: Examples, numbers: Sequence[Any], budget: int) -> Iterator[tuple[list[int], list[Any]]]:
-    """Numbered examples of similar lengths together: their indices, and they themselves."""
-    sizes = [task.size(example) for example in numbers]
-    longest = max((a + b for a, b in sizes), default=1)
-    for indices in plan(sizes, max(budget, longest), 0, 0):
-        yield indices, [numbers[n] for n in indices]
-
-
-def learned_vocabulary(recipe: Recipe, lines: Iterable[str], given: Vocabulary | None = None) -> Vocabulary:
-    """The given vocabulary, or one by the recipe's settings."""
-    how = recipe.vocabulary
-    if given is not None:
-        return given
-    return Vocabulary.train(lines, how.kind, how.size, how.split, how.lowercase, how.min_count)
+        return self.task.metrics(model, self.dev, self.tokens)
 
 
 class WrongExample(SaccadeError):
-    """An example that does not fit, as with a label that the training data never had; who knows the file puts its name before."""
+    """An example that does not fit, such as a label that the training data never had; who knows the file puts its name in front."""
 
 
-class Labels:
-    """The classes of a classifier or the tags of a tagger, in alphabetical order."""
+def device_of(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names = list(names)
-        self._numbers = {name: n for n, name in enumerate(self.names)}
 
-    @classmethod
-    def of(cls, names: Iterable[str], what: str) -> Labels:
-        found = sorted(set(names))
-        if len(found) < 2:
-            only = f"only '{found[0]}'" if found else "none"
-            raise SaccadeError(f"the training data has {only} as {what}; there must be at least two to tell apart")
-        return cls(found)
+def without_trees(body: Encoder) -> Encoder:
+    """The encoder, if it can read a text that has no parse tree."""
+    if body.needs_relation:
+        raise SaccadeError(
+            "model.position is 'syntax', which needs the parse trees of tagging data; choose another model.position"
+        )
+    return body
 
-    def __len__(self) -> int:
-        return len(self.names)
 
-    def number(self, name: str, line: int, what: str) -> int:
-        """The number of a label; one that the training data never had is named with its line."""
-        if name not in self._numbers:
-            hint = did_you_mean(name, self.names) if len(self.names) < 100 else ""
-            raise WrongExample(f"line {line}: the {what} '{name}' was never seen in training{hint}")
-        return self._numbers[name]
+def learn_vocabulary(recipe: Recipe, lines: Iterable[str], given: Vocabulary | None = None) -> Vocabulary:
+    """The given vocabulary, or one by the recipe's settings."""
+    how = recipe.vocabulary
+    return given or Vocabulary.train(lines, how.kind, how.size, how.split, how.lowercase, how.min_count)
 
 
 def to_tokens(**vocabularies: Vocabulary) -> dict[str, Any]:
-    """Vocabularies under their names, as JSON knows them."""
+    """Vocabularies under their names, as JSON values."""
     return {name: json.loads(vocabulary.to_json()) for name, vocabulary in vocabularies.items()}
 
 
@@ -219,25 +218,3 @@ def from_tokens(tokens: dict[str, Any], *names: str) -> Vocabulary:
     """The first of these vocabularies that is there."""
     found = next(tokens[name] for name in names if name in tokens or name == names[-1])
     return Vocabulary.from_json(json.dumps(found))
-
-
-class LabelTask(Task):
-    """What tasks with labels share: one vocabulary for what is read, and the labels."""
-
-    measures: ClassVar[dict[str, bool]] = {"loss": False, "accuracy": True}
-
-    def __init__(self, text: Vocabulary, labels: Labels) -> None:
-        self.text, self.labels = text, labels
-        self.reads_bytes = False
-
-    @property
-    def reads(self) -> Vocabulary:
-        """The vocabulary of what is read."""
-        return self.text
-
-    @classmethod
-    def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
-        return cls(from_tokens(tokens, "text"), Labels(tokens["labels"]))
-
-    def tokens(self) -> dict[str, Any]:
-        return {**to_tokens(text=self.text), "labels": self.labels.names}

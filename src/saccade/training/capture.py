@@ -15,11 +15,6 @@ from .distributed import Ranks
 from .lowered import Lowered
 from .update import Parts, Report, Update
 
-try:  # to be removed with `core.fixed`: then the core asks torch.cuda.is_current_stream_capturing()
-    from ..core.fixed import recording as capturing
-except ImportError:
-    from contextlib import nullcontext as capturing  # type: ignore[assignment]
-
 MOST = 256  # graphs; batches of further shapes run kernel by kernel
 
 
@@ -119,6 +114,6 @@ class CapturedUpdate(Update):
         inputs, graph = list(tensors(batch)), torch.cuda.CUDAGraph()
         # One pool of memory for all: they never run at the same time, and what one leaves is copied before the next begins.
         pool = next((one.graph.pool() for one in self.graphs.values()), None)
-        with capturing(), torch.cuda.graph(graph, pool=pool):
+        with torch.cuda.graph(graph, pool=pool):
             outputs = self.step(batch)
         return Captured(graph, inputs, outputs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -77,13 +77,14 @@ def check_parameters(sizes: Mapping[str, Sequence[int]], model: Mapping[str, Ten
             raise SaccadeError(f"{path}: '{name}' is {tuple(size)}, the model expects {tuple(model[name].shape)}; {SAME_RECIPE}")
 
 
-def load_model(model: nn.Module, path: Path) -> None:
-    """Fills the model; every name and size must be the model's."""
+def load_model(model: nn.Module, path: Path, rename: Callable[[str], str] = str) -> None:
+    """Fills the model; every name (as `rename` gives it) and size must be the model's."""
     wanted = learned(model)
     with open_tensors(path) as file, torch.no_grad():
-        check_parameters({name: file.get_slice(name).get_shape() for name in file.keys()}, wanted, path)  # noqa: SIM118
+        stored = {rename(name): name for name in file.keys()}  # noqa: SIM118
+        check_parameters({name: file.get_slice(own).get_shape() for name, own in stored.items()}, wanted, path)
         for name, tensor in wanted.items():
-            tensor.copy_(divide_like(file.get_tensor(name), tensor))
+            tensor.copy_(divide_like(file.get_tensor(stored[name]), tensor))
 
 
 def load_optimizer(optimizer: Optimizer, model: nn.Module, path: Path) -> None:

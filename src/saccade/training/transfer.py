@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -15,7 +16,7 @@ EMBEDDINGS = ("embedding", "source", "target")
 STACKS = ("encoder", "decoder")
 
 
-def take_over(model: nn.Module, path: Path) -> list[str]:
+def take_over(model: nn.Module, path: Path, rename: Callable[[str], str] = str) -> list[str]:
     """Fills embedding, encoder and decoder from those of a stored model (`body.` in front of a name is ignored); returns the names
     that were filled. The head belongs to a task, and is taken only between models of the same kind and shape.
 
@@ -24,7 +25,7 @@ def take_over(model: nn.Module, path: Path) -> list[str]:
     wanted, taken = learned(model), []
     alone = not any(top(name) == "encoder" for name in wanted)  # a decoder alone reads what an encoder–decoder's decoder reads
     with open_tensors(path) as file, torch.no_grad():
-        stored = {name.removeprefix("body."): name for name in file.keys()}  # noqa: SIM118
+        stored = {rename(name.removeprefix("body.")): name for name in file.keys()}  # noqa: SIM118
         alike = set(stored) == {name.removeprefix("body.") for name in wanted}
         for name, parameter in wanted.items():
             found = next((stored[one] for one in spellings(name, alone) if one in stored), None)

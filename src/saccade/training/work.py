@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from .losses import batch_loss
+from .losses import Batch, batch_loss
 
 
 class Work:
@@ -21,10 +21,10 @@ class Work:
         raise NotImplementedError
 
     def batch(self, plan: Any) -> Any:
-        """The `Batch` of a plan, on the model's device."""
+        """The batch of a plan, on the model's device."""
         raise NotImplementedError
 
-    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The loss summed over the batch's tokens."""
         return batch_loss(model, batch, self.smoothing, self.agreement)
 

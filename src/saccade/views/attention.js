@@ -1,7 +1,6 @@
 /* The interactive view of an attention document: words that show where they look, a heat map, a site and a head to choose.
    Every element of class "attention" holds its document as JSON in a <script type="application/json">. Nothing is fetched,
-   and text only ever enters the page as textContent. This file is plain ASCII: the page's policy knows it by its hash, which
-   must not depend on the encoding that a server claims. */
+   and text only ever enters the page as textContent. */
 (() => {
   "use strict";
   const LONGEST = 24;

@@ -7,7 +7,7 @@ The lectures leave out the division by √d_k; `scaled=True` puts it in (Vaswani
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,10 +16,10 @@ import numpy as np
 from ..errors import SaccadeError
 
 MOST_TOKENS = 30
-DIMS = (2, 16)
+DIM, SEED = 4, 0
 
 
-class Shown(NamedTuple):
+class Matrix(NamedTuple):
     """A matrix of a step, with names for its rows and columns."""
 
     name: str
@@ -33,12 +33,12 @@ class Step(NamedTuple):
 
     title: str
     text: str
-    matrices: list[Shown]
+    matrices: list[Matrix]
 
 
 @dataclass
 class Worked:
-    """All numbers of one self-attention, in float64; `scores` are as the dot products give them, before any scaling."""
+    """All numbers of one self-attention, in float64; `scores` are the plain dot products, before any scaling."""
 
     tokens: list[str]
     x: np.ndarray
@@ -57,110 +57,89 @@ class Worked:
         """Everything, and the steps, as plain lists and numbers for JSON."""
         plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(self).items()}
         steps = [
-            {
-                "title": step.title,
-                "text": step.text,
-                "matrices": [{**s._asdict(), "matrix": s.matrix.tolist()} for s in step.matrices],
-            }
+            {**step._asdict(), "matrices": [{**shown._asdict(), "matrix": shown.matrix.tolist()} for shown in step.matrices]}
             for step in self.steps()
         ]
-        return {**plain, "tokens": list(self.tokens), "steps": steps}
+        return {**plain, "steps": steps}
 
     def steps(self) -> list[Step]:
-        """The calculation in seven steps, told for the first token and shown for all."""
+        """The calculation in seven steps, explained for the first token and shown for all."""
         return [
             self._inputs(), self._projections(), self._scores(), self._softmax(), self._weighted(), self._sum(), self._at_once(),
         ]  # fmt: skip
 
     def _inputs(self) -> Step:
-        """Step 1."""
         count, dim = self.x.shape
         text = f"{count} token{'s' * (count > 1)}, each a vector of {dim} numbers. "
-        text += "The same word has the same vector wherever it stands: so far nobody has looked at anybody."
-        return Step("1. Inputs", text, [self._by_token("x", self.x, "x")])
+        text += "The same word has the same vector at every position: so far no word has looked at another."
+        return Step("1. Inputs", text, [self._matrix("x", self.x, "x")])
 
     def _projections(self) -> Step:
-        """Step 2."""
-        first = self.tokens[0]
         text = (
             "Three matrices, which a model would learn, make three vectors of each input: a query (what it looks for), "
-            f"a key (what it can be found by) and a value (what it hands over). For '{first}': "
+            f"a key (what it can be found by) and a value (what it passes on). For '{self.tokens[0]}': "
             f"q = x W_q = {_row(self.x[0])} W_q = {_row(self.q[0])}, "
             f"k = x W_k = {_row(self.k[0])}, v = x W_v = {_row(self.v[0])}."
         )
         inputs = _numbered("x", self.x.shape[1])
         learned = [
-            Shown(name, matrix, inputs, _numbered(letter, matrix.shape[1]))
-            for name, matrix, letter in (("W_q", self.W_q, "q"), ("W_k", self.W_k, "k"), ("W_v", self.W_v, "v"))
+            Matrix(f"W_{letter}", matrix, inputs, _numbered(letter, matrix.shape[1]))
+            for matrix, letter in ((self.W_q, "q"), (self.W_k, "k"), (self.W_v, "v"))
         ]
-        made = [self._by_token(letter, matrix, letter) for letter, matrix in (("q", self.q), ("k", self.k), ("v", self.v))]
+        made = [self._matrix(letter, matrix, letter) for letter, matrix in (("q", self.q), ("k", self.k), ("v", self.v))]
         return Step("2. Queries, keys, values", text, learned + made)
 
     def _scores(self) -> Step:
-        """Step 3."""
-        each = _first_few(
-            f"with '{token}': {_products(self.q[0], key)} = {_number(score)}"
+        each = [
+            f"with '{token}': {' + '.join(f'{_number(a)}·{_number(b)}' for a, b in zip(self.q[0], key, strict=True))} = {_number(score)}"
             for token, key, score in zip(self.tokens, self.k, self.scores[0], strict=True)
-        )
+        ]
         text = (
             "The score of a query and a key is their dot product: multiply number by number and add. The more alike they point, "
-            f"the greater it is. The query of '{self.tokens[0]}' is {_row(self.q[0])}; {each}."
+            f"the greater it is. The query of '{self.tokens[0]}' is {_row(self.q[0])}; {_first_few(each)}."
         )
-        return Step("3. Scores: each query with all keys", text, [self._token_by_token("scores", self.scores)])
+        return Step("3. Scores: each query with all keys", text, [self._matrix("scores", self.scores)])
 
     def _softmax(self) -> Step:
-        """Step 4."""
-        width = self.k.shape[1]
+        width, first = self.k.shape[1], self.weights[0]
         before, shown = "", f"softmax({_row(self.scores[0])})"
         if self.scaled:
             before = f"First divide the scores by √{width} = {np.sqrt(width):.4f}, so that wide keys do not make them large. "
             shown = f"softmax({_row(self.scores[0])} / √{width})"
+        winners = [f"'{token}'" for token, weight in zip(self.tokens, first, strict=True) if np.isclose(weight, first.max())]
         text = (
             f"{before}Softmax makes weights of each row of scores: take e to the power of each and divide by their sum, "
-            f"so that all are positive and add up to 1. For '{self.tokens[0]}': {shown} = {_row(self.weights[0])}. "
-            f"It looks most at {self._most_looked_at()}."
+            f"so that all are positive and add up to 1. For '{self.tokens[0]}': {shown} = {_row(first)}. "
+            f"It looks most at {' and '.join(dict.fromkeys(winners))}."
         )
-        return Step("4. Softmax: weights", text, [self._token_by_token("weights", self.weights)])
+        return Step("4. Softmax: weights", text, [self._matrix("weights", self.weights)])
 
     def _weighted(self) -> Step:
-        """Step 5."""
         products = self.weights[0][:, None] * self.v
-        each = _first_few(
+        each = [
             f"{weight:.4f} · {_row(value)} = {_row(product)}"
             for weight, value, product in zip(self.weights[0], self.v, products, strict=True)
-        )
-        text = f"Each value is multiplied by the weight that '{self.tokens[0]}' gives it: {each}."
-        return Step("5. Weighted values of the first query", text, [self._by_token("weight · v", products, "v")])
+        ]
+        text = f"Each value is multiplied by the weight that '{self.tokens[0]}' gives it: {_first_few(each)}."
+        return Step("5. Weighted values of the first query", text, [self._matrix("weight · v", products, "v")])
 
     def _sum(self) -> Step:
-        """Step 6."""
         text = (
             f"Their sum is the new vector of '{self.tokens[0]}': {_row(self.outputs[0])}. "
             "It holds much of what was looked at and little of the rest."
         )
-        names = _numbered("o", self.v.shape[1])
-        return Step("6. Their sum: the first output", text, [Shown("output", self.outputs[:1], self.tokens[:1], names)])
+        output = Matrix("output", self.outputs[:1], self.tokens[:1], _numbered("o", self.v.shape[1]))
+        return Step("6. Their sum: the first output", text, [output])
 
     def _at_once(self) -> Step:
-        """Step 7."""
         inside = f"Q Kᵀ / √{self.k.shape[1]}" if self.scaled else "Q Kᵀ"
         text = f"All tokens at once, as products of matrices: outputs = softmax({inside}) V, each row by itself."
-        shown = [self._token_by_token("weights", self.weights), self._by_token("V", self.v, "v")]
-        return Step("7. All outputs at once", text, [*shown, self._by_token("outputs", self.outputs, "o")])
+        shown = [self._matrix("weights", self.weights), self._matrix("V", self.v, "v")]
+        return Step("7. All outputs at once", text, [*shown, self._matrix("outputs", self.outputs, "o")])
 
-    def _by_token(self, name: str, matrix: np.ndarray, letter: str) -> Shown:
-        """A matrix with one row a token."""
-        return Shown(name, matrix, list(self.tokens), _numbered(letter, matrix.shape[1]))
-
-    def _token_by_token(self, name: str, matrix: np.ndarray) -> Shown:
-        """A matrix with one row a token that looks and one column a token that is looked at."""
-        return Shown(name, matrix, list(self.tokens), list(self.tokens))
-
-    def _most_looked_at(self) -> str:
-        """The words with the greatest weight of the first row, each named once."""
-        first = self.weights[0]
-        winners = [token for token, weight in zip(self.tokens, first, strict=True) if np.isclose(weight, first.max())]
-        return " and ".join(f"'{token}'" for token in dict.fromkeys(winners))
+    def _matrix(self, name: str, matrix: np.ndarray, letter: str = "") -> Matrix:
+        """A matrix with one row per token, and one column per token too where no letter names the columns."""
+        return Matrix(name, matrix, self.tokens, _numbered(letter, matrix.shape[1]) if letter else self.tokens)
 
 
 def worked_example(scaled: bool = False) -> Worked:
@@ -172,48 +151,37 @@ def worked_example(scaled: bool = False) -> Worked:
     return _work(["input 1", "input 2", "input 3"], x, (W_q, W_k, W_v), scaled)
 
 
-def worked_sentence(tokens: list[str], dim: int = 4, seed: int = 0, scaled: bool = False) -> Worked:
-    """The same calculation for the reader's own words, with small whole numbers that depend only on words, dim and seed."""
+def worked_sentence(tokens: Sequence[str], scaled: bool = False) -> Worked:
+    """The same calculation for the reader's own words, with small whole numbers that depend on the words alone."""
     if not tokens:
-        raise SaccadeError("the sentence is empty, so nobody can look at anybody: give at least one word")
+        raise SaccadeError("the sentence is empty; give at least one word")
     if len(tokens) > MOST_TOKENS:
-        raise SaccadeError(
-            f"the sentence has {len(tokens)} words, but by hand {MOST_TOKENS} are the most one can follow: shorten it"
-        )
-    if not DIMS[0] <= dim <= DIMS[1]:
-        raise SaccadeError(
-            f"dim is {dim}, but vectors to follow by hand have {DIMS[0]} to {DIMS[1]} numbers: choose one of these"
-        )
-    width = dim - 1  # as in the lectures, which go from four numbers to three
-    W_q, W_k = (_pick_one_each(_bytes(dim, name, dim, seed), width) for name in ("W_q", "W_k"))
-    W_v = np.reshape([(0, 0, 0, 1, 1, 2)[value % 6] for value in _bytes(dim * width, "W_v", dim, seed)], (dim, width))
-    return _work(list(tokens), _embeddings(tokens, dim, seed), (W_q, W_k, W_v), scaled)
+        raise SaccadeError(f"the sentence has {len(tokens)} words, but {MOST_TOKENS} are the most one can follow; shorten it")
+    width = DIM - 1  # as in the lectures, which go from four numbers to three
+    W_q, W_k = (_pick_one_each(_bytes(DIM, name, DIM, SEED), width) for name in ("W_q", "W_k"))
+    W_v = np.reshape([(0, 0, 0, 1, 1, 2)[value % 6] for value in _bytes(DIM * width, "W_v", DIM, SEED)], (DIM, width))
+    return _work(list(tokens), _embeddings(tokens), (W_q, W_k, W_v), scaled)
 
 
 def _work(tokens: list[str], inputs: Any, learned: Sequence[Any], scaled: bool) -> Worked:
     """outputs = softmax(x W_q (x W_k)ᵀ [/ √d_k]) x W_v, keeping everything on the way."""
-    x = np.asarray(inputs, dtype=np.float64)
-    W_q, W_k, W_v = (np.asarray(matrix, dtype=np.float64) for matrix in learned)
+    x, W_q, W_k, W_v = (np.asarray(matrix, dtype=np.float64) for matrix in (inputs, *learned))
     q, k, v = x @ W_q, x @ W_k, x @ W_v
     scores = q @ k.T
-    weights = _softmax(scores / np.sqrt(k.shape[1]) if scaled else scores)
+    logits = scores / np.sqrt(k.shape[1]) if scaled else scores
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))  # the maximum changes nothing but keeps e^s finite
+    weights = powers / powers.sum(axis=1, keepdims=True)
     return Worked(tokens, x, W_q, W_k, W_v, q, k, v, scores, scaled, weights, weights @ v)
 
 
-def _softmax(scores: np.ndarray) -> np.ndarray:
-    """e^s divided by the row's sum; the row's maximum is taken off first, which changes nothing but keeps e^s finite."""
-    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)
-
-
-def _embeddings(tokens: list[str], dim: int, seed: int) -> np.ndarray:
-    """A vector of 0, 1 and 2 for each different word; a word whose vector is taken draws again, at last from larger numbers."""
+def _embeddings(tokens: Sequence[str]) -> np.ndarray:
+    """A vector of 0, 1 and 2 for each different word; a word whose vector is taken draws again, in the end from larger numbers."""
     taken: dict[str, tuple[int, ...]] = {}
     for token in dict.fromkeys(tokens):
-        attempt, vector = 0, (0,) * dim
+        attempt, vector = 0, (0,) * DIM
         while not any(vector) or vector in taken.values():
             numbers = (0, 0, 1, 1, 2) if attempt < 30 else range(3 + attempt // 30)
-            vector = tuple(numbers[value % len(numbers)] for value in _bytes(dim, "word", token, dim, seed, attempt))
+            vector = tuple(numbers[value % len(numbers)] for value in _bytes(DIM, "word", token, DIM, SEED, attempt))
             attempt += 1
         taken[token] = vector
     return np.array([taken[token] for token in tokens])
@@ -231,9 +199,8 @@ def _bytes(count: int, *key: object) -> bytes:
     return hashlib.shake_256(repr(key).encode("utf-8", "surrogatepass")).digest(count)
 
 
-def _first_few(parts: Iterable[str], most: int = 5) -> str:
+def _first_few(parts: list[str], most: int = 5) -> str:
     """The first parts, and how many more go the same way."""
-    parts = list(parts)
     rest = f"; and so on for the other {len(parts) - most}" if len(parts) > most else ""
     return "; ".join(parts[:most]) + rest
 
@@ -251,8 +218,3 @@ def _number(value: float) -> str:
 def _row(values: np.ndarray) -> str:
     """[1, 0, 2]"""
     return "[" + ", ".join(_number(value) for value in values) + "]"
-
-
-def _products(one: np.ndarray, other: np.ndarray) -> str:
-    """1·0 + 0·1 + 2·1"""
-    return " + ".join(f"{_number(a)}·{_number(b)}" for a, b in zip(one, other, strict=True))

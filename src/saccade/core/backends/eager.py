@@ -1,40 +1,43 @@
-"""The definition: scores, bend, normalize, sum; a few plain lines that hold B H Q K numbers."""
+"""The definition, in a few plain lines that hold B H Q K numbers:
+
+weights = normalize( score( encode(q), encode(k) ) + bias, mask )        output = weights @ v
+
+`call.query` is score.query(encode(q)) and `call.key` is score.key(encode(k)): keys are prepared once, and queries beside them.
+"""
 
 from __future__ import annotations
 
 from torch import Tensor
 from torch.nn import functional as F
 
-from .problem import Backend, Problem, repeat_heads, table
+from .call import Backend, Call, repeat_heads, table
 
 
-def weights(problem: Problem) -> Tensor:
-    """normalize( bend( score ) , mask ): B H Q K"""
-    key = repeat_heads(problem.key, problem.q.shape[1])
-    scores = problem.mechanism.score.compare(problem.query, key)
-    bend = problem.bend()
-    if bend is not None:
-        scores = scores + bend.to(scores.dtype)
-    return problem.mechanism.normalize(scores, problem.allowed())
+def weights(call: Call) -> Tensor:
+    """B H Q K, each row summing to 1 (or whatever the normalizer promises), 0 where one may not attend."""
+    scores = call.score.compare(call.query, repeat_heads(call.key, call.q.shape[1]))
+    bias = call.bias()
+    if bias is not None:
+        scores = scores + bias.to(scores.dtype)
+    return call.normalize(scores, call.allowed())
 
 
 class Eager(Backend):
     """Runs every mechanism."""
 
-    def refuses(self, problem: Problem) -> str | None:
+    def refuses(self, call: Call) -> str | None:
         return None
 
-    def rank(self, problem: Problem) -> int:
+    def rank(self, call: Call) -> int:
         return 100
 
-    def run(self, problem: Problem) -> Tensor:
-        w = weights(problem)
-        if problem.dropout:
-            w = F.dropout(w, problem.dropout)
-        output = w.to(problem.v.dtype) @ repeat_heads(problem.v, problem.q.shape[1])
-        if problem.places is None:
-            return output
-        added = problem.mechanism.position.values(w.to(problem.v.dtype), problem.places)
+    def run(self, call: Call) -> Tensor:
+        w = weights(call)
+        if call.dropout:
+            w = F.dropout(w, call.dropout)
+        w = w.to(call.value.dtype)
+        output = w @ repeat_heads(call.value, call.q.shape[1])
+        added = None if call.positions is None else call.position.values(w, call.positions)
         return output if added is None else output + added
 
 

@@ -1,0 +1,269 @@
+"""What is odd about data of any kind: counts, lengths, and findings with their first line numbers, for `saccade check DATA`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from ..errors import SaccadeError, did_you_mean
+from .corpora import DOCUMENTS, LABELED, PAIRS, SENTENCES, Kind, each_item, is_generated
+from .hub import in_hub
+from .lines import LineError, bare_suffix, open_text, paths_of
+
+LEVELS = ("error", "warning", "note")
+NAMED_LINES, SHOWN_TALLIES = 5, 20
+LONG_WORDS, RATIO, RATIO_WORDS = 200, 3, 5
+Item = TypeVar("Item")
+Texts = tuple[str | tuple[str, ...], ...]  # of each side, as text or in words
+
+_HTML = "a|abbr|b|big|blockquote|body|br|center|code|div|em|font|h[1-6]|head|hr|html|i|img|li|ol|p|pre|s|script|small|span|strong"
+_HTML = rf"(?i)</?(?:{_HTML}|style|sub|sup|table|tbody|td|th|tr|tt|u|ul)(?:\s[^<>]*)?/?>"
+_MIXED = "[a-zA-Z][{0}]|[{0}][a-zA-Z]".format("\u0370-\u03ff\u0400-\u04ff")  # Greek and Cyrillic have letters that look Latin
+# what should not be in a text: kind, level, sentence, and the pattern looked for
+PATTERNS = (
+    ("control characters", "warning", "with control characters; remove them", r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"),
+    ("replacement character", "warning", "with U+FFFD, where an earlier program lost a character", "\ufffd"),
+    ("mojibake", "warning", "with signs of UTF-8 read as Latin-1, such as 'Ã©' for 'é'", r"[ÃÂ][\x80-\xbf]|â€|ï¿½|ðŸ"),
+    ("html tag", "warning", "with HTML tags; strip them", _HTML),
+    ("html entity", "warning", "with HTML entities such as &amp;; decode them", r"&(?:[A-Za-z]{2,8}|#\d{1,7}|#x[\dA-Fa-f]+);"),
+    ("invisible characters", "note", "with zero-width or bidi marks", r"[\xad\u200b\u2060\ufeff\u202a-\u202e\u2066-\u2069]"),
+    ("mixed scripts", "note", "with words of Latin and other letters mixed", _MIXED),
+)
+# what makes an item odd: kinds of data, kind, level, sentence, and a test of its sides and of their numbers of words
+SHAPES: tuple[tuple[str, str, str, str, Callable[[Any, Sequence[int]], bool]], ...] = (
+    ("pairs", "empty side", "error", "with an empty side; remove them", lambda _, n: not all(n)),
+    ("pairs tags", "long line", "warning", f"of more than {LONG_WORDS} words; split or remove them", lambda _, n: max(n) > LONG_WORDS),
+    ("pairs", "source equals target", "warning", "with a target that only repeats the source", lambda x, _: x[0].strip() == x[1].strip() != ""),
+    ("pairs", "length ratio", "warning", f"with one side more than {RATIO} times as long as the other; check whether they are translations",
+     lambda _, n: 0 < RATIO * min(n) < max(n) and max(n) - min(n) > RATIO_WORDS),
+)  # fmt: skip
+
+
+class Look(NamedTuple):
+    """How data of one kind is looked at: what an item, its sides and its labels are called."""
+
+    data: Kind
+    thing: str
+    sides: tuple[str, ...]
+    labels: str = ""
+    facts: Callable[[Any], tuple[Texts, Hashable, Hashable]] = lambda one: ((one.text,), one.text.strip(), None)
+
+
+LOOKS = {
+    "pairs": Look(PAIRS, "pair", ("source", "target"), "", lambda one: ((one.source, one.target), one.source.strip(), one.target.strip())),
+    "tags": Look(SENTENCES, "sentence", ("words",), "tags", lambda one: ((one.words,), one.words, one.tags)),
+    "labels": Look(LABELED, "text", ("text",), "labels", lambda one: ((one.text,), one.text.strip(), one.label)),
+    "text": Look(DOCUMENTS, "document", ("text",)),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One kind of oddity: how bad it is, how often it occurs, and the first lines where."""
+
+    kind: str
+    level: str
+    count: int
+    lines: tuple[int, ...]
+    sentence: str
+
+    def __str__(self) -> str:
+        lines = ", ".join(f"{line:,}" for line in self.lines) + (", …" if self.count > len(self.lines) else "")
+        where = f" (line{'s' if self.count > 1 else ''} {lines})" if self.lines else ""
+        return f"{self.level}: {self.sentence}{where}"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How many there are of what, their lengths in words, how often each label or tag occurs, and findings, the worst first."""
+
+    name: str
+    what: str
+    count: int
+    lengths: dict[str, dict[str, float]]
+    findings: tuple[Finding, ...]
+    tallies: dict[str, dict[str, int]]
+
+    @property
+    def errors(self) -> int:
+        """How many lines are errors."""
+        return sum(finding.count for finding in self.findings if finding.level == "error")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, strings and lists, ready for JSON."""
+        found = [{**asdict(finding), "lines": list(finding.lines)} for finding in self.findings]
+        return {"name": self.name, f"{self.what}s": self.count, **self.lengths, **self.tallies, "findings": found}
+
+    def lines(self) -> list[str]:
+        """The report in plain sentences."""
+        lines = [f"{self.name}: {many(self.count, self.what)}"]
+        for side, of in self.lengths.items():
+            median, p95 = (f"{of[key]:g}" if of[key] < 1e5 else f"{of[key]:,.0f}" for key in ("median", "p95"))
+            spread = f"min {of['min']:,}, median {median}, mean {of['mean']:,.1f}, 95% up to {p95}, max {of['max']:,}"
+            lines.append(f"{side}: {of['words']:,} words ({spread} per {self.what})")
+        for name, counts in self.tallies.items():
+            shown = [f"{label} {count:,} ({count / sum(counts.values()):.0%})" for label, count in counts.items()]
+            more = f", and {len(counts) - SHOWN_TALLIES} more" if len(counts) > SHOWN_TALLIES else ""
+            lines.append(f"{name}: {len(counts)} ({', '.join(shown[:SHOWN_TALLIES])}{more})" if counts else f"{name}: none")
+        return lines + ([str(finding) for finding in self.findings] or ["nothing odd was found"])
+
+
+def check(where: Sequence[str], kind: str | None = None, separated: str = "file") -> Report:
+    """A report on data of any kind: `pairs`, `tags`, `labels` or `text`, inferred from the name of the data unless given."""
+    kind = kind or usual_kind(where)
+    if kind not in LOOKS:
+        raise SaccadeError(f"data cannot be checked as '{kind}'{did_you_mean(kind, LOOKS)}")
+    own_files = not any(is_generated(one) or in_hub(one) for one in where)
+    if kind == "text" and own_files:
+        data: Any = ",".join(where)
+    elif len(where) == 1:
+        data = where[0]
+    elif len(where) == 2 and kind == "pairs":
+        data = list(where)
+    else:
+        give = "one .tsv or .jsonl file, or two text files" if kind == "pairs" else "one, or two text files --as pairs"
+        raise SaccadeError(f"{len(where)} files were given; give {give}")
+    items, broken = scan(each_item(LOOKS[kind].data, data, None, *[separated] * (kind == "text")))
+    by_line = kind == "text" and own_files and not any(bare_suffix(Path(file)) == ".jsonl" for file in paths_of(data))
+    name = " + ".join(one if is_generated(one) or in_hub(one) else Path(one).name for one in where)
+    return report(kind, items, name, broken, by_line)
+
+
+def usual_kind(where: Sequence[str]) -> str:
+    """What data is by its name: a generated corpus by what it is, a file by its suffix, JSONL by its first line, else pairs."""
+    if len(where) != 1 or in_hub(where[0]) or "," in where[0]:
+        return "pairs"
+    if is_generated(where[0]):
+        return "labels" if where[0].partition(":")[0] in LABELED.generated else "pairs"
+    suffix = bare_suffix(Path(where[0]))
+    if suffix != ".jsonl":
+        return {".conllu": "tags", ".csv": "labels", ".txt": "text"}.get(suffix, "pairs")
+    try:
+        first = json.loads(next(open_text(where[0])))
+    except (SaccadeError, ValueError, RecursionError):
+        return "pairs"
+    keys = {"source": "pairs", "words": "tags", "label": "labels", "text": "text"}  # the first of these that is there
+    return next((kind for key, kind in keys.items() if isinstance(first, dict) and key in first), "pairs")
+
+
+def scan(items: Iterable[Item | LineError]) -> tuple[list[Item], list[Finding]]:
+    """All items that can be read, and the lines that cannot as findings, so that one run shows all problems at once."""
+    good: list[Item] = []
+    wrong: dict[str, list[LineError]] = {}
+    broken: list[Finding] = []
+    try:
+        for item in items:
+            if isinstance(item, LineError):
+                wrong.setdefault(item.kind, []).append(item)
+            else:
+                good.append(item)
+    except SaccadeError as error:
+        if not good and not wrong:
+            raise
+        broken.append(Finding("cut off", "error", 1, (), str(error)))
+    for kind, errors in wrong.items():
+        lines = tuple(error.line for error in errors[:NAMED_LINES] if error.line)
+        several = f"{len(errors):,} broken lines ({kind}), the first: " if len(errors) > 1 else ""
+        broken.append(Finding(kind, "error", len(errors), lines, several + str(errors[0])))
+    return good, broken
+
+
+def report(kind: str, items: Sequence[Any], name: str, broken: Iterable[Finding] = (), by_line: bool = False) -> Report:
+    """A report on items of one kind; odd text is looked for line by line where an item is many lines of its file."""
+    look, found = LOOKS[kind], list(broken)
+    lines = [item.line or number for number, item in enumerate(items, 1)]
+    facts = [look.facts(item) for item in items]
+    texts = [row for row, _, _ in facts]
+    counts = [tuple(len(side) if isinstance(side, tuple) else len(side.split()) for side in row) for row in texts]
+
+    def add(kind: str, level: str, what: str, at: Sequence[int], thing: str = look.thing) -> None:
+        if at:
+            found.append(Finding(kind, level, len(at), tuple(at[:NAMED_LINES]), f"{many(len(at), thing)} {what}"))
+
+    bare = [side for n, side in enumerate(look.sides) if is_unspaced([row[n] for row in texts])]
+    if bare:
+        where = f" on the {' and the '.join(bare)} side" if len(look.sides) > 1 else ""
+        what = f"no spaces between words{where}; use a bpe or characters vocabulary"
+        found.append(Finding("no spaces", "note", len(items), (), what))
+    for kinds, named, level, what, is_odd in SHAPES:
+        if kind in kinds.split() and not (bare and named == "length ratio"):
+            add(named, level, what, [line for line, row, n in zip(lines, texts, counts, strict=True) if is_odd(row, n)])
+    again, other = find_repeats(lines, facts)
+    add("duplicates", "note", "repeating an earlier one", again)
+    several, level = look.labels or "targets", "warning" if look.labels else "note"
+    add(f"several {several}", level, f"with other {several} than an earlier one of the same {look.sides[0]}", other)
+    tally: dict[str, int] = {}
+    if look.labels:
+        labels = [() if value is None else value if isinstance(value, tuple) else (value,) for _, _, value in facts]
+        tally = dict(sorted(Counter(label for some in labels for label in some).items(), key=lambda row: (-row[1], row[0])))
+        without = [line for line, some in zip(lines, labels, strict=True) if not some]
+        add(f"no {look.labels}", "warning" if tally else "note", f"without {look.labels}", without)
+        found += find_odd_labels(tally, look.labels, len(items))
+    for named, level, what, pattern in PATTERNS:
+        add(named, level, what, list(find_text(pattern, lines, texts, by_line)), "line" if by_line else look.thing)
+    if not found and not items:
+        found = [Finding("empty side", "error", 1, (), f"there are no {look.thing}s")]
+    lengths = {side: measure([row[n] for row in counts]) for n, side in enumerate(look.sides)}
+    found.sort(key=lambda finding: LEVELS.index(finding.level))
+    return Report(name, look.thing, len(items), lengths, tuple(found), {look.labels: tally} if look.labels else {})
+
+
+def measure(counts: Sequence[int]) -> dict[str, float]:
+    """How many words a side has, and how they are spread over its items."""
+    values = np.asarray(counts if len(counts) else [0], dtype=np.int64)
+    median, p95 = np.percentile(values, [50, 95]).tolist()
+    least, most = int(values.min()), int(values.max())
+    return {"words": int(values.sum()), "min": least, "median": median, "mean": float(values.mean()), "p95": p95, "max": most}
+
+
+def is_unspaced(texts: Sequence[str | tuple[str, ...]]) -> bool:
+    """Whether lines are mostly one word and far longer than a word: text in a script without spaces."""
+    return sum(isinstance(text, str) and len(text) > 8 and len(text.split()) == 1 for text in texts) > 0.5 * len(texts)
+
+
+def find_repeats(lines: Sequence[int], facts: Iterable[tuple[Texts, Hashable, Hashable]]) -> tuple[list[int], list[int]]:
+    """The lines of what occurs again, with the same label, tags or target, and with others."""
+    seen: dict[Hashable, set[Hashable]] = {}
+    again: list[int] = []
+    other: list[int] = []
+    for line, (_, key, value) in zip(lines, facts, strict=True):
+        values = seen.setdefault(key, set())
+        if values:
+            (again if value in values else other).append(line)
+        values.add(value)
+    return again, other
+
+
+def find_text(pattern: str, lines: Sequence[int], texts: Sequence[Texts], by_line: bool) -> Iterator[int]:
+    """The lines where the pattern occurs."""
+    search = re.compile(pattern).search
+    for line, row in zip(lines, texts, strict=True):
+        if any(search(text) for side in row for text in (side if isinstance(side, tuple) else (side,))):
+            inside = str(row[0]).split("\n") if by_line else []
+            yield from (line + n for n, text in enumerate(inside) if search(text)) if by_line else (line,)
+
+
+def find_odd_labels(tally: dict[str, int], what: str, count: int) -> Iterator[Finding]:
+    """Labels that occur once, that differ only in case or white space, or that are all the same."""
+    once = [name for name, occurs in tally.items() if occurs == 1]
+    folded = Counter(" ".join(name.casefold().split()) for name in tally)
+    twins = [name for name in tally if folded[" ".join(name.casefold().split())] > 1]
+    rare, alike = (", ".join(f"'{name[:30]}'" for name in names[:5]) + ", …" * (len(names) > 5) for names in (once, twins))
+    if once and len(tally) > len(once):
+        yield Finding(f"rare {what}", "note", len(once), (), f"{what} that occur only once: {rare}; check whether they are meant")
+    if twins:
+        yield Finding(f"similar {what}", "warning", len(twins), (), f"{what} that differ only in case: {alike}; write them alike")
+    if what == "labels" and len(tally) == 1 and count > 1:
+        yield Finding("one label", "warning", count, (), f"every label is '{next(iter(tally))}'; there is nothing to learn")
+
+
+def many(count: int, word: str) -> str:
+    """1 pair, 2 pairs."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"

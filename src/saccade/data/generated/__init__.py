@@ -1,0 +1,69 @@
+"""Generated corpora: the same examples for the same seed on every machine and every Python, with no download."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterable, Sequence
+from importlib.resources import files
+from typing import Any, TypeVar
+
+from ...errors import SaccadeError
+
+Item = TypeVar("Item")
+
+
+class Dice:
+    """Draws from a seed; only `Random.random` is used, whose stream every Python version keeps."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed).random
+
+    def pick(self, items: Sequence[Item]) -> Item:
+        return items[int(self.random() * len(items))]
+
+    def chance(self, probability: float) -> bool:
+        return self.random() < probability
+
+    def between(self, low: int, high: int) -> int:
+        return low + int(self.random() * (high - low + 1))
+
+
+def load_words(corpus: str) -> Any:
+    """The word tables of a corpus, `CORPUS.json` beside this file; lists are tuples."""
+
+    def freeze(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: freeze(inner) for key, inner in value.items()}
+        return tuple(map(freeze, value)) if isinstance(value, list) else value
+
+    return freeze(json.loads(files(__package__).joinpath(f"{corpus}.json").read_text(encoding="utf-8")))
+
+
+def draw_parts(
+    corpus: str,
+    most: int,
+    thing: str,
+    sizes: Sequence[int],
+    draw: Callable[[int], tuple[str, str, Item]],
+    known: Iterable[str] = (),
+) -> dict[str, list[Item]]:
+    """The parts train, dev and test of these sizes; `draw(line)` gives an example's text, its meaning and the example.
+
+    No text occurs twice or is among the `known`, and no two parts share a meaning.
+    """
+    parts: dict[str, list[Item]] = {"train": [], "dev": [], "test": []}
+    for name, size in zip(parts, sizes, strict=True):
+        if size < 0:
+            raise SaccadeError(f"{name}={size}, but a part of the {corpus} has 0 {thing} or more; give a number from 0")
+    if sum(sizes) > most:
+        raise SaccadeError(f"{sum(sizes):,} {thing} asked of the {corpus}, but it has at most {most:,} in all; ask for fewer")
+    seen, owner = set(known), dict[str, str]()
+    # the test part first, so that it does not depend on the other sizes
+    for (name, part), size in reversed(list(zip(parts.items(), sizes, strict=True))):
+        while len(part) < size:
+            text, meaning, item = draw(len(part) + 1)
+            if text not in seen and owner.setdefault(meaning, name) == name:
+                seen.add(text)
+                part.append(item)
+    return parts

@@ -1,0 +1,261 @@
+"""The bilingual grammar of the phrasebook: its words, and rules that build an English and a French phrase at once.
+
+A French word points at the English words it translates, so phrases are composed by plain concatenation and the alignment
+is right by construction; elision, contraction and forms before a vowel happen in one function, `spell`, at the very end.
+Tags are universal parts of speech; months and "yesterday" are NOUN, possessives PRON, "several" ADJ, as in treebanks.
+
+Words are records of phrasebook.json. A *kind* groups nouns that take the same adjectives (`before` the French noun, or `inner`
+and `outer` ones after it: european economic area, zone économique européenne), `owners` and verbs, so that sentences make sense
+as well as agree. A noun has forms, gender, kind and `sites`, the prepositions that go with it as a location. Two adjectives of
+one `sense` exclude each other. A verb has its forms (English plural, third person, past, participle; French singular, plural,
+participle) and `frames`, who does it to what; `quick` ones go with "quickly" and with a passive that names no agent, `placed`
+ones happen somewhere, `receivers` are those to whom it is done. A determiner without a number does not go with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from ..pairs import Pair
+from . import load_words
+
+Names = tuple[str, ...]
+Noun = SimpleNamespace
+Adjective = SimpleNamespace
+Verb = SimpleNamespace
+Determiner = SimpleNamespace
+WORDS = load_words("phrasebook")
+
+
+def kinds_of(text: str) -> Names:
+    """Names separated by spaces, those of groups replaced by their members."""
+    groups = WORDS["groups"]
+    return tuple(name for word in text.split() for name in (kinds_of(groups[word]) if word in groups else (word,)))
+
+
+def record(fields: str, values: Sequence[Any], **more: Any) -> SimpleNamespace:
+    return SimpleNamespace(**dict(zip(fields.split(), values, strict=True)), **more)
+
+
+def load_verb(row: dict[str, Any]) -> Verb:
+    row = {"auxiliary": "avoir", "quick": False, "placed": True, **row, "receivers": kinds_of(row.get("receivers", ""))}
+    frames = tuple(tuple(map(kinds_of, frame)) for frame in row["frames"])
+    return Verb(**{**row, "english": row["english"].split(), "french": row["french"].split(), "frames": frames})
+
+
+def load_noun(kind: str, row: str) -> Noun:
+    forms = row.split()
+    return record("english englishes french frenches gender", forms, kind=kind, sites=WORDS["sites"].get(forms[0], ()))
+
+
+KINDS = {
+    name: SimpleNamespace(
+        **{key: kinds_of(row.get(key, "")) for key in ("before", "outer", "inner", "owners")}, mine="mine" in row
+    )
+    for name, row in WORDS["kinds"].items()
+}
+NOUNS = tuple(load_noun(kind, row) for kind, rows in WORDS["nouns"].items() for row in rows)
+ADJECTIVES = tuple(
+    record("sense english forms before_vowel", (sense, english, forms.split(), rest[0] if rest else None))
+    for sense, english, forms, *rest in WORDS["adjectives"]
+)
+VERBS, SLEEPERS = (tuple(map(load_verb, WORDS[name])) for name in ("verbs", "sleepers"))
+GO, SPEAK = load_verb(WORDS["go"]), load_verb(WORDS["speak"])
+THE, *_others = (record("english tag singular plural", row) for row in WORDS["determiners"])
+DETERMINERS = tuple(_others)
+POSSESSIVES = tuple(record("english tag singular plural", row) for row in WORDS["possessives"])
+NUMERALS = tuple(record("english tag singular plural", (name, "NUM", None, nom)) for name, nom in WORDS["numerals"].items())
+AND, HERE = ("and", "CCONJ", "et"), ("here", "ADV", "ici")
+
+
+# --- phrases ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class Word:
+    """An English word with its tag; two equal words of a sentence stay two words, hence identity and not equality."""
+
+    text: str
+    tag: str
+
+
+@dataclass(slots=True, eq=False)
+class Mot:
+    """A French word, the English words it surely and possibly translates, and its form before a vowel where it has one."""
+
+    text: str
+    sure: tuple[Word, ...]
+    possible: tuple[Word, ...] = ()
+    before_vowel: str | None = None
+
+
+class Head(NamedTuple):
+    """What the rest of a clause agrees with: gender, number, the kinds of its nouns, and the senses already said of it."""
+
+    feminine: bool
+    plural: bool
+    kinds: Names
+    said: Names = ()
+
+
+NO_HEAD = Head(False, False, ())
+
+
+@dataclass(slots=True, eq=False)
+class Phrase:
+    """The same thing in both languages; a noun phrase has a head. `+` puts one after the other in both, with the first's head."""
+
+    english: tuple[Word, ...] = ()
+    french: tuple[Mot, ...] = ()
+    head: Head = NO_HEAD
+
+    def __add__(self, other: Phrase) -> Phrase:
+        return Phrase(self.english + other.english, self.french + other.french, self.head)
+
+    def __len__(self) -> int:
+        return len(self.english)
+
+
+def word(english: str, tag: str, french: str) -> Phrase:
+    """One English word that is one French word."""
+    source = Word(english, tag)
+    return Phrase((source,), (Mot(french, (source,)),))
+
+
+def agree(masculine: str, head: Head) -> str:
+    """A participle with its agreement: signé, signée, signés, signées."""
+    return masculine + ("e" if head.feminine else "") + ("s" if head.plural else "")
+
+
+def adjective(entry: Adjective, head: Head, very: bool = False) -> Phrase:
+    """An adjective that agrees with its head, after "very" if asked."""
+    phrase = word(entry.english, "ADJ", entry.forms[head.feminine + 2 * head.plural])
+    return word("very", "ADV", "très") + phrase if very else phrase
+
+
+def gradable(entry: Adjective) -> bool:
+    """Whether "very" goes with it."""
+    return entry.sense in ("size", "age", "beauty", "worth", "mood", "rank") and entry.english != "new"
+
+
+def noun_phrase(
+    noun: Noun, plural: bool, determiners: Sequence[Determiner], before: Any = (), after: Any = (), very: bool = False
+) -> Phrase:
+    """Determiners, adjectives, noun: the famous old english hats, les vieux chapeaux anglais célèbres.
+
+    The adjectives are those French puts `before` the noun and those it puts `after` it, the latter in English order.
+    """
+    chosen = (*before, *after)
+    head = Head(noun.gender == "f", plural, (noun.kind,), tuple(entry.sense for entry in chosen))
+    phrase = Phrase(head=head)
+    for determiner in determiners:
+        french = determiner.plural if plural else determiner.singular and determiner.singular[head.feminine]
+        if french is None:
+            raise ValueError(f"'{determiner.english}' does not go with {'plural' if plural else 'singular'} nouns")
+        if determiner.english == "some" and before:
+            french = "de"  # des chats, but de petits chats
+        phrase += word(determiner.english, determiner.tag, french)
+    name = word(noun.englishes if plural else noun.english, "NOUN", noun.frenches if plural else noun.french)
+    # opinions are before size and age in English (a stable sort): a tired old man, un vieil homme fatigué
+    order = sorted(chosen, key=lambda entry: entry.sense not in ("mood", "rank"))
+    said = {entry.english: adjective(entry, head, very and entry is order[0]) for entry in chosen}
+    for entry in before if not (head.feminine or head.plural) else ():
+        said[entry.english].french[-1].before_vowel = entry.before_vowel  # vieil ami, bel arbre, nouvel accord
+    english = [*(said[entry.english].english for entry in order), name.english]
+    ahead, behind = ([said[entry.english].french for entry in entries] for entries in (before, reversed(after)))
+    return phrase + Phrase(sum(english, ()), sum([*ahead, name.french, *behind], ()))
+
+
+def both(first: Phrase, second: Phrase) -> Phrase:
+    """Two noun phrases joined by "and": plural, and masculine as soon as one is."""
+    joined, one, two = first + word(*AND) + second, first.head, second.head
+    joined.head = Head(one.feminine and two.feminine, True, one.kinds + two.kinds, one.said + two.said)
+    return joined
+
+
+def preposition(name: str) -> Phrase:
+    """A preposition, with all links inside it possible: next to, à côté de."""
+    english, french, sure = WORDS["prepositions"][name]
+    words = tuple(Word(*tagged.split("/")) for tagged in english.split())
+    links = [tuple(map(int, link.split("-"))) for link in sure.split()]
+    mots = (Mot(text, tuple(words[i] for i, target in links if target == j), words) for j, text in enumerate(french.split()))
+    return Phrase(words, tuple(mots))
+
+
+def active(verb: Verb, past: bool, subject: Head, adverb: tuple[str, str] | None = None, before: Head | None = None) -> Phrase:
+    """A verb with its subject's number; the French adverb follows what is conjugated: quickly opened, a rapidement ouvert.
+
+    The participle agrees with the subject after être, and with a direct object that comes `before` avoir (que).
+    """
+    source = Word(verb.english[2] if past else verb.english[0 if subject.plural else 1], "VERB")
+    conjugated, rest = verb.french[subject.plural], Names()
+    if past and verb.auxiliary == "être":
+        conjugated, rest = ("sont" if subject.plural else "est"), (agree(verb.french[2], subject),)
+    elif past:
+        conjugated, rest = ("ont" if subject.plural else "a"), (agree(verb.french[2], before) if before else verb.french[2],)
+    manner = word(adverb[0], "ADV", adverb[1]) if adverb else Phrase()
+    mots = (Mot(conjugated, (source,)), *manner.french, *(Mot(text, (source,)) for text in rest))
+    return Phrase((*manner.english, source), mots)
+
+
+def passive(verb: Verb, subject: Head, adverb: tuple[str, str] | None = None) -> Phrase:
+    """The passive of the past: was finally signed, a finalement été signé; either verb is possibly linked to all of it."""
+    was, done = Word("were" if subject.plural else "was", "AUX"), Word(verb.english[3], "VERB")
+    manner = word(adverb[0], "ADV", adverb[1]) if adverb else Phrase()
+    has, been = Mot("ont" if subject.plural else "a", (was,), (done,)), Mot("été", (was,), (done,))
+    mots = (has, *manner.french, been, Mot(agree(verb.french[2], subject), (done,), (was,)))
+    return Phrase((was, *manner.english, done), mots)
+
+
+def being(past: bool, subject: Head) -> Phrase:
+    """The copula: is, est; was, était."""
+    english = (("is", "are"), ("was", "were"))[past][subject.plural]
+    return word(english, "AUX", (("est", "sont"), ("était", "étaient"))[past][subject.plural])
+
+
+def date(month: tuple[str, str] | None, day: tuple[str, str] | None = None, year: str | None = None) -> Phrase:
+    """A date: on 14 july 1992, le 14 juillet 1992; in august 1992, en août 1992; in 1992, en 1992."""
+    phrase = word("on", "ADP", "le") + word(day[0], "NUM", day[1]) if day else word("in", "ADP", "en")
+    phrase += word(month[0], "NOUN", month[1]) if month else Phrase()
+    return phrase + word(year, "NUM", year) if year else phrase
+
+
+# --- sentences ----------------------------------------------------------------------------------------------------------
+
+BEFORE_VOWEL = {"le": "l'", "la": "l'", "de": "d'", "que": "qu'", "ce": "cet", "ma": "mon"}
+CONTRACTIONS = {
+    **{("de", "le"): "du", ("de", "les"): "des", ("à", "le"): "au", ("à", "les"): "aux"},
+    **{("de", "des"): "de", ("de", "de"): "de"},  # de and the indefinite plural: près de maisons
+}
+
+
+def spell(mots: Sequence[Mot]) -> list[Mot]:
+    """French as it is written: from the right, so that each word sees the final form of the next one."""
+    done: list[Mot] = []
+    for mot in reversed(mots):
+        if done and (merged := CONTRACTIONS.get((mot.text, done[-1].text))):
+            article = done.pop()
+            mot = Mot(merged, mot.sure, mot.possible + article.sure + article.possible)
+        # a vowel or a mute h, but not huit and onze
+        vowel = bool(done) and done[-1].text[0] in "aeiouâàéèêîôûh" and done[-1].text not in ("huit", "onze")
+        if vowel and (form := mot.before_vowel or BEFORE_VOWEL.get(mot.text)):
+            mot = Mot(form, mot.sure, mot.possible)
+        done.append(mot)
+    return done[::-1]
+
+
+def pair(phrase: Phrase, line: int = 0) -> Pair:
+    """The finished sentence pair, with sure links, possible links (the sure ones among them) and tags."""
+    texts = [item.text for item in phrase.english]
+    for at, following in enumerate(texts[1:]):
+        if texts[at] == "a" and following[0] in "aeiou" and following != "european":  # a vowel that is also heard as one
+            texts[at] = "an"
+    at_word = {id(item): at for at, item in enumerate(phrase.english)}
+    mots = spell(phrase.french)
+    sure = {(at_word[id(item)], at) for at, mot in enumerate(mots) for item in mot.sure}
+    possible = sure | {(at_word[id(item)], at) for at, mot in enumerate(mots) for item in mot.possible}
+    target, tags = " ".join(mot.text for mot in mots), tuple(item.tag for item in phrase.english)
+    return Pair(" ".join(texts), target, line, tuple(sorted(sure)), tuple(sorted(possible)), tags)

@@ -1,0 +1,89 @@
+"""Stacks: how blocks follow one another. B batch, N positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from torch import Tensor, nn
+
+from ..core import Positions
+from ..core.masks import Mask
+from ..core.table import Table
+from .block import Block, BlockCache
+
+table: Table[type[Stack]] = Table("stacks", "stack", facts=("block", "depth", "norm"))
+
+
+@table.add("plain", paper="Vaswani et al. 2017")
+class Stack(nn.Module):
+    """`depth` blocks one after another, and a norm at the end where the residuals leave it to the stack. Block n is named `n`."""
+
+    def __init__(self, block: Callable[[int], Block], depth: int, norm: Callable[[], nn.Module]) -> None:
+        super().__init__()
+        self.depth = depth
+        for n in range(self.different()):
+            self.add_module(str(n), block(n))
+        self.norm: nn.Module = norm() if self.block(0).around_feedforward.final_norm else nn.Identity()
+
+    def different(self) -> int:
+        """How many blocks have parameters of their own."""
+        return self.depth
+
+    def block(self, n: int) -> Block:
+        """The block at depth n."""
+        found = self._modules[str(n % self.different())]
+        assert isinstance(found, Block)
+        return found
+
+    def __iter__(self) -> Iterator[Block]:
+        return (self.block(n) for n in range(self.depth))
+
+    def __len__(self) -> int:
+        return self.depth
+
+    @property
+    def needs_relation(self) -> bool:
+        return any(block.mixer.needs_relation for block in self)
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Mask | None = None,
+        memory: Tensor | None = None,
+        memory_mask: Mask | None = None,
+        positions: Positions | None = None,
+    ) -> Tensor:
+        for block in self:
+            x = block(x, mask, memory, memory_mask, positions)
+        return self.norm(x)
+
+    def start(self, x: Tensor, memory: Tensor | None = None) -> list[BlockCache]:
+        """One cache per depth; x (B … dim) tells the batch, type and device."""
+        return [block.start(x, memory) for block in self]
+
+    def step(
+        self,
+        x: Tensor,
+        caches: list[BlockCache],
+        mask: Mask | None,
+        memory_mask: Mask | None,
+        positions: Positions,
+    ) -> tuple[Tensor, list[BlockCache]]:
+        """Further positions x (B N dim), and the caches with them."""
+        after = []
+        for block, cache in zip(self, caches, strict=True):
+            x, cache = block.step(x, cache, mask, memory_mask, positions)
+            after.append(cache)
+        return self.norm(x), after
+
+
+@table.add("shared", paper="Lan et al. 2020 (ALBERT)")
+class SharedStack(Stack):
+    """One block used `depth` times, or `groups` blocks in turn: the parameters of few layers, the depth of many."""
+
+    def __init__(self, block: Callable[[int], Block], depth: int, norm: Callable[[], nn.Module], groups: int = 1) -> None:
+        self.groups = min(groups, depth)
+        super().__init__(block, depth, norm)
+
+    def different(self) -> int:
+        return self.groups

@@ -1,0 +1,130 @@
+"""What tasks with labels share: texts as rows of numbers, labels, their loss and accuracy. B batch, N tokens, C classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+
+from ..data.batches import Rows
+from ..data.vocabulary import Vocabulary
+from ..errors import SaccadeError, did_you_mean
+from ..layers.embeddings import spell
+from ..models.kinds import Encoder
+from ..recipe import Recipe
+from ..training.losses import token_loss
+from ..training.work import Work
+from .task import TINY, Builder, ExampleTask, WrongExample, device_of, from_tokens, learn_vocabulary, to_tokens
+
+UNLABELED = -100
+
+
+class Numbered(NamedTuple):
+    """An example in numbers; of a tagged sentence also the position of each word's first token, and the tokens' distances in its tree."""
+
+    rows: Rows
+    labels: list[int]
+    line: int
+    at: Sequence[int] = ()
+    distances: Tensor | None = None
+
+
+def make_rows(ids: Sequence[int], pieces: Sequence[str], reads_bytes: bool) -> Rows:
+    """One row per token; `pieces` are their texts."""
+    return [[id, *letters] for id, letters in zip(ids, spell(pieces), strict=True)] if reads_bytes else [[id] for id in ids]
+
+
+class LabelTask(ExampleTask):
+    """A task that gives a text or its words labels; a `label` belongs to a `unit`."""
+
+    needs = Encoder
+    measures: ClassVar[dict[str, bool]] = {"loss": False, "accuracy": True}
+    label: ClassVar[str]
+    unit: ClassVar[str]
+    text_of: Callable[[Any], str]
+    labels_of: Callable[[Any], Sequence[str] | None]
+
+    def __init__(self, text: Vocabulary, labels: Sequence[str]) -> None:
+        self.text, self.reads, self.labels = text, text, list(labels)
+        self.known = {name: n for n, name in enumerate(self.labels)}
+        self.reads_bytes = self.needs_relation = False
+
+    @classmethod
+    def learn(cls, recipe: Recipe, train: Sequence[Any], given: Vocabulary | None = None) -> Self:
+        cls.check_labeled(train, " of the training data")
+        labels = sorted({name for one in train for name in cls.labels_of(one) or ()})
+        if len(labels) < 2:
+            only = f"only '{labels[0]}'" if labels else "none"
+            raise SaccadeError(f"the training data has {only} as {cls.label}; there must be at least two to tell apart")
+        return cls(learn_vocabulary(recipe, map(cls.text_of, train), given), labels)
+
+    @classmethod
+    def check_labeled(cls, examples: Sequence[Any], where: str = "", more: str = "") -> None:
+        """Raises at the first example without labels."""
+        bare = next((one for one in examples if cls.labels_of(one) is None), None)
+        if bare is not None:
+            raise WrongExample(f"line {bare.line}{where} has no {cls.label}; give every {cls.unit} one{more}")
+
+    @classmethod
+    def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
+        return cls(from_tokens(tokens, "text"), tokens["labels"])
+
+    def tokens(self) -> dict[str, Any]:
+        return {**to_tokens(text=self.text), "labels": self.labels}
+
+    def texts(self, examples: Sequence[Any]) -> dict[str, tuple[Vocabulary, list[str]]]:
+        return {"text": (self.text, [self.text_of(one) for one in examples])}
+
+    @classmethod
+    def sketch(cls, recipe: Recipe, builder: Builder) -> nn.Module:
+        return cls(TINY, ["a", "b"]).build(builder)
+
+    def encoder(self, builder: Builder) -> Encoder:
+        """A fresh encoder; the task remembers what it reads besides token numbers."""
+        body: Encoder = builder.make(self.needs, len(self.text))
+        self.reads_bytes, self.needs_relation = body.embedding.reads_bytes, body.needs_relation
+        return body
+
+    def work(self, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device) -> Work:
+        self.check_labeled(dev, " of the dev data")
+        return super().work(recipe, train, dev, device)
+
+    def size(self, example: Numbered) -> tuple[int, int]:
+        return len(example.rows), 0
+
+    def label_numbers(self, example: Any, count: int) -> list[int]:
+        """The numbers of an example's `count` labels, if it has them; one that the training data never had is named with its line."""
+        names, known = self.labels_of(example), self.known
+        new = next((name for name in names or () if name not in known), None)
+        if new is not None:
+            hint = did_you_mean(new, self.labels) if len(self.labels) < 100 else ""
+            raise WrongExample(f"line {example.line}: the {self.label} '{new}' was never seen in training{hint}")
+        return [UNLABELED] * count if names is None else [known[name] for name in names]
+
+    @torch.no_grad()
+    def logits(self, model: nn.Module, numbers: Sequence[Numbered], budget: int = 8192) -> list[Tensor]:
+        """Of each example's labels, in the examples' order, on the CPU: one row (C) per label."""
+        model.eval()
+        found = [torch.zeros(0, len(self.labels))] * len(numbers)
+        for indices, batch in self.batches(numbers, device_of(model), budget):
+            logits = model(*batch.inputs).float().cpu().view(len(indices), -1, len(self.labels))
+            for n, row in zip(indices, logits, strict=True):
+                found[n] = row[: len(numbers[n].labels)]
+        return found
+
+    def metrics(self, model: nn.Module, numbers: Sequence[Numbered], budget: int = 8192) -> dict[str, float]:
+        """Loss per label and the share of correct labels, in percent."""
+        return self.judge(model, numbers, budget)[0]
+
+    def judge(self, model: nn.Module, numbers: Sequence[Numbered], budget: int = 8192) -> tuple[dict[str, float], Tensor, Tensor]:
+        """The metrics, the labels that the model gives, and the right ones."""
+        logits, wanted = torch.cat(self.logits(model, numbers, budget)), torch.tensor([n for one in numbers for n in one.labels])
+        guessed = logits.argmax(-1)
+        loss = float(token_loss(logits, wanted, UNLABELED)) / max(len(wanted), 1)
+        return {"loss": loss, "accuracy": percent(guessed == wanted)}, guessed, wanted
+
+
+def percent(right: Tensor) -> float:
+    return 100 * int(right.sum()) / max(len(right), 1)

@@ -1,0 +1,51 @@
+"""Model folders of version 0.1.0: their settings and the names of their parameters, as they are called now."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from . import models
+
+VERSION = 2  # of config.json; 0.1.0 wrote 1
+
+# parameters that were called otherwise, by pattern
+NAMES = (
+    (r"\b(encoder|decoder)\.(\d+)\.attention\.", r"\1.\2.mixer."),
+    (r"\b(encoder|decoder)\.(\d+)\.around_attention\.", r"\1.\2.around_mixer."),
+    (r"\b(encoder|decoder)\.(\d+)\.mlp\.", r"\1.\2.feedforward."),
+    (r"\b(encoder|decoder)\.(\d+)\.around_mlp\.", r"\1.\2.around_feedforward."),
+    (r"\bmechanism\.position\.bias$", "mechanism.position.table"),
+    (r"\b(embedding|source|target)\.places\.", r"\1.position."),
+    (r"\b(embedding|source|target)\.entry\.join\.", r"\1.position.join.project."),
+    (r"^(source|target)\.weight$", r"\1.tokens.weight"),
+)
+
+
+def upgrade_parameter(name: str) -> str:
+    """The name of a parameter of a version 0.1.0 model; a current name stays as it is."""
+    for pattern, new in NAMES:
+        name = re.sub(pattern, new, name)
+    return name
+
+
+def upgrade_config(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A version 0.1.0 recipe with its model's settings under their current names."""
+    model = dict(values.get("model", {}))
+    family = models.table[model["family"]]
+    if "places" in model:
+        position: dict[str, Any] = {"name": model.pop("places")}
+        if position["name"] == "learned":
+            position["max_len"] = model.get("max_len", 512)
+        if position["name"] != "none":
+            position["join"] = model.get("entry", "add")
+        model["position_embedding"] = position
+    if "words" in model:
+        chosen = model.pop("words")
+        model["embedding"] = "tokens" if chosen == "embedding" else chosen
+    if "activation" in model:
+        model["feedforward"] = {"name": "mlp", "activation": model.pop("activation")}
+    known = {f.name for f in dataclasses.fields(family.config)}
+    return {**values, "model": {name: value for name, value in model.items() if name in known or name == "family"}}

@@ -1,0 +1,59 @@
+"""Generated corpora are byte-identical from version to version: texts, meanings, links, tags, lines and splits."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from importlib.resources import files
+from typing import Any
+
+import pytest
+
+from saccade.data.corpora import table
+from saccade.data.generated import Dice, load_words
+from saccade.data.generated.phrasebook import LECTURE_SENTENCES
+
+SMALL, OTHER = (200, 20, 30, 7), (0, 3, 0, 12345)  # train, dev, test, seed
+GOLDEN = {
+    ("phrasebook", SMALL): ("0369f9f34d4064a4", "c31c201868e34f54", "e68271433b4cc3bc"),
+    ("phrasebook", OTHER): ("4f53cda18c2baa0c", "6ea71452ea2c766a", "4f53cda18c2baa0c"),
+    ("dates", SMALL): ("2a63179b835dfb54", "64017fe93f23affc", "92f0922702b926e1"),
+    ("dates", OTHER): ("4f53cda18c2baa0c", "3930b5a300508f80", "4f53cda18c2baa0c"),
+    ("reviews", SMALL): ("4956dbdc467a136b", "cf67745687ad3eab", "0aee6ad90b854d96"),
+    ("reviews", OTHER): ("4f53cda18c2baa0c", "62baa2b3b6487233", "4f53cda18c2baa0c"),
+}
+TEST_PARTS = {"phrasebook": "4725a155068a3dad", "dates": "d0d6286a074d3ac4", "reviews": "a9af89b4569f3e40"}  # of default size
+
+
+def digest(items: Any) -> str:
+    return hashlib.sha256(repr(items).encode()).hexdigest()[:16]
+
+
+def digest_part(part: list[Any]) -> str:
+    return digest([(type(item).__name__, *(getattr(item, name) for name in item.__slots__)) for item in part])
+
+
+@pytest.mark.parametrize(("name", "sizes"), GOLDEN)
+def test_every_part_has_its_hash(name: str, sizes: tuple[int, int, int, int]) -> None:
+    assert tuple(map(digest_part, table[name](*sizes).values())) == GOLDEN[name, sizes]
+
+
+@pytest.mark.parametrize("name", table.names())
+def test_the_default_test_part_has_its_hash(name: str) -> None:
+    assert digest_part(table[name](train=0, dev=0)["test"]) == TEST_PARTS[name]
+
+
+def test_the_lecture_sentences_have_their_hash() -> None:
+    assert digest(LECTURE_SENTENCES) == "bf18f34a9502a272"
+
+
+def test_the_stream_of_random_numbers() -> None:
+    dice = Dice(0)
+    assert ([dice.between(1, 6) for _ in range(8)], dice.pick("abc"), dice.chance(0.5)) == ([6, 5, 3, 2, 4, 3, 5, 2], "b", False)
+
+
+@pytest.mark.parametrize("name", table.names())
+def test_word_tables_are_shipped_and_frozen(name: str) -> None:
+    plain = json.loads((files("saccade.data.generated") / f"{name}.json").read_text(encoding="utf-8"))
+    assert json.loads(json.dumps(load_words(name))) == plain
+    assert not any(isinstance(value, list) for value in load_words(name).values())

@@ -1,0 +1,121 @@
+"""Model folders that version 0.1.0 wrote still load, and give the tokens, labels and numbers they gave then.
+
+`tests/fixtures/v0.1.0/NAME/` is a model folder with `expected.json`: what `observe` returned under 0.1.0. The folders and the inputs
+are written by `tests/fixtures/make_v0_1_0.py`; never write them again with a later version.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import saccade
+from saccade import api
+from saccade.errors import SaccadeError
+
+ROOT = Path(__file__).parent / "fixtures" / "v0.1.0"
+INPUTS = ROOT / "inputs"
+FOLDERS = sorted(path.parent for path in ROOT.glob("*/expected.json"))
+TOKENS = torch.tensor([[2, 5, 9, 4, 12, 7, 21, 3]])  # numbers that every vocabulary has
+LENGTHS = torch.tensor([8])
+# What each language-model objective's model is called with, besides the tokens.
+MORE: dict[str, tuple[torch.Tensor, ...]] = {
+    "causal": (),
+    "masked": (LENGTHS,),
+    "permutation": (LENGTHS, torch.tensor([[3, 0, 6, 1, 7, 2, 5, 4]]), torch.tensor([[2, 4, 6]])),
+    "denoising": (LENGTHS, TOKENS),
+}
+
+
+def observe(kind: str, system: api.System) -> dict[str, Any]:
+    """What the public functions give for the fixed inputs."""
+    seen = {"translation": translation, "text-to-text": translation, "tagging": tagging, "classification": classification}
+    return rounded(seen.get(kind, language)(system, kind))
+
+
+def translation(system: api.System, kind: str) -> dict[str, Any]:
+    pairs = system.read(str(INPUTS / ("pairs.jsonl" if kind == "translation" else "dates.tsv")))
+    texts = [*(pair.source for pair in pairs), "the zebra saw the old xylophone", ""]
+    found: dict[str, Any] = {"unknown": api.unknown_words(system, texts)}
+    for name, beam in (("greedy", 1), ("beam", 4)):
+        found[name] = [
+            [one.text, one.tokens, one.log_prob, one.score, one.finished, one.alternatives]
+            for one in api.decode(system, texts, beam=beam)
+        ]
+    found["evaluation"] = numbers(api.evaluate(system, pairs, beam=2, quarters=True))
+    try:
+        aligned = api.align(system, pairs)
+        found["links"] = [[list(link) for link in one.links] for one in aligned]
+        found["weights"] = aligned[0].weights.tolist()
+    except SaccadeError:  # one fixed context: nothing to align by
+        found["links"] = None
+    return found
+
+
+def language(system: api.System, kind: str) -> dict[str, Any]:
+    documents = system.read(str(INPUTS / "text.txt"))
+    found: dict[str, Any] = {"evaluation": numbers(api.evaluate(system, documents))}
+    with torch.no_grad():
+        logits = system.model(TOKENS, *MORE[kind])
+    found["logits"] = logits[0, -1].tolist()
+    if kind == "causal":
+        prompts = ("", "the old", "this woman")
+        found["generated"] = ["".join(api.generate(system, prompt, 12, {"temperature": 0})) for prompt in prompts]
+    return found
+
+
+def tagging(system: api.System, kind: str) -> dict[str, Any]:
+    sentences = system.read(str(INPUTS / "sentences.conllu"))
+    return {"tags": api.tag(system, sentences), "evaluation": numbers(api.evaluate(system, sentences))}
+
+
+def classification(system: api.System, kind: str) -> dict[str, Any]:
+    texts = system.read(str(INPUTS / "labeled.tsv"))
+    found = api.classify(system, [one.text for one in texts])
+    return {
+        "labels": [[one.label, one.probabilities, one.pieces, one.weights] for one in found],
+        "evaluation": numbers(api.evaluate(system, texts)),
+    }
+
+
+def numbers(metrics: dict[str, Any]) -> dict[str, Any]:
+    """Without signatures, which name the versions of other packages."""
+    return {name: value for name, value in metrics.items() if not isinstance(value, str)}
+
+
+def rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: rounded(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [rounded(one) for one in value]
+    return round(value, 6) if isinstance(value, float) else value
+
+
+def check(found: Any, wanted: Any, path: str) -> None:
+    """Numbers within 1e-4, all else exactly."""
+    if isinstance(wanted, dict):
+        assert sorted(found) == sorted(wanted), path
+        for name, one in wanted.items():
+            check(found[name], one, f"{path}.{name}")
+    elif isinstance(wanted, list):
+        assert len(found) == len(wanted), path
+        for n, one in enumerate(wanted):
+            check(found[n], one, f"{path}[{n}]")
+    elif isinstance(wanted, float):
+        assert found == pytest.approx(wanted, rel=1e-4, abs=1e-4), path
+    else:
+        assert found == wanted, path
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_folder_of_version_0_1_0_gives_what_it_gave(folder: Path) -> None:
+    wanted = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
+    check(observe(wanted["kind"], saccade.load(folder, "cpu")), wanted["observed"], folder.name)
+
+
+def test_no_folder_is_missing() -> None:
+    assert [folder.name for folder in FOLDERS] == json.loads((INPUTS / "folders.json").read_text(encoding="utf-8"))
