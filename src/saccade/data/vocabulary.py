@@ -121,8 +121,6 @@ class Vocabulary:
         # a fresh tokenizer has no added tokens, so that "<eos>" in somebody's text is text and not the end of a sentence
         return cls(_bare_tokenizer(kind, split, lowercase, model), kind, split, lowercase)
 
-    pad, unk, bos, eos = PAD, UNK, BOS, EOS
-
     def __len__(self) -> int:
         return len(self._tokens)
 

@@ -22,7 +22,7 @@ from ..training.losses import token_loss
 from .objectives import Objective
 from .objectives import table as objectives
 from .stream import CarriedWork, Stream, StreamWork
-from .task import TINY, Builder, Task, device_of, from_tokens, learn_vocabulary, table, to_tokens
+from .task import Builder, Task, device_of, from_tokens, learn_vocabulary, table, to_tokens
 
 
 @table.add("language-modelling", paper="Bengio et al. 2003; Radford et al. 2018")
@@ -73,16 +73,10 @@ class LanguageModelling(Task):
     def texts(self, examples: Sequence[Document]) -> dict[str, tuple[Vocabulary, list[str]]]:
         return {"text": (self.text, [one.text[:100_000] for one in examples])}
 
-    @classmethod
-    def sketch(cls, recipe: Recipe, builder: Builder) -> nn.Module:
-        return cls(TINY, recipe.language, False).build(builder)
-
     def build(self, builder: Builder) -> nn.Module:
         return self.objective.build(builder)
 
     def work(self, recipe: Recipe, train: Sequence[Document], dev: Sequence[Document], device: torch.device) -> StreamWork:
-        if self.how.carry and self.how.objective != "causal":
-            raise SaccadeError(f"language.carry is for the causal objective, this is {self.how.objective}; leave it out")
         if self.how.carry and (recipe.training.compile or distributed.is_initialized()):
             raise SaccadeError("language.carry is for one process and a model that is not compiled; leave it out")
         return (CarriedWork if self.how.carry else StreamWork)(self, recipe, train, dev, device)

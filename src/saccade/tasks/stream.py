@@ -80,8 +80,6 @@ class StreamWork(Work):
     def __init__(
         self, task: LanguageModelling, recipe: Recipe, train: Sequence[Document], dev: Sequence[Document], device: torch.device
     ) -> None:
-        if recipe.training.agreement:
-            raise SaccadeError("training.agreement is for pairs, tags and labels; leave it out for a language model")
         self.task, self.smoothing, self.tokens = task, recipe.training.smoothing, recipe.training.tokens
         self.count, self.seed = max(1, self.tokens // recipe.language.block), recipe.seed
         self.stream = task.stream(train, recipe.seed, device)

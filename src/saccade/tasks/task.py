@@ -21,7 +21,6 @@ from ..training.losses import Batch, token_loss
 from ..training.work import Work
 
 table: Table[type[Task]] = Table("tasks", "task")
-TINY = Vocabulary.train(["a"], "words")  # for sketches
 
 
 class Builder(Protocol):
@@ -96,8 +95,9 @@ class Task:
 
     @classmethod
     def sketch(cls, recipe: Recipe, builder: Builder) -> nn.Module:
-        """A model of the recipe's kind for a task that has learned nothing yet, from which the settings it uses are known."""
-        raise NotImplementedError
+        """A model for a task that has learned nothing yet, from which the settings it uses are known."""
+        tiny = json.loads(Vocabulary.train(["a"], "words").to_json())
+        return cls.restore(recipe, {"text": tiny, "joint": tiny, "labels": ["a", "b"], "several": False}).build(builder)
 
     def build(self, builder: Builder) -> nn.Module:
         """A fresh model for this task."""
