@@ -17,6 +17,7 @@ from torch import nn
 from saccade import config
 from saccade.errors import SaccadeError
 from saccade.files import MANIFEST, broken, verified, write_folder
+from saccade.models.kinds import Seq2Seq
 from saccade.training.checkpoints import Progress, RunFolder, learned, load_model, load_optimizer, states, store
 from saccade.training.distributed import Ranks
 
@@ -24,7 +25,7 @@ from saccade.training.distributed import Ranks
 def transformer(seed: int = 0, **more: object) -> nn.Module:
     torch.manual_seed(seed)
     settings = {"family": "transformer", "dim": 8, "hidden": 8, "depth": 1, "heads": 2, "dropout": 0.0, **more}
-    return config.build_model(config.recipe({"model": settings}).model, 9, 11)
+    return config.Builder(settings).make(Seq2Seq, 9, 11)
 
 
 def moved(model: nn.Module, updates: int = 2, fused: bool = True) -> torch.optim.AdamW:
