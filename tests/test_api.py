@@ -23,6 +23,7 @@ from saccade.data.text import Document
 from saccade.errors import SaccadeError
 from saccade.files import MANIFEST
 from saccade.system import examples_of
+from saccade.tasks.translation import Translation
 from saccade.training.checkpoints import Progress, RunFolder
 from saccade.training.loop import Watcher
 
@@ -250,6 +251,16 @@ def test_a_changed_byte_and_a_missing_path_are_told(copy: Path, tmp_path: Path) 
 
 
 # --- fit
+
+
+@pytest.mark.parametrize(("dev", "reads"), [("", 1), ("phrasebook:dev", 2)])
+def test_the_training_data_is_read_once(dev: str, reads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, plain, seen = recipe(f"data.dev={dev}"), Translation.read.__func__, []  # type: ignore[attr-defined]
+    monkeypatch.setattr(Translation, "read", classmethod(lambda cls, how, where: seen.append(where) or plain(cls, how, where)))
+    _, work = api.prepared(made)
+    assert len(seen) == len(set(seen)) == reads
+    assert len(work.examples) == (150 if dev else 142)
+    assert len(work.dev) == (12 if dev else 8), "5 % are held out"
 
 
 def test_the_best_system_comes_back_and_the_run_folder_is_complete(trained: Any) -> None:

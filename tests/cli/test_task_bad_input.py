@@ -141,7 +141,7 @@ ROWS: list[tuple[str, str]] = [
     ("train labels.yaml data.dev=strange.tsv --out new", "line 2: the label 'godo' was never seen in training"),
     ("train labels.yaml start_from=nowhere --out new", "no model folder at nowhere"),
     ("train labels.yaml start_from=words --out new", "has no encoder or decoder for this model; choose a model.family"),
-    ("train labels.yaml start_from=masked model.hidden=16 --out new", "write the same model.dim, hidden, heads"),
+    ("train labels.yaml start_from=masked model.hidden=16 --out new", "use the same model.dim, hidden, heads"),
     ("train tags.yaml data.dev=two.txt --out new", "the sentence at line 1 of the dev data has no tags"),
     ("train tags.yaml data.column=lemma", "data.column is 'lemma'"),
     ("train words.yaml language.objective=cuasal", "no objective named 'cuasal'; did you mean 'causal'?"),

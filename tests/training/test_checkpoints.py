@@ -145,14 +145,14 @@ def test_every_file_of_a_folder_has_the_usual_permissions(tmp_path: Path) -> Non
 
 def test_a_full_disk_is_told_and_the_last_checkpoint_stays(tmp_path: Path) -> None:
     folder, model = RunFolder(tmp_path, {}), transformer()
-    folder.save_last("whole", Ranks(), model, moved(model), Progress(update=2))
+    folder.save_last("whole", Ranks(), model, moved(model), Progress(update=2), {})
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))  # Python ignores the signal that comes with it
     try:
         with pytest.raises(
             SaccadeError, match=r"cannot write .*last: .*File too large.*choose another path or free some disk space"
         ):
-            folder.save_last("whole", Ranks(), model, moved(model), Progress(update=3))
+            folder.save_last("whole", Ranks(), model, moved(model), Progress(update=3), {})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert folder.progress() == Progress(update=2)
@@ -163,7 +163,7 @@ def test_progress_comes_back_as_it_was(tmp_path: Path) -> None:
     folder, model = RunFolder(tmp_path, {"config.json": lambda path: path.write_text("{}")}), transformer()
     assert folder.progress() is None
     at = Progress(7, 1, 3, 1234, 5.25, 0.1 + 0.2, 5, 1, False, {"loss": 1 / 3})
-    folder.save_last("whole", Ranks(), model, moved(model), at)
+    folder.save_last("whole", Ranks(), model, moved(model), at, {})
     assert folder.progress() == at
     assert set(json.loads((tmp_path / "last" / MANIFEST).read_text())["files"]) == {
         "config.json",
@@ -201,7 +201,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_checkpoint_is_refused_with_what_is_wrong(tmp_path: Path, damage: str) -> None:
     folder, model = RunFolder(tmp_path, {}), transformer()
-    folder.save_last("whole", Ranks(), model, moved(model), Progress(update=2))
+    folder.save_last("whole", Ranks(), model, moved(model), Progress(update=2), {})
     change, sentence = DAMAGES[damage]
     change(tmp_path / "last" / "model.safetensors")
     assert sentence in str(broken(tmp_path / "last"))

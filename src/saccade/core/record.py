@@ -211,4 +211,4 @@ def record(model: nn.Module) -> Iterator[Seen]:
         yield Seen(seen)
     finally:
         for site in found.values():
-            site.tape = None
+            del site.tape  # not `= None`: an attribute of its own would be a third version to torch.compile

@@ -21,12 +21,12 @@ def all_named() -> list[tuple[str, Backend]]:
     return [(entry.name, entry.make) for entry in table]
 
 
-def choose(call: Call) -> Backend:
-    """The best of those that do not refuse; `eager` never does."""
+def choose(call: Call, without: Backend | None = None) -> Backend:
+    """The best of those that do not refuse, `without` left out; `eager` never refuses."""
     best, lowest = eager.definition, eager.definition.rank(call)
     for entry in table:  # a plain loop, which torch.compile can follow
         rank = entry.make.rank(call)
-        if rank < lowest and entry.make.refuses(call) is None:
+        if rank < lowest and entry.make is not without and entry.make.refuses(call) is None:
             best, lowest = entry.make, rank
     return best
 
@@ -43,6 +43,6 @@ def run(call: Call, name: str | None = None) -> Tensor:
     except CannotCompile as error:
         if name is not None:
             raise SaccadeError(f"backend '{name}' refuses: {error}; leave `backend` out to let one be chosen") from error
-        other = choose(call)  # it refuses such calls from now on
+        other = choose(call, without=backend)
         warnings.warn(f"backend '{table.name_of(backend)}': {error}; '{table.name_of(other)}' runs instead", stacklevel=3)
         return other.run(call)
