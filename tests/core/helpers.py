@@ -37,7 +37,13 @@ def mechanism(score: str = "scaled-dot", normalize: str = "softmax", position: s
 
 
 def tensors(
-    queries: int = N, keys: int = N, heads: int = HEADS, width: int = WIDTH, batch: int = BATCH, kv_heads: int | None = None, **options: Any
+    queries: int = N,
+    keys: int = N,
+    heads: int = HEADS,
+    width: int = WIDTH,
+    batch: int = BATCH,
+    kv_heads: int | None = None,
+    **options: Any,
 ) -> list[Tensor]:
     """q, k and v."""
     shared = heads if kv_heads is None else kv_heads

@@ -187,7 +187,11 @@ def x(*shape: int) -> Tensor:
 
 
 MISTAKES: list[tuple[str, Callable[[], object], str]] = [
-    ("three dimensions", lambda: attend(x(2, 3, 4), x(2, 3, 4), x(2, 3, 4)), "four dimensions, batch × heads × positions × width"),
+    (
+        "three dimensions",
+        lambda: attend(x(2, 3, 4), x(2, 3, 4), x(2, 3, 4)),
+        "four dimensions, batch × heads × positions × width",
+    ),
     ("batches", lambda: attend(x(2, 1, 3, 4), x(3, 1, 3, 4), x(3, 1, 3, 4)), r"q \(2, 1, 3, 4\), k .* must share the batch"),
     ("positions", lambda: attend(x(2, 1, 3, 4), x(2, 1, 3, 4), x(2, 1, 5, 4)), "k and v their heads and positions"),
     ("heads", lambda: attend(x(2, 3, 3, 4), x(2, 2, 3, 4), x(2, 2, 3, 4)), "heads of q must be a multiple of those of k and v"),
@@ -195,10 +199,18 @@ MISTAKES: list[tuple[str, Callable[[], object], str]] = [
     ("no heads", lambda: attend(x(2, 0, 3, 4), x(2, 0, 3, 4), x(2, 0, 3, 4)), "at least one head, one query and one key"),
     ("no keys", lambda: attend(x(2, 1, 3, 4), x(2, 1, 0, 4), x(2, 1, 0, 4)), "at least one head, one query and one key"),
     ("widths", lambda: attend(x(2, 1, 3, 4), x(2, 1, 3, 5), x(2, 1, 3, 5)), "compares equal widths"),
-    ("a tensor for a mask", lambda: attend(*[x(1, 1, 2, 4)] * 3, mask=x(2, 2).bool()), r"expected a mask, got Tensor; .* masks.matrix"),
+    (
+        "a tensor for a mask",
+        lambda: attend(*[x(1, 1, 2, 4)] * 3, mask=x(2, 2).bool()),
+        r"expected a mask, got Tensor; .* masks.matrix",
+    ),
     ("a name for a mechanism", lambda: attend(*[x(1, 1, 2, 4)] * 3, "dot"), r"expected a Mechanism, got 'dot'; pass Mechanism\("),
     ("a name for a score", lambda: Mechanism("dot"), "expected a Score object, got 'dot'; build one from saccade.core.scores"),
-    ("a class for a normalizer", lambda: Mechanism(normalize=normalizers.Softmax), "expected a Normalizer object, got <class .*; build one from saccade.core.normalizers"),
+    (
+        "a class for a normalizer",
+        lambda: Mechanism(normalize=normalizers.Softmax),
+        "expected a Normalizer object, got <class .*; build one from saccade.core.normalizers",
+    ),
     ("a tensor for the mechanism's mask", lambda: Mechanism(mask=x(2, 2)), "expected a Mask object, got tensor"),
     ("a score for a position", lambda: Mechanism(position=scores.Dot()), "expected a Position object, got Dot"),
     ("a sum of scores", lambda: Mechanism(normalize=normalizers.Sum()), "use a kernel score such as elu-kernel"),
@@ -209,7 +221,11 @@ MISTAKES: list[tuple[str, Callable[[], object], str]] = [
     ),
     ("too much dropout", lambda: attend(*[x(1, 1, 2, 4)] * 3, dropout=1.0), r"dropout must be in \[0, 1\), got 1.0"),
     ("a wrong backend", lambda: attend(*[x(1, 1, 2, 4)] * 3, backend="spda"), "no backend named 'spda'; did you mean 'sdpa'"),
-    ("a mask of another batch", lambda: attend(*[x(2, 1, 2, 4)] * 3, mask=masks.padding([1])), "a batch of 1, got a batch of 2; make the mask from the same batch"),
+    (
+        "a mask of another batch",
+        lambda: attend(*[x(2, 1, 2, 4)] * 3, mask=masks.padding([1])),
+        "a batch of 1, got a batch of 2; make the mask from the same batch",
+    ),
 ]
 
 
@@ -237,8 +253,14 @@ def test_shapes_give_an_output_or_a_sentence_and_nothing_else(q: tuple[int, ...]
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: attend(torch.ones(1, 1, 2, 2).long(), torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 2)), "q must be a floating-point tensor such as float32 or bfloat16, got torch.int64"),
-        (lambda: attend(torch.ones(1, 1, 2, 2), [[1.0]], torch.ones(1, 1, 2, 2)), "k must be a floating-point tensor .* got list"),  # type: ignore[arg-type]
+        (
+            lambda: attend(torch.ones(1, 1, 2, 2).long(), torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 2)),
+            "q must be a floating-point tensor such as float32 or bfloat16, got torch.int64",
+        ),
+        (
+            lambda: attend(torch.ones(1, 1, 2, 2), [[1.0]], torch.ones(1, 1, 2, 2)),
+            "k must be a floating-point tensor .* got list",
+        ),  # type: ignore[arg-type]
         (
             lambda: attend(torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 2).double(), torch.ones(1, 1, 2, 2)),
             "must have one type, got torch.float32, torch.float64 and torch.float32; convert them first",

@@ -191,7 +191,9 @@ def test_flex_biases_by_the_positions_it_is_given(position: positions.Position) 
         (torch.tensor([9, 0, 5]), torch.tensor([7, 7, 2, 0])),
         (torch.randint(0, 50, (2, 3)), torch.randint(0, 50, (2, 4))),
     ):
-        found = [attend(q, k, v, Mechanism(position=position), positions=Positions(i, j), backend=name) for name in ("flex", "eager")]
+        found = [
+            attend(q, k, v, Mechanism(position=position), positions=Positions(i, j), backend=name) for name in ("flex", "eager")
+        ]
         torch.testing.assert_close(*found)
 
 
@@ -247,15 +249,15 @@ def test_a_kernel_that_does_not_compile_falls_to_the_next_backend_with_one_warni
     (q, k, v), mask = tensors(3, 5), masks.window(1)
     assert explain(q, k, mask=mask).chosen == "flex"
     expected = attend(q, k, v, mask=mask, backend="eager")
-    with pytest.warns(UserWarning, match=f"backend 'flex': {re.escape(WHY)}; 'sdpa' runs instead") as told:
+    with pytest.warns(UserWarning, match=f"backend 'flex': {re.escape(WHY)}; 'sdpa' runs instead") as warned:
         found = attend(q, k, v, mask=mask)
-    assert len(told) == 1
+    assert len(warned) == 1
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(attend(q, k, v, mask=mask), expected)  # a second warning would be an error
-    told = explain(q, k, mask=mask)
-    assert told.chosen == "sdpa"
-    assert {verdict.backend: verdict.reason for verdict in told}["flex"] == WHY
-    assert f"flex    refuses: {WHY}" in str(told)
+    found = explain(q, k, mask=mask)
+    assert found.chosen == "sdpa"
+    assert {verdict.backend: verdict.reason for verdict in found}["flex"] == WHY
+    assert f"flex    refuses: {WHY}" in str(found)
     with pytest.warns(UserWarning, match="'sdpa' runs instead"):  # another kind of call is tried by itself
         attend(q, k, v, mask=masks.window(2))
 
@@ -295,7 +297,9 @@ class FailsToo(positions.Position):
 
 @pytest.mark.usefixtures("broken_flex")
 @pytest.mark.parametrize("backend", ["flex", "sdpa", "eager", None])
-@pytest.mark.parametrize(("mechanism", "mask"), [(Mechanism(), Fails()), (Mechanism(position=FailsToo()), None)], ids=["mask", "bias"])
+@pytest.mark.parametrize(
+    ("mechanism", "mask"), [(Mechanism(), Fails()), (Mechanism(position=FailsToo()), None)], ids=["mask", "bias"]
+)
 @torch.no_grad()
 def test_an_error_of_a_users_own_part_is_raised_as_it_is(mechanism: Mechanism, mask: Mask | None, backend: str | None) -> None:
     with pytest.raises(ZeroDivisionError, match="mine"):

@@ -171,15 +171,31 @@ WRONG: list[tuple[str, Callable[[], object], str]] = [
     ("one dimension", lambda: masks.matrix([1, 0]), r"must be Q × K, H × Q × K or B × H × Q × K, got shape \(2,\)"),
     ("ragged", lambda: masks.matrix([[1, 0], [1]]), "lists of equal lengths, got list"),
     ("text", lambda: masks.padding("long"), "lengths must be a tensor, or lists of equal lengths, got str"),
-    ("lengths in two dimensions", lambda: masks.padding([[1], [2]]), r"lengths must be whole numbers in 1 dimension\(s\), got shape \(2, 1\)"),
+    (
+        "lengths in two dimensions",
+        lambda: masks.padding([[1], [2]]),
+        r"lengths must be whole numbers in 1 dimension\(s\), got shape \(2, 1\)",
+    ),
     ("floating lengths", lambda: masks.prefix([1.5]), "lengths must be whole numbers .* of torch.float32"),
     ("booleans for lengths", lambda: masks.padding(torch.tensor([True, False])), "must be whole numbers .* of torch.bool"),
     ("documents in one dimension", lambda: masks.documents([1, 2]), "document ids must be whole numbers in 2 dimension"),
     ("blocks of nothing", lambda: masks.blocks(10, 0), "blocks of 0 over 10 positions"),
     ("negative random blocks", lambda: masks.blocks(10, 2, random=-1), "random -1"),
-    ("another batch", lambda: masks.padding([1, 2]).dense(3, 1, 4, 4), "the padding mask was made for a batch of 2, got a batch of 3"),
-    ("another batch of matrices", lambda: masks.matrix(torch.ones(2, 1, 4, 4).bool()).dense(3, 1, 4, 4), "the mask is for batch 2 and 1 heads, got batch 3 and 1 heads"),
-    ("other heads", lambda: masks.matrix(torch.ones(2, 4, 4).bool()).dense(1, 3, 4, 4), "and 2 heads, got batch 1 and 3 heads; give 1 for all"),
+    (
+        "another batch",
+        lambda: masks.padding([1, 2]).dense(3, 1, 4, 4),
+        "the padding mask was made for a batch of 2, got a batch of 3",
+    ),
+    (
+        "another batch of matrices",
+        lambda: masks.matrix(torch.ones(2, 1, 4, 4).bool()).dense(3, 1, 4, 4),
+        "the mask is for batch 2 and 1 heads, got batch 3 and 1 heads",
+    ),
+    (
+        "other heads",
+        lambda: masks.matrix(torch.ones(2, 4, 4).bool()).dense(1, 3, 4, 4),
+        "and 2 heads, got batch 1 and 3 heads; give 1 for all",
+    ),
     ("few documents", lambda: masks.documents([[1, 2]]).dense(1, 1, 3, 3), "given for 2 positions, got 3 keys; give one per key"),
     ("few blocks", lambda: masks.blocks(8, 4).dense(1, 1, 9, 9), "covers 8 positions, got 9; raise `length`"),
     ("small matrix", lambda: masks.matrix(torch.ones(4, 4).bool()).dense(1, 1, 5, 5), "mask is 4 × 4, the scores are 5 × 5"),
@@ -199,6 +215,8 @@ def test_what_is_not_a_mask_or_does_not_fit_is_answered_with_a_sentence(make: Ca
 @pytest.mark.parametrize("mask", [masks.causal(), masks.window(3), masks.prefix([1]), masks.causal() & masks.padding([2])])
 def test_a_mask_that_compares_positions_needs_no_more_queries_than_keys(mask: Mask) -> None:
     q, k = torch.randn(1, 1, 5, 4), torch.randn(1, 1, 3, 4)
-    with pytest.raises(SaccadeError, match=r"compares positions and needs Q ≤ K, got 5 queries and 3 keys; use a mask on keys alone"):
+    with pytest.raises(
+        SaccadeError, match=r"compares positions and needs Q ≤ K, got 5 queries and 3 keys; use a mask on keys alone"
+    ):
         attend(q, k, k, mask=mask)
     assert attend(q, k, k, mask=masks.padding([2])).shape == (1, 1, 5, 4)

@@ -103,7 +103,9 @@ class Shifted(scores.EluKernel):
 
 
 @pytest.mark.parametrize(
-    ("make", "runs"), [(Distance, set()), (Sharp, set()), (Halved, {"sdpa", "flex"}), (Signs, {"sdpa", "flex"})], ids=lambda x: str(x)
+    ("make", "runs"),
+    [(Distance, set()), (Sharp, set()), (Halved, {"sdpa", "flex"}), (Signs, {"sdpa", "flex"})],
+    ids=lambda x: str(x),
 )
 def test_a_score_of_ones_own_holds_on_every_backend(make: Callable[[], scores.Score], runs: set[str]) -> None:
     mechanism = Mechanism(make())
@@ -296,7 +298,8 @@ OWN_MASKS: dict[str, tuple[Mask, Callable[[int, int, int, int], bool]]] = {
 
 def by_loops(predicate: Callable[[int, int, int, int], bool], queries: int, keys: int) -> Tensor:
     every = [
-        [[[predicate(b, h, keys - queries + i, j) for j in range(keys)] for i in range(queries)] for h in range(HEADS)] for b in (0, 1)
+        [[[predicate(b, h, keys - queries + i, j) for j in range(keys)] for i in range(queries)] for h in range(HEADS)]
+        for b in (0, 1)
     ]
     return torch.tensor(every)
 
@@ -353,12 +356,19 @@ def test_a_predicate_must_answer_with_booleans(predicate: Any, kind: str, backen
 
 
 def test_what_is_not_a_function_is_not_a_predicate() -> None:
-    with pytest.raises(SaccadeError, match=r"expected a function of \(b, h, i, j\), got \[\[1\]\]; for a 0/1 matrix use masks.matrix"):
+    with pytest.raises(
+        SaccadeError, match=r"expected a function of \(b, h, i, j\), got \[\[1\]\]; for a 0/1 matrix use masks.matrix"
+    ):
         masks.where([[1]])
 
 
 @given(
-    a=st.integers(-3, 3), b=st.integers(-3, 3), c=st.integers(1, 4), queries=st.integers(1, 7), more=st.integers(0, 3), heads=st.integers(1, 3)
+    a=st.integers(-3, 3),
+    b=st.integers(-3, 3),
+    c=st.integers(1, 4),
+    queries=st.integers(1, 7),
+    more=st.integers(0, 3),
+    heads=st.integers(1, 3),
 )
 @torch.no_grad()
 def test_any_predicate_is_one_predicate_on_every_backend(a: int, b: int, c: int, queries: int, more: int, heads: int) -> None:
@@ -446,8 +456,8 @@ def test_a_position_of_ones_own_holds_on_every_backend(name: str, queries: int) 
     mechanism = Mechanism(position=make())
     differs(mechanism, Mechanism())
     assert check(mechanism, masks.causal(), tensors(queries)) == runs
-    placed = Positions(torch.randint(0, 9, (queries,)), torch.randint(0, 9, (6,)))
-    assert check(mechanism, masks.padding([2, 5]), tensors(queries), placed) == runs
+    elsewhere = Positions(torch.randint(0, 9, (queries,)), torch.randint(0, 9, (6,)))
+    assert check(mechanism, masks.padding([2, 5]), tensors(queries), elsewhere) == runs
 
 
 @pytest.mark.parametrize("name", ["encode", "encode_values"])
@@ -492,7 +502,17 @@ class Given(positions.Position):
         return self.given
 
 
-SHAPES: list[tuple[int, ...]] = [(), (6,), (4, 1), (1, 6), (4, 6), (HEADS, 1, 1), (2, 1, 4, 6), (2, HEADS, 4, 1), (1, HEADS, 1, 6)]
+SHAPES: list[tuple[int, ...]] = [
+    (),
+    (6,),
+    (4, 1),
+    (1, 6),
+    (4, 6),
+    (HEADS, 1, 1),
+    (2, 1, 4, 6),
+    (2, HEADS, 4, 1),
+    (1, HEADS, 1, 6),
+]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool], ids=str)
@@ -503,7 +523,9 @@ def test_a_bias_may_have_any_shape_that_broadcasts_and_any_type(dtype: torch.dty
         bias, (q, k, v) = torch.randint(0, 3, shape).to(dtype), tensors(4)
         mechanism = Mechanism(position=Given(bias))
         for backend in ("eager", "sdpa", "flex"):
-            torch.testing.assert_close(attend(q, k, v, mechanism, mask, backend=backend), attend(q, k, v, mechanism, mask), **near)
+            torch.testing.assert_close(
+                attend(q, k, v, mechanism, mask, backend=backend), attend(q, k, v, mechanism, mask), **near
+            )
         scored = (q @ k.mT / 2 + bias.float()).expand(2, HEADS, 4, 6)
         allowed = torch.ones(4, 6, dtype=torch.bool) if mask is None else mask.dense(2, HEADS, 4, 6)
         expected = scored.masked_fill(~allowed, -1e9).softmax(-1).masked_fill(~allowed, 0.0) @ v

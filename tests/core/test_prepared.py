@@ -102,7 +102,10 @@ def test_none_empty_knows_whether_every_row_attends_somewhere(mask: Mask, known:
 
 
 @given(
-    rows=st.lists(st.integers(0, BATCH - 1), min_size=1, max_size=5), name=st.sampled_from(PLAIN), dense=st.booleans(), added=st.booleans()
+    rows=st.lists(st.integers(0, BATCH - 1), min_size=1, max_size=5),
+    name=st.sampled_from(PLAIN),
+    dense=st.booleans(),
+    added=st.booleans(),
 )
 def test_rows_of_a_prepared_mask_repeat_move_and_leave(rows: list[int], name: str, dense: bool, added: bool) -> None:
     ready = EXAMPLES[name].prepare(*SIZES)
@@ -187,10 +190,10 @@ def test_rows_that_may_attend_nowhere_give_zeros_and_finite_gradients_on_every_b
     for backend in able:
         if backend == "linear" and mask.causal_and_keys() is None:
             continue
-        for given in (mask, mask.prepare(*SIZES)):
+        for one in (mask, mask.prepare(*SIZES)):
             qkv = tensors(requires_grad=backend != "flex")
             with torch.set_grad_enabled(backend != "flex"):
-                found = attend(*qkv, mechanism, given, backend=backend)
+                found = attend(*qkv, mechanism, one, backend=backend)
             assert (found[empty] == 0).all()
             assert (found != 0).any()
             if backend != "flex":

@@ -121,7 +121,12 @@ def test_two_steps_from_one_cache_do_not_see_each_other(before: int, grad: bool)
         fourth = piece(second, 21)
         again = piece(cache, 10)
         for one, expected in (
-            (cache, kept), (first, [*kept, 10]), (second, [*kept, 20]), (third, [*kept, 10, 11, 12]), (fourth, [*kept, 20, 21]), (again, [*kept, 10]),
+            (cache, kept),
+            (first, [*kept, 10]),
+            (second, [*kept, 20]),
+            (third, [*kept, 10, 11, 12]),
+            (fourth, [*kept, 20, 21]),
+            (again, [*kept, 10]),
         ):
             assert one.length == len(expected)
             if expected:
@@ -152,7 +157,9 @@ def test_a_cache_made_in_one_mode_continues_in_another(first: str, then: str) ->
 
 
 steps = st.lists(
-    st.tuples(st.sampled_from(["append", "reorder"]), st.integers(0, 10), st.integers(1, 4), st.booleans()), min_size=1, max_size=25
+    st.tuples(st.sampled_from(["append", "reorder"]), st.integers(0, 10), st.integers(1, 4), st.booleans()),
+    min_size=1,
+    max_size=25,
 )
 
 
@@ -181,7 +188,14 @@ def test_any_tree_of_appends_and_reorders_is_a_tree_of_lists(steps: list[tuple[s
 MODELS = {
     "transformer": {"family": "transformer", "dim": 8, "hidden": 8, "depth": 2, "heads": 2},
     "shared": {"family": "transformer", "dim": 8, "hidden": 8, "depth": 2, "heads": 2, "stack": "shared", "position": "rotary"},
-    "convolution": {"family": "transformer", "dim": 8, "hidden": 8, "depth": 1, "heads": 2, "mixer": {"name": "light-convolution", "width": 3}},
+    "convolution": {
+        "family": "transformer",
+        "dim": 8,
+        "hidden": 8,
+        "depth": 1,
+        "heads": 2,
+        "mixer": {"name": "light-convolution", "width": 3},
+    },
     "bahdanau": {"family": "bahdanau", "dim": 8, "hidden": 6},
     "luong": {"family": "luong", "dim": 8, "hidden": 6},
 }

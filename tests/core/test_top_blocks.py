@@ -33,7 +33,12 @@ def by_loops(query: np.ndarray, key: np.ndarray, size: int, count: int) -> np.nd
 
 
 @given(
-    size=st.integers(1, 5), count=st.integers(0, 4), queries=st.integers(1, 13), more=st.integers(0, 6), groups=st.integers(1, 2), shared=st.integers(1, 2)
+    size=st.integers(1, 5),
+    count=st.integers(0, 4),
+    queries=st.integers(1, 13),
+    more=st.integers(0, 6),
+    groups=st.integers(1, 2),
+    shared=st.integers(1, 2),
 )
 def test_a_query_sees_its_own_block_and_the_best_earlier_ones(
     size: int, count: int, queries: int, more: int, groups: int, shared: int
@@ -86,9 +91,7 @@ def test_no_gradient_flows_through_the_choice() -> None:
     assert not mask.dense(2, 2, 8, 8).requires_grad
     found, pull = attend(q, k, v, mask=masks.top_blocks(2, 1)), torch.randn(2, 2, 8, 4, dtype=torch.float64)
     fixed = attend(q, k, v, mask=masks.matrix(chosen), backend="eager")
-    for one, other in zip(
-        torch.autograd.grad(found, (q, k, v), pull), torch.autograd.grad(fixed, (q, k, v), pull), strict=True
-    ):
+    for one, other in zip(torch.autograd.grad(found, (q, k, v), pull), torch.autograd.grad(fixed, (q, k, v), pull), strict=True):
         torch.testing.assert_close(one, other)
 
 
@@ -106,8 +109,10 @@ def test_chosen_blocks_are_looked_at_in_whole_and_in_part(rows: list[int] | None
 def test_who_runs_chosen_blocks() -> None:
     q, k, _ = tensors(40, 40)
     assert explain(q, k, mask=masks.top_blocks(4, 2)).chosen == "sdpa"
-    told = {verdict.backend: verdict.reason for verdict in explain(q, k, Mechanism(scores.EluKernel()), masks.top_blocks(4, 2))}
-    assert told["sdpa"] is None
+    reasons = {
+        verdict.backend: verdict.reason for verdict in explain(q, k, Mechanism(scores.EluKernel()), masks.top_blocks(4, 2))
+    }
+    assert reasons["sdpa"] is None
 
 
 def visible(found: Tensor) -> list[int]:

@@ -88,8 +88,14 @@ def short(error: Exception) -> str:
 
 
 def attention(call: Call, kernel: Any) -> Tensor:
-    tensors = (call.query, call.key, repeat_heads(call.value, call.key.shape[1]))  # a score with parameters has more heads of keys
-    if not torch.is_grad_enabled():  # on a CPU the kernel refuses tensors that could have a gradient, whether it is asked for or not
+    tensors = (
+        call.query,
+        call.key,
+        repeat_heads(call.value, call.key.shape[1]),
+    )  # a score with parameters has more heads of keys
+    if (
+        not torch.is_grad_enabled()
+    ):  # on a CPU the kernel refuses tensors that could have a gradient, whether it is asked for or not
         tensors = (tensors[0].detach(), tensors[1].detach(), tensors[2].detach())
     output: Tensor = kernel(
         *tensors,
