@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from helpers import BACKENDS, BATCH, HEADS, WIDTH, N, line, mask_examples, mechanism, tensors
+from core_helpers import BACKENDS, BATCH, HEADS, WIDTH, N, line, mask_examples, mechanism, tensors
 from torch import Tensor
 
 from saccade.core import Mechanism, Positions, attend, backends, masks, normalizers, positions, scores, weights

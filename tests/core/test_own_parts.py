@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import BACKENDS, HEADS, WIDTH, tensors
+from core_helpers import BACKENDS, HEADS, WIDTH, tensors
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn

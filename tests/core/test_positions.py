@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from helpers import member, random_tree, steps_between
+from core_helpers import member, random_tree, steps_between
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from helpers import BATCH, HEADS, N, mask_examples, tensors
+from core_helpers import BATCH, HEADS, N, mask_examples, tensors
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import steps_between
+from core_helpers import steps_between
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils._python_dispatch import TorchDispatchMode

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from helpers import tensors
+from core_helpers import tensors
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor

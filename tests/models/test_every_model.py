@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from helpers import LENGTHS, SOURCE, TARGET, Case, V, cases, read, settings, stepped
+from model_helpers import LENGTHS, SOURCE, TARGET, Case, V, cases, read, settings, stepped
 from torch import Tensor, nn
 
 from saccade import models

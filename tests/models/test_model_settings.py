@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import SIZES, V, settings, vocabularies
+from model_helpers import SIZES, V, settings, vocabularies
 from torch import nn
 
 from saccade import models
