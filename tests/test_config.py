@@ -24,6 +24,9 @@ SECTIONS = {"": Recipe, "data": DataRecipe, "vocabulary": VocabularyRecipe, "tra
 KEYS = [f"{section}.{f.name}".strip(".") for section, kind in SECTIONS.items() for f in dataclasses.fields(kind)]
 MODEL_KEYS = ["family", *(f.name for f in dataclasses.fields(models.table["transformer"].config))]
 
+TAGS: dict[str, Any] = {"task": "tagging", "model": {"family": "rnn-encoder"}}
+STREAM: dict[str, Any] = {"task": "language-modelling", "model": {"family": "rnn-decoder"}}
+
 junk = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6) | st.dates() | st.binary(max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6) | st.integers(), inner, max_size=3),
@@ -165,21 +168,21 @@ def test_what_is_built_per_batch_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"task": "tagging", "model": {"family": "rnn-encoder"}, "training": {"dev_bleu": True}}, "training.dev_bleu has no effect here: it is for task=translation or text-to-text; leave it out"),
-        ({"task": "tagging", "model": {"family": "rnn-encoder"}, "language": {"block": 64}}, "language has no effect here: it is for task=language-modelling"),
+        ({**TAGS, "training": {"dev_bleu": True}}, "training.dev_bleu has no effect here: it is for task=translation"),
+        ({**TAGS, "language": {"block": 64}}, "language has no effect here: it is for task=language-modelling"),
         ({"model": TINY, "data": {"column": "xpos"}}, "data.column has no effect here: it is for task=tagging"),
-        ({"model": TINY, "data": {"dev": "a.tsv", "held_out": 0.1}}, "data.held_out has no effect here: it is for a recipe without data.dev"),
+        ({"model": TINY, "data": {"dev": "a.tsv", "held_out": 0.1}}, "data.held_out has no effect here: it is for a recipe without"),
         ({"model": TINY, "data": {"dates": {"train": 5}}}, "data.dates has no effect here: it is for data such as dates:train"),
-        ({"model": TINY, "vocabulary": {"split": "punctuation"}}, "vocabulary.split has no effect here: it is for vocabulary.kind=words"),
-        ({"model": TINY, "start_from": "x", "vocabulary": {"size": 99}}, "vocabulary.size has no effect here: it is for a recipe without start_from"),
-        ({"task": "language-modelling", "model": {"family": "rnn-decoder"}, "language": {"span": 2.0}}, "language.span has no effect here: it is for language.objective=denoising"),
-        ({"task": "language-modelling", "model": {"family": "rnn-decoder"}, "training": {"round_to": 8}}, "training.round_to has no effect here: it is for a task other than language-modelling"),
+        ({"model": TINY, "vocabulary": {"split": "punctuation"}}, "vocabulary.split has no effect here: it is for vocabulary.kind"),
+        ({"model": TINY, "start_from": "x", "vocabulary": {"size": 99}}, "vocabulary.size has no effect here: it is for a recipe"),
+        ({**STREAM, "language": {"span": 2.0}}, "language.span has no effect here: it is for language.objective=denoising"),
+        ({**STREAM, "training": {"round_to": 8}}, "training.round_to has no effect here: it is for a task other than"),
         ({"model": {"family": "bahdanau", "position": "rotary"}}, "no setting named 'model.position' for bahdanau"),
         ({"model": {**TINY, "pool": "mean"}}, "model.pool has no effect on this transformer"),
-        ({"task": "language-modelling", "model": {**TINY, "family": "transformer-decoder", "shared": True}}, "model.shared has no effect on this transformer-decoder"),
+        ({**STREAM, "model": {"family": "transformer-decoder", "shared": True}}, "model.shared has no effect on this transformer-d"),
         ({"model": {**TINY, "residual": "rezero", "norm": "rms"}}, "model.norm has no effect on this transformer"),
-        ({"model": {**TINY, "mixer": "light-convolution", "position": "alibi"}}, "model.position has no effect on this transformer"),
-        ({"model": {**TINY, "family": "transformer-decoder"}}, "model.family is 'transformer-decoder', which is not an encoder–decoder; choose one of: fixed-first"),
+        ({"model": {**TINY, "mixer": "light-convolution", "position": "alibi"}}, "model.position has no effect on this"),
+        ({"model": {"family": "transformer-decoder"}}, "model.family is 'transformer-decoder', which is not an encoder–decoder;"),
     ],
 )  # fmt: skip
 def test_a_setting_that_has_no_effect_is_refused(values: dict[str, Any], sentence: str) -> None:
@@ -268,7 +271,7 @@ def test_every_part_can_be_named_in_a_recipe(family: str, key: str, value: Any) 
         assert made.model["position"]["name"] == "syntax"
         return
     if family == "transformer-encoder" and key == "head":
-        with pytest.raises(SaccadeError, match="model.head has no effect"):
+        with pytest.raises(SaccadeError, match=r"model\.head has no effect"):
             recipe_of(family, head=value)
         return
     made = recipe_of(family, **{key: value, **more})

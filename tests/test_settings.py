@@ -25,27 +25,7 @@ from saccade.training.checkpoints import RunFolder
 from saccade.training.loop import Training
 
 RECIPES = sorted((Path(__file__).parents[1] / "recipes").glob("*.yaml"))
-WORDS = [
-    "the",
-    "cat",
-    "saw",
-    "a",
-    "small",
-    "dog",
-    "near",
-    "the",
-    "old",
-    "house",
-    "and",
-    "it",
-    "ran",
-    "away",
-    "from",
-    "her",
-    "Mary",
-    "again",
-    "yesterday",
-]
+WORDS = "the cat saw a small dog near the old house and it ran away from her again today".split()  # noqa: SIM905
 SENTENCES = [" ".join(WORDS[n : n + 3 + n % 5]) for n in range(len(WORDS) - 8)]
 DATA: dict[str, list[Any]] = {
     "translation": [Pair(one, other, n) for n, (one, other) in enumerate(zip(SENTENCES, reversed(SENTENCES), strict=True), 1)],

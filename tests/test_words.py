@@ -40,8 +40,14 @@ def texts(path: Path) -> list[tuple[int, str]]:
     source = path.read_text(encoding="utf-8")
     if path.suffix != ".py":
         return list(enumerate(re.sub(r"`[^`]*`", "", source).splitlines(), 1))
-    found = [(node.lineno, node.value) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    comments = [(n, line.partition("  # ")[2] or line.strip()[2:]) for n, line in enumerate(source.splitlines(), 1) if "# " in line]
+    found = [
+        (node.lineno, node.value)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    comments = [
+        (n, line.partition("  # ")[2] or line.strip()[2:]) for n, line in enumerate(source.splitlines(), 1) if "# " in line
+    ]
     return found + [(n, text) for n, text in comments if "noqa" not in text and "type:" not in text]
 
 
@@ -57,8 +63,16 @@ def test_the_words_are_plain(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_names_are_plain(path: Path) -> None:
-    names = {node.name for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    assert not {name for name in names if re.search(r"(^|_)(told|said|bend|turn|turned|place|places|spoken|speaks|hush)(_|$)", name.lower())}
+    names = {
+        node.name
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
+    assert not {
+        name
+        for name in names
+        if re.search(r"(^|_)(told|said|bend|turn|turned|place|places|spoken|speaks|hush)(_|$)", name.lower())
+    }
 
 
 def test_an_odd_word_is_found() -> None:

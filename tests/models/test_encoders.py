@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from model_helpers import LENGTHS, SOURCE, Case, V, cases, make, read, settings, shake, tree, with_bytes
 from hypothesis import given
 from hypothesis import strategies as st
+from model_helpers import LENGTHS, SOURCE, Case, V, cases, make, read, settings, shake, tree, with_bytes
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 

@@ -6,9 +6,9 @@ import copy
 
 import pytest
 import torch
-from model_helpers import make, shake
 from hypothesis import given
 from hypothesis import strategies as st
+from model_helpers import make, shake
 from torch import Tensor, nn
 from torch.nn import functional as F
 

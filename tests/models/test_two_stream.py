@@ -6,9 +6,9 @@ import functools
 
 import pytest
 import torch
-from model_helpers import V, make, shake
 from hypothesis import given
 from hypothesis import strategies as st
+from model_helpers import V, make, shake
 from torch import Tensor
 
 from saccade.core import Positions, masks, positions

@@ -32,6 +32,11 @@ class Mask:
     """A predicate on (b, h, i, j). The defaults promise nothing; a mask that knows more of itself says so."""
 
     compares_positions = True  # i is a position among the keys, so that there can be no more queries than keys
+    computed = False  # from queries and keys; derived: true for a class with a `given` of its own
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.computed = cls.given is not Mask.given
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         raise NotImplementedError
@@ -39,11 +44,6 @@ class Mask:
     def given(self, query: Tensor, key: Tensor) -> Mask:
         """The mask for these projected queries (B H Q A) and keys (B H' K A): itself, unless it is computed from them."""
         return self
-
-    @property
-    def computed(self) -> bool:
-        """Whether it is computed from queries and keys."""
-        return type(self).given is not Mask.given
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         """Raises when the mask does not fit these sizes."""
@@ -107,7 +107,7 @@ class Prepared(Mask, Cache):
 
     def __init__(self, mask: Mask, sizes: tuple[int, int, int, int], device: torch.device | str) -> None:
         self.mask, self.sizes, self.device = mask, sizes, device
-        self.compares_positions, self.is_computed = mask.compares_positions, mask.computed
+        self.compares_positions, self.computed = mask.compares_positions, mask.computed
         self.kept: dict[Hashable, Any] = {}
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
@@ -120,24 +120,20 @@ class Prepared(Mask, Cache):
         """B|1 H|1 Q|1 K"""
         return self.once("allowed", lambda: self.mask.dense(*self.sizes, self.device))
 
-    def added(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def added(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
         """What is added to scores, 0 or −∞, and which rows may attend nowhere: these have 0 everywhere, since what a softmax makes of
-        −∞ alone has no gradient."""
-        return self.once(dtype, lambda: self._added(dtype))
-
-    def _added(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        allowed = self.allowed()
-        empty = ~allowed.any(-1, keepdim=True)
-        zeros = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
-        return zeros.masked_fill(~(allowed | empty), float("-inf")), empty
-
-    def none_empty(self) -> bool:
-        """Whether every row is known to attend somewhere; a GPU is not asked, since the answer would have to be waited for."""
-        return self.once("none empty", self._none_empty)
-
-    def _none_empty(self) -> bool:
-        allowed = self.allowed()
-        return may_read() and type(allowed) is Tensor and allowed.device.type == "cpu" and bool(allowed.any(-1).all())
+        −∞ alone has no gradient. None where there are known to be none: a GPU is not asked, since one would have to wait for it."""
+        found: tuple[Tensor, Tensor | None] | None = self.kept.get(dtype)
+        if found is None:
+            allowed = self.allowed()
+            some = allowed.any(-1, keepdim=True)
+            if may_read() and type(some) is Tensor and some.device.type == "cpu" and bool(some.all()):
+                empty = None
+            else:
+                allowed, empty = allowed | ~some, ~some
+            zero = torch.zeros((), dtype=dtype, device=allowed.device)
+            found = self.kept[dtype] = (torch.where(allowed, zero, float("-inf")), empty)
+        return found
 
     def within(self, other: Mask) -> Prepared:
         """`other & self`, made once for all layers that have the same mask object."""
@@ -153,10 +149,8 @@ class Prepared(Mask, Cache):
         for key, value in self.kept.items():
             if isinstance(value, Tensor):
                 made.kept[key] = pick_rows(value, rows)
-            elif isinstance(value, bool):
-                made.kept[key] = value
             elif isinstance(key, torch.dtype):
-                made.kept[key] = tuple(pick_rows(one, rows) for one in value)
+                made.kept[key] = tuple(one if one is None else pick_rows(one, rows) for one in value)
         made.mask = self._reorder(self.mask, rows)
         return made
 
@@ -173,10 +167,6 @@ class Prepared(Mask, Cache):
 
     def given(self, query: Tensor, key: Tensor) -> Mask:
         return self.mask.given(query, key)
-
-    @property
-    def computed(self) -> bool:
-        return self.is_computed
 
     def causal_and_keys(self) -> tuple[bool, Mask] | None:
         return self.mask.causal_and_keys()
@@ -216,6 +206,10 @@ class Where(Mask):
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return self.predicate(b, h, i, j)
+
+    def __repr__(self) -> str:
+        code = getattr(self.predicate, "__code__", None)
+        return f"Where({getattr(self.predicate, '__name__', self.predicate)}{f', line {code.co_firstlineno}' if code else ''})"
 
 
 @table.add("full")
@@ -420,10 +414,7 @@ class Pair(Mask):
     def __init__(self, first: Mask, second: Mask) -> None:
         self.first, self.second = first, second
         self.compares_positions = first.compares_positions or second.compares_positions
-
-    @property
-    def computed(self) -> bool:
-        return self.first.computed or self.second.computed
+        self.computed = first.computed or second.computed
 
     def given(self, query: Tensor, key: Tensor) -> Mask:
         first, second = self.first.given(query, key), self.second.given(query, key)
