@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from helpers import member
+from core_helpers import member
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor

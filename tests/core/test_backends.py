@@ -249,15 +249,15 @@ def test_a_kernel_that_does_not_compile_falls_to_the_next_backend_with_one_warni
     (q, k, v), mask = tensors(3, 5), masks.window(1)
     assert explain(q, k, mask=mask).chosen == "flex"
     expected = attend(q, k, v, mask=mask, backend="eager")
-    with pytest.warns(UserWarning, match=f"backend 'flex': {re.escape(WHY)}; 'sdpa' runs instead") as told:
+    with pytest.warns(UserWarning, match=f"backend 'flex': {re.escape(WHY)}; 'sdpa' runs instead") as warned:
         found = attend(q, k, v, mask=mask)
-    assert len(told) == 1
+    assert len(warned) == 1
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(attend(q, k, v, mask=mask), expected)  # a second warning would be an error
-    told = explain(q, k, mask=mask)
-    assert told.chosen == "sdpa"
-    assert {verdict.backend: verdict.reason for verdict in told}["flex"] == WHY
-    assert f"flex    refuses: {WHY}" in str(told)
+    found = explain(q, k, mask=mask)
+    assert found.chosen == "sdpa"
+    assert {verdict.backend: verdict.reason for verdict in found}["flex"] == WHY
+    assert f"flex    refuses: {WHY}" in str(found)
     with pytest.warns(UserWarning, match="'sdpa' runs instead"):  # another kind of call is tried by itself
         attend(q, k, v, mask=masks.window(2))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from helpers import BACKENDS, BATCH, HEADS, WIDTH, N, line, mask_examples, mechanism, tensors
+from core_helpers import BACKENDS, BATCH, HEADS, WIDTH, N, line, mask_examples, mechanism, tensors
 from torch import Tensor
 
 from saccade.core import Mechanism, Positions, attend, backends, masks, normalizers, positions, scores, weights
@@ -172,7 +172,9 @@ def test_the_last_queries_alone_get_what_they_get_among_all(names: tuple[str, st
         whole, last = attend(q, k, v, made, mask, LINE), (q[:, :, -2:], k, v)
         for backend in able(*last, made, mask, line(2)):
             found = attend(*last, made, mask, line(2), backend=backend)
-            torch.testing.assert_close(found, whole[:, :, -2:], rtol=1e-4, atol=1e-5, msg=lambda m, at=(name, backend): f"{at}: {m}")
+            torch.testing.assert_close(
+                found, whole[:, :, -2:], rtol=1e-4, atol=1e-5, msg=lambda m, at=(name, backend): f"{at}: {m}"
+            )
 
 
 @pytest.mark.usefixtures("plain_flex")

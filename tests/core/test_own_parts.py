@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import BACKENDS, HEADS, WIDTH, tensors
+from core_helpers import BACKENDS, HEADS, WIDTH, tensors
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -456,8 +456,8 @@ def test_a_position_of_ones_own_holds_on_every_backend(name: str, queries: int) 
     mechanism = Mechanism(position=make())
     differs(mechanism, Mechanism())
     assert check(mechanism, masks.causal(), tensors(queries)) == runs
-    placed = Positions(torch.randint(0, 9, (queries,)), torch.randint(0, 9, (6,)))
-    assert check(mechanism, masks.padding([2, 5]), tensors(queries), placed) == runs
+    elsewhere = Positions(torch.randint(0, 9, (queries,)), torch.randint(0, 9, (6,)))
+    assert check(mechanism, masks.padding([2, 5]), tensors(queries), elsewhere) == runs
 
 
 @pytest.mark.parametrize("name", ["encode", "encode_values"])

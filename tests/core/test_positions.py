@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from helpers import member, random_tree, steps_between
+from core_helpers import member, random_tree, steps_between
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -104,7 +104,9 @@ def test_rotary_depends_on_distances_alone(shift: int) -> None:
     q, k, _ = tensors(4, 6)
     here = Positions.line(4, 6)
     mechanism = Mechanism(position=positions.Rotary())
-    torch.testing.assert_close(weights(q, k, mechanism, None, Positions(here.i + shift, here.j + shift)), weights(q, k, mechanism))
+    torch.testing.assert_close(
+        weights(q, k, mechanism, None, Positions(here.i + shift, here.j + shift)), weights(q, k, mechanism)
+    )
     moved = weights(q, k, mechanism, None, Positions(here.i + 3, here.j))
     assert not torch.allclose(moved, weights(q, k, mechanism))
 
@@ -241,9 +243,7 @@ def test_gradients_through_every_position_and_to_all_of_its_parameters(name: str
     at = Positions.line(2, 3, relation=steps_between([-1, 0, 1])[:, 1:])
     mechanism = Mechanism(position=position)
     inputs = (q, k, v, *position.parameters())
-    assert torch.autograd.gradcheck(
-        lambda q, k, v, *_: attend(q, k, v, mechanism, masks.causal(), at, backend="eager"), inputs
-    )
+    assert torch.autograd.gradcheck(lambda q, k, v, *_: attend(q, k, v, mechanism, masks.causal(), at, backend="eager"), inputs)
 
 
 @pytest.mark.parametrize("name", positions.table.names())

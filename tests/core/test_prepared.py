@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from helpers import BATCH, HEADS, N, mask_examples, tensors
+from core_helpers import BATCH, HEADS, N, mask_examples, tensors
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -190,10 +190,10 @@ def test_rows_that_may_attend_nowhere_give_zeros_and_finite_gradients_on_every_b
     for backend in able:
         if backend == "linear" and mask.causal_and_keys() is None:
             continue
-        for given in (mask, mask.prepare(*SIZES)):
+        for one in (mask, mask.prepare(*SIZES)):
             qkv = tensors(requires_grad=backend != "flex")
             with torch.set_grad_enabled(backend != "flex"):
-                found = attend(*qkv, mechanism, given, backend=backend)
+                found = attend(*qkv, mechanism, one, backend=backend)
             assert (found[empty] == 0).all()
             assert (found != 0).any()
             if backend != "flex":

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import steps_between
+from core_helpers import steps_between
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -293,7 +293,9 @@ PROMISED = {
 }
 
 
-@pytest.mark.parametrize("mask", [None, masks.causal(), masks.padding([LENGTH]), masks.where(lambda b, h, i, j: (i + h) % 7 != j % 5)], ids=str)
+@pytest.mark.parametrize(
+    "mask", [None, masks.causal(), masks.padding([LENGTH]), masks.where(lambda b, h, i, j: (i + h) % 7 != j % 5)], ids=str
+)
 @pytest.mark.parametrize("name", sorted(PROMISED))
 def test_looking_holds_what_it_returns_and_a_chunk(name: str, mask: Mask | None, monkeypatch: pytest.MonkeyPatch) -> None:
     mechanism, width = PROMISED[name]
@@ -368,7 +370,11 @@ def test_the_steps_of_a_shared_decoder_are_the_rows_of_each_depths_pass() -> Non
         state = model.start(SOURCE, LENGTHS)
         for t in range(3):
             _, state = model.step(TARGET[:, t], state)
-    for name, shape in (("decoder.0.mixer", (3, 2, 2, 3, 3)), ("decoder.0.cross", (3, 2, 2, 3, 5)), ("encoder.0.mixer", (3, 2, 2, 5, 5))):
+    for name, shape in (
+        ("decoder.0.mixer", (3, 2, 2, 3, 3)),
+        ("decoder.0.cross", (3, 2, 2, 3, 5)),
+        ("encoder.0.mixer", (3, 2, 2, 5, 5)),
+    ):
         assert steps[name].weights().shape == shape
         torch.testing.assert_close(steps[name].weights(), seen[name].weights())
         assert steps[name].cross == name.endswith("cross")

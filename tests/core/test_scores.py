@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from helpers import member
+from core_helpers import member
 from torch import Tensor
 
 from saccade.core import Mechanism, attend, scores
@@ -137,7 +137,7 @@ def test_cosine_looks_at_directions_alone_and_stays_finite_for_a_vector_of_zeros
     assert scores.Cosine(1, sharpness=4.0).log_sharpness.exp().item() == pytest.approx(4.0)
 
 
-def test_an_additive_score_is_as_wide_as_its_query_unless_told() -> None:
+def test_an_additive_score_is_as_wide_as_its_query_unless_it_is_given() -> None:
     assert scores.Additive(5, 7).v.shape == (1, 5)
     assert scores.Additive(5, 7, hidden=3, heads=4).w_k.shape == (4, 7, 3)
 

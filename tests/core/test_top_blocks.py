@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from helpers import tensors
+from core_helpers import tensors
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -109,8 +109,10 @@ def test_chosen_blocks_are_looked_at_in_whole_and_in_part(rows: list[int] | None
 def test_who_runs_chosen_blocks() -> None:
     q, k, _ = tensors(40, 40)
     assert explain(q, k, mask=masks.top_blocks(4, 2)).chosen == "sdpa"
-    told = {verdict.backend: verdict.reason for verdict in explain(q, k, Mechanism(scores.EluKernel()), masks.top_blocks(4, 2))}
-    assert told["sdpa"] is None
+    reasons = {
+        verdict.backend: verdict.reason for verdict in explain(q, k, Mechanism(scores.EluKernel()), masks.top_blocks(4, 2))
+    }
+    assert reasons["sdpa"] is None
 
 
 def visible(found: Tensor) -> list[int]:

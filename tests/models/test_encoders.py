@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import LENGTHS, SOURCE, Case, V, cases, make, read, settings, shake, tree, with_bytes
+from model_helpers import LENGTHS, SOURCE, Case, V, cases, make, read, settings, shake, tree, with_bytes
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import SIZES, V, settings, vocabularies
+from model_helpers import SIZES, V, settings, vocabularies
 from torch import nn
 
 from saccade import models
@@ -145,13 +145,15 @@ def test_options_are_written_out_and_come_back_as_themselves() -> None:
     made = complete({"family": "transformer-encoder", "embedding": "characters-rnn"}, sketch(Encoder))
     assert made["embedding"] == reader
     assert complete(made, sketch(Encoder)) == made
-    made = complete({"family": "transformer", "feedforward": {"activation": {"name": "gelu", "tanh": True}}}, sketch(Seq2Seq))
+    made = complete(
+        {"family": "transformer", "depth": 1, "feedforward": {"activation": {"name": "gelu", "tanh": True}}}, sketch(Seq2Seq)
+    )
     assert made["feedforward"] == {"name": "mlp", "activation": {"name": "gelu", "tanh": True}, "bias": True}
 
 
 def test_a_sketch_takes_no_memory() -> None:
     seen = []
-    complete({"family": "transformer"}, lambda builder: seen.append(builder.make(Seq2Seq, V, V)))
+    complete({"family": "transformer", "depth": 1}, lambda builder: seen.append(builder.make(Seq2Seq, V, V)))
     assert {parameter.device.type for parameter in seen[0].parameters()} == {"meta"}
 
 
@@ -160,9 +162,11 @@ def test_a_sketch_takes_no_memory() -> None:
 
 @pytest.mark.parametrize("position", ["rotary", "alibi", "t5", "shaw", {"name": "shaw", "max_distance": 3}], ids=str)
 def test_a_mechanism_that_knows_positions_has_none_at_the_input_unless_asked_for(position: Any) -> None:
-    made = complete({"family": "transformer", "position": position}, sketch(Seq2Seq))
+    made = complete({"family": "transformer", "depth": 1, "position": position}, sketch(Seq2Seq))
     assert made["position_embedding"] == "none"
-    asked = complete({"family": "transformer", "position": position, "position_embedding": "learned"}, sketch(Seq2Seq))
+    asked = complete(
+        {"family": "transformer", "depth": 1, "position": position, "position_embedding": "learned"}, sketch(Seq2Seq)
+    )
     assert asked["position_embedding"] == {"name": "learned", "max_len": 512, "join": "add"}
     model = Builder(settings("transformer", position=position)).make(Seq2Seq, V, V)
     assert isinstance(model.source.position, NoPositionEmbedding)
@@ -170,7 +174,7 @@ def test_a_mechanism_that_knows_positions_has_none_at_the_input_unless_asked_for
 
 @pytest.mark.parametrize("values", [{}, {"position": "none"}, {"position": {"name": "none"}}], ids=str)
 def test_without_one_positions_are_sinusoids_at_the_input(values: dict[str, Any]) -> None:
-    made = complete({"family": "transformer", **values}, sketch(Seq2Seq))
+    made = complete({"family": "transformer", "depth": 1, **values}, sketch(Seq2Seq))
     assert (made["position"], made["position_embedding"]) == ("none", {"name": "sinusoidal", "join": "add"})
     assert isinstance(Builder(settings("transformer", **values)).make(Encoder, V).embedding.position, Sinusoidal)
 
@@ -259,7 +263,7 @@ def test_a_model_that_generates_cannot_read_bytes(family: str, kind: type[nn.Mod
 
 
 def test_sizes_beyond_this_machine_are_refused_before_they_are_made() -> None:
-    builder = Builder({"family": "transformer", "dim": 65536, "hidden": 65536, "depth": 40})
+    builder = Builder({"family": "transformer", "dim": 65536, "hidden": 65536, "depth": 10})
     with pytest.raises(SaccadeError, match=r"the parameters of this transformer alone take [\d,]+ GiB, and this machine has"):
         builder.make(Seq2Seq, V, V)
     with pytest.raises(SaccadeError, match=r"bag cannot be built with these settings \(.+\); change model\.\* sizes or options"):

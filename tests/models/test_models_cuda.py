@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from helpers import make
+from model_helpers import make
 from torch.nn import functional as F
 
 from saccade import models

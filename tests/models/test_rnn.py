@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from helpers import LENGTHS, SOURCE, TARGET, V, make, shake, stepped
+from model_helpers import LENGTHS, SOURCE, TARGET, V, make, shake, stepped
 from torch import Tensor, nn
 
 from saccade import models

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from helpers import make, shake
+from model_helpers import make, shake
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn

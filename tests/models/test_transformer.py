@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from helpers import LENGTHS, SOURCE, TARGET, Case, V, cases, make, stepped
+from model_helpers import LENGTHS, SOURCE, TARGET, Case, V, cases, make, stepped
 from torch import Tensor, nn
 
 from saccade.building import Builder

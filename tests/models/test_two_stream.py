@@ -6,7 +6,7 @@ import functools
 
 import pytest
 import torch
-from helpers import V, make, shake
+from model_helpers import V, make, shake
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor

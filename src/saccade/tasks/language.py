@@ -22,7 +22,7 @@ from ..training.losses import token_loss
 from .objectives import Objective
 from .objectives import table as objectives
 from .stream import CarriedWork, Stream, StreamWork
-from .task import Builder, Task, device_of, from_tokens, learn_vocabulary, table, to_tokens
+from .task import Builder, Task, device_of, from_tokens, learn_vocabulary, sum_loss, table, to_tokens
 
 
 @table.add("language-modelling", paper="Bengio et al. 2003; Radford et al. 2018")
@@ -102,15 +102,11 @@ class LanguageModelling(Task):
     def metrics(self, model: nn.Module, stream: Stream, budget: int, rows: int = 1) -> dict[str, float]:
         """Loss and perplexity per asked token: every token of the stream once, in blocks one after another. A recurrent model
         carries its state through the whole stream, which is cut into `rows` read side by side."""
-        model.eval()
         if isinstance(model, CarryingLM):
-            return loss_and_perplexity(*self.read_rows(model, stream, rows))
-        total, tokens, starts, count = 0.0, 0, stream.starts(0), max(1, budget // self.how.block)
-        for at in range(0, len(starts), count):
-            batch = self.objective.batch(stream.blocks(starts[at : at + count], 0))
-            total += float(token_loss(model(*batch.inputs), batch.target, batch.ignore))
-            tokens += batch.tokens
-        return loss_and_perplexity(total, tokens)
+            return loss_and_perplexity(*self.read_rows(model.eval(), stream, rows))
+        starts, count = stream.starts(0), max(1, budget // self.how.block)
+        groups = (starts[at : at + count] for at in range(0, len(starts), count))
+        return loss_and_perplexity(*sum_loss(model, (self.objective.batch(stream.blocks(group, 0)) for group in groups)))
 
     def read_rows(self, model: CarryingLM, stream: Stream, rows: int) -> tuple[float, int]:
         """The summed loss of a recurrent model that reads each row from its first token to its last, and the tokens counted."""

@@ -96,7 +96,7 @@ class Case:
     def make(self) -> Any:
         """The model in float64 and eval mode, made once: tests do not change it."""
         if str(self) not in MADE:
-            torch.manual_seed(0)
+            torch.manual_seed(1)  # with 0, all scores of one model are below 0, where a ReLU learns nothing
             MADE[str(self)] = shake(make(self.kind, self.family, **self.changed))
         return MADE[str(self)]
 
