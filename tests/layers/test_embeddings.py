@@ -195,7 +195,7 @@ def test_dropped_words_are_read_by_their_bytes_in_training_alone(name: str) -> N
     kept, dropped = ((found - other).abs().amax(-1) < 1e-9 for other in (plain, without))
     assert (kept | dropped).all()
     assert 30 < dropped.sum() < 90
-    assert not torch.equal(without[0, 0], without[0, 1]), "an unknown word is still told from another"
+    assert not torch.equal(without[0, 0], without[0, 1]), "unknown words still differ from each other"
 
 
 # --- embeddings of ids

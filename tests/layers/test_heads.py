@@ -22,7 +22,7 @@ EMBEDDINGS: dict[str, Callable[[], Embedding]] = {
 
 
 def vectors(tied: Embedding) -> Tensor:
-    """V × D: what stands for each token in a tied head."""
+    """V × D: the vector of each token in a tied head."""
     if isinstance(tied, Factorized):
         return tied.table.weight @ tied.project.weight.T
     return tied.weight if isinstance(tied, Tokens) else tied.table.weight

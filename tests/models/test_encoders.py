@@ -144,7 +144,7 @@ def test_a_masked_model_is_berts_head_on_an_encoder(case: Case) -> None:
     assert len({id(p) for p in model.parameters()}) == len(list(body.parameters())) + 5, "tied: a transform, a norm and a bias"
 
 
-def test_a_masked_model_hands_a_mask_and_positions_to_an_encoder_that_attends() -> None:
+def test_a_masked_model_passes_a_mask_and_positions_to_an_encoder_that_attends() -> None:
     model = MaskedModel(Case("transformer-encoder", AttendingEncoder, {}).make(), V).double()
     tokens, lengths = torch.tensor([[3, 1, 4, 1, 5]]), torch.tensor([5])
     packed = model(tokens, lengths, mask=masks.documents([[0, 0, 0, 1, 1]]), positions=torch.tensor([[0, 1, 2, 0, 1]]))

@@ -132,8 +132,8 @@ def test_a_state_is_a_value_with_a_clock_and_rows_that_repeat_move_and_leave(cas
     _, state = model.step(TARGET[:, 1], state)
     assert (start.length, state.length) == (0, 2)
     first, after = model.step(TARGET[:, 2], state)
-    other, _ = model.step(TARGET[:, 3], state)  # a second branch from the same state, and a third that goes on from the first
     again, _ = model.step(TARGET[:, 2], state)
+    other, _ = model.step(TARGET[:, 3], state)  # another continuation of the same state must not reach the first one
     last, _ = model.step(TARGET[:, 3], after)
     assert torch.equal(first, again)
     assert not torch.equal(first, other)

@@ -189,7 +189,7 @@ def test_options_without_a_name_are_those_of_the_default() -> None:
     assert isinstance(model.embedding.position.join, Concatenate)
 
 
-def test_a_mixer_takes_the_place_of_self_attention_alone() -> None:
+def test_a_mixer_replaces_self_attention_alone() -> None:
     model = Builder(settings("transformer", mixer={"name": "light-convolution", "width": 3})).make(Seq2Seq, V, V)
     for block in (*model.encoder, *model.decoder):
         assert isinstance(block.mixer, LightConvolution)

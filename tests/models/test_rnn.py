@@ -90,7 +90,7 @@ def test_a_family_is_its_equations(family: str) -> None:
 
 @pytest.mark.parametrize("family", ["bahdanau", "luong"])
 @pytest.mark.parametrize("name", ["additive", "reduced-rank"])
-def test_keys_are_projected_once_a_sentence_not_once_a_step(family: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_projected_once_per_sentence_not_once_per_step(family: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls, make = [], scores.table[name]
     plain = make.key
     monkeypatch.setattr(make, "key", lambda self, k: (calls.append(k.shape), plain(self, k))[1])

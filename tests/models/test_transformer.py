@@ -172,7 +172,7 @@ def test_an_encoder_takes_positions_and_a_mask_of_its_own(case: Case) -> None:
         torch.testing.assert_close(mirrored.flip(1), usual[:1], msg="tokens and positions reversed together")
 
 
-def test_keys_of_the_source_are_projected_once_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_of_the_source_are_projected_once_per_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     calls, plain = [], scores.Additive.key
     monkeypatch.setattr(scores.Additive, "key", lambda self, k: (calls.append(id(self)), plain(self, k))[1])
     model = make(Seq2Seq, score="additive")
