@@ -348,7 +348,14 @@ def test_a_backend_of_ones_own_that_does_not_compile_falls_to_the_next_too(monke
 @torch.no_grad()
 def test_flex_compiled_is_eager() -> None:
     q, k, v = tensors(150, 150)
-    for mechanism, mask in ((Mechanism(), PLANES), (Mechanism(position=positions.Alibi(2)), masks.padding([0, 140]))):
+    by_head = masks.where(lambda b, h, i, j: torch.where(h == 0, i == j, j <= i))
+    biased = Mechanism(position=positions.Alibi(2))
+    for mechanism, mask in (
+        (Mechanism(), PLANES),
+        (biased, masks.padding([0, 140])),
+        (biased, by_head),
+        (biased, masks.top_blocks(16, 2)),
+    ):
         torch.testing.assert_close(
             attend(q, k, v, mechanism, mask, backend="flex"), attend(q, k, v, mechanism, mask, backend="eager")
         )
