@@ -99,5 +99,5 @@ def check_mistake(folder: Path, line: str, sentence: str) -> None:
     assert (printed.code, printed.out) == (2, "")
     [error] = printed.err.splitlines()
     assert error.startswith("saccade: ")
-    assert sentence in error
+    assert sentence in error, f"{sentence!r} not in {error!r}"
     assert snapshot() == before

@@ -250,7 +250,7 @@ def test_recipes_are_set_side_by_side(shelf: Path, tmp_path: Path, monkeypatch: 
 def test_what_every_model_looks_at_is_drawn(shelf: Path, tmp_path: Path, name: str, text: str) -> None:
     facts = run_cli("show", shelf / name, text, "--out", tmp_path / "x.json", "--json").json
     assert facts["sites"]
-    assert facts["site"] == facts["sites"][0] == ("pool" if name == "labels" else "decoder.0.attention")
+    assert facts["site"] == facts["sites"][0] == ("pool" if name == "labels" else "decoder.0.mixer")
 
 
 def test_a_training_run_reports_how_its_model_is_used(shelf: Path, tmp_path: Path) -> None:
