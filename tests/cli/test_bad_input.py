@@ -58,7 +58,7 @@ ROWS: list[tuple[str, str]] = [
     ("evaluate run nope", "there is no file 'nope'; check the path"),
     ("translate run --input latin.txt", "latin.txt, line 2: not UTF-8 (byte 0xe9 at column 4)"),
     ("translate run --input torn.gz", "torn.gz"),
-    ("translate run '\udcff'", "the text is not UTF-8 at column 1; convert it first"),
+    ("translate run '\udcff'", "the text, line 1: not UTF-8 (byte 0xff); convert it first"),
     ("translate fixed the --align", "this model does not attend to the source (it has one fixed context), so it has no alignment"),
     ("explain ''", "the sentence is empty"),
     # searches
@@ -111,7 +111,7 @@ ROWS: list[tuple[str, str]] = [
     ("train good.yaml data.train=broken.tsv --out new", "broken.tsv, line 2: 1 column instead of 2 or 3"),
     ("train good.yaml data.train=empty.txt,empty.txt --out new", "empty.txt is empty"),
     ("train good.yaml data.phrasebook.train=1000000000000 --out new", "1,000,000"),
-    ("train good.yaml model.family=transformer-encoder --out new", "model.family is 'transformer-encoder', which is not an encoder–decoder; choose one of: "),
+    ("train good.yaml model.family=transformer-encoder --out new", "'transformer-encoder', which is not an encoder–decoder; choose one of: "),
     ("train good.yaml device=cuda:77 --out new", "device"),
     # run folders
     ("train good.yaml --out run", "run already contains a run; use --resume to continue it, or choose another --out"),
@@ -120,7 +120,7 @@ ROWS: list[tuple[str, str]] = [
     ("train good.yaml --out folder.png", "folder.png contains other files and no run; choose an empty or new folder"),
     ("train good.yaml --out text.txt/deep", "cannot write text.txt/deep"),
     (f"train good.yaml --out {LONG}", "File name too long"),
-    ("demo --out folder.png", "folder.png holds other files than a demo's run; choose another --out"),
+    ("demo --out folder.png", "folder.png contains other files than a demo's run; choose another --out"),
     ("demo --out text.txt", "text.txt is a file; choose a folder with --out"),
 ]  # fmt: skip
 

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from saccade import __version__, api
-from saccade.cli import run
-from saccade.cli.app import app
+from saccade.cli import app, run
 from saccade.data.pairs import parse_pharaoh
 from saccade.training.stopping import Stopped
 from support import run_cli

@@ -54,7 +54,7 @@ ROWS: list[tuple[str, str]] = [
     ("classify labels --input nowhere.txt", "there is no file 'nowhere.txt'"),
     ("classify labels --input empty.txt", "empty.txt is empty; it needs at least one line"),
     ("classify labels --input latin.txt", "latin.txt, line 2: not UTF-8"),
-    ("classify labels '\udcff'", "the text is not UTF-8 at column 1"),
+    ("classify labels '\udcff'", "the text, line 1: not UTF-8 (byte 0xff); convert it first"),
     ("classify labels good --out x.bmp", "cannot draw to 'x.bmp'"),
     ("classify labels --input two.txt --out x.png", "2 texts and one picture; draw one text at a time"),
     ("generate words '\udcff'", "half of a surrogate pair"),
@@ -145,7 +145,7 @@ ROWS: list[tuple[str, str]] = [
     ("train tags.yaml data.dev=two.txt --out new", "line 1 of the dev data has no tag; give every word one"),
     ("train tags.yaml data.column=lemma", "data.column is 'lemma'"),
     ("train words.yaml language.objective=cuasal", "no objective named 'cuasal'; did you mean 'causal'?"),
-    ("train cut.yaml language.objective=denoising --out new", "model.family is 'transformer-decoder', which is not an encoder–decoder; choose one of: "),
+    ("train cut.yaml language.objective=denoising --out new", "'transformer-decoder', which is not an encoder–decoder; choose one of: "),
     ("train words.yaml language.block=1", "language.block is 1; it must lie between 2 and 1,000,000"),
     ("train words.yaml language.share=1", "language.share is 1.0; it must lie between 0.01 and 0.9"),
     ("train words.yaml data.documents=page", "data.documents is 'page'"),
@@ -214,7 +214,7 @@ def test_lines_of_nothing_on_stdin_are_reported(desk: Path, monkeypatch: pytest.
     [error] = printed.err.splitlines()
     assert error in (
         "saccade: the lines are empty; give at least one text",
-        "saccade: stdin holds no words; give at least one sentence",
+        "saccade: stdin contains no words; give at least one sentence",
     )
     waiting = run_cli(*split_words(line), terminal=True)
     assert (waiting.code, waiting.out) == (2, "")
