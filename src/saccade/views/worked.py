@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,72 +63,47 @@ class Worked:
         return plain
 
     def steps(self) -> list[Step]:
-        """The calculation in seven steps, explained for the first token and shown for all."""
-        return [self._inputs(), self._projections(), self._scores(), self._softmax(), *self._outputs()]
+        """The calculation in seven steps, explained for the first token and shown for all; the texts are in worked.txt."""
+        blocks = files("saccade.views").joinpath("worked.txt").read_text(encoding="utf-8").strip().split("\n\n")
+        words = self._words()
+        texts = [block.split("\n", 1) for block in blocks]
+        return [Step(title, text.format_map(words), shown) for (title, text), shown in zip(texts, self._shown(), strict=True)]
 
-    def _inputs(self) -> Step:
-        count, dim = self.x.shape
-        text = f"{count} token{'s' * (count > 1)}, each a vector of {dim} numbers. "
-        text += "The same word has the same vector at every position: so far no word has looked at another."
-        return Step("1. Inputs", text, [self._matrix("x", self.x, "x")])
-
-    def _projections(self) -> Step:
-        text = (
-            "Three matrices, which a model would learn, make three vectors of each input: a query (what it looks for), "
-            f"a key (what it can be found by) and a value (what it passes on). For '{self.tokens[0]}': "
-            f"q = x W_q = {_row(self.x[0])} W_q = {_row(self.q[0])}, "
-            f"k = x W_k = {_row(self.k[0])}, v = x W_v = {_row(self.v[0])}."
-        )
-        pairs = {"q": (self.W_q, self.q), "k": (self.W_k, self.k), "v": (self.W_v, self.v)}
-        inputs = _numbered("x", self.x.shape[1])
-        learned = [Matrix(f"W_{name}", one, inputs, _numbered(name, one.shape[1])) for name, (one, _) in pairs.items()]
-        made = [self._matrix(name, one, name) for name, (_, one) in pairs.items()]
-        return Step("2. Queries, keys, values", text, learned + made)
-
-    def _scores(self) -> Step:
-        each = []
-        for token, key, score in zip(self.tokens, self.k, self.scores[0], strict=True):
+    def _words(self) -> dict[str, object]:
+        """What the texts are filled with: the numbers of the first token."""
+        (count, dim), width, first = self.x.shape, self.k.shape[1], self.weights[0]
+        each_score, each_value = [], []
+        for token, key, value, score, weight in zip(self.tokens, self.k, self.v, self.scores[0], first, strict=True):
             products = " + ".join(f"{_number(a)}·{_number(b)}" for a, b in zip(self.q[0], key, strict=True))
-            each.append(f"with '{token}': {products} = {_number(score)}")
-        text = (
-            "The score of a query and a key is their dot product: multiply number by number and add. The more alike they point, "
-            f"the greater it is. The query of '{self.tokens[0]}' is {_row(self.q[0])}; {_first_few(each)}."
-        )
-        return Step("3. Scores: each query with all keys", text, [self._matrix("scores", self.scores)])
-
-    def _softmax(self) -> Step:
-        width, first = self.k.shape[1], self.weights[0]
-        before, scale = "", ""
-        if self.scaled:
-            before = f"First divide the scores by √{width} = {np.sqrt(width):.4f}, so that wide keys do not make them large. "
-            scale = f" / √{width}"
+            each_score.append(f"with '{token}': {products} = {_number(score)}")
+            each_value.append(f"{weight:.4f} · {_row(value)} = {_row(weight * value)}")
         winners = [f"'{token}'" for token, weight in zip(self.tokens, first, strict=True) if np.isclose(weight, first.max())]
-        text = (
-            f"{before}Softmax makes weights of each row of scores: take e to the power of each and divide by their sum, so that all "
-            f"are positive and add up to 1. For '{self.tokens[0]}': softmax({_row(self.scores[0])}{scale}) = {_row(first)}. "
-            f"It looks most at {' and '.join(dict.fromkeys(winners))}."
-        )
-        return Step("4. Softmax: weights", text, [self._matrix("weights", self.weights)])
+        divide = f"First divide the scores by √{width} = {np.sqrt(width):.4f}, so that wide keys do not make them large. "
+        return {
+            **{name: _row(getattr(self, name)[0]) for name in ("x", "q", "k", "v", "scores", "weights", "outputs")},
+            "tokens": f"{count} token{'s' * (count > 1)}",
+            "dim": dim,
+            "first": self.tokens[0],
+            "each_score": _first_few(each_score),
+            "each_value": _first_few(each_value),
+            "winners": " and ".join(dict.fromkeys(winners)),
+            "divide": divide if self.scaled else "",
+            "root": f" / √{width}" if self.scaled else "",
+        }
 
-    def _outputs(self) -> list[Step]:
-        """Steps 5 to 7: the weighted values of the first query, their sum, and all outputs at once."""
-        first, inside = self.tokens[0], f"Q Kᵀ / √{self.k.shape[1]}" if self.scaled else "Q Kᵀ"
-        products = self.weights[0][:, None] * self.v
-        rows = zip(self.weights[0], self.v, products, strict=True)
-        each = [f"{weight:.4f} · {_row(value)} = {_row(product)}" for weight, value, product in rows]
-        weighted = f"Each value is multiplied by the weight that '{first}' gives it: {_first_few(each)}."
-        total = f"Their sum is the new vector of '{first}': {_row(self.outputs[0])}. It contains much of what was looked at and little of the rest."
-        at_once = f"All tokens at once, as products of matrices: outputs = softmax({inside}) V, each row by itself."
-        output = Matrix("output", self.outputs[:1], self.tokens[:1], _numbered("o", self.v.shape[1]))
-        shown = [
-            self._matrix("weights", self.weights),
-            self._matrix("V", self.v, "v"),
-            self._matrix("outputs", self.outputs, "o"),
-        ]
+    def _shown(self) -> list[list[Matrix]]:
+        """The matrices of each step."""
+        inputs, width = _numbered("x", self.x.shape[1]), self.k.shape[1]
+        learned = [Matrix(f"W_{name}", getattr(self, f"W_{name}"), inputs, _numbered(name, width)) for name in "qkv"]
+        weights = self._matrix("weights", self.weights)
         return [
-            Step("5. Weighted values of the first query", weighted, [self._matrix("weight · v", products, "v")]),
-            Step("6. Their sum: the first output", total, [output]),
-            Step("7. All outputs at once", at_once, shown),
+            [self._matrix("x", self.x, "x")],
+            learned + [self._matrix(name, getattr(self, name), name) for name in "qkv"],
+            [self._matrix("scores", self.scores)],
+            [weights],
+            [self._matrix("weight · v", self.weights[0][:, None] * self.v, "v")],
+            [Matrix("output", self.outputs[:1], self.tokens[:1], _numbered("o", width))],
+            [weights, self._matrix("V", self.v, "v"), self._matrix("outputs", self.outputs, "o")],
         ]
 
     def _matrix(self, name: str, matrix: np.ndarray, letter: str = "") -> Matrix:
