@@ -14,7 +14,7 @@ def flag(name: str, text: str, **more: Any) -> Any:
 Model = Annotated[Path, typer.Argument(help="A model folder, or a run folder (its best model is used).")]
 Text = Annotated[str | None, typer.Argument(help="The text; without it and --input, lines are read from stdin.")]
 Input = Annotated[Path | None, typer.Option("--input", help="A file with one text per line (.gz and .xz too).")]
-OutFolder = Annotated[Path, typer.Option("--out", help="The model folder to write; new or empty.")]
+OutFolder = Annotated[Path, typer.Option("--out", help="The model folder to write.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Json = Annotated[bool, flag("--json", "Print one JSON object per line.")]
 Beam = Annotated[int, typer.Option("--beam", help="Beam width; 1 is greedy.")]
