@@ -86,7 +86,7 @@ PRANKS = {"costs": prank_costs, "nan": prank_nan, "alone": prank_alone, "defect"
 def serve() -> None:
     """The program: for each line of JSON on stdin some ranks run a command; how they ended goes to stdout."""
     torch.set_num_threads(1)
-    for name in ("saccade.cli.app", "torch.distributed.checkpoint", "torch.distributed.fsdp", "torch.distributed.tensor"):
+    for name in ("saccade.cli", "torch.distributed.checkpoint", "torch.distributed.fsdp", "torch.distributed.tensor"):
         importlib.import_module(name)  # once, and not in each rank
     for line in sys.stdin:
         print(json.dumps(launch(**json.loads(line))), flush=True)
