@@ -238,6 +238,7 @@ def broken_flex(plain_flex: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """FlexAttention is the best backend, and its kernel does not compile."""
     monkeypatch.setattr(flex, "compiled", lambda device: fails)
     monkeypatch.setattr(flex.Flex, "rank", lambda self, call: 1)
+    monkeypatch.setattr(backends, "_chosen", {})
 
 
 WHY = "its kernel does not compile here (LoweringException: TypeError: no such op)"

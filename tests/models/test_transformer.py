@@ -224,7 +224,7 @@ def test_mistakes_are_answered_with_sentences() -> None:
         make(Seq2Seq, position_embedding={"name": "learned", "max_len": 3})(SOURCE, LENGTHS, TARGET)
     with pytest.raises(SaccadeError, match="a convolution knows causal and padding masks alone, got"):
         make(CausalLM, "transformer-decoder", mixer="light-convolution")(TARGET, masks.documents([[0, 0, 1, 1]] * 3))
-    with pytest.raises(SaccadeError, match="syntax positions need parse trees"):
-        make(Seq2Seq, position="syntax")(SOURCE, LENGTHS, TARGET)
+    with pytest.raises(SaccadeError, match="position=syntax needs the parse trees of tagging data"):
+        make(Seq2Seq, position="syntax")
     assert isinstance(make(AttendingEncoder, "transformer-encoder"), TransformerEncoder)
     assert isinstance(language, LanguageModel)

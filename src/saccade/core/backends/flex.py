@@ -144,4 +144,5 @@ def block_mask(mask: Mask, sizes: tuple[int, int, int, int], device: torch.devic
     return create_block_mask(mask_mod, rows, planes, queries, keys, device=str(device))
 
 
-table.add("flex")(Flex())
+backend = Flex()
+table.add("flex")(backend)
