@@ -38,11 +38,10 @@ PATTERNS = (
 )
 # what makes an item odd: kinds of data, kind, level, sentence, and a test of its sides and of their numbers of words
 SHAPES: tuple[tuple[str, str, str, str, Callable[[Any, Sequence[int]], bool]], ...] = (
-    ("pairs", "empty side", "error", "with an empty side; remove them", lambda _, n: not all(n)),
     ("pairs tags", "long line", "warning", f"of more than {LONG_WORDS} words; split or remove them", lambda _, n: max(n) > LONG_WORDS),
-    ("pairs", "source equals target", "warning", "with a target that only repeats the source", lambda x, _: x[0].strip() == x[1].strip() != ""),
+    ("pairs", "source equals target", "warning", "with a target that only repeats the source", lambda x, _: x[0].strip() == x[1].strip()),
     ("pairs", "length ratio", "warning", f"with one side more than {RATIO} times as long as the other; check whether they are translations",
-     lambda _, n: 0 < RATIO * min(n) < max(n) and max(n) - min(n) > RATIO_WORDS),
+     lambda _, n: RATIO * min(n) < max(n) and max(n) - min(n) > RATIO_WORDS),
 )  # fmt: skip
 
 
@@ -121,19 +120,12 @@ def check(where: Sequence[str], kind: str | None = None, separated: str = "file"
     if kind not in LOOKS:
         raise SaccadeError(f"data cannot be checked as '{kind}'{did_you_mean(kind, LOOKS)}")
     own_files = not any(is_generated(one) or in_hub(one) for one in where)
-    if kind == "text" and own_files:
-        data: Any = ",".join(where)
-    elif len(where) == 1:
-        data = where[0]
-    elif len(where) == 2 and kind == "pairs":
-        data = list(where)
-    else:
-        give = "one .tsv or .jsonl file, or two text files" if kind == "pairs" else "one, or two text files --as pairs"
-        raise SaccadeError(f"{len(where)} files were given; give {give}")
+    if len(where) > {"pairs": 2, "text": len(where) if own_files else 1}.get(kind, 1):
+        raise SaccadeError(f"{len(where)} files were given; give one, or two text files --as pairs")
+    data = where[0] if len(where) == 1 else list(where)
     items, broken = scan(each_item(LOOKS[kind].data, data, None, *[separated] * (kind == "text")))
     by_line = kind == "text" and own_files and not any(bare_suffix(Path(file)) == ".jsonl" for file in paths_of(data))
-    name = " + ".join(one if is_generated(one) or in_hub(one) else Path(one).name for one in where)
-    return report(kind, items, name, broken, by_line)
+    return report(kind, items, " + ".join(Path(one).name if own_files else one for one in where), broken, by_line)
 
 
 def usual_kind(where: Sequence[str]) -> str:

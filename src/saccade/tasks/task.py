@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Protocol, Self
 
@@ -211,10 +210,10 @@ def learn_vocabulary(recipe: Recipe, lines: Iterable[str], given: Vocabulary | N
 
 def to_tokens(**vocabularies: Vocabulary) -> dict[str, Any]:
     """Vocabularies under their names, as JSON values."""
-    return {name: json.loads(vocabulary.to_json()) for name, vocabulary in vocabularies.items()}
+    return {name: vocabulary.to_json() for name, vocabulary in vocabularies.items()}
 
 
 def from_tokens(tokens: dict[str, Any], *names: str) -> Vocabulary:
     """The first of these vocabularies that is there."""
     found = next(tokens[name] for name in names if name in tokens or name == names[-1])
-    return Vocabulary.from_json(json.dumps(found))
+    return Vocabulary.from_json(found)

@@ -41,23 +41,18 @@ def load_words(corpus: str) -> Any:
 
 
 def draw_parts(
-    corpus: str,
-    most: int,
-    thing: str,
-    sizes: Sequence[int],
-    draw: Callable[[int], tuple[str, str, Item]],
-    known: Iterable[str] = (),
+    corpus: str, most: int, sizes: Sequence[int], draw: Callable[[int], tuple[str, str, Item]], known: Iterable[str] = ()
 ) -> dict[str, list[Item]]:
     """The parts train, dev and test of these sizes; `draw(line)` gives an example's text, its meaning and the example.
 
     No text occurs twice or is among the `known`, and no two parts share a meaning.
     """
     parts: dict[str, list[Item]] = {"train": [], "dev": [], "test": []}
-    for name, size in zip(parts, sizes, strict=True):
-        if size < 0:
-            raise SaccadeError(f"{name}={size}, but a part of the {corpus} has 0 {thing} or more; give a number from 0")
-    if sum(sizes) > most:
-        raise SaccadeError(f"{sum(sizes):,} {thing} asked of the {corpus}, but it has at most {most:,} in all; ask for fewer")
+    if min(sizes) < 0 or sum(sizes) > most:
+        asked = ", ".join(f"{name}={size}" for name, size in zip(parts, sizes, strict=True))
+        raise SaccadeError(
+            f"{asked}, but the {corpus} has parts of 0 or more examples, and at most {most:,} in all; ask for fewer"
+        )
     seen, owner = set(known), dict[str, str]()
     # the test part first, so that it does not depend on the other sizes
     for (name, part), size in reversed(list(zip(parts.items(), sizes, strict=True))):

@@ -9,6 +9,7 @@ reader ("the first Monday in March 2011", "day 123 of 1998"): about one text in 
 from __future__ import annotations
 
 from bisect import bisect
+from calendar import isleap, monthrange
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -21,11 +22,6 @@ MOST = 100_000
 FIRST, LAST = date(1700, 1, 1), date(2099, 12, 31)
 DAY = timedelta(days=1)
 WORDS = load_words("dates")
-
-
-def ordinal(n: int) -> str:
-    """1st, 2nd, 3rd, 4th, 11th, 112th."""
-    return f"{n}{'th' if n % 100 in (11, 12, 13) else {1: 'st', 2: 'nd', 3: 'rd'}.get(n % 10, 'th')}"
 
 
 def year_words(year: int) -> str:
@@ -60,7 +56,12 @@ class Form:
         month, weekday = WORDS["months"][day.month - 1], WORDS["weekdays"][day.weekday()]
         return self.pattern.format(
             **{"d": day.day, "m": day.month, "y": day.year, "y2": day.year % 100, "n": day.timetuple().tm_yday},
-            **{"D": ordinal(day.day), "N": ordinal(day.month), "X": roman(day.year), "words": year_words(day.year)},
+            **{
+                "D": WORDS["short ordinals"][day.day],
+                "N": WORDS["short ordinals"][day.month],
+                "X": roman(day.year),
+                "words": year_words(day.year),
+            },
             **{"M": month, "U": month.upper(), "L": month.lower(), "W": weekday, "spelled": WORDS["ordinals"][day.day]},
             **{"S": WORDS["short"][day.month - 1], "R": roman(day.month), "week": WORDS["ordinals"][(day.day + 6) // 7]},
         )
@@ -75,15 +76,13 @@ def pick_yearly(month: int, day: int, shift: int = 0, margin: int = 0) -> Callab
     return lambda dice: date(dice.between(FIRST.year + margin, LAST.year - margin), month, day) + shift * DAY
 
 
-def end_of_month(day: date) -> date:
-    return (day.replace(day=1) + 31 * DAY).replace(day=1) - DAY
-
-
 def pick_leap_day(dice: Dice) -> date:
-    while True:
-        year = dice.between(FIRST.year, LAST.year)
-        if (year % 4 == 0 and year % 100 != 0) or year % 400 == 0:
-            return date(year, 2, 29)
+    year = dice.between(FIRST.year, LAST.year)
+    return date(year, 2, 29) if isleap(year) else pick_leap_day(dice)
+
+
+def end_of_month(day: date) -> date:
+    return day.replace(day=monthrange(day.year, day.month)[1])
 
 
 PICKS: dict[str, Callable[[Dice], date]] = {
@@ -121,4 +120,4 @@ def dates(train: int = 10_000, dev: int = 500, test: int = 1000, seed: int = 0) 
         pair = Pair(form.write(day), day.isoformat(), line)
         return pair.source, pair.target, pair
 
-    return draw_parts("dates", MOST, "texts", (train, dev, test), draw)
+    return draw_parts("dates", MOST, (train, dev, test), draw)

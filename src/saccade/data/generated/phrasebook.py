@@ -21,9 +21,9 @@ from .grammar import AND, HERE, KINDS, WORDS, Head, Names, Noun, Phrase, Verb
 
 SHORTEST, LONGEST, MOST = 4, 40, 1_000_000
 DEEPEST = 3  # relative clauses inside each other
-PEOPLE, ANIMALS, ANIMATE, BODIES = map(say.kinds_of, ("PEOPLE", "ANIMALS", "ANIMATE", "BODIES"))
-TOPICS, BUILDINGS, PLACES = map(say.kinds_of, ("TOPICS", "BUILDINGS", "PLACES"))
-SMALL_THINGS, THINGS = map(say.kinds_of, ("SMALL_THINGS", "THINGS"))
+PEOPLE, ANIMALS, ANIMATE, BODIES, TOPICS, BUILDINGS, PLACES, SMALL_THINGS, THINGS = map(
+    say.GROUPS.__getitem__, ["PEOPLE", "ANIMALS", "ANIMATE", "BODIES", "TOPICS", "BUILDINGS", "PLACES", "SMALL_THINGS", "THINGS"]
+)
 
 
 class Author(Chooser):
@@ -170,7 +170,7 @@ class Author(Chooser):
         return phrase + self.rest(verb, room - len(phrase), depth)
 
     def intransitive(self, subject: Head, room: int, depth: int) -> Phrase | None:
-        fits = [verb for verb in self.lexicon.sleepers if all(kind in verb.frames[0][0] for kind in subject.kinds)]
+        fits = [verb for verb in say.SLEEPERS if all(kind in verb.frames[0][0] for kind in subject.kinds)]
         if not fits:
             return None
         verb = self.pick(fits)
@@ -186,9 +186,7 @@ class Author(Chooser):
         if not fits:
             return None
         first = self.pick(fits)
-        phrase = say.being(self.past, subject) + say.adjective(
-            first, subject, say.gradable(first) and room >= 3 and self.chance(0.3)
-        )
+        phrase = say.being(self.past, subject) + say.adjective(first, subject, first.gradable and room >= 3 and self.chance(0.3))
         second = self.pick(fits)
         if second.sense != first.sense and room >= len(phrase) + 2 and self.chance(0.4):
             phrase += say.word(*AND) + say.adjective(second, subject)
@@ -274,4 +272,4 @@ def phrasebook(train: int = 6000, dev: int = 300, test: int = 500, seed: int = 0
         return pair.source, pair.source, pair
 
     known = [pair.source for pair in LECTURE_SENTENCES]
-    return draw_parts("phrasebook", MOST, "sentences", (train, dev, test), draw, known)
+    return draw_parts("phrasebook", MOST, (train, dev, test), draw, known)
