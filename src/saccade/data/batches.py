@@ -36,21 +36,12 @@ class Plans:
         return [batches[k] for k in np.argsort(chance.random_raw(len(batches)), kind="stable")]
 
 
-def plan(lengths: Sequence[tuple[int, int]], budget: int, seed: int, epoch: int, multiple: int = 1) -> list[list[int]]:
-    """The batches of one epoch, as `Plans` makes them."""
-    return Plans(lengths, budget, multiple)(seed, epoch)
-
-
 def padding_share(lengths: Sequence[tuple[int, int]], batches: Sequence[Sequence[int]], multiple: int = 1) -> float:
     """Which part of the padded source and target rectangles is padding, 0 to 1."""
-    real = padded = 0
     sizes = np.asarray(lengths, dtype=np.int64).reshape(-1, 2)
-    for batch in batches:
-        if len(batch):
-            rows = sizes[np.asarray(batch)]
-            real += int(rows.sum())
-            padded += len(batch) * int(rounded(rows.max(axis=0), multiple).sum())
-    return 1.0 - real / padded if padded else 0.0
+    rows = [sizes[np.asarray(batch)] for batch in batches]
+    padded = sum(len(row) * int(rounded(row.max(axis=0), multiple).sum()) for row in rows)
+    return 1.0 - sum(int(row.sum()) for row in rows) / padded if padded else 0.0
 
 
 def rounded(sizes: Sizes, multiple: int) -> Sizes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from ..core.table import Table
@@ -28,38 +28,30 @@ table.add("reviews")(reviews)
 
 
 class Kind(NamedTuple):
-    """One kind of data: its readers of files and of datasets, and how the examples of each generated corpus become such items."""
+    """One kind of data: its readers of files and of datasets, the generated corpora that have it, and how their examples become it."""
 
     what: str
     from_file: Callable[..., Iterable[Any]]
     from_hub: Callable[..., Iterable[Any]]
-    generated: Mapping[str, Callable[[Any], Any]]
+    generated: tuple[str, ...]
+    make: Callable[[Any], Any] = lambda example: example
 
 
-PAIRS = Kind(
-    "pairs",
-    each_pair,
-    lambda where: each_row(where, pair_of, (("source",), ("target",)), least=2),
-    dict.fromkeys(("phrasebook", "dates"), lambda pair: pair),
-)
+PAIRS = Kind("pairs", each_pair, lambda where: each_row(where, pair_of, (("source",), ("target",)), 2), ("phrasebook", "dates"))
 SENTENCES = Kind(
     "sentences with tags",
     each_sentence,
     lambda where, column="upos": each_row(where, sentence_of, (("tokens", "words"), (column, "pos_tags", "tags"))),
-    {"phrasebook": lambda pair: Sentence(tuple(pair.source.split()), pair.tags, pair.line)},
+    ("phrasebook",),
+    lambda pair: Sentence(tuple(pair.source.split()), pair.tags, pair.line),
 )
-LABELED = Kind(
-    "texts with labels",
-    each_labeled,
-    lambda where: each_row(where, labeled_of, (TEXTS, (LABEL,))),
-    {"reviews": lambda text: text},
-)
-SOURCES = dict.fromkeys(("phrasebook", "dates"), lambda pair: Document(pair.source, pair.line))
+LABELED = Kind("texts with labels", each_labeled, lambda where: each_row(where, labeled_of, (TEXTS, (LABEL,))), ("reviews",))
 DOCUMENTS = Kind(
     "documents",
     each_document,
     lambda where, _="file": within_memory(each_row(where, document_of, (("text",),)), where),
-    {**SOURCES, "reviews": lambda text: Document(text.text, text.line)},
+    ("phrasebook", "dates", "reviews"),
+    lambda example: Document(example.text if isinstance(example, Labeled) else example.source, example.line),
 )
 
 
@@ -103,7 +95,7 @@ def each_item(kind: Kind, where: Any, options: Options = None, *how: str) -> Ite
         raise SaccadeError(f"the corpus '{name}' cannot be generated with {options}: {error}") from None
     if split not in parts:
         raise SaccadeError(f"'{where}' is not a part of {name}{did_you_mean(split, parts)}")
-    return [kind.generated[name](item) for item in parts[split]]
+    return [kind.make(example) for example in parts[split]]
 
 
 def is_generated(where: Any) -> bool:

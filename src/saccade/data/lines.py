@@ -20,6 +20,7 @@ from ..errors import SaccadeError
 LONGEST_LINE = 1_000_000  # bytes: a longer line is a file without line ends or a binary file, never a sentence
 Row = TypeVar("Row")
 Item = TypeVar("Item")
+Rows = Iterator[tuple[int, "Row | LineError"]]
 
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 _UNREADABLE = re.compile("[\0\ud800-\udfff]")
@@ -41,9 +42,6 @@ class LineError(SaccadeError):
         return f"{self.path}, line {self.line}: {self.args[0]}" if self.line else self.args[0]
 
 
-Rows = Iterator[tuple[int, Row | LineError]]
-
-
 def paths_of(where: str | Path | Iterable[str | Path]) -> list[str]:
     """The names in `a.en,a.fr`, a path or a sequence; a file that has a comma in its name is taken as it is."""
     if not isinstance(where, str | Path):
@@ -60,8 +58,6 @@ def bare_suffix(path: Path) -> str:
 def one_file(where: str | Path, forms: str) -> Path:
     """The path of a file that exists, not of a folder; `forms` says what may be given."""
     path = Path(os.path.expanduser(where))
-    if not str(where):
-        raise SaccadeError(f"there is no file named ''; give {forms}")
     try:
         path.stat()
     except (OSError, ValueError) as error:

@@ -14,7 +14,6 @@ from .lines import LineError, bare_suffix, convert, each_line, from_json, full_l
 
 FORMS = "one .tsv or .jsonl file, or two text files as 'corpus.en,corpus.fr' (each may end in .gz or .xz)"
 Links = tuple[tuple[int, int], ...]
-Where = str | Path | Sequence[str | Path]
 
 _LINK = re.compile(r"(\d{1,7})([-?p])(\d{1,7})", re.ASCII)
 
@@ -35,7 +34,7 @@ class Pair:
     tags: tuple[str, ...] | None = None
 
 
-def each_pair(where: Where) -> Iterator[Pair | LineError]:
+def each_pair(where: str | Path | Sequence[str | Path]) -> Iterator[Pair | LineError]:
     """Each pair of a .tsv or .jsonl file or of two parallel text files, or the error it is."""
     parts = paths_of(where)
     paths = [one_file(part, FORMS) for part in parts if part] if len(parts) in (1, 2) else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import SaccadeError, did_you_mean
 from . import lines
@@ -15,6 +15,7 @@ LARGEST = 2 * 2**30  # bytes of text read into memory: text, its tokens and a ba
 LONGEST_DOCUMENT = 100_000_000  # bytes on one line
 FORMS = 'text files or .jsonl files with "text", separated by commas (each may end in .gz or .xz)'
 SEPARATED = ("file", "line", "blank")
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +35,14 @@ def each_document(where: str | Path, documents: str = "file") -> Iterator[Docume
     yield from within_memory((item for item in found if isinstance(item, LineError) or item.text.strip()), where)
 
 
-def within_memory(items: Iterable[Document | LineError], where: str | Path) -> Iterator[Document | LineError]:
-    """The documents as they are; more than fit into memory are an error."""
+def within_memory(items: Iterable[Item], where: str | Path) -> Iterator[Item]:
+    """The documents or lines as they are; more than fit into memory are an error."""
     size = 0
     for item in items:
-        size = _add(size, len(item.text) if isinstance(item, Document) else 0, where)
+        size += len(item if isinstance(item, bytes) else getattr(item, "text", ""))
+        if size > LARGEST:
+            what = f"has more than {LARGEST:,} characters of text, the most that is read into memory"
+            raise SaccadeError(f"{where} {what}; split it and name a part")
         yield item
 
 
@@ -60,19 +64,9 @@ def _each(path: Path, documents: str) -> Iterator[Document | LineError]:
 
 def _read_whole(path: Path) -> str:
     """All of a file as one text, line breaks as they are except that \\r\\n is \\n."""
-    raws, size = [], 0
-    for raw in lines.raw_lines(path, LARGEST):
-        raws.append(raw)
-        size = _add(size, len(raw), path)
+    raws = list(within_memory(lines.raw_lines(path, LARGEST), path))
     text = b"".join(raws).decode("utf-8-sig", "replace")
     if "\ufffd" in text or "\0" in text:  # one of the lines may be damaged, and is then named
         for number, raw in enumerate(raws, 1):
             lines.decode(path, number, raw, LARGEST)
     return text.replace("\r\n", "\n")
-
-
-def _add(size: int, more: int, where: str | Path) -> int:
-    if size + more > LARGEST:
-        what = f"has more than {LARGEST:,} characters of text, the most that is read into memory"
-        raise SaccadeError(f"{where} {what}; split it and name a part")
-    return size + more

@@ -6,8 +6,9 @@ import json
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from tokenizers import Encoding, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
@@ -82,24 +83,17 @@ class Vocabulary:
         if size < least:
             what = f"it holds {len(SPECIALS)} specials and {least - len(SPECIALS)} or more pieces"
             raise SaccadeError(f"a {kind} vocabulary of size {size} is too small; {what}, so give at least {least}")
-        full = False
-
-        def composed() -> Iterator[str]:
-            nonlocal full
-            for line in lines:
-                text = _nfc(line)
-                full = full or bool(text.strip())
-                yield text
-
+        texts = map(_nfc, lines)
+        first = next(filter(str.strip, texts), None)
+        if first is None:
+            raise SaccadeError("there is no text to learn a vocabulary from; give at least one line with a word")
         tokenizer = _bare_tokenizer(kind, split, lowercase)
         options: dict[str, Any] = {"vocab_size": size, "min_frequency": min_count, "show_progress": False}
         trainer: trainers.Trainer = trainers.WordLevelTrainer(**options)
         if kind == "bpe":
             alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
             trainer = trainers.BpeTrainer(special_tokens=list(SPECIALS.values()), initial_alphabet=alphabet, **options)
-        tokenizer.train_from_iterator(composed(), trainer)
-        if not full:
-            raise SaccadeError("there is no text to learn a vocabulary from; give at least one line with a word")
+        tokenizer.train_from_iterator(chain([first], texts), trainer)
         if kind == "bpe":
             model = tokenizer.model
         else:

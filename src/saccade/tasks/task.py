@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ..core.table import Table
-from ..data.batches import Plans, padding_share, plan, rounded
+from ..data.batches import Plans, padding_share, rounded
 from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError
 from ..layers.pooling import Pool
@@ -132,7 +132,7 @@ class ExampleTask(Task):
     def batches(self, numbers: Sequence[Any], device: torch.device, budget: int) -> Iterator[tuple[list[int], Batch]]:
         """Batches of numbered examples of similar lengths, with their indices."""
         sizes = [self.size(example) for example in numbers]
-        for indices in plan(sizes, max(budget, *map(sum, sizes), 1), 0, 0):
+        for indices in Plans(sizes, max(budget, *map(sum, sizes), 1))(0, 0):
             yield indices, self.batch([numbers[n] for n in indices], device)
 
     @torch.no_grad()

@@ -53,15 +53,10 @@ class Form:
 
     def write(self, day: date) -> str:
         day -= self.shift * DAY
-        month, weekday = WORDS["months"][day.month - 1], WORDS["weekdays"][day.weekday()]
+        month, weekday, short = WORDS["months"][day.month - 1], WORDS["weekdays"][day.weekday()], WORDS["short ordinals"]
         return self.pattern.format(
             **{"d": day.day, "m": day.month, "y": day.year, "y2": day.year % 100, "n": day.timetuple().tm_yday},
-            **{
-                "D": WORDS["short ordinals"][day.day],
-                "N": WORDS["short ordinals"][day.month],
-                "X": roman(day.year),
-                "words": year_words(day.year),
-            },
+            **{"D": short[day.day], "N": short[day.month], "X": roman(day.year), "words": year_words(day.year)},
             **{"M": month, "U": month.upper(), "L": month.lower(), "W": weekday, "spelled": WORDS["ordinals"][day.day]},
             **{"S": WORDS["short"][day.month - 1], "R": roman(day.month), "week": WORDS["ordinals"][(day.day + 6) // 7]},
         )
@@ -114,10 +109,9 @@ def dates(train: int = 10_000, dev: int = 500, test: int = 1000, seed: int = 0) 
     """Days of 1700–2099 in about a hundred written forms → ISO 8601, in three parts that share no text and no day."""
     dice = Dice(seed)
 
-    def draw(line: int) -> tuple[str, str, Pair]:
+    def draw(line: int) -> Pair:
         form = FORMS[bisect(SHARES, dice.random() * SHARES[-1])]
         day = form.pick(dice)
-        pair = Pair(form.write(day), day.isoformat(), line)
-        return pair.source, pair.target, pair
+        return Pair(form.write(day), day.isoformat(), line)
 
-    return draw_parts("dates", MOST, (train, dev, test), draw)
+    return draw_parts("dates", MOST, (train, dev, test), draw, "source", "target")

@@ -33,9 +33,11 @@ GROUPS: dict[str, Names] = {}
 
 def members(value: Any) -> Any:
     """The value, with the names of groups in its lists replaced by their members."""
-    if not isinstance(value, tuple):
+    if not isinstance(value, list):
         return value
-    return tuple(name for item in value for name in (GROUPS[item] if item in GROUPS else (members(item),)))
+    return tuple(
+        name for item in value for name in (GROUPS[item] if isinstance(item, str) and item in GROUPS else (members(item),))
+    )
 
 
 def records(rows: Sequence[dict[str, Any]]) -> tuple[SimpleNamespace, ...]:
@@ -49,9 +51,6 @@ NOUNS, ADJECTIVES, VERBS, SLEEPERS = (records(WORDS[name]) for name in ("nouns",
 THE, *DETERMINERS = records(WORDS["determiners"])
 POSSESSIVES, NUMERALS, (GO, SPEAK) = (records(WORDS[name]) for name in ("possessives", "numerals", "others"))
 AND, HERE = ("and", "CCONJ", "et"), ("here", "ADV", "ici")
-
-
-# --- phrases ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
@@ -75,13 +74,10 @@ class Mot:
 class Head(NamedTuple):
     """What the rest of a clause agrees with: gender, number, the kinds of its nouns, and the senses already said of it."""
 
-    feminine: bool
-    plural: bool
-    kinds: Names
+    feminine: bool = False
+    plural: bool = False
+    kinds: Names = ()
     said: Names = ()
-
-
-NO_HEAD = Head(False, False, ())
 
 
 @dataclass(slots=True, eq=False)
@@ -90,7 +86,7 @@ class Phrase:
 
     english: tuple[Word, ...] = ()
     french: tuple[Mot, ...] = ()
-    head: Head = NO_HEAD
+    head: Head = Head()
 
     def __add__(self, other: Phrase) -> Phrase:
         return Phrase(self.english + other.english, self.french + other.french, self.head)
@@ -154,11 +150,9 @@ def both(first: Phrase, second: Phrase) -> Phrase:
 
 def preposition(name: str) -> Phrase:
     """A preposition, with all links inside it possible: next to, à côté de."""
-    english, french, sure = WORDS["prepositions"][name]
-    words = tuple(Word(*tagged.split("/")) for tagged in english.split())
-    links = [tuple(map(int, link.split("-"))) for link in sure.split()]
-    mots = (Mot(text, tuple(words[i] for i, target in links if target == j), words) for j, text in enumerate(french.split()))
-    return Phrase(words, tuple(mots))
+    english, french = WORDS["prepositions"][name]
+    words = tuple(Word(*tagged) for tagged in english)
+    return Phrase(words, tuple(Mot(text, tuple(words[i] for i in sure), words) for text, *sure in french))
 
 
 def active(verb: Verb, past: bool, subject: Head, adverb: Phrase = NOTHING, before: Head | None = None) -> Phrase:
@@ -195,9 +189,6 @@ def date(month: tuple[str, str] | None, day: tuple[str, str] | None = None, year
     phrase = word("on", "ADP", "le") + word(day[0], "NUM", day[1]) if day else word("in", "ADP", "en")
     phrase += word(month[0], "NOUN", month[1]) if month else Phrase()
     return phrase + word(year, "NUM", year) if year else phrase
-
-
-# --- sentences ----------------------------------------------------------------------------------------------------------
 
 
 def spell(mots: Sequence[Mot]) -> list[Mot]:

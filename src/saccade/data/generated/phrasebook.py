@@ -29,8 +29,6 @@ PEOPLE, ANIMALS, ANIMATE, BODIES, TOPICS, BUILDINGS, PLACES, SMALL_THINGS, THING
 class Author(Chooser):
     """Draws sentences: each rule fills the room it is given, and passes what is left to the next."""
 
-    # ---- noun phrases
-
     def modified(self, noun: Noun, room: int, depth: int, style: Style = ANY) -> Phrase:
         """A noun phrase that fills its room with what may follow a noun: of ..., on ..., a place, a relative clause."""
         extra = room - 2
@@ -58,8 +56,6 @@ class Author(Chooser):
             return self.modified(noun, room, depth)
         first = self.core(noun, min(4, room - 3))
         return say.both(first, self.modified(other, room - 1 - len(first), depth))
-
-    # ---- what follows a noun
 
     def after(self, name: str, noun: Noun | None, room: int, depth: int, style: Style = ANY) -> Phrase:
         """A preposition and its noun phrase, or nothing where that does not fit."""
@@ -105,8 +101,6 @@ class Author(Chooser):
                 return phrase + self.rest(verb, room - len(phrase), depth + 1)
         clause = self.predicate(head, room - 1, depth + 1)
         return say.word("who" if noun.kind in PEOPLE else "that", "PRON", "qui") + clause if clause else Phrase()
-
-    # ---- predicates
 
     def rest(self, verb: Verb, room: int, depth: int) -> Phrase:
         """What follows verb and object: to whom it is given, where it happens, here."""
@@ -204,8 +198,6 @@ class Author(Chooser):
         noun = self.noun(PEOPLE if name == "with" else (*TOPICS, "pact", "adult"))
         return say.active(say.SPEAK, self.past, subject) + self.after(name, noun, room - 1, depth) if noun else None
 
-    # ---- sentences
-
     def clause(self, room: int, first: bool) -> Phrase | None:
         """Subject and predicate, perhaps with a second predicate."""
         draw = self.random()
@@ -265,11 +257,7 @@ LECTURE_SENTENCES = tuple(
 
 def phrasebook(train: int = 6000, dev: int = 300, test: int = 500, seed: int = 0) -> dict[str, list[Pair]]:
     """English-French pairs with alignments and tags, in three parts that share no English sentence, nor the lecture's two."""
-    author = Author(seed)
-
-    def draw(line: int) -> tuple[str, str, Pair]:
-        pair = say.pair(author.draw(), line)
-        return pair.source, pair.source, pair
-
-    known = [pair.source for pair in LECTURE_SENTENCES]
-    return draw_parts("phrasebook", MOST, (train, dev, test), draw, known)
+    author, known = Author(seed), [pair.source for pair in LECTURE_SENTENCES]
+    return draw_parts(
+        "phrasebook", MOST, (train, dev, test), lambda line: say.pair(author.draw(), line), "source", "source", known
+    )

@@ -71,9 +71,7 @@ def reviews(train: int = 8000, dev: int = 500, test: int = 1000, seed: int = 0) 
     """Opinions labeled positive or negative, half each, with negation and contrast, in three parts that share no text."""
     reviewer = Reviewer(seed)
 
-    def draw(line: int) -> tuple[str, str, Labeled]:
-        good = line % 2 == 1
-        text = reviewer.review(good)
-        return text, text, Labeled(text, LABELS[good], line)
+    def draw(line: int) -> Labeled:
+        return Labeled(reviewer.review(good=line % 2 == 1), LABELS[line % 2], line)
 
-    return draw_parts("reviews", MOST, (train, dev, test), draw)
+    return draw_parts("reviews", MOST, (train, dev, test), draw, "text", "text")
