@@ -37,7 +37,7 @@ class Pair:
 def each_pair(where: str | Path | Sequence[str | Path]) -> Iterator[Pair | LineError]:
     """Each pair of a .tsv or .jsonl file or of two parallel text files, or the error it is."""
     parts = paths_of(where)
-    paths = [one_file(part, FORMS) for part in parts if part] if len(parts) in (1, 2) else []
+    paths = [one_file(part, FORMS) for part in parts] if len(parts) in (1, 2) and all(parts) else []
     parsers = [parse for path in paths if (parse := {".tsv": _from_tsv, ".jsonl": from_json(pair_of)}.get(bare_suffix(path)))]
     if (len(paths), len(parsers)) == (1, 1):
         return convert(paths[0], full_lines(paths[0]), parsers[0])

@@ -171,7 +171,8 @@ class Vocabulary:
             raise SaccadeError(f"not a vocabulary of saccade: the tokenizers library refuses it ({error})") from None
         tokenizer.no_padding()
         tokenizer.no_truncation()
-        return cls(tokenizer, entry["kind"], entry["split"], entry["lowercase"], {**SPECIALS, **entry["specials"]})
+        specials = SPECIALS | {role: str(name) for role, name in entry["specials"].items()}
+        return cls(tokenizer, entry["kind"], entry["split"], entry["lowercase"], specials)
 
     def _plain(self, ids: list[int]) -> list[int]:
         """Text that spells `<eos>` is an unknown word, not the end of a sentence."""

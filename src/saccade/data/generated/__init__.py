@@ -44,9 +44,7 @@ def draw_parts(
     parts: dict[str, list[Item]] = {"train": [], "dev": [], "test": []}
     if min(sizes) < 0 or sum(sizes) > most:
         asked = ", ".join(f"{name}={size}" for name, size in zip(parts, sizes, strict=True))
-        raise SaccadeError(
-            f"{asked}, but the {corpus} has parts of 0 or more examples, and at most {most:,} in all; ask for fewer"
-        )
+        raise SaccadeError(f"{asked}, but '{corpus}' has parts of 0 or more examples, at most {most:,} in all; ask for fewer")
     seen, owner = set(known), dict[str, str]()
     # the test part first, so that it does not depend on the other sizes
     for (name, part), size in reversed(list(zip(parts.items(), sizes, strict=True))):
