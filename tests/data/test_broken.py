@@ -289,6 +289,7 @@ TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
         "a.ft, line 1: more than one label: '__label__a', '__label__b'; give each text one",
     ),
     (labeled, "a.ft", "__label__ fine\n", "a.ft, line 1: the label is empty; write one for each text"),
+    (labeled, "a.conllu", row("1"), "a.conllu holds sentences with tags, not texts with labels; give a .tsv …"),
     # documents
     (documents, "a.txt", "", "a.txt is empty; it needs at least one line"),
     (documents, "a.txt", " \n\n", "a.txt holds no documents; add at least one"),

@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from ..errors import SaccadeError
 from . import lines
 from .lines import LineError, Rows, convert, split_columns
 
@@ -34,6 +35,8 @@ def each_labeled(where: str | Path) -> Iterator[Labeled | LineError]:
     """Each text of a file with its label, or the error it is."""
     path = lines.one_file(where, FORMS)
     suffix = lines.bare_suffix(path)
+    if suffix == ".conllu":
+        raise SaccadeError(f"{path} holds sentences with tags, not texts with labels; give {FORMS}")
     if suffix == ".csv":
         return convert(path, _csv_entries(path), labeled_of)
     rows = lines.full_lines(path)
