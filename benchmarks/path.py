@@ -30,7 +30,9 @@ from torch.nn import functional as F
 
 import saccade
 from saccade import api, config, masks
+from saccade.data.vocabulary import BOS, EOS, PAD
 from saccade.results import write_result
+from saccade.system import examples_of
 
 FOLDER = tempfile.TemporaryDirectory()  # removed when the program ends
 PACKAGE = Path(saccade.__file__).parent
@@ -54,12 +56,12 @@ def prepare(family: str) -> Any:
 
 def one_update(family: str) -> Callable[[], Any]:
     """One update of a training, by each call."""
+    from saccade.training.checkpoints import RunFolder
     from saccade.training.loop import Training
-    from saccade.training.runs import RunFolder
 
     recipe = prepare(family)
     system, work = api.prepared(recipe)
-    return Training(system.model, work, config.settings(recipe), RunFolder(Path(FOLDER.name), {}))._update
+    return Training(system.model, work, recipe.training, RunFolder(Path(FOLDER.name), {}))._update
 
 
 def one_decode_step(family: str) -> Callable[[], Any]:
@@ -67,10 +69,11 @@ def one_decode_step(family: str) -> Callable[[], Any]:
     recipe = prepare(family)
     system = api.build(recipe)
     model, task = system.model.eval(), system.task
-    batch = task.batch(task.numbers(api.examples_of(recipe, "dev")[:SENTENCES]), system.device)
-    search = api.searcher(BEAM)()
+    batch = task.batch(task.numbers(examples_of(recipe, "dev")[:SENTENCES]), system.device)
+    source, lengths, _ = batch.inputs
+    search = api.searcher(BEAM)(BOS, EOS, (PAD, BOS))
     with torch.inference_mode():
-        state = model.start(batch.source, batch.lengths)
+        state = model.start(source, lengths)
     rows = search.begin([LENGTH] * SENTENCES, system.device)
 
     @torch.inference_mode()
@@ -85,18 +88,19 @@ def one_decode_step(family: str) -> Callable[[], Any]:
 
 def attentions() -> dict[str, Callable[[], torch.Tensor]]:
     """The same attention of one decode step: the bare kernel, as the models call it, and as one would write it by hand."""
-    from saccade.core import Keys, Mechanism, attend
+    from saccade.core import Mechanism, attend, read
 
     torch.manual_seed(0)
     q, k, v = torch.randn(B, H, Q, D), torch.randn(B, H, K, D), torch.randn(B, H, K, D)
     lengths = torch.tensor([K, K - 7, K - 20, K // 2])
     allowed = (torch.arange(K) < lengths[:, None])[:, None, None]
     added = torch.zeros(allowed.shape).masked_fill(~allowed, float("-inf"))
-    mechanism, mask, keys = Mechanism(), masks.padding(lengths), Keys(k)  # made once a step, for all layers
+    mechanism, mask = Mechanism(), masks.padding(lengths).prepare(B, H, Q, K)
+    ready = mechanism.prepare(k, v)  # both are made once per sentence, for all steps
     return {
         "sdpa": lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=added),
         "sdpa_boolean": lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=allowed),
-        "attend_as_models": lambda: attend(q, keys, v, mechanism, mask, None, 0.0),
+        "attend_as_models": lambda: read(q, ready, mechanism, mask),
         "attend_naive": lambda: attend(q, k, v, mask=masks.padding(lengths)),
     }
 

@@ -74,14 +74,14 @@ def recipes() -> str:
     whole = Recipe()
     sections = {"top": whole, "data": whole.data, "vocabulary": whole.vocabulary, "language": whole.language}
     for name, part in {**sections, "training": whole.training}.items():
-        lines += ["", f"## {name}", "", (type(part).__doc__ or "").split("\n")[0], "", *rows(part)]
+        lines += ["", f"## {name}", "", (type(part).__doc__ or "").split("\n")[0], "", *keys_of(part)]
     lines += ["", "## model", "", MODEL]
     for entry in models.table:
-        lines += ["", f"### {entry.name}", "", f"{entry.summary} {entry.paper}", "", *rows(entry.make.config())]
+        lines += ["", f"### {entry.name}", "", f"{entry.summary} {entry.paper}", "", *keys_of(entry.make.config())]
     return "\n".join(lines) + "\n"
 
 
-def rows(part: Any) -> list[str]:
+def keys_of(part: Any) -> list[str]:
     """A settings class as a table: key, default, meaning, range, and when it has an effect."""
     values, lines = spell_all(part), ["| key | default | what |", "|---|---|---|"]
     for f in dataclasses.fields(part):

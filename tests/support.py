@@ -74,7 +74,7 @@ class Terminal(io.StringIO):
 def run_cli(*words: object, stdin: str = "", terminal: bool = False) -> Printed:
     """Runs a command in this process."""
     out, err, before = io.StringIO(), io.StringIO(), sys.stdin
-    sys.stdin = Terminal() if terminal else io.StringIO(stdin)
+    sys.stdin = Terminal() if terminal else io.TextIOWrapper(io.BytesIO(stdin.encode()))
     try:
         with redirect_stdout(out), redirect_stderr(err):
             code = run([str(word) for word in words])
@@ -99,5 +99,5 @@ def check_mistake(folder: Path, line: str, sentence: str) -> None:
     assert (printed.code, printed.out) == (2, "")
     [error] = printed.err.splitlines()
     assert error.startswith("saccade: ")
-    assert sentence in error
+    assert sentence in error, f"{sentence!r} not in {error!r}"
     assert snapshot() == before

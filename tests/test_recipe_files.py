@@ -1,4 +1,4 @@
-"""Recipe files: those that come with saccade, and those that are none."""
+"""Recipe files: those that come with saccade, and those that are not."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ ROOT = Path(__file__).parents[1]
         (b"# nothing\n", "is empty; write at least"),
         (b"- a\n- b\n", "holds a list, not settings; write `key: value` lines"),
         (b"just text", "holds one value, not settings"),
-        (b"a: 1\nb: [\n", ", line 3: this is no YAML; write `key: value` lines"),
-        (b"a: 1\n\tb: 2\n", ", line 2: this is no YAML"),
-        (b"seed: 2020-99-99", ": this is no YAML; write `key: value` lines"),
-        (b"seed: !!bool maybe", ": this is no YAML"),
-        (b"seed: !!python/object/apply:os.system [ls]", ", line 1: this is no YAML"),
-        (b"a: " + b"[" * 5000, ": this is no YAML"),
-        (b"model: \xff\xfe", "is no text in UTF-8; give a YAML file"),
+        (b"a: 1\nb: [\n", ", line 3: invalid YAML; write `key: value` lines"),
+        (b"a: 1\n\tb: 2\n", ", line 2: invalid YAML"),
+        (b"seed: 2020-99-99", ": invalid YAML; write `key: value` lines"),
+        (b"seed: !!bool maybe", ": invalid YAML"),
+        (b"seed: !!python/object/apply:os.system [ls]", ", line 1: invalid YAML"),
+        (b"a: " + b"[" * 5000, ": invalid YAML"),
+        (b"model: \xff\xfe", "is not UTF-8 text; give a YAML file"),
         (b"a: &a [*a]\n", "the recipe has more than 100,000 values or 20 levels"),
-        (b"\0\0\0", ": this is no YAML"),
+        (b"\0\0\0", ": invalid YAML"),
     ],
 )  # fmt: skip
-def test_a_file_that_is_no_recipe_is_told(tmp_path: Path, content: bytes, sentence: str) -> None:
+def test_a_file_that_is_not_a_recipe_is_refused(tmp_path: Path, content: bytes, sentence: str) -> None:
     path = tmp_path / "r.yaml"
     path.write_bytes(content)
     with pytest.raises(SaccadeError) as error:
@@ -46,7 +46,7 @@ def test_a_file_that_is_no_recipe_is_told(tmp_path: Path, content: bytes, senten
     assert sentence in str(error.value)
 
 
-def test_a_recipe_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recipe_that_does_not_exist_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for where, sentence in {
         str(tmp_path / "missing.yaml"): "no recipe file '.*missing.yaml', and none of that name comes with saccade",
         "phrasebook-bahdanu": "did you mean 'phrasebook-bahdanau'?",
@@ -113,7 +113,7 @@ def test_every_recipe_says_only_what_differs(path: Path) -> None:
     values = yaml.safe_load(path.read_text())
     assert unsaid(values, Recipe()) == []
     model = values["model"]
-    plain = config.complete_model({"family": model["family"]})
+    plain = config.recipe({**values, "model": {"family": model["family"]}}).model
     assert [name for name, value in model.items() if name != "family" and plain[name] == value] == []
 
 

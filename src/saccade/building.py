@@ -55,7 +55,12 @@ class Builder:
             able = ", ".join(entry.name for entry in models.table if entry.make.build(kind) is not None)
             title = getattr(kind, "title", kind.__name__)
             raise SaccadeError(f"model.family is '{self.name}', which is not {title}; choose one of: {able}")
-        return self.checked(lambda: build(*vocabularies, self.config))  # type: ignore[return-value]
+        made = self.checked(lambda: build(*vocabularies, self.config))
+        if isinstance(made, models.Decodable) and any(getattr(part, "reads_bytes", False) for part in made.modules()):
+            raise SaccadeError(
+                f"model.embedding reads a token's bytes, and this {self.name} generates token ids alone; choose model.embedding=tokens"
+            )
+        return made  # type: ignore[return-value]
 
     def pool(self, dim: int, vocab: int) -> Pool:
         """How the vectors of a text, `dim` wide, become one."""

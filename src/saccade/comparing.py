@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -46,7 +47,7 @@ def compare(
     recipe's test set, otherwise on its dev set."""
     rows = []
     for name, recipe in recipes.items():
-        found: dict[str, list[float]] = {}
+        found = defaultdict(list)
         for seed in seeds:
             made, run = replace(recipe, seed=seed), out / f"{name}-{seed}"
             with watch(f"{name}, seed {seed}", made.training.updates) as watcher:
@@ -56,7 +57,7 @@ def compare(
             metrics |= {"seconds": ended.seconds, "updates": float(ended.update)}
             metrics["parameters"] = float(sum(p.numel() for p in system.model.parameters()))
             for metric, value in metrics.items():
-                found.setdefault(metric, []).append(value)
+                found[metric].append(value)
         rows.append(Row(name, found))
     return rows
 
@@ -77,8 +78,7 @@ def load_finished(recipe: Recipe, run: Path, watcher: Watcher) -> tuple[System, 
 
 def judged_on(recipe: Recipe, data: str) -> str:
     """What a comparison judges a recipe on, in words."""
-    held_out = f"{recipe.data.held_out:.0%} held out of {recipe.data.train}"
-    return data or recipe.data.test or recipe.data.dev or held_out
+    return data or recipe.data.test or recipe.data.dev or f"{recipe.data.held_out:.0%} held out of {recipe.data.train}"
 
 
 def flatten(metrics: dict[str, Any]) -> dict[str, float]:

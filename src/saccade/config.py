@@ -42,8 +42,6 @@ def recipe(values: Mapping[str, Any] | None = None, overrides: Sequence[str] = (
             raise SaccadeError(f"{path} has no effect here: it is for {what}; leave it out")
     if made.training.watch not in kind.measures:
         raise SaccadeError(f"training.watch is '{made.training.watch}'{did_you_mean(made.training.watch, kind.measures)}")
-    if made.training.watch == "bleu" and "dev_bleu" in tree.get("training", {}) and strict and not made.training.dev_bleu:
-        raise SaccadeError("training.watch=bleu computes BLEU on the dev set; leave training.dev_bleu out")
     model = complete_model(json.dumps(made.model), made.task, json.dumps(dataclasses.asdict(made.language)), strict)
     return dataclasses.replace(made, model=json.loads(model))
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import shutil
-import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,7 @@ from . import api, config
 from .data.generated.phrasebook import LECTURE_SENTENCES
 from .errors import SaccadeError
 from .files import write_atomically
-from .system import examples_of
 from .training.loop import Watcher
-from .training.stopping import Stopped
 from .views import pictures
 from .views.page import Section, report_page
 
@@ -46,27 +43,19 @@ class Result:
 def run(out: Path, seed: int, watching: MakeWatcher, settings: Sequence[str] = ()) -> Result:
     """Trains both models into `out`, evaluates them on the phrasebook's test pairs, draws, and writes the report; `settings` are
     key=value words for both recipes."""
-    began, threads = time.perf_counter(), torch.get_num_threads()
-    words = [f"seed={seed}", *settings]
-    updates = config.read_recipe(f"phrasebook-{ATTENDING}", words).training.updates
-    torch.set_num_threads(1)  # small models gain nothing from a second thread: the other core trains the other model
-    try:
-        with (
-            watching(FIXED, updates) as there,
-            watching(ATTENDING, updates) as here,
-            run_beside(there, train, out / FIXED, FIXED, words) as other,
-        ):
-            found = {ATTENDING: train(here, out / ATTENDING, ATTENDING, words), FIXED: other.result()}
-    finally:
-        torch.set_num_threads(threads)
-    system, sources = api.load(out / ATTENDING), [pair.source for pair in LECTURE_SENTENCES]
-    outputs = [[one.text for one in api.decode(each, sources)] for each in (api.load(out / FIXED), system)]
+    began, sources = time.perf_counter(), [pair.source for pair in LECTURE_SENTENCES]
+    for name in CALLED:
+        shutil.rmtree(out / name, ignore_errors=True)
+    train_both(out, [f"seed={seed}", *settings], watching)
+    systems = {name: api.load(out / name) for name in CALLED}
+    found = {name: system.evaluate(system.read("test"), quarters=True) for name, system in systems.items()}
+    outputs = [[one.text for one in system.decode(sources)] for system in systems.values()]
     by_length = list(zip(found[FIXED]["by_length"], found[ATTENDING]["by_length"], strict=True))
     lengths = [[f"{a['shortest']}–{a['longest']}", f"{a['bleu']:.1f}", f"{b['bleu']:.1f}"] for a, b in by_length]
     lengths.append(["all", f"{found[FIXED]['bleu']:.1f}", f"{found[ATTENDING]['bleu']:.1f}"])
     sentences = [list(row) for row in zip(sources, *outputs, strict=True)]
-    drawn = draw(out, system, found)
-    report = write_report(out, system, found[ATTENDING]["aer"], lengths, sentences, drawn)
+    drawn = draw(out, systems[ATTENDING], found)
+    report = write_report(out, systems[ATTENDING], found[ATTENDING]["aer"], lengths, sentences, drawn)
     metrics = {
         "bleu": round(found[ATTENDING]["bleu"], 2),
         "bleu_fixed_context": round(found[FIXED]["bleu"], 2),
@@ -88,7 +77,7 @@ def check_folder(out: Path) -> None:
     if is_used(out) and not any(os.path.exists(folder) for folder in runs):
         wrong.append(out)
     if wrong:
-        raise SaccadeError(f"{wrong[0]} holds other files than a demo's run; choose another --out")
+        raise SaccadeError(f"{wrong[0]} contains other files than a demo's run; choose another --out")
 
 
 def is_used(path: Path) -> bool:
@@ -96,71 +85,48 @@ def is_used(path: Path) -> bool:
     return os.path.exists(path) and (not path.is_dir() or any(not inside.name.startswith(".") for inside in path.iterdir()))
 
 
-def remove(folder: Path) -> None:
-    """Renames first, so that a kill in between leaves no half of a run under a run's name."""
-    old = folder.with_name(f".{folder.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if folder.exists():
-        os.replace(folder, old)
-        shutil.rmtree(old, ignore_errors=True)
-
-
-def train(watcher: Watcher, folder: Path, name: str, words: Sequence[str]) -> dict[str, Any]:
-    """Trains one model in place of an older demo's; returns its metrics on the test pairs."""
-    remove(folder)
-    recipe = config.read_recipe(f"phrasebook-{name}", words)
-    system, _ = api.fit(recipe, folder, watcher=watcher)
-    watcher.note("translating the test sentences")
-    return api.evaluate(system, examples_of(recipe, "test"), quarters=True)
-
-
-class Relay(Watcher):
-    """Sends the events of a training run through a pipe; once nobody reads them, its error ends the run."""
-
-    def __init__(self, pipe: Any) -> None:
-        for event in (name for name in vars(Watcher) if not name.startswith("_")):
-            setattr(self, event, partial(lambda event, *values: pipe.send((event, *values)), event))
+def train_both(out: Path, words: Sequence[str], watching: MakeWatcher) -> None:
+    """Trains both models at the same time, each on a core of its own: small models gain nothing from a second thread."""
+    recipe, threads = config.read_recipe(f"phrasebook-{ATTENDING}", words), torch.get_num_threads()
+    other_words = ["train", f"phrasebook-{FIXED}", *words, "--out", str(out / FIXED)]
+    torch.set_num_threads(1)
+    try:
+        with (
+            watching(FIXED, recipe.training.updates) as there,
+            watching(ATTENDING, recipe.training.updates) as here,
+            run_beside(other_words, there.note) as other,
+        ):
+            api.fit(recipe, out / ATTENDING, watcher=here)
+            other.result()
+    finally:
+        torch.set_num_threads(threads)
 
 
 @contextmanager
-def run_beside(watcher: Watcher, work: Callable[..., Any], *arguments: Any) -> Iterator[Future[Any]]:
-    """Within the `with`, `work(watcher, *arguments)` runs in another process with one thread; yields the future of its result."""
-    context = multiprocessing.get_context("spawn")  # a fork would share torch's threads, which do not survive it
-    here, there = context.Pipe(duplex=False)
-    process = context.Process(target=work_beside, args=(there, work, arguments), daemon=True)
+def run_beside(words: Sequence[str], note: Callable[[str], None]) -> Iterator[Future[None]]:
+    """Within the `with`, the command `saccade WORDS` runs in another process with one thread; what it prints about its progress is
+    passed on without the name before it. Yields the future of its end."""
+    kept = {name: value for name, value in os.environ.items() if name != "FORCE_COLOR"}  # there is no terminal for it
+    environment = {**kept, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "saccade", *words]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment, encoding="utf-8")
 
-    def listen() -> Any:
-        try:
-            while (message := here.recv())[0] not in ("result", "error"):
-                getattr(watcher, message[0])(*message[1:])
-        except EOFError:
-            raise SaccadeError("the second training process ended unexpectedly; is there enough memory?") from None
-        if message[0] == "error":
-            raise SaccadeError(message[1])
-        return message[1]
+    def listen() -> None:
+        error = "the second training process ended unexpectedly; is there enough memory?"
+        for line in process.stderr or ():
+            name, _, text = line.rstrip("\n").partition(": ")
+            if name == "saccade":
+                error = text
+            else:
+                note(text)
+        if process.wait() != 0:
+            raise SaccadeError(error)
 
-    with ThreadPoolExecutor(1) as thread:
-        process.start()
-        there.close()  # the copy in the other process is now the only one, and the pipe ends with that process
+    with process, ThreadPoolExecutor(1) as thread:
         try:
             yield thread.submit(listen)
-        except BaseException:
-            process.terminate()
-            raise
         finally:
-            process.join(timeout=30)
-            process.kill()  # nothing where it has ended
-
-
-def work_beside(pipe: Any, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    """The other process."""
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both; the one that was started by the user decides
-    with suppress(BrokenPipeError):  # the process that started this one was killed
-        try:
-            pipe.send(("result", work(Relay(pipe), *arguments)))
-        except (SaccadeError, Stopped) as error:
-            pipe.send(("error", str(error)))
+            process.kill()  # nothing where it has ended; a run folder survives a kill
 
 
 def draw(out: Path, system: api.System, found: dict[str, dict[str, Any]]) -> list[Path]:

@@ -1,4 +1,4 @@
-"""The one error a user meets, and the hint that goes with a wrong name. Imports nothing; every room may import it."""
+"""The one error a user meets, and the hint that goes with a wrong name. Imports nothing; every package may import it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class SaccadeError(Exception):
-    """A mistake in what was handed in: says the value, the rule and the way out. The command line prints it and leaves with 2."""
+    """A mistake in what was passed: the value, the rule and the way out. The command line prints it and exits with 2."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

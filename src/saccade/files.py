@@ -85,7 +85,7 @@ def replaced(target: Path) -> Iterator[Path]:
     settle(target)
     if os.path.exists(target) and not target.is_dir():
         raise SaccadeError(f"cannot write {target}: it is a file, not a folder; choose another path")
-    new, old = beside(target, NEW), beside(target, OLD)
+    new, old = beside(target)
     shutil.rmtree(new, ignore_errors=True)
 
     def clean() -> None:
@@ -95,7 +95,10 @@ def replaced(target: Path) -> Iterator[Path]:
     with report_disk(target, clean):
         new.mkdir(parents=True)
         yield new
-        seal(new)
+        rows = {path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in sorted(new.iterdir())}
+        (new / MANIFEST).write_text(json.dumps({"files": rows}, indent=2) + "\n", encoding="utf-8")
+        sync(new / MANIFEST)  # with it the folder is complete
+        sync(new)
         if target.exists():
             os.replace(target, old)
         try:
@@ -107,30 +110,21 @@ def replaced(target: Path) -> Iterator[Path]:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def seal(folder: Path) -> None:
-    """Lists every file of the folder (sha256, size) in its manifest; with it the folder is complete."""
-    rows = {path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in sorted(folder.iterdir())}
-    (folder / MANIFEST).write_text(json.dumps({"files": rows}, indent=2) + "\n", encoding="utf-8")
-    sync(folder / MANIFEST)
-    sync(folder)
-
-
-def beside(target: Path, ending: str) -> Path:
-    """The path with an ending after its last name, also for `.`."""
-    return Path(os.path.abspath(target) + ending)
+def beside(target: Path) -> tuple[Path, Path]:
+    """Where the new and the old folder are while they change places; also for `.`."""
+    return Path(os.path.abspath(target) + NEW), Path(os.path.abspath(target) + OLD)
 
 
 def settle(target: Path) -> None:
     """Repairs what a kill between two renames left: the new folder is complete then, and replaces the old one."""
-    new, old = beside(target, NEW), beside(target, OLD)
     if not os.path.exists(target):  # not target.exists(), which raises for a name that is too long
-        for candidate in (new, old):
+        for candidate in beside(target):
             if os.path.isfile(candidate / MANIFEST) and not broken(candidate):
                 with suppress(OSError):  # the training process that writes it has just put it in place
                     os.replace(candidate, target)
                 break
     if os.path.exists(target):
-        shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(beside(target)[1], ignore_errors=True)
 
 
 def listed(folder: Path) -> list[str]:

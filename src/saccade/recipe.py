@@ -152,7 +152,11 @@ class TrainingRecipe:
     patience: int = number(0, 0, 10**9, "evaluations without improvement before stopping; 0 for never")
     average: int = number(0, 0, 1000, "average the parameters of the last N evaluations, kept if better; 0 for none")
     watch: str = setting("loss", "metric that selects the best model: `loss`, `bleu`, `accuracy`, `perplexity`")
-    dev_bleu: bool = setting(False, "compute greedy BLEU on the dev set too", **for_tasks(*PAIRS))
+    dev_bleu: bool = setting(
+        False,
+        "compute greedy BLEU on the dev set too",
+        **when("pairs, and another training.watch than bleu", lambda one: one.task in PAIRS and one.training.watch != "bleu"),
+    )
 
     @property
     def autocast(self) -> torch.dtype | None:

@@ -68,25 +68,23 @@ def commit() -> str:
     """The checkout's commit, with a + when files differ from it; SACCADE_COMMIT names it for a copy without its own .git."""
     if given := os.environ.get("SACCADE_COMMIT"):
         return given
-    head, dirty = ["rev-parse", "--short=12", "HEAD"], ["status", "--porcelain", "--", "src"]
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+
     try:
-        answers = [
-            subprocess.run(["git", *words], capture_output=True, text=True, timeout=10, check=True).stdout.strip()
-            for words in (head, dirty)
-        ]
+        return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "--", "src") else "")
     except (OSError, subprocess.SubprocessError):
         return ""
-    return answers[0] + ("+" if answers[1] else "")
 
 
 def device() -> str:
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
-    text = ""
+    model = None
     with suppress(OSError):
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    model = re.search(r"model name\s*:\s*(.+)", text)
-    return f"CPU: {model.group(1) if model else platform.processor()}, {torch.get_num_threads()} threads"
+        model = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+    return f"CPU: {model[1] if model else platform.processor()}, {torch.get_num_threads()} threads"
 
 
 def versions() -> dict[str, str]:

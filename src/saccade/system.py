@@ -126,7 +126,8 @@ def check_options(recipe: Recipe, options: Mapping[str, Any]) -> None:
         if name not in known:
             shown = {"quarters": "lengths"}.get(name, name)  # its name on the command line
             raise SaccadeError(f"an evaluation of {recipe.task} has no option '{shown}'; leave it out")
-        known[name](value)
+        if value is not None:
+            known[name](value)
 
 
 def build(recipe: Recipe | Mapping[str, Any], train: Sequence[Any] | None = None) -> System:

@@ -34,6 +34,8 @@ def upgrade_parameter(name: str) -> str:
 def upgrade_config(values: Mapping[str, Any]) -> dict[str, Any]:
     """A version 0.1.0 recipe with its model's settings under their current names."""
     model = dict(values.get("model", {}))
+    if not isinstance(model.get("family"), str):
+        return dict(values)  # refused by whoever builds it
     family = models.table[model["family"]]
     if "places" in model:
         position: dict[str, Any] = {"name": model.pop("places")}

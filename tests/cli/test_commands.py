@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from saccade import __version__, api
-from saccade.cli import run
-from saccade.cli.app import app
+from saccade.cli import app, run
 from saccade.data.pairs import parse_pharaoh
 from saccade.training.stopping import Stopped
 from support import run_cli
@@ -72,8 +71,8 @@ def test_a_training_run_is_reported_resumed_and_finished(recipe: Path, tmp_path:
     assert printed.code == 0
     facts = printed.json
     assert (facts["out"], facts["update"], facts["done"]) == (str(run), 4, True)
-    assert set(facts) == {"out", "update", "epoch", "tokens", "seconds", "best", "best_update", "done", "figures"}
-    assert re.search(r"bahdanau: [\d,]+ parameters, 4 updates at most, .* FLOPs an update", printed.err)
+    assert set(facts) == {"out", "update", "epoch", "tokens", "seconds", "best", "best_update", "done", "metrics"}
+    assert re.search(r"bahdanau: [\d,]+ parameters, 4 updates at most, .* FLOPs per update", printed.err)
     assert "bahdanau: update 4  dev loss" in printed.err
     again = run_cli("train", recipe, "training.updates=6", "--out", run, "--resume")
     assert again.code == 0
@@ -246,7 +245,7 @@ def test_the_worked_example_and_an_own_sentence() -> None:
 
 def test_the_catalogue_is_listed() -> None:
     rows = run_cli("list", "--json").json
-    assert {"slot", "name", "paper", "system", "what"} == set(rows[0])
+    assert {"slot", "name", "paper", "what"} == set(rows[0])
     assert {row["slot"] for row in run_cli("list", "masks", "--json").json} == {"masks"}
     assert {row["name"] for row in run_cli("list", "--where", "bahdanau", "--json").json} >= {"additive", "bahdanau"}
     assert "scaled-dot" in run_cli("list").out

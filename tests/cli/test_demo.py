@@ -47,7 +47,7 @@ class Heard(Watcher):
     def update(self, at: Progress, row: dict[str, float]) -> None:
         self.words.append(f"update {at.update}")
 
-    def evaluated(self, at: Progress, figures: dict[str, float], best: bool) -> None:
+    def evaluated(self, at: Progress, metrics: dict[str, float], best: bool) -> None:
         self.words.append(f"evaluated {at.update}")
 
     def note(self, text: str) -> None:
@@ -82,14 +82,14 @@ def test_the_metrics_are_those_of_the_two_models(done: Any) -> None:
 
 
 def test_both_training_runs_are_watched(done: Any) -> None:
-    heard = done[1]
-    assert set(heard) == {"fixed-context", "bahdanau"}
-    for watcher in heard.values():
-        assert watcher.words[0].endswith("of the tokens in batches are padding")
-        assert watcher.words[1] == "cost"
-        assert [word for word in watcher.words if word.startswith("evaluated")] == ["evaluated 5", "evaluated 10"]
-        assert "update 10" in watcher.words
-        assert watcher.words[-1] == "translating the test sentences"
+    there, here = (done[1][name].words for name in ("fixed-context", "bahdanau"))
+    for words in (there, here):
+        assert words[0].endswith("of the tokens in batches are padding")
+    assert here[1] == "cost"
+    assert [word for word in here if word.startswith("evaluated")] == ["evaluated 5", "evaluated 10"]
+    assert here[-1] == "evaluated 10"
+    assert "updates at most" in there[1]
+    assert [word[: len("update 10  dev loss")] for word in there[2:]] == ["update 5  dev loss ", "update 10  dev loss"]
 
 
 def test_the_lectures_sentences_are_translated_and_drawn(done: Any) -> None:
@@ -157,7 +157,7 @@ def test_a_foreign_folder_is_refused_before_anything_is_done(tmp_path: Path, nam
     path.write_text("mine")
     printed = run_cli("demo", "--out", tmp_path / "out", "--json")
     assert (printed.code, printed.out) == (2, "")
-    assert re.fullmatch(r"saccade: .* holds other files than a demo's run; choose another --out\n", printed.err)
+    assert re.fullmatch(r"saccade: .* contains other files than a demo's run; choose another --out\n", printed.err)
     assert [p for p in (tmp_path / "out").rglob("*") if p.is_file()] == [path]
     assert path.read_text() == "mine"
 
@@ -165,67 +165,52 @@ def test_a_foreign_folder_is_refused_before_anything_is_done(tmp_path: Path, nam
 def test_what_a_killed_demo_left_is_not_an_obstacle(tmp_path: Path) -> None:
     (tmp_path / "out" / "bahdanau").mkdir(parents=True)
     (tmp_path / "out" / "bahdanau" / ".recipe.json.123.new").write_text("{")
-    (tmp_path / "out" / ".fixed-context.old").mkdir()
     demo.check_folder(tmp_path / "out")
-    demo.remove(tmp_path / "out" / "bahdanau")
-    demo.remove(tmp_path / "out" / "fixed-context")
-    assert list((tmp_path / "out").iterdir()) == []
-
-
-HERE = (Path(__file__).parent, Path(__file__).parents[1])
-
-
-def dies(_: Watcher) -> None:
-    os._exit(9)
-
-
-def waits(_: Watcher) -> None:
-    time.sleep(60)
-
-
-def notes(watcher: Watcher) -> None:
-    while True:
-        watcher.note(str(os.getpid()))
-        time.sleep(0.1)
 
 
 def test_what_goes_wrong_in_the_second_process_is_reported_here(tmp_path: Path) -> None:
-    with demo.run_beside(Heard(), demo.train, tmp_path / "x", "nope", []) as wrong, demo.run_beside(Heard(), dies) as dead:
-        assert "no recipe file 'phrasebook-nope'" in error_of(wrong.result)
-        assert error_of(dead.result) == "the second training process ended unexpectedly; is there enough memory?"
+    heard = Heard()
+    with demo.run_beside(["train", "nope", "--out", str(tmp_path / "x")], heard.note) as wrong:
+        assert error_of(wrong.result).startswith("no recipe file 'nope'")
+    with demo.run_beside(["list", "scores"], heard.note) as fine:
+        assert fine.result() is None
+    assert heard.words == []
 
 
-def test_an_error_here_ends_the_second_process() -> None:
+LONG = ["train", "phrasebook-fixed-context", "training.updates=1000000", "training.evaluate_every=1", *SMALL[:3]]
+
+
+def test_an_error_here_ends_the_second_process(tmp_path: Path) -> None:
     began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), demo.run_beside(Heard(), waits) as waiting:
+    with pytest.raises(KeyboardInterrupt), demo.run_beside([*LONG, "--out", str(tmp_path / "x")], Heard().note) as running:
         raise KeyboardInterrupt
     assert time.monotonic() - began < 25
-    assert "ended unexpectedly" in error_of(waiting.result)
+    assert error_of(running.result) == "the second training process ended unexpectedly; is there enough memory?"
 
 
 START = """
 import sys, time
 sys.path[:0] = {paths!r}
-import test_demo
 from saccade import demo
-from saccade.training.loop import Watcher
-if __name__ == "__main__":
-    class Printing(Watcher):
-        def note(self, text): print(text, flush=True)
-    with demo.run_beside(Printing(), test_demo.notes):
-        time.sleep(60)
+with demo.run_beside({words!r}, lambda text: print(text, flush=True)):
+    time.sleep(60)
 """
 
 
 def test_the_second_process_ends_soon_after_the_first_was_killed(tmp_path: Path) -> None:
-    (tmp_path / "start.py").write_text(START.format(paths=[str(Path(demo.__file__).parents[1]), *map(str, HERE)]))
-    with subprocess.Popen([sys.executable, tmp_path / "start.py"], stdout=subprocess.PIPE, text=True) as first:
-        second = int(first.stdout.readline())  # type: ignore[union-attr]
+    words = [*LONG, "--out", str(tmp_path / "run")]
+    start = START.format(paths=[str(Path(demo.__file__).parents[1])], words=words)
+    with subprocess.Popen([sys.executable, "-c", start], stdout=subprocess.PIPE, text=True) as first:
+        while "dev loss" not in first.stdout.readline():  # type: ignore[union-attr]
+            pass
         first.kill()
-    until = time.monotonic() + 20
-    while Path(f"/proc/{second}").exists() and time.monotonic() < until:
-        time.sleep(0.1)
-    assert not Path(f"/proc/{second}").exists()
+    time.sleep(2)
+    until, log = time.monotonic() + 20, tmp_path / "run" / "log.jsonl"
+    before = -1
+    while log.stat().st_size != before and time.monotonic() < until:
+        before = log.stat().st_size
+        time.sleep(2)
+    assert log.stat().st_size == before, "nobody writes into it"
 
 
 @pytest.mark.slow

@@ -28,24 +28,24 @@ ROWS: list[tuple[str, str]] = [
     ("translate run x --with nowhere", "no model folder at nowhere"),
     ("classify text.txt x", "text.txt is a file, not a model folder"),
     ("classify empty x", "empty is not an intact model folder: it has no manifest.json"),
-    ("classify run good", "a translation model gives no label to a text; train one with task=classification"),
-    ("classify tags zebra", "a tagging model gives no label to a text"),
-    ("translate labels zebra", "a classification model does not translate"),
+    ("classify run good", "a translation model cannot label a text; use `saccade translate MODEL"),
+    ("classify tags zebra", "a tagging model cannot label a text"),
+    ("translate labels zebra", "a classification model cannot translate"),
     ("show tags zebra --out x.png", "a rnn-encoder model has no attention to show"),
     ("show labels zebra --out x.png --site pol", "no attention named 'pol'; did you mean 'pool'?"),
-    ("tag labels words.conllu", "a classification model gives no tags to words; train one with task=tagging"),
-    ("generate labels good", "a classification model does not go on with a text; train one with task=language-modelling"),
-    ("generate run the", "a translation model does not go on with a text"),
-    ("generate masked the", "a masked model does not go on with a text; train one with language.objective=causal"),
-    ("translate labels good", "a classification model does not translate; use `saccade classify MODEL"),
-    ("translate words the", "a language-modelling model does not translate; use `saccade generate MODEL"),
-    ("translate tags the", "a tagging model does not translate; use `saccade tag MODEL"),
-    ("translate run the --with labels", "a classification model puts out no text token by token"),
-    ("translate run the --with letters", "model 2 (transformer-decoder) has another vocabulary than the first (bahdanau)"),
-    ("translate labels good --with labels", "a classification model puts out no text token by token"),
-    ("show masked the --out x.png", "a masked model has no text of its own to show"),
+    ("tag labels words.conllu", "a classification model cannot tag words; use `saccade classify MODEL"),
+    ("generate labels good", "a classification model cannot continue a text; use `saccade classify MODEL"),
+    ("generate run the", "a translation model cannot continue a text"),
+    ("generate masked the", "a model with the masked objective cannot continue a text; use one with language.objective=causal"),
+    ("translate labels good", "a classification model cannot translate; use `saccade classify MODEL"),
+    ("translate words the", "a language-modelling model cannot translate; use `saccade generate MODEL"),
+    ("translate tags the", "a tagging model cannot translate; use `saccade tag MODEL"),
+    ("translate run the --with labels", "a classification model cannot be ensembled (no token-by-token output)"),
+    ("translate run the --with letters", "model 2 (transformer-decoder) has a different vocabulary than the first (bahdanau)"),
+    ("translate labels good --with labels", "a classification model cannot be ensembled (no token-by-token output)"),
+    ("show masked the --out x.png", "a model with the masked objective has no text of its own to show"),
     ("show tags the --out x.png", "a rnn-encoder model has no attention to show"),
-    ("show labels good --out x.png --target bad", "a classification model puts out no text; leave the target out"),
+    ("show labels good --out x.png --target bad", "a classification model generates no text; leave the target out"),
     ("classify labels good --device tpu", "no device named 'tpu'"),
     # texts
     ("classify labels ''", "the text is empty; give a sentence"),
@@ -54,7 +54,7 @@ ROWS: list[tuple[str, str]] = [
     ("classify labels --input nowhere.txt", "there is no file 'nowhere.txt'"),
     ("classify labels --input empty.txt", "empty.txt is empty; it needs at least one line"),
     ("classify labels --input latin.txt", "latin.txt, line 2: not UTF-8"),
-    ("classify labels '\udcff'", "the text is not UTF-8 at column 1"),
+    ("classify labels '\udcff'", "the text, line 1: not UTF-8 (byte 0xff); convert it first"),
     ("classify labels good --out x.bmp", "cannot draw to 'x.bmp'"),
     ("classify labels --input two.txt --out x.png", "2 texts and one picture; draw one text at a time"),
     ("generate words '\udcff'", "half of a surrogate pair"),
@@ -71,13 +71,13 @@ ROWS: list[tuple[str, str]] = [
     ("generate words the --limit 1000001", "a limit of 1000001 tokens"),
     ("generate words the --limit -5", "a limit of -5 tokens"),
     ("generate words the --limit many", "Invalid value for '--limit'"),
-    ("generate words the --temperature -1", "a temperature of -1.0"),
-    ("generate words the --temperature nan", "a temperature of nan"),
-    ("generate words the --temperature inf", "a temperature of inf"),
-    ("generate words the --top-k 0", "top_k = 0; give at least 1"),
-    ("generate words the --top-p 0", "top_p = 0.0"),
-    ("generate words the --seed -1", "a seed of -1"),
-    ("generate words the --seed 99999999999999999999", "a seed of 99999999999999999999"),
+    ("generate words the --temperature -1", "temperature is -1.0"),
+    ("generate words the --temperature nan", "temperature is nan"),
+    ("generate words the --temperature inf", "temperature is inf"),
+    ("generate words the --top-k 0", "top_k is 0; give at least 1, or leave it out"),
+    ("generate words the --top-p 0", "top_p is 0.0"),
+    ("generate words the --seed -1", "the seed is -1"),
+    ("generate words the --seed 99999999999999999999", "the seed is 99999999999999999999"),
     ("evaluate words text.txt --stride 9", "a stride of 9; give 1 to 8, the tokens the model reads at once"),
     ("evaluate words text.txt --stride 99999999999999999999", "a stride of 99999999999999999999"),
     ("evaluate words text.txt --stride -1", "Invalid value for '--stride'"),
@@ -88,7 +88,7 @@ ROWS: list[tuple[str, str]] = [
     ("evaluate tags words.conllu --lengths", "an evaluation of tagging has no option 'lengths'; leave it out"),
     ("evaluate words text.txt --moses de", "an evaluation of language-modelling has no option 'moses'"),
     ("evaluate run phrasebook:test --stride 3", "an evaluation of translation has no option 'stride'"),
-    ("evaluate run phrasebook:test --moses German", "'German' is no language for Moses tokens"),
+    ("evaluate run phrasebook:test --moses German", "'German' is not a language with Moses tokens"),
     ("evaluate run phrasebook:test --peer nobody", "--peer is 'nobody'; write NAME:METRIC=VALUE, such as nanoGPT:val_loss=1.4697"),
     ("evaluate run phrasebook:test --peer a:b=many", "--peer is 'a:b=many'"),
     ("evaluate run phrasebook:test --peer a:b=nan", "--peer is 'a:b=nan'"),
@@ -99,10 +99,10 @@ ROWS: list[tuple[str, str]] = [
     ("evaluate labels nowhere.tsv", "there is no file 'nowhere.tsv'"),
     ("evaluate labels strange.tsv", "line 2: the label 'godo' was never seen in training; did you mean 'good'?"),
     ("evaluate labels broken.tsv", "broken.tsv, line 2: 1 column instead of 2; a line is text<TAB>label"),
-    ("evaluate labels bare.jsonl", "line 1 has no label to compare with; give every text one, or use `classify`"),
+    ("evaluate labels bare.jsonl", "bare.jsonl, line 1 has no label; give every text one to compare with, or use `classify`"),
     ("evaluate labels words.conllu", "words.conllu holds sentences with tags, not texts with labels"),
     ("evaluate labels phrasebook:test", "the corpus 'phrasebook' has no texts with labels"),
-    ("evaluate tags two.txt", "line 1 has no tags to compare with; give tags, or use `tag`"),
+    ("evaluate tags two.txt", "two.txt, line 1 has no tag; give every word one to compare with, or use `tag`"),
     ("evaluate tags broken.conllu", "broken.conllu, line 2: 3 columns instead of 10"),
     ("evaluate tags strange.tsv", "was never seen in training"),
     ("evaluate tags reviews:test", "the corpus 'reviews' has no sentences with tags"),
@@ -111,13 +111,13 @@ ROWS: list[tuple[str, str]] = [
     ("evaluate letters one.txt", "the text has fewer than two tokens; give more text"),
     ("evaluate run reviews:test", "the corpus 'reviews' has no pairs"),
     # several models
-    ("average run fixed --out new", "fixed is another model than run; average models of one shape and vocabulary"),
-    ("average run labels --out new", "labels is another model than run"),
-    ("average run --out empty", "empty is there already; choose a new folder with --out"),
-    ("average run --out text.txt", "text.txt is there already"),
+    ("average run fixed --out new", "fixed is a different model than run; average models of one shape and vocabulary"),
+    ("average run labels --out new", "labels is a different model than run"),
+    ("average run --out empty", "empty already exists; choose a new folder with --out"),
+    ("average run --out text.txt", "text.txt already exists"),
     ("average run --out text.txt/deep", "cannot write text.txt/deep"),
     (f"average run --out {LONG}", "File name too long"),
-    ("average run --out .", ". is there already"),
+    ("average run --out .", ". already exists"),
     # comparisons
     ("compare nowhere.yaml", "no recipe file 'nowhere.yaml'"),
     ("compare a=b", "no recipe was named; write saccade compare RECIPE RECIPE"),
@@ -133,19 +133,19 @@ ROWS: list[tuple[str, str]] = [
     # recipes of the tasks
     ("train labels.yaml task=clasification", "no task named 'clasification'; did you mean 'classification'?"),
     ("train labels.yaml training.watch=bleu", "training.watch is 'bleu'"),
-    ('train labels.yaml model={"family":"bahdanau"} --out new', "which reads no text for labels; choose one of: "),
+    ('train labels.yaml model={"family":"bahdanau"} --out new', "model.family is 'bahdanau', which is not an encoder; choose one of: "),
     ("train labels.yaml model.pool=mena", "no pool named 'mena'; did you mean 'mean'?"),
     ("train labels.yaml data.train=same.tsv --out new", "the training data has only 'good' as label"),
     ("train labels.yaml data.train=bare.jsonl --out new", "line 1 of the training data has no label; give every text one"),
     ("train labels.yaml data.dev=bare.jsonl --out new", "line 1 of the dev data has no label"),
     ("train labels.yaml data.dev=strange.tsv --out new", "line 2: the label 'godo' was never seen in training"),
-    ("train labels.yaml start_from=nowhere --out new", "no model folder at nowhere"),
-    ("train labels.yaml start_from=words --out new", "has no encoder or decoder for this model; choose a model.family"),
-    ("train labels.yaml start_from=masked model.hidden=16 --out new", "write the same model.dim, hidden, heads"),
-    ("train tags.yaml data.dev=two.txt --out new", "the sentence at line 1 of the dev data has no tags"),
+    ("train started.yaml start_from=nowhere --out new", "no model folder at nowhere"),
+    ("train started.yaml start_from=words --out new", "has no encoder or decoder for this model; choose a model.family"),
+    ("train started.yaml start_from=masked model.hidden=16 --out new", "use the same model.dim, hidden, heads … as that model"),
+    ("train tags.yaml data.dev=two.txt --out new", "line 1 of the dev data has no tag; give every word one"),
     ("train tags.yaml data.column=lemma", "data.column is 'lemma'"),
     ("train words.yaml language.objective=cuasal", "no objective named 'cuasal'; did you mean 'causal'?"),
-    ("train words.yaml language.objective=denoising --out new", "cannot put out what was cut out; choose another model.family"),
+    ("train cut.yaml language.objective=denoising --out new", "'transformer-decoder', which is not an encoder–decoder; choose one of: "),
     ("train words.yaml language.block=1", "language.block is 1; it must lie between 2 and 1,000,000"),
     ("train words.yaml language.share=1", "language.share is 1.0; it must lie between 0.01 and 0.9"),
     ("train words.yaml data.documents=page", "data.documents is 'page'"),
@@ -166,11 +166,15 @@ def desk(shelf: Path, models: Path, tmp_path_factory: pytest.TempPathFactory) ->
         shutil.copy(shelf / name, root / name)
     (root / "empty").mkdir()
     (root / "sub").mkdir()
-    for name in ("labels", "tags", "words"):
-        text = json.dumps(
-            {key: value for key, value in json.loads((shelf / name / "recipe.json").read_text()).items() if key != "saccade"}
-        )
-        (root / f"{name}.yaml").write_text(text)
+    # each recipe complete, and two without the section that a row's other settings make useless
+    for name, source, left_out in (
+        *((name, name, ()) for name in ("labels", "tags", "words")),
+        ("started", "labels", ("vocabulary",)),
+        ("cut", "words", ("language",)),
+    ):
+        values = json.loads((shelf / source / "recipe.json").read_text())
+        kept = {key: value for key, value in values.items() if key not in ("saccade", *left_out)}
+        (root / f"{name}.yaml").write_text(json.dumps(kept))
     shutil.copy(root / "labels.yaml", root / "sub" / "labels.yaml")
     texts = {
         "empty.txt": "",
@@ -210,7 +214,7 @@ def test_lines_of_nothing_on_stdin_are_reported(desk: Path, monkeypatch: pytest.
     [error] = printed.err.splitlines()
     assert error in (
         "saccade: the lines are empty; give at least one text",
-        "saccade: stdin holds no words; give at least one sentence",
+        "saccade: stdin contains no words; give at least one sentence",
     )
     waiting = run_cli(*split_words(line), terminal=True)
     assert (waiting.code, waiting.out) == (2, "")

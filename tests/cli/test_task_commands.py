@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from saccade import api
-from saccade.cli import classify
+from saccade.cli import using
 from saccade.data.conllu import Sentence
 from support import run_cli
 
@@ -30,7 +30,7 @@ def test_one_text_is_shown_with_its_weights_in_percent(shelf: Path) -> None:
 
 def test_in_a_terminal_words_are_shaded(shelf: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     written = io.StringIO()
-    monkeypatch.setattr(classify, "out", Console(file=written, force_terminal=True, color_system="truecolor", width=80))
+    monkeypatch.setattr(using, "out", Console(file=written, force_terminal=True, color_system="truecolor", width=80))
     assert run_cli("classify", shelf / "labels", "a good film").code == 0
     assert "\x1b[" in written.getvalue()
     assert "48;2;" in written.getvalue(), "a background"
@@ -210,7 +210,7 @@ def test_the_mean_of_models_is_a_model(shelf: Path, tmp_path: Path) -> None:
 
 def test_recipes_are_set_side_by_side(shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("saccade.cli.compare.out", Console(width=200, highlight=False))
+    monkeypatch.setattr("saccade.cli.training.out", Console(width=200, highlight=False))
     made = api.load(shelf / "labels").recipe.to_dict()
     for pool in ("mean", "attention"):
         (tmp_path / f"by-{pool}.yaml").write_text(json.dumps({**made, "model": {"family": "bag", "dim": 4, "pool": pool}}))
@@ -250,7 +250,7 @@ def test_recipes_are_set_side_by_side(shelf: Path, tmp_path: Path, monkeypatch: 
 def test_what_every_model_looks_at_is_drawn(shelf: Path, tmp_path: Path, name: str, text: str) -> None:
     facts = run_cli("show", shelf / name, text, "--out", tmp_path / "x.json", "--json").json
     assert facts["sites"]
-    assert facts["site"] == facts["sites"][0] == ("pool" if name == "labels" else "decoder.0.attention")
+    assert facts["site"] == facts["sites"][0] == ("pool" if name == "labels" else "decoder.0.mixer")
 
 
 def test_a_training_run_reports_how_its_model_is_used(shelf: Path, tmp_path: Path) -> None:

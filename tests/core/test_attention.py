@@ -8,13 +8,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from core_helpers import member
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from saccade.core import Keys, Mechanism, attend, explain, masks, normalizers, positions, scores, weights
+from saccade.core import Mechanism, Positions, Ready, attend, explain, masks, normalizers, positions, read, scores, weights
 from saccade.errors import SaccadeError
-from saccade.models.families import Choice
 
 sizes = st.integers(1, 5)
 
@@ -83,7 +83,7 @@ def test_attend_is_the_definition_for_any_shape(
 @pytest.mark.parametrize("name", [entry.name for entry in scores.table if entry.make.unequal_widths])
 def test_queries_keys_and_values_may_all_differ_in_width(name: str) -> None:
     q, k, v = torch.randn(2, 1, 4, 3), torch.randn(2, 1, 5, 7), torch.randn(2, 1, 5, 2)
-    mechanism = Mechanism(Choice(scores.table[name])(dim_q=3, dim_k=7, heads=1))
+    mechanism = Mechanism(member(scores.table, name, dim_q=3, dim_k=7, heads=1))
     found = attend(q, k, v, mechanism)
     torch.testing.assert_close(found, mechanism.score(q, k).softmax(-1) @ v)
     with pytest.raises(SaccadeError, match=r"this score compares equal widths; use bilinear, reduced-rank or additive"):
@@ -93,7 +93,7 @@ def test_queries_keys_and_values_may_all_differ_in_width(name: str) -> None:
 @pytest.mark.parametrize("name", scores.table.names())
 def test_grouped_heads_are_repeated_heads_also_for_scores_with_parameters(name: str) -> None:
     q, k, v = torch.randn(2, 6, 3, 4), torch.randn(2, 2, 5, 4), torch.randn(2, 2, 5, 4)
-    mechanism = Mechanism(Choice(scores.table[name])(dim_q=4, dim_k=4, heads=6))
+    mechanism = Mechanism(member(scores.table, name, dim_q=4, dim_k=4, heads=6))
     wide = [x.repeat_interleave(3, 1) for x in (k, v)]
     for backend in ("eager", None):
         torch.testing.assert_close(attend(q, k, v, mechanism, backend=backend), attend(q, *wide, mechanism, backend="eager"))
@@ -108,14 +108,24 @@ def test_grouped_heads_are_repeated_heads_also_for_scores_with_parameters(name: 
 def test_keys_prepared_once_give_the_same_as_plain_keys(name: str, position: str) -> None:
     q, k, v = torch.randn(2, 2, 3, 4), torch.randn(2, 2, 5, 4), torch.randn(2, 2, 5, 4)
     mechanism = Mechanism(
-        score=Choice(scores.table[name])(dim_q=4, dim_k=4, heads=2), position=Choice(positions.table[position])(dim=4, heads=2)
+        score=member(scores.table, name, dim_q=4, dim_k=4, heads=2), position=member(positions.table, position, dim=4, heads=2)
     )
-    ready, values = mechanism.keys(k), mechanism.values(v)
-    assert isinstance(ready, Keys)
-    torch.testing.assert_close(attend(q, ready, values, mechanism, masks.causal()), attend(q, k, v, mechanism, masks.causal()))
-    torch.testing.assert_close(weights(q, ready, mechanism), weights(q, k, mechanism))
-    at = torch.arange(2, 5)
-    torch.testing.assert_close(mechanism.keys(k[:, :, 2:], at).tensor, ready.tensor[:, :, 2:], msg="keys may come piece by piece")
+    ready = mechanism.prepare(k, v, None, 2)
+    assert isinstance(ready, Ready)
+    torch.testing.assert_close(read(q, ready, mechanism, masks.causal()), attend(q, k, v, mechanism, masks.causal()))
+    later = mechanism.prepare(k[:, :, 2:], v[:, :, 2:], Positions(torch.arange(2, 5), torch.arange(2, 5)), 2)
+    for piece, whole in ((later.key, ready.key), (later.value, ready.value)):
+        torch.testing.assert_close(piece, whole[:, :, 2:], msg="keys and values may come piece by piece")
+
+
+@pytest.mark.parametrize("name", ["bilinear", "additive", "cosine"])
+def test_prepared_keys_of_few_heads_are_repeated_only_where_each_head_has_parameters(name: str) -> None:
+    q, k, v = torch.randn(2, 6, 3, 4), torch.randn(2, 2, 5, 4), torch.randn(2, 2, 5, 4)
+    mechanism = Mechanism(member(scores.table, name, dim_q=4, dim_k=4, heads=6))
+    ready = mechanism.prepare(k, v, heads=6)
+    assert (ready.key.shape[1], ready.value.shape[1]) == (6, 2)
+    assert Mechanism().prepare(k, v, heads=6).key.shape[1] == 2
+    torch.testing.assert_close(read(q, ready, mechanism), attend(q, k, v, mechanism))
 
 
 # --- masks, dropout, weights ---
@@ -161,10 +171,10 @@ def test_explain_says_who_can_who_is_taken_and_why_the_others_refuse() -> None:
     assert "flex    refuses: it has no backward on a CPU" in str(plain)
     additive = explain(q, q, Mechanism(scores.Additive(16, 16)))
     assert additive.chosen == "eager"
-    assert {verdict.backend: verdict.reason for verdict in additive}["sdpa"] == "the score is no dot product"
+    assert {verdict.backend: verdict.reason for verdict in additive}["sdpa"] == "the score is not a dot product"
     kernel = explain(q, torch.randn(1, 2, 40, 16), Mechanism(scores.EluKernel(), normalizers.Sum()), masks.padding([3]))
     assert kernel.chosen == "linear"
-    ready = explain(q, Keys(q), mask=masks.causal())
+    ready = explain(q, q, mask=masks.causal())
     assert ready.chosen == "sdpa"
     assert len(ready) == 4
 
@@ -177,29 +187,45 @@ def x(*shape: int) -> Tensor:
 
 
 MISTAKES: list[tuple[str, Callable[[], object], str]] = [
-    ("three dimensions", lambda: attend(x(2, 3, 4), x(2, 3, 4), x(2, 3, 4)), "four dimensions, batch × heads × places × width"),
+    (
+        "three dimensions",
+        lambda: attend(x(2, 3, 4), x(2, 3, 4), x(2, 3, 4)),
+        "four dimensions, batch × heads × positions × width",
+    ),
     ("batches", lambda: attend(x(2, 1, 3, 4), x(3, 1, 3, 4), x(3, 1, 3, 4)), r"q \(2, 1, 3, 4\), k .* must share the batch"),
-    ("places", lambda: attend(x(2, 1, 3, 4), x(2, 1, 3, 4), x(2, 1, 5, 4)), "k and v their heads and places"),
+    ("positions", lambda: attend(x(2, 1, 3, 4), x(2, 1, 3, 4), x(2, 1, 5, 4)), "k and v their heads and positions"),
     ("heads", lambda: attend(x(2, 3, 3, 4), x(2, 2, 3, 4), x(2, 2, 3, 4)), "heads of q must be a multiple of those of k and v"),
-    ("heads of values", lambda: attend(x(2, 4, 3, 4), Keys(x(2, 4, 3, 4)), x(2, 3, 3, 4)), "must be a multiple"),
+    ("heads of values", lambda: attend(x(2, 4, 3, 4), x(2, 4, 3, 4), x(2, 3, 3, 4)), "k and v their heads"),
     ("no heads", lambda: attend(x(2, 0, 3, 4), x(2, 0, 3, 4), x(2, 0, 3, 4)), "at least one head, one query and one key"),
     ("no keys", lambda: attend(x(2, 1, 3, 4), x(2, 1, 0, 4), x(2, 1, 0, 4)), "at least one head, one query and one key"),
     ("widths", lambda: attend(x(2, 1, 3, 4), x(2, 1, 3, 5), x(2, 1, 3, 5)), "compares equal widths"),
-    ("a tensor for a mask", lambda: attend(*[x(1, 1, 2, 4)] * 3, mask=x(2, 2).bool()), r"type Tensor; .* masks.matrix"),
-    ("a name for a mechanism", lambda: attend(*[x(1, 1, 2, 4)] * 3, "dot"), r"'dot' is no mechanism; hand in Mechanism\("),
-    ("a name for a score", lambda: Mechanism("dot"), "'dot' is no score; hand in a built one"),
-    ("a class for a normalizer", lambda: Mechanism(normalize=normalizers.Softmax), "is no normalizer"),
-    ("a tensor for the mechanism's mask", lambda: Mechanism(mask=x(2, 2)), "is no mask"),
-    ("a score for a position", lambda: Mechanism(position=scores.Dot()), "is no position"),
-    ("a sum of scores", lambda: Mechanism(normalize=normalizers.Sum()), "it goes with a kernel score such as elu-kernel"),
     (
-        "a bent sum",
-        lambda: Mechanism(scores.EluKernel(), normalizers.Sum(), None, positions.Alibi(1)),
-        "no position that bends scores",
+        "a tensor for a mask",
+        lambda: attend(*[x(1, 1, 2, 4)] * 3, mask=x(2, 2).bool()),
+        r"expected a mask, got Tensor; .* masks.matrix",
     ),
-    ("too much dropout", lambda: attend(*[x(1, 1, 2, 4)] * 3, dropout=1.0), "dropout of 1.0; .* less than 1"),
+    ("a name for a mechanism", lambda: attend(*[x(1, 1, 2, 4)] * 3, "dot"), r"expected a Mechanism, got 'dot'; pass Mechanism\("),
+    ("a name for a score", lambda: Mechanism("dot"), "expected a Score object, got 'dot'; build one from saccade.core.scores"),
+    (
+        "a class for a normalizer",
+        lambda: Mechanism(normalize=normalizers.Softmax),
+        "expected a Normalizer object, got <class .*; build one from saccade.core.normalizers",
+    ),
+    ("a tensor for the mechanism's mask", lambda: Mechanism(mask=x(2, 2)), "expected a Mask object, got tensor"),
+    ("a score for a position", lambda: Mechanism(position=scores.Dot()), "expected a Position object, got Dot"),
+    ("a sum of scores", lambda: Mechanism(normalize=normalizers.Sum()), "use a kernel score such as elu-kernel"),
+    (
+        "a sum with a bias",
+        lambda: Mechanism(scores.EluKernel(), normalizers.Sum(), None, positions.Alibi(1)),
+        "position that adds no bias, or the normalizer softmax",
+    ),
+    ("too much dropout", lambda: attend(*[x(1, 1, 2, 4)] * 3, dropout=1.0), r"dropout must be in \[0, 1\), got 1.0"),
     ("a wrong backend", lambda: attend(*[x(1, 1, 2, 4)] * 3, backend="spda"), "no backend named 'spda'; did you mean 'sdpa'"),
-    ("a mask of another batch", lambda: attend(*[x(2, 1, 2, 4)] * 3, mask=masks.padding([1])), "batch of 1, .* batch of 2"),
+    (
+        "a mask of another batch",
+        lambda: attend(*[x(2, 1, 2, 4)] * 3, mask=masks.padding([1])),
+        "a batch of 1, got a batch of 2; make the mask from the same batch",
+    ),
 ]
 
 
@@ -227,18 +253,24 @@ def test_shapes_give_an_output_or_a_sentence_and_nothing_else(q: tuple[int, ...]
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: attend(torch.ones(1, 1, 2, 2).long(), torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 2)), "q is torch.int64"),
-        (lambda: attend(torch.ones(1, 1, 2, 2), [[1.0]], torch.ones(1, 1, 2, 2)), "k is list"),  # type: ignore[arg-type]
+        (
+            lambda: attend(torch.ones(1, 1, 2, 2).long(), torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 2)),
+            "q must be a floating-point tensor such as float32 or bfloat16, got torch.int64",
+        ),
+        (
+            lambda: attend(torch.ones(1, 1, 2, 2), [[1.0]], torch.ones(1, 1, 2, 2)),
+            "k must be a floating-point tensor .* got list",
+        ),  # type: ignore[arg-type]
         (
             lambda: attend(torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 2).double(), torch.ones(1, 1, 2, 2)),
-            "bring them to one type",
+            "must have one type, got torch.float32, torch.float64 and torch.float32; convert them first",
         ),
-        (lambda: positions.Alibi(0), "ALiBi for 0 heads"),
-        (lambda: positions.Shaw(4, max_distance=0), "give at least 1"),
-        (lambda: scores.Cosine(2, sharpness=-1.0), "give a number above 0"),
-        (lambda: scores.Additive(4, 4, 0), "give at least 1 of each"),
-        (lambda: scores.ReducedRank(4, 4, 0), "give at least 1"),
-        (lambda: masks.window(1.5), "whole numbers"),  # type: ignore[arg-type]
+        (lambda: positions.Alibi(0), "heads must be at least 1, got 0"),
+        (lambda: positions.Shaw(4, max_distance=0), "max_distance must be at least 1, got 0"),
+        (lambda: scores.Cosine(2, sharpness=-1.0), "sharpness must be above 0, got -1.0"),
+        (lambda: scores.Additive(4, 4, 0), "hidden and heads must be at least 1, got 0 and 1"),
+        (lambda: scores.ReducedRank(4, 4, 0), "rank must be at least 1, got 0"),
+        (lambda: masks.window(1.5), "0 or more positions to each side, got 1.5 and 1.5"),  # type: ignore[arg-type]
     ],
 )
 def test_wrong_parts_and_tensors_are_answered_with_a_sentence(make: Callable[[], object], sentence: str) -> None:

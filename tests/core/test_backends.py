@@ -1,18 +1,18 @@
-"""What each backend refuses, whom it beats, and the traps each must step over. That all equal eager is in test_catalogue.py."""
+"""What each backend refuses, which one is chosen, and the traps of each. That all equal eager is in test_catalogue.py."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.attention.flex_attention import flex_attention
 
-from saccade.core import Mechanism, Places, attend, backends, masks, normalizers, positions, scores
+from saccade.core import Mechanism, Positions, attend, backends, explain, masks, normalizers, positions, scores
 from saccade.core.attention import pose
-from saccade.core.backends import flex, linear
+from saccade.core.backends import flex
+from saccade.core.backends.call import CannotCompile
 from saccade.core.masks import Mask
 from saccade.errors import SaccadeError
 
@@ -23,29 +23,19 @@ def tensors(queries: int, keys: int, heads: int = 2, width: int = 16, **options:
     return tuple(torch.randn(2, heads, n, width, **options) for n in (queries, keys, keys))  # type: ignore[return-value,arg-type]
 
 
-@pytest.fixture
-def plain_flex(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """FlexAttention without its compiler: the same arithmetic in a moment."""
-    monkeypatch.setattr(flex, "compiled", lambda device: flex_attention)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-    flex._block_masks.clear()
-
-
 # --- refusals and choice ---
 
 REFUSALS: list[tuple[str, Mechanism, dict[str, object], str]] = [
-    ("sdpa", Mechanism(scores.Additive(16, 16)), {}, "the score is no dot product"),
-    ("sdpa", Mechanism(normalize=normalizers.Relu()), {}, "no normalizer but softmax"),
-    ("sdpa", Mechanism(position=positions.Shaw(16)), {}, "adds to what is summed"),
-    ("flex", Mechanism(scores.Additive(16, 16)), {}, "the score is no dot product"),
-    ("flex", Mechanism(normalize=normalizers.Sparsemax()), {}, "no normalizer but softmax"),
-    ("flex", Mechanism(position=positions.Shaw(16)), {}, "adds to what is summed"),
-    ("flex", Mechanism(), {"dropout": 0.1}, "drops no weights"),
+    ("sdpa", Mechanism(scores.Additive(16, 16)), {}, "the score is not a dot product"),
+    ("sdpa", Mechanism(normalize=normalizers.Relu()), {}, "the normalizer is not softmax"),
+    ("sdpa", Mechanism(position=positions.Shaw(16)), {}, "the position adds to the values"),
+    ("flex", Mechanism(scores.Additive(16, 16)), {}, "the score is not a dot product"),
+    ("flex", Mechanism(normalize=normalizers.Sparsemax()), {}, "the normalizer is not softmax"),
+    ("flex", Mechanism(position=positions.Shaw(16)), {}, "the position adds to the values"),
+    ("flex", Mechanism(), {"dropout": 0.1}, "it has no dropout"),
     ("flex", Mechanism(position=positions.T5Buckets(2)), {}, "no backward on a CPU"),
-    ("linear", Mechanism(), {}, "the score is no kernel"),
-    ("linear", Mechanism(scores.EluKernel()), {}, "no normalizer but sum"),
+    ("linear", Mechanism(), {}, "the score is not a kernel"),
+    ("linear", Mechanism(scores.EluKernel()), {}, "the normalizer is not sum"),
     ("linear", KERNEL, {"mask": masks.window(2)}, r"Window\(2, 2\) is more than causal and padding"),
     ("linear", KERNEL, {"mask": masks.causal() | masks.padding([1, 2])}, "more than causal and padding"),
     ("linear", KERNEL, {"dropout": 0.1}, "dropout falls on weights"),
@@ -72,17 +62,17 @@ def test_flex_refuses_what_its_kernels_cannot_do() -> None:
 
 
 def test_eager_refuses_nothing_and_the_lowest_rank_is_taken() -> None:
-    problem = pose(*tensors(3, 5), Mechanism(normalize=normalizers.Relu()), None, None, 0.0)
-    assert backends.eager.Eager().refuses(problem) is None
-    assert backends.choose(problem) is backends.table["eager"]
-    problem = pose(*tensors(3, 5), None, masks.causal(), None, 0.0)
-    assert backends.choose(problem) is backends.table["sdpa"], "measured: twice as fast as eager on a CPU, also with a dense mask"
+    call = pose(*tensors(3, 5), Mechanism(normalize=normalizers.Relu()), None, None, 0.0)
+    assert backends.eager.Eager().refuses(call) is None
+    assert backends.choose(call) is backends.table["eager"]
+    call = pose(*tensors(3, 5), None, masks.causal(), None, 0.0)
+    assert backends.choose(call) is backends.table["sdpa"], "measured: twice as fast as eager on a CPU, also with a dense mask"
 
 
 @pytest.mark.parametrize(("keys", "chosen"), [(17, "linear"), (16, "eager")])
 def test_linear_attention_is_taken_where_it_saves_something(keys: int, chosen: str) -> None:
-    problem = pose(*tensors(keys, keys), KERNEL, None, None, 0.0)
-    assert backends.choose(problem) is backends.table[chosen]
+    call = pose(*tensors(keys, keys), KERNEL, None, None, 0.0)
+    assert backends.choose(call) is backends.table[chosen]
 
 
 # --- traps of SDPA ---
@@ -100,7 +90,7 @@ def test_sdpa_runs_the_fused_causal_kernel_only_for_a_square(monkeypatch: pytest
     asked, plain = [], torch.nn.functional.scaled_dot_product_attention
 
     def spy(*args: Tensor, **options: object) -> Tensor:
-        asked.append((options["is_causal"], options["attn_mask"] is not None))
+        asked.append((args[5], args[3] is not None))
         return plain(*args, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spy)
@@ -113,10 +103,10 @@ def test_sdpa_runs_the_fused_causal_kernel_only_for_a_square(monkeypatch: pytest
     assert asked == [(True, False), (False, True), (False, False), (False, True), (False, False)]
 
 
-@pytest.mark.parametrize("bent", [False, True])
-def test_sdpa_gives_zeros_and_no_gradient_in_rows_that_may_attend_nowhere(bent: bool) -> None:
+@pytest.mark.parametrize("biased", [False, True])
+def test_sdpa_gives_zeros_and_no_gradient_in_rows_that_may_attend_nowhere(biased: bool) -> None:
     q, k, v = tensors(3, 4, requires_grad=True)
-    mechanism = Mechanism(position=positions.Alibi(2) if bent else None)
+    mechanism = Mechanism(position=positions.Alibi(2) if biased else None)
     found = attend(q, k, v, mechanism, mask=masks.matrix([[0, 0, 0, 0], [1, 0, 0, 1], [0, 0, 0, 0]]), backend="sdpa")
     assert (found[:, :, [0, 2]] == 0).all()
     assert (found[:, :, 1] != 0).any()
@@ -148,10 +138,13 @@ def test_linear_attention_sums_in_float32_also_for_16_bits() -> None:
 
 def test_which_masks_lie_on_keys_alone() -> None:
     causal, padding = masks.causal(), masks.padding([1])
-    assert linear.on_keys(causal & padding) == (True, True)
-    assert linear.on_keys(padding) == (True, False)
-    assert linear.on_keys(padding & masks.window(1)) == (False, False)
-    assert linear.key_part(causal & padding) is padding
+    assert (causal & padding).causal_and_keys() == (True, padding)
+    assert padding.causal_and_keys() == (False, padding)
+    assert (padding & masks.window(1)).causal_and_keys() is None
+    assert (padding | causal).causal_and_keys() is None
+    found = (causal & padding & masks.padding([2])).prepare(1, 1, 3, 3).causal_and_keys()
+    assert found[0]
+    assert found[1].dense(1, 1, 1, 3).tolist() == [[[[True, False, False]]]]
 
 
 # --- flex ---
@@ -162,7 +155,7 @@ FLEX: list[tuple[str, Callable[[], Mechanism], Mask | None]] = [
     ("causal", Mechanism, masks.causal()),
     ("padding with an empty row", Mechanism, masks.padding([0, 140])),
     ("window and padding", Mechanism, masks.window(3, 50) & masks.padding([150, 70])),
-    ("a matrix a head", Mechanism, PLANES),
+    ("a matrix per head", Mechanism, PLANES),
     ("documents", Mechanism, masks.documents(torch.arange(300).view(2, 150) // 40)),
     ("alibi", lambda: Mechanism(position=positions.Alibi(2)), masks.causal()),
     ("t5", lambda: Mechanism(position=positions.T5Buckets(2)), masks.padding([150, 20])),
@@ -192,18 +185,20 @@ def test_flex_shares_heads_by_groups_also_when_the_keys_were_repeated_for_a_scor
 @pytest.mark.usefixtures("plain_flex")
 @pytest.mark.parametrize("position", [positions.Alibi(2), positions.T5Buckets(2)], ids=["alibi", "t5"])
 @torch.no_grad()
-def test_flex_bends_by_the_places_handed_in(position: positions.Position) -> None:
+def test_flex_biases_by_the_positions_it_is_given(position: positions.Position) -> None:
     q, k, v = tensors(3, 4)
     for i, j in (
         (torch.tensor([9, 0, 5]), torch.tensor([7, 7, 2, 0])),
         (torch.randint(0, 50, (2, 3)), torch.randint(0, 50, (2, 4))),
     ):
-        found = [attend(q, k, v, Mechanism(position=position), places=Places(i, j), backend=name) for name in ("flex", "eager")]
+        found = [
+            attend(q, k, v, Mechanism(position=position), positions=Positions(i, j), backend=name) for name in ("flex", "eager")
+        ]
         torch.testing.assert_close(*found)
 
 
 @pytest.mark.parametrize("mask", [masks.causal(), masks.padding([1, 300]), masks.window(20), PLANES], ids=repr)
-def test_a_block_of_the_block_mask_is_there_where_a_place_of_it_is(mask: Mask) -> None:
+def test_a_block_of_the_block_mask_is_there_where_a_position_of_it_is(mask: Mask) -> None:
     queries = keys = 150 if mask is PLANES else 300
     found = flex.block_mask(mask, (2, 2, queries, keys), torch.device("cpu")).to_dense()
     dense = torch.zeros(2, 2, 384, 384, dtype=torch.bool)
@@ -213,20 +208,139 @@ def test_a_block_of_the_block_mask_is_there_where_a_place_of_it_is(mask: Mask) -
     assert torch.equal(found, blocks[:, :, : found.shape[2], : found.shape[3]])
 
 
-def test_block_masks_are_made_once_for_a_mask_and_its_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
-    flex._block_masks.clear()
-    monkeypatch.setattr(flex, "CACHED", 2)
-    cpu, sizes = torch.device("cpu"), (2, 2, 20, 20)
-    first = flex.block_mask(masks.padding([3, 4]), sizes, cpu)
-    assert flex.block_mask(masks.padding([3, 4]), sizes, cpu) is first, "an equal mask made anew is the same mask"
-    assert flex.block_mask(masks.padding([3, 5]), sizes, cpu) is not first
-    assert flex.block_mask(masks.padding([3, 4]), (2, 2, 20, 24), cpu) is not first
-    assert len(flex._block_masks) == 2, "the cache has an end"
+@pytest.mark.usefixtures("plain_flex")
+@torch.no_grad()
+def test_a_prepared_mask_makes_its_block_mask_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, plain = [], flex.block_mask
+    monkeypatch.setattr(flex, "block_mask", lambda mask, *where: (made.append(mask), plain(mask, *where))[1])
+    q, k, v = tensors(20, 20)
+    prepared = masks.padding([3, 4]).prepare(2, 2, 20, 20)
+    found = [attend(q, k, v, mask=prepared, backend="flex") for _ in range(3)]
+    assert len(made) == 1
+    torch.testing.assert_close(found[2], attend(q, k, v, mask=masks.padding([3, 4]), backend="eager"))
+    attend(q, k, v, mask=masks.padding([3, 4]).prepare(2, 2, 20, 20), backend="flex")
+    assert len(made) == 2, "another mask is another one"
     with pytest.raises(SaccadeError, match="batch of 1"):
-        flex.block_mask(masks.padding([3]), sizes, cpu)
-    causal = flex.block_mask(masks.causal(), sizes, cpu)
-    assert flex.block_mask(masks.causal(), (7, 5, 20, 20), cpu) is causal, "where the batch does not matter it is not asked"
-    flex._block_masks.clear()
+        plain(masks.padding([3]), (2, 2, 20, 20), torch.device("cpu"))
+    causal = plain(masks.causal(), (7, 5, 20, 20), torch.device("cpu"))
+    assert causal.kv_num_blocks.shape[:2] == (1, 1), "where the batch and the heads do not matter they are not asked"
+
+
+# --- a kernel that does not compile ---
+
+
+def fails(*args: object, **options: object) -> Tensor:
+    raise RuntimeError("LoweringException: TypeError: no such op\nand much more")
+
+
+@pytest.fixture
+def broken_flex(plain_flex: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FlexAttention is the best backend, and its kernel does not compile."""
+    monkeypatch.setattr(flex, "compiled", lambda device: fails)
+    monkeypatch.setattr(flex.Flex, "rank", lambda self, call: 1)
+
+
+WHY = "its kernel does not compile here (LoweringException: TypeError: no such op)"
+
+
+@pytest.mark.usefixtures("broken_flex")
+@torch.no_grad()
+def test_a_kernel_that_does_not_compile_falls_to_the_next_backend_with_one_warning() -> None:
+    (q, k, v), mask = tensors(3, 5), masks.window(1)
+    assert explain(q, k, mask=mask).chosen == "flex"
+    expected = attend(q, k, v, mask=mask, backend="eager")
+    with pytest.warns(UserWarning, match=f"backend 'flex': {re.escape(WHY)}; 'sdpa' runs instead") as warned:
+        found = attend(q, k, v, mask=mask)
+    assert len(warned) == 1
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(attend(q, k, v, mask=mask), expected)  # a second warning would be an error
+    found = explain(q, k, mask=mask)
+    assert found.chosen == "sdpa"
+    assert {verdict.backend: verdict.reason for verdict in found}["flex"] == WHY
+    assert f"flex    refuses: {WHY}" in str(found)
+    with pytest.warns(UserWarning, match="'sdpa' runs instead"):  # another kind of call is tried by itself
+        attend(q, k, v, mask=masks.window(2))
+
+
+@pytest.mark.usefixtures("broken_flex")
+@torch.no_grad()
+def test_a_kernel_that_does_not_compile_is_refused_when_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, v = tensors(3, 5)
+    for _ in range(2):
+        with pytest.raises(SaccadeError, match=f"backend 'flex' refuses: {re.escape(WHY)}; leave `backend` out to let one be"):
+            attend(q, k, v, backend="flex")
+    monkeypatch.setattr(flex, "compiled", lambda device: lambda *args, **options: torch.zeros(()))
+    assert attend(q, k[:, :, :4], v[:, :, :4], backend="flex").shape == (), "other sizes are not held responsible"
+
+
+@pytest.mark.usefixtures("broken_flex")
+@torch.no_grad()
+def test_running_out_of_memory_is_not_taken_for_a_failed_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object, **options: object) -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(flex, "compiled", lambda device: full)
+    with pytest.raises(torch.OutOfMemoryError):
+        attend(*tensors(3, 3))
+    assert not backends.table["flex"].failed
+
+
+class Fails(masks.Mask):
+    def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        raise ZeroDivisionError("mine")
+
+
+class FailsToo(positions.Position):
+    def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor:
+        raise ZeroDivisionError("mine")
+
+
+@pytest.mark.usefixtures("broken_flex")
+@pytest.mark.parametrize("backend", ["flex", "sdpa", "eager", None])
+@pytest.mark.parametrize(
+    ("mechanism", "mask"), [(Mechanism(), Fails()), (Mechanism(position=FailsToo()), None)], ids=["mask", "bias"]
+)
+@torch.no_grad()
+def test_an_error_of_a_users_own_part_is_raised_as_it_is(mechanism: Mechanism, mask: Mask | None, backend: str | None) -> None:
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        attend(*tensors(3, 3), mechanism, mask, backend=backend)
+    assert not backends.table["flex"].failed
+
+
+@pytest.mark.usefixtures("plain_flex")
+@torch.no_grad()
+def test_a_predicate_that_a_kernel_cannot_follow_runs_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flex.Flex, "rank", lambda self, call: 1)
+    allowed = masks.window(1).dense(1, 1, 5, 5)[0, 0].tolist()
+
+    def predicate(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return torch.tensor([[allowed[at][to] for to in j.tolist()] for at in i.flatten().tolist()])
+
+    q, k, v = tensors(5, 5)
+    with pytest.warns(UserWarning, match="backend 'flex': its kernel does not compile here .*; 'sdpa' runs instead"):
+        found = attend(q, k, v, mask=masks.where(predicate))
+    torch.testing.assert_close(found, attend(q, k, v, mask=masks.window(1)))
+
+
+def test_a_backend_of_ones_own_that_does_not_compile_falls_to_the_next_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(backends.Backend):
+        def refuses(self, call: backends.Call) -> str | None:
+            return None
+
+        def rank(self, call: backends.Call) -> int:
+            return 1
+
+        def run(self, call: backends.Call) -> Tensor:
+            raise CannotCompile("no compiler here")
+
+    monkeypatch.setattr(backends.table, "_entries", dict(backends.table._entries))
+    backends.table.add("broken")(Broken())
+    q, k, v = tensors(3, 5)
+    with pytest.warns(UserWarning, match="backend 'broken': no compiler here; 'sdpa' runs instead"):
+        found = attend(q, k, v)
+    torch.testing.assert_close(found, attend(q, k, v, backend="sdpa"))
+    with pytest.raises(SaccadeError, match="backend 'broken' refuses: no compiler here; leave `backend` out"):
+        attend(q, k, v, backend="broken")
 
 
 @pytest.mark.slow
@@ -234,7 +348,14 @@ def test_block_masks_are_made_once_for_a_mask_and_its_lengths(monkeypatch: pytes
 @torch.no_grad()
 def test_flex_compiled_is_eager() -> None:
     q, k, v = tensors(150, 150)
-    for mechanism, mask in ((Mechanism(), PLANES), (Mechanism(position=positions.Alibi(2)), masks.padding([0, 140]))):
+    by_head = masks.where(lambda b, h, i, j: torch.where(h == 0, i == j, j <= i))
+    biased = Mechanism(position=positions.Alibi(2))
+    for mechanism, mask in (
+        (Mechanism(), PLANES),
+        (biased, masks.padding([0, 140])),
+        (biased, by_head),
+        (biased, masks.top_blocks(16, 2)),
+    ):
         torch.testing.assert_close(
             attend(q, k, v, mechanism, mask, backend="flex"), attend(q, k, v, mechanism, mask, backend="eager")
         )

@@ -7,9 +7,10 @@ import itertools
 import pytest
 import torch
 
+from saccade.building import Builder
 from saccade.core import Mechanism, attend, backends, masks, normalizers, positions, record, scores
 from saccade.core.attention import pose
-from saccade.models import table
+from saccade.models import Seq2Seq
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here"),
@@ -33,6 +34,9 @@ MASKS = {
     "padding": masks.padding(LENGTHS),
     "padding & causal": masks.padding(LENGTHS) & masks.causal(),
     "window | first": masks.window(3) | masks.padding([1, 1, 1]),
+    "a predicate by head": masks.where(lambda b, h, i, j: (h == 0) | (j <= i)),
+    "a matrix by head": masks.matrix(torch.ones(4, 160, 160, dtype=torch.bool).tril(0).index_fill(0, torch.tensor([0]), True)),
+    "top blocks": masks.top_blocks(16, 2),
 }
 
 
@@ -43,22 +47,22 @@ def test_backends_agree_with_eager_on_a_gpu(name: str, mask: str, sizes: tuple[i
     mechanism = MECHANISMS[name]().cuda()
     q = torch.randn(3, 4, sizes[0], 32, device="cuda", requires_grad=True)
     k, v = (torch.randn(3, 2, sizes[1], 32, device="cuda", requires_grad=True) for _ in range(2))
-    problem = pose(q, k, v, mechanism, MASKS[mask], None, 0.0)
+    call = pose(q, k, v, mechanism, MASKS[mask], None, 0.0)
 
     def run(backend: str) -> tuple[torch.Tensor, ...]:
         output = attend(q, k, v, mechanism, MASKS[mask], backend=backend)
         return (output, *torch.autograd.grad(output.square().sum(), (q, k, v)))
 
     wanted = run("eager")
-    for other in [one for one, backend in backends.all_named() if backend.refuses(problem) is None and one != "eager"]:
+    for other in [one for one, backend in backends.all_named() if backend.refuses(call) is None and one != "eager"]:
         for a, b in zip(wanted, run(other), strict=True):
             assert bool(b.isfinite().all())
             torch.testing.assert_close(a, b, rtol=2e-3, atol=2e-3)
 
 
 def test_a_record_survives_compilation_on_a_gpu() -> None:
-    family = table["transformer"]
-    model = family.build(50, 60, family.shape(dim=64, hidden=64, depth=2, heads=2, dropout=0.0), family.parts()).cuda().eval()
+    values = {"family": "transformer", "dim": 64, "hidden": 64, "depth": 2, "heads": 2, "dropout": 0.0}
+    model = Builder(values).make(Seq2Seq, 50, 60).cuda().eval()
     compiled = torch.compile(model)
     source, target = torch.randint(4, 50, (4, 12), device="cuda"), torch.randint(4, 60, (4, 9), device="cuda")
     lengths = torch.tensor([12, 7, 3, 1], device="cuda")

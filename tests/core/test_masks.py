@@ -19,7 +19,7 @@ LENGTHS, IDS = [2, 5], [[0, 0, 1, 1, 1, 2], [7, 7, 7, 7, 3, 3]]
 EDGES = np.random.default_rng(0).integers(0, 2, (KEYS, KEYS)).tolist()
 Predicate = Callable[[int, int, int, int], bool]
 
-# One of each kind, and the predicate it stands for; `blocks` has tests of its own below.
+# One of each kind, and its predicate; `blocks` has tests of its own below, `top-blocks` in test_top_blocks.py.
 EXAMPLES: dict[str, tuple[Mask, Predicate]] = {
     "full": (masks.full(), lambda b, h, i, j: True),
     "causal": (masks.causal(), lambda b, h, i, j: j <= i),
@@ -29,12 +29,13 @@ EXAMPLES: dict[str, tuple[Mask, Predicate]] = {
     "documents": (masks.documents(IDS), lambda b, h, i, j: IDS[b][i] == IDS[b][j]),
     "matrix": (masks.matrix(EDGES), lambda b, h, i, j: EDGES[i][j] == 1),
     "blocks": (masks.blocks(KEYS, size=1, window=1, globals=0, random=0), lambda b, h, i, j: abs(i - j) <= 1),
+    "where": (masks.where(lambda b, h, i, j: (i + 2 * j + h) % 3 == b), lambda b, h, i, j: (i + 2 * j + h) % 3 == b),
 }
 names = st.sampled_from(sorted(EXAMPLES))
 
 
 def by_loops(predicate: Predicate, queries: int, keys: int = KEYS) -> np.ndarray:
-    """B H Q K; the last query stands at the last key."""
+    """B H Q K; the last query is at the last key."""
     allowed = np.zeros((BATCH, HEADS, queries, keys), dtype=bool)
     for b, h, row, j in np.ndindex(*allowed.shape):
         allowed[b, h, row, j] = predicate(b, h, keys - queries + row, j)
@@ -49,7 +50,7 @@ def dense(mask: Mask, queries: int, keys: int = KEYS) -> np.ndarray:
 
 
 def test_every_mask_of_the_table_is_tried_here() -> None:
-    assert set(EXAMPLES) == set(masks.table.names())
+    assert set(EXAMPLES) - {"where"} == set(masks.table.names()) - {"top-blocks"}
 
 
 @pytest.mark.parametrize("queries", [KEYS, 2, 1])
@@ -74,6 +75,9 @@ def test_a_size_on_which_a_mask_does_not_depend_stays_one() -> None:
     assert masks.causal().dense(5, 4, 3, 7).shape == (1, 1, 3, 7)
     assert masks.padding([1, 2]).dense(2, 4, 3, 7).shape == (2, 1, 1, 7)
     assert (masks.causal() & masks.padding([1, 2])).dense(2, 4, 3, 7).shape == (2, 1, 3, 7)
+    assert masks.matrix(torch.ones(3, 7).bool()).dense(2, 4, 3, 7).shape == (1, 1, 3, 7)
+    assert masks.matrix(torch.ones(2, 1, 1, 7).bool()).dense(2, 4, 3, 7).shape == (2, 1, 1, 7)
+    assert masks.where(lambda b, h, i, j: h > 0).dense(2, 4, 3, 7).shape == (1, 4, 1, 7)
 
 
 def test_full_disappears_in_a_combination() -> None:
@@ -85,17 +89,10 @@ def test_full_disappears_in_a_combination() -> None:
     assert causal & causal is causal
 
 
-def test_equal_masks_have_equal_keys_and_others_have_not() -> None:
-    assert masks.padding([3, 4]).key == masks.padding(torch.tensor([3, 4])).key
-    assert masks.window(2).key == masks.window(2, 2).key
-    different = [masks.causal(), masks.window(1), masks.window(2), masks.padding([1]), masks.prefix([1]), masks.padding([2])]
-    different += [masks.blocks(8, 2), masks.blocks(8, 4), masks.matrix([[1, 1]]), masks.matrix([[1], [1]])]
-    different += [masks.causal() & masks.padding([1]), masks.causal() | masks.padding([1])]
-    assert len({mask.key for mask in different}) == len(different)
+def test_masks_are_written_as_they_are_made() -> None:
     assert repr(masks.causal() & masks.window(1, 2)) == "(Causal() & Window(1, 2))"
-    large = torch.ones(70, 70, dtype=torch.bool)
-    assert masks.matrix(large).key == masks.matrix(large).key
-    assert masks.matrix(large).key != masks.matrix(large.clone()).key, "large ones are known by identity"
+    assert repr(masks.padding([3, 4]) | masks.full() & masks.prefix([1])) == "(Padding((2,)) | Prefix((1,)))"
+    assert masks.causal is masks.Causal is masks.table["causal"]
 
 
 @pytest.mark.parametrize("shape", [(4, 6), (HEADS, 4, 6), (1, 4, 6), (BATCH, HEADS, 4, 6), (1, HEADS, 4, 6), (BATCH, 1, 4, 6)])
@@ -106,7 +103,7 @@ def test_a_matrix_may_have_two_three_or_four_dimensions(shape: tuple[int, ...]) 
     np.testing.assert_array_equal(dense(masks.matrix(allowed.long()), 4, 6), expected)
 
 
-def test_a_square_matrix_over_all_places_serves_the_first_places_and_the_last_queries() -> None:
+def test_a_square_matrix_over_all_positions_serves_the_first_positions_and_the_last_queries() -> None:
     allowed = torch.rand(8, 8) < 0.5
     np.testing.assert_array_equal(dense(masks.matrix(allowed), 5, 5)[0, 0], allowed[:5, :5])
     np.testing.assert_array_equal(dense(masks.matrix(allowed), 2, 5)[0, 0], allowed[3:5, :5])
@@ -133,8 +130,8 @@ def test_attention_over_a_window_is_attention_under_the_dense_band(left: int, ri
 def test_the_structure_of_big_birds_blocks() -> None:
     size, window, first, random = 4, 1, 2, 3
     mask = masks.blocks(64, size, window, first, random, seed=5)
-    places = dense(mask, 64, 64)[0, 0]
-    blocks = places.reshape(16, size, 16, size)
+    whole = dense(mask, 64, 64)[0, 0]
+    blocks = whole.reshape(16, size, 16, size)
     table = blocks[:, 0, :, 0]
     assert (blocks == table[:, None, :, None]).all(), "a block is seen whole or not at all"
     assert table[:first].all()
@@ -144,9 +141,9 @@ def test_the_structure_of_big_birds_blocks() -> None:
         seen = set(np.flatnonzero(table[row]).tolist())
         assert near <= seen
         assert len(seen - near) == random
-    assert mask.key == masks.blocks(64, size, window, first, random, seed=5).key
-    assert mask.key != masks.blocks(64, size, window, first, random, seed=6).key
-    np.testing.assert_array_equal(dense(mask, 3, 50)[0, 0], places[47:50, :50])
+    assert torch.equal(mask.values, masks.blocks(64, size, window, first, random, seed=5).values)
+    assert not torch.equal(mask.values, masks.blocks(64, size, window, first, random, seed=6).values)
+    np.testing.assert_array_equal(dense(mask, 3, 50)[0, 0], whole[47:50, :50])
 
 
 def test_documents_do_not_see_each_other() -> None:
@@ -168,39 +165,58 @@ def test_a_mask_moves_with_its_tensor() -> None:
 
 
 WRONG: list[tuple[str, Callable[[], object], str]] = [
-    ("negative window", lambda: masks.window(-1), "window of -1 .* both must be whole numbers of 0 or more"),
-    ("negative right", lambda: masks.window(1, -2), "-2 to the right"),
-    ("floating mask", lambda: masks.matrix(torch.rand(3, 3)), "floating numbers; give booleans or 0/1"),
-    ("one dimension", lambda: masks.matrix([1, 0]), r"shape \(2,\); give Q × K"),
-    ("ragged", lambda: masks.matrix([[1, 0], [1]]), "equal lengths"),
-    ("text", lambda: masks.padding("long"), "lengths of str"),
-    ("lengths in two dimensions", lambda: masks.padding([[1], [2]]), r"lengths of shape \(2, 1\) .* in 1 dimension"),
-    ("floating lengths", lambda: masks.prefix([1.5]), "whole numbers"),
-    ("booleans for lengths", lambda: masks.padding(torch.tensor([True, False])), "torch.bool; give whole numbers"),
-    ("documents in one dimension", lambda: masks.documents([1, 2]), "document numbers .* 2 dimension"),
-    ("blocks of nothing", lambda: masks.blocks(10, 0), "blocks of 0 over 10 places"),
+    ("negative window", lambda: masks.window(-1), "must reach 0 or more positions to each side, got -1 and -1"),
+    ("negative right", lambda: masks.window(1, -2), "0 or more positions to each side, got 1 and -2"),
+    ("floating mask", lambda: masks.matrix(torch.rand(3, 3)), "must be booleans or 0/1 integers .* got floating-point numbers"),
+    ("one dimension", lambda: masks.matrix([1, 0]), r"must be Q × K, H × Q × K or B × H × Q × K, got shape \(2,\)"),
+    ("ragged", lambda: masks.matrix([[1, 0], [1]]), "lists of equal lengths, got list"),
+    ("text", lambda: masks.padding("long"), "lengths must be a tensor, or lists of equal lengths, got str"),
+    (
+        "lengths in two dimensions",
+        lambda: masks.padding([[1], [2]]),
+        r"lengths must be whole numbers in 1 dimension\(s\), got shape \(2, 1\)",
+    ),
+    ("floating lengths", lambda: masks.prefix([1.5]), "lengths must be whole numbers .* of torch.float32"),
+    ("booleans for lengths", lambda: masks.padding(torch.tensor([True, False])), "must be whole numbers .* of torch.bool"),
+    ("documents in one dimension", lambda: masks.documents([1, 2]), "document ids must be whole numbers in 2 dimension"),
+    ("blocks of nothing", lambda: masks.blocks(10, 0), "blocks of 0 over 10 positions"),
     ("negative random blocks", lambda: masks.blocks(10, 2, random=-1), "random -1"),
-    ("another batch", lambda: masks.padding([1, 2]).dense(3, 1, 4, 4), "batch of 2, the queries are a batch of 3"),
-    ("another batch of matrices", lambda: masks.matrix(torch.ones(2, 1, 4, 4).bool()).dense(3, 1, 4, 4), "batch of 2"),
-    ("other heads", lambda: masks.matrix(torch.ones(2, 4, 4).bool()).dense(1, 3, 4, 4), "for 2 heads, the queries have 3"),
-    ("few documents", lambda: masks.documents([[1, 2]]).dense(1, 1, 3, 3), "for 2 places, there are 3 keys"),
-    ("few blocks", lambda: masks.blocks(8, 4).dense(1, 1, 9, 9), "made for 8 places, there are 9; raise `length`"),
+    (
+        "another batch",
+        lambda: masks.padding([1, 2]).dense(3, 1, 4, 4),
+        "the padding mask was made for a batch of 2, got a batch of 3",
+    ),
+    (
+        "another batch of matrices",
+        lambda: masks.matrix(torch.ones(2, 1, 4, 4).bool()).dense(3, 1, 4, 4),
+        "the mask is for batch 2 and 1 heads, got batch 3 and 1 heads",
+    ),
+    (
+        "other heads",
+        lambda: masks.matrix(torch.ones(2, 4, 4).bool()).dense(1, 3, 4, 4),
+        "and 2 heads, got batch 1 and 3 heads; give 1 for all",
+    ),
+    ("few documents", lambda: masks.documents([[1, 2]]).dense(1, 1, 3, 3), "given for 2 positions, got 3 keys; give one per key"),
+    ("few blocks", lambda: masks.blocks(8, 4).dense(1, 1, 9, 9), "covers 8 positions, got 9; raise `length`"),
     ("small matrix", lambda: masks.matrix(torch.ones(4, 4).bool()).dense(1, 1, 5, 5), "mask is 4 × 4, the scores are 5 × 5"),
-    ("wrong rows", lambda: masks.matrix(torch.ones(2, 5).bool()).dense(1, 1, 3, 5), "one row a query, one column a key"),
+    ("wrong rows", lambda: masks.matrix(torch.ones(2, 5).bool()).dense(1, 1, 3, 5), "give one row per query, one column per key"),
     ("square, too few keys", lambda: masks.matrix(torch.ones(5, 5).bool()).dense(1, 1, 5, 3), "the scores are 5 × 3"),
+    ("inside a prepared one", lambda: (masks.causal() & masks.padding([1]).prepare(1, 1, 3, 3)).dense(2, 1, 3, 3), "batch of 1"),
     ("inside a pair", lambda: (masks.causal() & masks.padding([1])).dense(2, 1, 3, 3), "batch of 1"),
 ]
 
 
 @pytest.mark.parametrize(("make", "sentence"), [case[1:] for case in WRONG], ids=[case[0] for case in WRONG])
-def test_what_is_no_mask_or_does_not_fit_is_answered_with_a_sentence(make: Callable[[], object], sentence: str) -> None:
+def test_what_is_not_a_mask_or_does_not_fit_is_answered_with_a_sentence(make: Callable[[], object], sentence: str) -> None:
     with pytest.raises(SaccadeError, match=sentence):
         make()
 
 
 @pytest.mark.parametrize("mask", [masks.causal(), masks.window(3), masks.prefix([1]), masks.causal() & masks.padding([2])])
-def test_more_queries_than_keys_have_no_places_in_line(mask: Mask) -> None:
+def test_a_mask_that_compares_positions_needs_no_more_queries_than_keys(mask: Mask) -> None:
     q, k = torch.randn(1, 1, 5, 4), torch.randn(1, 1, 3, 4)
-    with pytest.raises(SaccadeError, match=r"5 queries and 3 keys .* the last query stands at the last key"):
+    with pytest.raises(
+        SaccadeError, match=r"compares positions and needs Q ≤ K, got 5 queries and 3 keys; use a mask on keys alone"
+    ):
         attend(q, k, k, mask=mask)
     assert attend(q, k, k, mask=masks.padding([2])).shape == (1, 1, 5, 4)

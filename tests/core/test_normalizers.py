@@ -59,7 +59,7 @@ def scores_for(name: str, *shape: int, dtype: torch.dtype = torch.float64) -> Te
 
 
 def some_mask(*shape: int) -> Tensor:
-    """A random mask in which every row has a place."""
+    """A random mask in which every row may attend somewhere."""
     allowed = torch.rand(*shape) < 0.6
     allowed[..., 0] |= ~allowed.any(-1)
     return allowed
@@ -71,7 +71,7 @@ def test_every_normalizer_of_the_table_has_a_formula_here() -> None:
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("name", ALL)
-def test_weights_are_the_formula_on_the_allowed_places_and_zero_elsewhere(name: str, masked: bool) -> None:
+def test_weights_are_the_formula_where_allowed_and_zero_elsewhere(name: str, masked: bool) -> None:
     scores = scores_for(name, 4, 3, 7)
     allowed = some_mask(4, 3, 7) if masked else torch.ones(4, 3, 7, dtype=torch.bool)
     found = made(name)(scores, allowed if masked else None)

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import cmath
 import math
-import random
-from collections import deque
 from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
+from core_helpers import member, random_tree, steps_between
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from saccade.core import Mechanism, Places, attend, masks, positions, scores, weights
+from saccade.core import Mechanism, Positions, attend, masks, positions, scores, weights
 from saccade.core.positions import T5Buckets, alibi_slopes, sinusoid
-from saccade.data.trees import tree_distances
 from saccade.errors import SaccadeError
-from saccade.models.families import Choice
 
 HEADS, DIM = 2, 4
 
@@ -46,7 +43,7 @@ def test_the_sinusoid_is_the_papers_formula() -> None:
 
 
 @given(step=st.integers(-40, 40), start=st.integers(50, 5000))
-def test_one_linear_map_takes_every_place_to_the_place_a_step_on(step: int, start: int) -> None:
+def test_one_linear_map_takes_every_position_to_the_one_a_step_further(step: int, start: int) -> None:
     dim = 8
     move = np.zeros((dim, dim))
     for k in range(dim // 2):
@@ -67,10 +64,10 @@ def test_sinusoids_are_bounded_unique_and_exact_far_away() -> None:
 
 
 def test_an_odd_width_has_no_pairs() -> None:
-    with pytest.raises(SaccadeError, match="the width is 5; choose an even width"):
+    with pytest.raises(SaccadeError, match="need an even width, got 5; change dim"):
         sinusoid(torch.arange(3), 5)
-    with pytest.raises(SaccadeError, match="a head's width is 3; choose an even width"):
-        positions.Rotary().turn(torch.randn(1, 1, 2, 3), torch.arange(2))
+    with pytest.raises(SaccadeError, match="need an even head width, got 3; change dim or heads"):
+        attend(*[torch.randn(1, 1, 2, 3)] * 3, Mechanism(position=positions.Rotary()))
 
 
 @pytest.mark.parametrize("max_len", [None, 9])
@@ -81,45 +78,47 @@ def test_added_is_added_to_queries_keys_and_values(max_len: int | None) -> None:
     found = attend(q, k, v, Mechanism(position=position))
     torch.testing.assert_close(found, attend(q + table[2:], k + table, v + table))
     at = torch.tensor([[4, 1], [0, 2]])
-    torch.testing.assert_close(position.turn(q[:, :, :2], at), q[:, :, :2] + table[at].unsqueeze(1))
+    torch.testing.assert_close(position.encode(q[:, :, :2], at, Positions(at, at)), q[:, :, :2] + table[at].unsqueeze(1))
 
 
 def test_a_learned_table_ends_with_a_clear_error() -> None:
     q = torch.randn(1, 1, 6, DIM)
-    with pytest.raises(SaccadeError, match="place 5 in a learned table of 5 places; shorten the text"):
+    with pytest.raises(SaccadeError, match="position 5 is beyond the learned table of 5; shorten the text"):
         attend(q, q, q, Mechanism(position=positions.Added(DIM, max_len=5)))
 
 
 # --- rotary ---
 
 
-def test_rotary_turns_each_pair_by_its_angle() -> None:
+def test_rotary_rotates_each_pair_by_its_angle() -> None:
     x, at = torch.randn(2, 1, 5, 6, dtype=torch.float64), torch.tensor([0, 1, 7, 300, 100_000])
-    found = positions.Rotary(base=500.0).turn(x, at)
+    found = positions.Rotary(base=500.0).encode(x, at, Positions(at, at))
     for b, n, m in np.ndindex(2, 5, 3):
-        turned = complex(x[b, 0, n, m], x[b, 0, n, m + 3]) * cmath.exp(1j * at[n].item() * 500.0 ** (-2 * m / 6))
-        assert found[b, 0, n, m].item() == pytest.approx(turned.real, abs=1e-10)
-        assert found[b, 0, n, m + 3].item() == pytest.approx(turned.imag, abs=1e-10)
+        rotated = complex(x[b, 0, n, m], x[b, 0, n, m + 3]) * cmath.exp(1j * at[n].item() * 500.0 ** (-2 * m / 6))
+        assert found[b, 0, n, m].item() == pytest.approx(rotated.real, abs=1e-10)
+        assert found[b, 0, n, m + 3].item() == pytest.approx(rotated.imag, abs=1e-10)
 
 
 @given(shift=st.integers(-30, 100_000))
 def test_rotary_depends_on_distances_alone(shift: int) -> None:
     q, k, _ = tensors(4, 6)
-    here = Places.in_line(4, 6)
+    here = Positions.line(4, 6)
     mechanism = Mechanism(position=positions.Rotary())
-    torch.testing.assert_close(weights(q, k, mechanism, None, Places(here.i + shift, here.j + shift)), weights(q, k, mechanism))
-    moved = weights(q, k, mechanism, None, Places(here.i + 3, here.j))
+    torch.testing.assert_close(
+        weights(q, k, mechanism, None, Positions(here.i + shift, here.j + shift)), weights(q, k, mechanism)
+    )
+    moved = weights(q, k, mechanism, None, Positions(here.i + 3, here.j))
     assert not torch.allclose(moved, weights(q, k, mechanism))
 
 
-def test_rotary_takes_places_of_their_own_for_each_batch_row() -> None:
+def test_rotary_takes_positions_of_their_own_for_each_batch_row() -> None:
     q, k, v = tensors(3, 3)
     at = torch.tensor([[0, 1, 2], [5, 9, 4]])
     mechanism = Mechanism(position=positions.Rotary())
-    found = attend(q, k, v, mechanism, places=Places(at, at))
+    found = attend(q, k, v, mechanism, positions=Positions(at, at))
     for b in range(2):
-        row = Places(at[b], at[b])
-        torch.testing.assert_close(found[b : b + 1], attend(q[b : b + 1], k[b : b + 1], v[b : b + 1], mechanism, places=row))
+        row = Positions(at[b], at[b])
+        torch.testing.assert_close(found[b : b + 1], attend(q[b : b + 1], k[b : b + 1], v[b : b + 1], mechanism, positions=row))
 
 
 # --- ALiBi and T5 ---
@@ -173,24 +172,24 @@ def test_t5_buckets_are_single_when_near_and_logarithmic_when_far(buckets: int, 
 def test_t5_adds_the_learned_number_of_the_bucket() -> None:
     q, k, _ = tensors(3, 4)
     position = T5Buckets(HEADS, buckets=8, max_distance=16).double()
-    torch.nn.init.normal_(position.bias)
+    torch.nn.init.normal_(position.table)
     found = weights(q, k, Mechanism(position=position))
     for b, h, i in np.ndindex(2, HEADS, 3):
-        bias = [position.bias[bucket(j - (i + 1), 8, 16, True), h].item() for j in range(4)]
+        bias = [position.table[bucket(j - (i + 1), 8, 16, True), h].item() for j in range(4)]
         scores = [(q[b, h, i] @ k[b, h, j]).item() / 2 + bias[j] for j in range(4)]
         np.testing.assert_allclose(found[b, h, i].detach(), softmax(scores), rtol=1e-10)
 
 
 @pytest.mark.parametrize(("buckets", "longest"), [(3, 100), (32, 32)])
-def test_t5_needs_room_for_its_buckets(buckets: int, longest: int) -> None:
-    with pytest.raises(SaccadeError, match="at least 4 buckets and a longer distance"):
+def test_t5_needs_enough_buckets_and_a_longer_distance(buckets: int, longest: int) -> None:
+    with pytest.raises(SaccadeError, match=f"at least 4 buckets and max_distance > buckets, got {buckets} and {longest}"):
         T5Buckets(2, buckets, longest)
 
 
 @pytest.mark.parametrize("position", [positions.Alibi(3), T5Buckets(3)], ids=["alibi", "t5"])
 def test_a_position_for_another_number_of_heads_says_so(position: positions.Position) -> None:
     q = torch.randn(1, 2, 3, 4)
-    with pytest.raises(SaccadeError, match="the position is made for 3 heads; make it with heads=2"):
+    with pytest.raises(SaccadeError, match="the position is made for 3 heads; build it with heads=2"):
         attend(q, q, q, Mechanism(position=position))
 
 
@@ -220,38 +219,17 @@ def test_shaw_adds_to_keys_and_values_by_the_clipped_distance(values: bool, scor
     assert positions.Shaw(DIM, 3, dim_values=9).value_vectors.shape == (7, 9)
 
 
-def random_tree(size: int, seed: int) -> list[int]:
-    """Heads of a random dependency tree over words in random order."""
-    generator = random.Random(seed)
-    order = generator.sample(range(size), size)
-    heads = [-1] * size
-    for n in range(1, size):
-        heads[order[n]] = order[generator.randrange(n)]
-    return heads
-
-
-def steps_from(word: int, heads: list[int]) -> list[int]:
-    """Breadth-first search over the tree's edges in both directions."""
-    neighbors = [{n for n, head in enumerate(heads) if head == w} | ({heads[w]} - {-1}) for w in range(len(heads))]
-    steps, queue = {word: 0}, deque([word])
-    while queue:
-        here = queue.popleft()
-        for near in neighbors[here] - set(steps):
-            steps[near] = steps[here] + 1
-            queue.append(near)
-    return [steps[w] for w in range(len(heads))]
-
-
 def test_syntax_positions_are_shaws_vectors_by_distance_in_the_tree() -> None:
     q, k, v = tensors(5, 5)
     trees = [random_tree(5, 1), [-1, 0, 1, 2, 3]]
     position = positions.SyntaxDistance(DIM, max_distance=2).double()
-    places = Places.in_line(5, 5, tree=tree_distances(trees))
-    index = torch.tensor([[[min(d, 2) for d in steps_from(word, heads)] for word in range(5)] for heads in trees])
+    steps = steps_between(*trees)
+    index = torch.tensor([[[min(d, 2) for d in row] for row in tree] for tree in steps.tolist()])
     torch.testing.assert_close(
-        attend(q, k, v, Mechanism(position=position), places=places), shaw_by_loops(q, k, v, position, index, 0.5)
+        attend(q, k, v, Mechanism(position=position), positions=Positions.line(5, 5, relation=steps)),
+        shaw_by_loops(q, k, v, position, index, 0.5),
     )
-    with pytest.raises(SaccadeError, match="syntax positions need a parse tree"):
+    with pytest.raises(SaccadeError, match=r"syntax positions need parse trees; pass `Positions.line\(Q, K, relation="):
         attend(q, k, v, Mechanism(position=position))
 
 
@@ -260,24 +238,64 @@ def test_syntax_positions_are_shaws_vectors_by_distance_in_the_tree() -> None:
 
 @pytest.mark.parametrize("name", positions.table.names())
 def test_gradients_through_every_position_and_to_all_of_its_parameters(name: str) -> None:
-    position = Choice(positions.table[name])(dim=DIM, heads=HEADS).double()
+    position = member(positions.table, name, dim=DIM, heads=HEADS).double()
     q, k, v = (x.requires_grad_() for x in tensors(2, 3, batch=1))
-    places = Places.in_line(2, 3, tree=tree_distances([[-1, 0, 1]])[:, 1:])
+    at = Positions.line(2, 3, relation=steps_between([-1, 0, 1])[:, 1:])
     mechanism = Mechanism(position=position)
     inputs = (q, k, v, *position.parameters())
-    assert torch.autograd.gradcheck(
-        lambda q, k, v, *_: attend(q, k, v, mechanism, masks.causal(), places, backend="eager"), inputs
-    )
+    assert torch.autograd.gradcheck(lambda q, k, v, *_: attend(q, k, v, mechanism, masks.causal(), at, backend="eager"), inputs)
 
 
 @pytest.mark.parametrize("name", positions.table.names())
-def test_what_a_position_says_of_itself_is_true(name: str) -> None:
-    position = Choice(positions.table[name])(dim=DIM, heads=HEADS)
+def test_what_is_derived_of_a_position_is_true(name: str) -> None:
+    position = member(positions.table, name, dim=DIM, heads=HEADS)
     q = torch.randn(1, HEADS, 3, DIM)
-    places = Places.in_line(3, 3, tree=tree_distances([[-1, 0, 1]]))
-    assert (not torch.equal(position.turn(q, places.i), q)) == position.turns
-    assert (position.bend(q, places, 1.0) is not None) == position.bends
-    assert (position.values(torch.rand(1, HEADS, 3, 3), places) is not None) == position.adds_values
-    if position.bends_by_place:
-        at = [position.bend_at(torch.tensor(h), places.i[:, None], places.j) for h in range(HEADS)]
-        torch.testing.assert_close(position.bend(q, places, 1.0).squeeze(0), torch.stack(at))
+    at = Positions.line(3, 3, relation=steps_between([-1, 0, 1]))
+    assert (not torch.equal(position.encode(q, at.i, at), q)) == position.encodes
+    assert (position.bias(q, at, 1.0) is not None) == position.biases
+    assert (position.values(torch.rand(1, HEADS, 3, 3), at) is not None) == position.adds_values
+    assert position.biases_by_position == (name in ("alibi", "t5"))
+    if position.biases_by_position:
+        found = [position.bias_at(torch.tensor(h), at.i[:, None], at.j) for h in range(HEADS)]
+        torch.testing.assert_close(position.bias(q, at, 1.0).squeeze(0), torch.stack(found))
+
+
+def test_positions_in_a_line_end_together_and_what_is_computed_from_them_is_kept() -> None:
+    at, made = Positions.line(2, 5), []
+    assert (at.i.tolist(), at.j.tolist(), at.in_line) == ([3, 4], [0, 1, 2, 3, 4], True)
+    assert at.distance.tolist() == [[-3, -2, -1, 0, 1], [-4, -3, -2, -1, 0]]
+    assert at.once("key", lambda: made.append(1)) is at.once("key", lambda: made.append(2))
+    assert made == [1]
+    cut = Positions.line(3, 3, relation=steps_between([-1, 0, 1])).rows(slice(1, 2))
+    assert (cut.i.tolist(), cut.j.tolist(), cut.relation.tolist()) == ([1], [0, 1, 2], [[[1, 0, 1]]])
+    assert not cut.in_line, "the last query is no longer at the last key"
+    same = Positions.same(torch.tensor([4, 7]), None, 2, torch.device("cpu"))
+    assert same.i is same.j
+    assert not same.in_line
+
+
+@pytest.mark.parametrize("name", ["rotary", "t5"])
+def test_what_a_pass_shares_between_layers_is_computed_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, method = {"rotary": (positions.Rotary, "angles"), "t5": (T5Buckets, "bucket")}[name]
+    asked, plain = [], getattr(kind, method)
+    monkeypatch.setattr(kind, method, lambda self, *args: (asked.append(args), plain(self, *args))[1])
+    at, (q, k, v) = Positions.line(4, 4), tensors(4, 4)
+    for _ in range(3):
+        attend(q, k, v, Mechanism(position=member(positions.table, name, dim=DIM, heads=HEADS)), positions=at)
+    assert len(asked) == 1
+
+
+def test_positions_of_one_length_do_not_serve_another() -> None:
+    mechanism = Mechanism(position=positions.Rotary())
+    for size in (3, 5, 3):
+        q, k, v = tensors(size, size)
+        at = Positions(torch.arange(size), torch.arange(size))
+        torch.testing.assert_close(attend(q, k, v, mechanism), attend(q, k, v, mechanism, positions=at))
+
+
+def test_what_inference_made_can_be_read_outside_of_it() -> None:
+    with torch.inference_mode():
+        at = torch.arange(5)
+    x, rotary = torch.randn(1, 2, 5, 8), positions.Rotary()
+    other = torch.arange(5)
+    torch.testing.assert_close(rotary.encode(x, at, Positions(at, at)), rotary.encode(x, other, Positions(other, other)))

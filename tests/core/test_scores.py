@@ -8,11 +8,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from core_helpers import member
 from torch import Tensor
 
 from saccade.core import Mechanism, attend, scores
 from saccade.errors import SaccadeError
-from saccade.models.families import Choice
 
 HEADS, WIDTH_Q, WIDTH_K = 2, 4, 3
 
@@ -67,7 +67,7 @@ def built(name: str) -> tuple[scores.Score, Tensor, Tensor]:
     """The score in float64 with parameters that differ from head to head, and q and k to try it on."""
     make = scores.table[name]
     width_k = WIDTH_K if make.unequal_widths else WIDTH_Q
-    score = Choice(make)(dim_q=WIDTH_Q, dim_k=width_k, heads=HEADS).double()
+    score = member(scores.table, name, dim_q=WIDTH_Q, dim_k=width_k, heads=HEADS).double()
     with torch.no_grad():
         for parameter in score.parameters():
             parameter.copy_(torch.randn_like(parameter))
@@ -113,7 +113,7 @@ def test_one_set_of_parameters_serves_all_heads(name: str) -> None:
     with torch.no_grad():
         for parameter in score.parameters():
             parameter.copy_(parameter[:1].expand_as(parameter))
-    shared = Choice(scores.table[name])(dim_q=q.shape[-1], dim_k=k.shape[-1], heads=1).double()
+    shared = member(scores.table, name, dim_q=q.shape[-1], dim_k=k.shape[-1], heads=1).double()
     shared.load_state_dict({key: value[:1] for key, value in score.state_dict().items()})
     torch.testing.assert_close(shared(q, k), score(q, k))
 
@@ -137,7 +137,7 @@ def test_cosine_looks_at_directions_alone_and_stays_finite_for_a_vector_of_zeros
     assert scores.Cosine(1, sharpness=4.0).log_sharpness.exp().item() == pytest.approx(4.0)
 
 
-def test_an_additive_score_is_as_wide_as_its_query_unless_told() -> None:
+def test_an_additive_score_is_as_wide_as_its_query_unless_it_is_given() -> None:
     assert scores.Additive(5, 7).v.shape == (1, 5)
     assert scores.Additive(5, 7, hidden=3, heads=4).w_k.shape == (4, 7, 3)
 
@@ -145,21 +145,21 @@ def test_an_additive_score_is_as_wide_as_its_query_unless_told() -> None:
 @pytest.mark.parametrize("name", ["bilinear", "reduced-rank", "additive", "cosine"])
 def test_a_score_for_another_number_of_heads_says_so(name: str) -> None:
     q = torch.randn(1, 4, 2, 4)
-    score = Choice(scores.table[name])(dim_q=4, dim_k=4, heads=3)
-    with pytest.raises(SaccadeError, match="made for 3 heads, there are 4; make it with heads=4"):
+    score = member(scores.table, name, dim_q=4, dim_k=4, heads=3)
+    with pytest.raises(SaccadeError, match="the score expects 3 heads, got 4; build it with heads=4"):
         attend(q, q, q, Mechanism(score))
 
 
 @pytest.mark.parametrize("name", ["bilinear", "reduced-rank", "additive"])
 def test_a_score_for_another_width_says_so(name: str) -> None:
     q = torch.randn(1, 2, 2, 4)
-    score = Choice(scores.table[name])(dim_q=6, dim_k=4, heads=2)
-    with pytest.raises(SaccadeError, match="made for vectors 6 wide met vectors 4 wide"):
+    score = member(scores.table, name, dim_q=6, dim_k=4, heads=2)
+    with pytest.raises(SaccadeError, match="the score expects vectors of width 6, got 4; build it with that width"):
         attend(q, q, q, Mechanism(score))
 
 
 def test_a_wrong_name_is_answered_with_the_nearest() -> None:
     with pytest.raises(SaccadeError, match="no score named 'aditive'; did you mean 'additive'"):
         scores.table["aditive"]
-    with pytest.raises(SaccadeError, match="'dot' is in the table already"):
+    with pytest.raises(SaccadeError, match="score 'dot' is already in the table; choose another name"):
         scores.table.add("dot")(scores.Dot)

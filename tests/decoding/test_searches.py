@@ -15,6 +15,7 @@ from saccade import config
 from saccade.core import State
 from saccade.decoding import Beam, Hypothesis, Sample, Search, Sliding, decode, steps
 from saccade.errors import SaccadeError
+from saccade.models.kinds import Seq2Seq
 
 PAD, BOS, EOS, WORDS = 0, 1, 2, (3, 4, 5)
 NEVER = (PAD, BOS)
@@ -136,7 +137,7 @@ def test_a_narrow_beam_follows_its_rule(width: int, penalty: float) -> None:
 def test_a_real_model_is_searched_as_brute_force_does(family: str) -> None:
     shape = {"dim": 8, "hidden": 8, "depth": 1, **({"heads": 2} if family == "transformer" else {})}
     torch.manual_seed(7)
-    model = config.build_model(config.recipe({"model": {"family": family, **shape}}).model, 9, VOCAB).eval()
+    model = config.Builder({"family": family, **shape}).make(Seq2Seq, 9, VOCAB).eval()
     source, lengths = torch.tensor([[4, 5, 6], [7, 8, 0]]), torch.tensor([3, 2])
     limit = 3
     found = decode(model, source, lengths, Beam(BOS, EOS, NEVER, width=9 * VOCAB, length_penalty=0.8), [limit, limit])  # type: ignore[arg-type]

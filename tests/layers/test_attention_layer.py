@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from saccade.core import KeyValues, Mechanism, Places, masks, normalizers, positions, scores
-from saccade.data.trees import tree_distances
+from saccade.core import KeyValues, Mechanism, Positions, masks, normalizers, positions, scores
+from saccade.core.options import Choice
 from saccade.errors import SaccadeError
 from saccade.layers.attention import MultiHeadAttention, Reader
-from saccade.models.families import Choice
 
 DIM, HEADS = 12, 3
 
@@ -81,7 +80,7 @@ def test_causal_attention_is_pytorchs_with_its_opposite_mask() -> None:
     torch.testing.assert_close(ours(x, mask=masks.matrix(~future)), ours(x, mask=masks.causal()))
 
 
-def test_padding_is_pytorchs_key_padding_mask_turned_around() -> None:
+def test_padding_is_pytorchs_key_padding_mask_inverted() -> None:
     (ours, theirs), x, memory = twins(), data(2, 4, DIM), data(2, 6, DIM)
     lengths = torch.tensor([6, 2])
     hidden = torch.arange(6) >= lengths[:, None]  # True = padding
@@ -103,6 +102,16 @@ def test_the_first_parameters_keep_the_size_of_what_passes() -> None:
     assert MultiHeadAttention(8, 2, bias=False).q.bias is None
 
 
+def in_steps(layer: MultiHeadAttention, x: Tensor, sizes: list[int]) -> tuple[Tensor, KeyValues]:
+    """Piece after piece with a cache: the outputs, and the cache at the end."""
+    cache, done, found = layer.start(x), 0, []
+    for piece in x.split(sizes, 1):
+        done += piece.shape[1]
+        output, cache = layer.step(piece, cache, masks.causal(), Positions.line(piece.shape[1], done))
+        found.append(output)
+    return torch.cat(found, 1), cache
+
+
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
 @pytest.mark.parametrize("score", ["scaled-dot", "bilinear", "additive", "cosine"])
 def test_grouped_heads_equal_a_layer_with_those_heads_written_out(kv_heads: int, score: str) -> None:
@@ -119,9 +128,7 @@ def test_grouped_heads_equal_a_layer_with_those_heads_written_out(kv_heads: int,
             all_.weight.copy_(few.weight.view(kv_heads, 4, 16).repeat_interleave(4 // kv_heads, 0).view(16, 16))
     x = torch.randn(2, 5, 16)
     torch.testing.assert_close(grouped(x, mask=masks.causal()), full(x, mask=masks.causal()))
-    cache = KeyValues()
-    steps = [grouped.step(x[:, t : t + 1], cache, masks.causal()) for t in range(5)]
-    torch.testing.assert_close(torch.cat(steps, 1), full(x, mask=masks.causal()))
+    torch.testing.assert_close(in_steps(grouped, x, [1] * 5)[0], full(x, mask=masks.causal()))
 
 
 @pytest.mark.parametrize("position", [name for name in positions.table.names() if name != "syntax"])
@@ -132,28 +139,30 @@ def test_steps_with_a_cache_are_the_whole_pass(position: str, sizes: list[int]) 
     whole = layer(x, mask=masks.causal())
     for grad in (True, False):
         with torch.set_grad_enabled(grad):
-            cache = KeyValues()
-            steps = [layer.step(piece, cache, masks.causal()) for piece in x.split(sizes, 1)]
-        torch.testing.assert_close(torch.cat(steps, 1), whole)
+            steps, cache = in_steps(layer, x, sizes)
+        torch.testing.assert_close(steps, whole)
         assert cache.length == 6
 
 
-def test_a_memory_made_ready_once_is_read_many_times() -> None:
+def test_a_memory_prepared_once_is_read_many_times() -> None:
     layer = MultiHeadAttention(8, 2, mechanism=Mechanism(scores.Additive(4, 4, heads=2)))
     x, memory = torch.randn(2, 3, 8), torch.randn(2, 5, 8)
-    key, value = layer.ready(memory)
-    torch.testing.assert_close(layer.read(x, key, value, masks.padding([2, 5])), layer(x, memory, masks.padding([2, 5])))
+    ready = layer.prepare(memory)
+    for _ in range(2):
+        torch.testing.assert_close(layer.read(x, ready, masks.padding([2, 5])), layer(x, memory, masks.padding([2, 5])))
 
 
-def test_places_reach_the_mechanism() -> None:
+def test_positions_and_relations_reach_the_mechanism() -> None:
     layer, x = MultiHeadAttention(8, 2, mechanism=Mechanism(position=positions.Rotary())), torch.randn(2, 3, 8)
     at = torch.tensor([[0, 4, 9], [0, 1, 2]])
-    found = layer(x, places=Places(at, at))
+    found = layer(x, positions=Positions(at, at))
     torch.testing.assert_close(found[1], layer(x)[1])
     assert not torch.allclose(found[0], layer(x)[0])
     syntax = MultiHeadAttention(8, 2, mechanism=Mechanism(position=positions.SyntaxDistance(4)))
-    trees = [Places.in_line(3, 3, tree=tree_distances([heads] * 2)) for heads in ([-1, 0, 1], [-1, 0, 0])]
-    assert not torch.allclose(syntax(x, places=trees[0]), syntax(x, places=trees[1]))
+    trees = [torch.tensor([[0, 1, 2], [1, 0, 1], [2, 1, 0]]), torch.tensor([[0, 1, 1], [1, 0, 2], [1, 2, 0]])]
+    chain, star = (syntax(x, positions=Positions.line(3, 3, relation=tree.expand(2, 3, 3))) for tree in trees)
+    assert not torch.allclose(chain, star)
+    assert (syntax.needs_relation, layer.needs_relation) == (True, False)
 
 
 def test_dropout_falls_in_training_alone() -> None:
@@ -166,16 +175,34 @@ def test_dropout_falls_in_training_alone() -> None:
 # --- mistakes ---
 
 MISTAKES: list[tuple[str, Callable[[], object], str]] = [
-    ("heads that do not divide", lambda: MultiHeadAttention(10, 3), "width of 10 does not divide into 3 heads"),
-    ("no heads", lambda: MultiHeadAttention(10, 0), "into 0 heads; choose heads that divide it"),
-    ("shared heads", lambda: MultiHeadAttention(12, 4, kv_heads=3), "4 heads cannot share 3 key/value heads evenly"),
+    (
+        "heads that do not divide",
+        lambda: MultiHeadAttention(10, 3),
+        "dim must be a multiple of heads, got dim=10 and heads=3; choose heads",
+    ),
+    ("no heads", lambda: MultiHeadAttention(10, 0), "got dim=10 and heads=0; choose heads that divide it"),
+    ("shared heads", lambda: MultiHeadAttention(12, 4, kv_heads=3), "heads must be a multiple of kv_heads, got 4 and 3"),
     ("no shared heads", lambda: MultiHeadAttention(12, 4, kv_heads=0), "choose a divisor of 4"),
-    ("width", lambda: MultiHeadAttention(8, 2)(torch.zeros(2, 3, 9)), r"x of shape \(2, 3, 9\); .* batch × places × 8"),
-    ("dimensions", lambda: MultiHeadAttention(8, 2)(torch.zeros(3, 8)), r"x of shape \(3, 8\)"),
-    ("memory", lambda: MultiHeadAttention(8, 2)(torch.zeros(2, 3, 8), torch.zeros(2, 3, 6)), r"memory of shape \(2, 3, 6\)"),
+    ("width", lambda: MultiHeadAttention(8, 2)(torch.zeros(2, 3, 9)), r"x must be batch × positions × 8, got shape \(2, 3, 9\)"),
+    ("dimensions", lambda: MultiHeadAttention(8, 2)(torch.zeros(3, 8)), r"x must be batch × positions × 8, got shape \(3, 8\)"),
+    (
+        "memory",
+        lambda: MultiHeadAttention(8, 2)(torch.zeros(2, 3, 8), torch.zeros(2, 3, 6)),
+        r"memory must be batch × positions × 8, got shape \(2, 3, 6\)",
+    ),
     ("batches", lambda: MultiHeadAttention(8, 2)(torch.zeros(2, 3, 8), torch.zeros(1, 3, 8)), "batch of 2, memory a batch of 1"),
-    ("mask", lambda: MultiHeadAttention(8, 2)(torch.zeros(2, 3, 8), mask=torch.ones(3, 3).bool()), "mask of type Tensor"),
-    ("name", lambda: MultiHeadAttention(8, 2, mechanism="dot")(torch.zeros(2, 3, 8)), "'dot' is no mechanism"),
+    ("mask", lambda: MultiHeadAttention(8, 2)(torch.zeros(2, 3, 8), mask=torch.ones(3, 3).bool()), "expected a mask, got Tensor"),
+    (
+        "order",
+        lambda: MultiHeadAttention(8, 2)(torch.zeros(2, 3, 8), torch.zeros(2, 2, 8), masks.causal()),
+        "got 3 queries and 2 keys",
+    ),
+    (
+        "positions",
+        lambda: MultiHeadAttention(8, 2)(torch.zeros(2, 3, 8), positions=torch.arange(3)),
+        "expected Positions, got Tensor",
+    ),
+    ("name", lambda: MultiHeadAttention(8, 2, mechanism="dot"), "expected a Mechanism, got 'dot'"),
 ]
 
 
@@ -199,7 +226,7 @@ def test_any_sizes_give_a_layer_and_an_output_or_a_sentence(dim: int, heads: int
     elif len(shape) == 3 and shape[-1] == dim:
         assert MultiHeadAttention(dim, heads, kv_heads)(x).shape == x.shape
     else:
-        with pytest.raises(SaccadeError, match="this layer takes batch × places"):
+        with pytest.raises(SaccadeError, match="x must be batch × positions × "):
             MultiHeadAttention(dim, heads, kv_heads)(x)
 
 
@@ -213,7 +240,7 @@ def test_a_reader_is_one_head_without_projections_except_where_widths_must_agree
     reader = Reader(4, 6, mechanism)
     assert isinstance(reader.project, nn.Identity) == make.unequal_widths
     query, memory = torch.randn(2, 3, 4), torch.randn(2, 5, 6)
-    found = reader(query, reader.ready(memory), memory, masks.padding([5, 2]))
+    found = reader(query, reader.prepare(memory), masks.padding([5, 2]))
     scored = mechanism.score(reader.project(query).unsqueeze(1), memory.unsqueeze(1)).squeeze(1)
     scored[1, :, 2:] = -torch.inf
     torch.testing.assert_close(found, scored.softmax(-1) @ memory)

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from saccade.core import normalizers, record, scores
+from saccade.core.options import Choice
 from saccade.errors import SaccadeError
-from saccade.layers.choices import Choice
 from saccade.layers.pooling import Attention, Mean, Pool, Static, TfIdf, pools
 
 VOCAB, DIM = 9, 4
 each_pool = pytest.mark.parametrize("name", pools.names())
-CORPUS = [[4, 5, 5, 6], [4, 6, 7], [4, 5], [4, 6, 6]]  # 4 stands in all of four texts, 5 in two, 6 in three, 7 in one
+CORPUS = [[4, 5, 5, 6], [4, 6, 7], [4, 5], [4, 6, 6]]  # 4 occurs in all of four texts, 5 in two, 6 in three, 7 in one
 
 
 def made(name: str) -> Pool:
@@ -128,10 +128,10 @@ def test_a_corpus_worked_by_hand() -> None:
     total = 0.5 * math.log(2) + 0.25 * math.log(4 / 3)
     torch.testing.assert_close(weights[[1, 2]].sum(), torch.tensor(0.5 * math.log(2) / total))
     torch.testing.assert_close(weights[3], torch.tensor(0.25 * math.log(4 / 3) / total))
-    assert weights[0] == 0, "a word of every text says nothing"
+    assert weights[0] == 0, "a word of every text has no weight"
 
 
-def test_a_text_of_words_that_stand_everywhere_falls_back_to_the_mean() -> None:
+def test_a_text_of_words_that_occur_everywhere_falls_back_to_the_mean() -> None:
     pool = TfIdf(VOCAB)
     pool.prepare(CORPUS)
     assert pool.weights(torch.tensor([[4, 4, 0]]), torch.zeros(1, 3, 2), torch.tensor([2])).tolist() == [[0.5, 0.5, 0.0]]
@@ -153,9 +153,11 @@ def test_mistakes_are_answered_with_sentences() -> None:
     pool = TfIdf(VOCAB)
     with pytest.raises(SaccadeError, match=r"tf-idf has read no texts; call `pool.prepare\(texts\)`"):
         pool(torch.tensor([[4]]), torch.zeros(1, 1, 2), torch.tensor([1]))
-    with pytest.raises(SaccadeError, match="tf-idf from 2 texts without a token; hand in the training texts"):
+    with pytest.raises(
+        SaccadeError, match="tf-idf needs texts with tokens, got 2 texts without any; pass the training texts as token ids"
+    ):
         pool.prepare([[], []])
-    with pytest.raises(SaccadeError, match="token 9 in a vocabulary of 9; cut the texts with the model's vocabulary"):
+    with pytest.raises(SaccadeError, match="expected ids below 9, got 9; encode the texts with the model's vocabulary"):
         pool.prepare([[9]])
 
 

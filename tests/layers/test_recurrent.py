@@ -134,5 +134,5 @@ def test_padding_never_reaches_a_state(lengths: list[int], more: int, depth: int
         torch.testing.assert_close(end[b : b + 1], its_end)
 
 
-def test_mirrored_places() -> None:
+def test_mirrored_positions() -> None:
     assert mirrored(torch.tensor([3, 1, 4]), 4).tolist() == [[2, 1, 0, 3], [0, 1, 2, 3], [3, 2, 1, 0]]

@@ -1,4 +1,4 @@
-"""Bodies and language models on a GPU against themselves on a CPU, dropped weights under cuDNN too; skipped where there is no GPU."""
+"""Encoders and language models on a GPU against themselves on a CPU, dropped weights under cuDNN too; skipped where there is no GPU."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import copy
 
 import pytest
 import torch
+from model_helpers import make
 from torch.nn import functional as F
 
-from saccade import config, models
+from saccade import models
+from saccade.building import Builder
 from saccade.layers.dropouts import WeightDropped
 from saccade.layers.recurrent import cells
+from saccade.models import CarryingLM, Encoder, Seq2Seq
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
-BODIES = [entry.name for entry in models.table if entry.make.body is not None]
+ENCODERS = [entry.name for entry in models.table if entry.make.build(Encoder) is not None]
 
 
 @pytest.mark.parametrize("cell", cells.names())
@@ -31,9 +34,9 @@ def test_dropped_weights_under_cudnn(cell: str, monkeypatch: pytest.MonkeyPatch)
     copy.deepcopy(there).cuda().eval()(x.cuda())  # moved, its weights are in one piece again
 
 
-@pytest.mark.parametrize("family", BODIES)
-def test_a_body_is_the_same_on_a_gpu(family: str) -> None:
-    body = config.build_body(config.complete_model({"family": family, "dim": 64}), 50).eval()
+@pytest.mark.parametrize("family", ENCODERS)
+def test_an_encoder_is_the_same_on_a_gpu(family: str) -> None:
+    body = Builder({"family": family, "dim": 64}).make(Encoder, 50).eval()
     tokens, lengths = torch.randint(4, 50, (3, 9)), torch.tensor([9, 4, 1])
     here = body(tokens, lengths)
     there = body.cuda()(tokens.cuda(), lengths.cuda())
@@ -42,10 +45,28 @@ def test_a_body_is_the_same_on_a_gpu(family: str) -> None:
 
 
 def test_a_language_model_trains_under_autocast() -> None:
-    settings = config.complete_model({"family": "rnn-decoder", "dim": 32, "hidden": 48})
-    model, tokens = config.build_model(settings, 50, 50).cuda(), torch.randint(4, 50, (3, 9), device="cuda")
+    model = Builder({"family": "rnn-decoder", "dim": 32, "hidden": 48}).make(CarryingLM, 50).cuda()
+    tokens = torch.randint(4, 50, (3, 9), device="cuda")
     with torch.autocast("cuda", torch.bfloat16):
         logits, state = model.forward_from(tokens, model.start(tokens[:, :0], torch.zeros(3).long()))
         logits, _ = model.forward_from(tokens, state)
     F.cross_entropy(logits.float().flatten(0, 1), tokens.flatten()).backward()
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"feedforward": {"name": "experts", "top": 2}}, {"mixer": "light-convolution"}, {"head": "mixture", "stack": "shared"}],
+    ids=str,
+)
+def test_slots_train_under_autocast_and_step_as_on_a_cpu(changed: dict[str, object]) -> None:
+    model = make(Seq2Seq, "transformer", dim=32, hidden=48, **changed)
+    there, source, target = copy.deepcopy(model).cuda(), torch.randint(0, 13, (3, 9)), torch.randint(0, 13, (3, 7))
+    lengths = torch.tensor([9, 4, 1])
+    found = there(source.cuda(), lengths.cuda(), target.cuda())
+    torch.testing.assert_close(found.cpu(), model(source, lengths, target), rtol=1e-2, atol=1e-3)
+    there.train()
+    with torch.autocast("cuda", torch.bfloat16):
+        logits = there(source.cuda(), lengths.cuda(), target.cuda())
+    F.cross_entropy(logits.float().flatten(0, 1), target.cuda().flatten()).backward()
+    assert all(parameter.grad.isfinite().all() for parameter in there.parameters())

@@ -1,4 +1,4 @@
-"""RNN encoder–decoders against their equations written out step by step, and what must hold for every one of them."""
+"""RNN encoder–decoders against their equations written out step by step. What holds for every model is in test_every_model.py."""
 
 from __future__ import annotations
 
@@ -6,46 +6,24 @@ import math
 
 import pytest
 import torch
+from model_helpers import LENGTHS, SOURCE, TARGET, V, make, shake, stepped
 from torch import Tensor, nn
 
 from saccade import models
+from saccade.building import Builder
 from saccade.core import masks, normalizers, record, scores
-from saccade.layers.recurrent import Recurrence, cells
-from saccade.models.families import Choice, MechanismPlan
-from saccade.models.rnn import Shape
+from saccade.layers.recurrent import Bidirectional, Recurrence, cells
+from saccade.models import RnnSeq2Seq, Seq2Seq
+from saccade.models.rnn import Config
 
-V, SHAPE = 13, {"dim": 5, "hidden": 6, "depth": 1, "dropout": 0.0}
-SOURCE, LENGTHS = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 0, 0], [7, 0, 0, 0, 0]]), torch.tensor([5, 3, 1])
-TARGET = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]])
-FAMILIES = [entry.name for entry in models.table if entry.make.shape is Shape]
-KINDS = [
-    (family, cell, depth)
-    for family in FAMILIES
-    for cell, depth in (("tanh", 1), ("gru", 1), ("lstm", 1), ("gru", 2), ("lstm", 2))
-]
-each_kind = pytest.mark.parametrize(("family", "cell", "depth"), KINDS)
+FAMILIES = [entry.name for entry in models.table if issubclass(entry.make.config, Config)]
 
 
-def built(family: str, cell: str = "gru", depth: int = 1, **parts: object) -> nn.Module:
+def built(family: str, cell: str = "gru", depth: int = 1, **changed: object) -> RnnSeq2Seq:
     """A tiny model whose parameters are large enough for everything to matter."""
-    make = models.table[family]
-    model = make.build(V, V, Shape(**{**SHAPE, "depth": depth}), make.parts(cell=cells[cell], **parts)).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    return model
-
-
-def plan(score: str, normalize: str) -> MechanismPlan:
-    return MechanismPlan(Choice(scores.table[score]), Choice(normalizers.table[normalize]))
-
-
-def stepped(model: nn.Module, target: Tensor, source: Tensor, lengths: Tensor) -> Tensor:
-    state, logits = model.start(source, lengths), []
-    for t in range(target.shape[1]):
-        found, state = model.step(target[:, t], state)
-        logits.append(found)
-    return torch.stack(logits, 1)
+    model = make(Seq2Seq, family, dim=5, hidden=6, cell=cell, depth=depth, **changed)
+    assert isinstance(model, RnnSeq2Seq)
+    return shake(model).float()
 
 
 # --- the equations ---
@@ -107,64 +85,16 @@ def test_a_family_is_its_equations(family: str) -> None:
             torch.testing.assert_close(found[b, t], model.head(features)[0], rtol=1e-4, atol=1e-5)
 
 
-# --- what holds for all of them ---
-
-
-@each_kind
-def test_steps_are_the_whole_pass(family: str, cell: str, depth: int) -> None:
-    model = built(family, cell, depth)
-    torch.testing.assert_close(stepped(model, TARGET, SOURCE, LENGTHS), model(SOURCE, LENGTHS, TARGET), rtol=1e-4, atol=1e-5)
-
-
-@each_kind
-def test_padding_is_invisible_and_every_word_is_seen(family: str, cell: str, depth: int) -> None:
-    model = built(family, cell, depth)
-    longer = torch.where(torch.arange(9) < LENGTHS[:, None], nn.functional.pad(SOURCE, (0, 4)), torch.randint(0, V, (3, 9)))
-    found = model(SOURCE, LENGTHS, TARGET)
-    torch.testing.assert_close(model(longer, LENGTHS, TARGET), found, rtol=1e-4, atol=1e-5)
-    for b, length in enumerate(LENGTHS.tolist()):
-        alone = model(SOURCE[b : b + 1, :length], LENGTHS[b : b + 1], TARGET[b : b + 1])
-        torch.testing.assert_close(found[b : b + 1], alone, rtol=1e-4, atol=1e-5)
-    for n in range(5):
-        other = SOURCE.clone()
-        other[0, n] = 8
-        assert not torch.allclose(model(other, LENGTHS, TARGET)[0], found[0])
-
-
-@each_kind
-def test_the_future_is_invisible(family: str, cell: str, depth: int) -> None:
-    model = built(family, cell, depth)
-    found = model(SOURCE, LENGTHS, TARGET)
-    for t in (1, 3):
-        other = TARGET.clone()
-        other[:, t:] = (other[:, t:] + 5) % V
-        after = model(SOURCE, LENGTHS, other)
-        torch.testing.assert_close(after[:, :t], found[:, :t])
-        assert not torch.allclose(after[:, t], found[:, t])
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("cell", ["gru", "lstm"])
-@torch.no_grad()
-def test_rows_of_a_state_repeat_move_and_leave(family: str, cell: str) -> None:
-    model = built(family, cell, depth=2)
-    state = model.start(SOURCE, LENGTHS)
-    for t in range(2):
-        _, state = model.step(TARGET[:, t], state)
-    for rows in ([0, 0, 1, 2, 2], [2, 0], [1]):
-        moved, target = state.reorder(torch.tensor(rows)), torch.cat([TARGET[rows, :2], torch.tensor([[7, 3]] * len(rows))], 1)
-        for t in (2, 3):
-            logits, moved = model.step(target[:, t], moved)
-        torch.testing.assert_close(logits, model(SOURCE[rows], LENGTHS[rows], target)[:, -1], rtol=1e-4, atol=1e-5)
+# --- mechanisms, cells, learning ---
 
 
 @pytest.mark.parametrize("family", ["bahdanau", "luong"])
 @pytest.mark.parametrize("name", ["additive", "reduced-rank"])
-def test_keys_are_projected_once_a_sentence_not_once_a_step(family: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_projected_once_per_sentence_not_once_per_step(family: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls, make = [], scores.table[name]
     plain = make.key
     monkeypatch.setattr(make, "key", lambda self, k: (calls.append(k.shape), plain(self, k))[1])
-    model = built(family, mechanism=plan(name, "softmax"))
+    model = built(family, score=name)
     model(SOURCE, LENGTHS, TARGET)
     assert calls == [(3, 1, 5, 12)]
     stepped(model, TARGET, SOURCE, LENGTHS)
@@ -178,7 +108,7 @@ PAIRS = [pair for pair in PAIRS if pair[1] != "sum" or scores.table[pair[0]].ker
 @pytest.mark.parametrize("family", ["bahdanau", "luong"])
 @pytest.mark.parametrize(("score", "normalize"), PAIRS)
 def test_any_mechanism_of_the_catalogue_learns_and_steps(family: str, score: str, normalize: str) -> None:
-    check_learns(built(family, mechanism=plan(score, normalize)))
+    check_learns(built(family, score=score, normalize=normalize))
 
 
 @pytest.mark.parametrize("family", ["fixed-first", "fixed-context"])
@@ -226,8 +156,51 @@ def test_the_top_layer_asks(family: str, asks: str) -> None:
 
 
 def test_dropout_falls_in_training_alone() -> None:
-    make = models.table["bahdanau"]
-    model = make.build(V, V, Shape(dim=16, hidden=16, dropout=0.5), make.parts())
+    model = Builder({"family": "bahdanau", "dim": 16, "hidden": 16, "dropout": 0.5}).make(Seq2Seq, V, V)
     assert not torch.equal(model(SOURCE, LENGTHS, TARGET), model(SOURCE, LENGTHS, TARGET))
     model.eval()
     assert torch.equal(model(SOURCE, LENGTHS, TARGET), model(SOURCE, LENGTHS, TARGET))
+
+
+# --- how the encoder of a decoder that attends begins ---
+
+
+def gate_biases(encoder: Bidirectional) -> Tensor:
+    """The input biases of all recurrences of an encoder, gate by gate: recurrences × gates × H."""
+    return torch.stack(
+        [side.parameter("bias_ih_l0").unflatten(0, (-1, side.hidden)) for side in (*encoder.forwards, *encoder.backwards)]
+    )
+
+
+@pytest.mark.parametrize(("cell", "gate"), [(entry.name, entry.make.carry_gate) for entry in cells])
+def test_states_that_are_attended_to_favor_their_own_word(cell: str, gate: int | None) -> None:
+    size = {"dim": 16, "hidden": 64, "depth": 2, "cell": cell}
+    for family in FAMILIES:
+        biases = gate_biases(make(Seq2Seq, family, **size).encoder).detach()
+        means = biases.mean((0, 2)).tolist()
+        for n, mean in enumerate(means):  # PyTorch draws biases around 0, up to 1/√H = 1/8
+            favored = family in ("bahdanau", "luong") and n == gate
+            assert mean == pytest.approx(-1.5 if favored else 0.0, abs=0.05), (family, n)
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_an_own_word_that_is_favored_moves_its_state_more_than_its_neighbors_do(cell: str) -> None:
+    def share_of_own(favored: bool) -> float:
+        torch.manual_seed(0)
+        encoder, x = Bidirectional(cells[cell], 16, 32), torch.randn(8, 7, 16, requires_grad=True)
+        if favored:
+            encoder.favor_own_word()
+        found, _ = encoder(x, torch.full((8,), 7))
+        (gradient,) = torch.autograd.grad((found[:, 3] * torch.randn(8, 64)).sum(), x)
+        moved = gradient.norm(dim=-1).mean(0)
+        return (moved[3] / moved.sum()).item()
+
+    assert share_of_own(True) > share_of_own(False) + 0.15
+
+
+def test_favoring_by_hand() -> None:
+    encoder = Bidirectional(cells["gru"], 3, 2, depth=2)
+    before = [one.parameter("bias_ih_l0").detach().clone() for one in (*encoder.forwards, *encoder.backwards)]
+    encoder.favor_own_word(by=0.5)
+    for one, was in zip((*encoder.forwards, *encoder.backwards), before, strict=True):
+        torch.testing.assert_close(one.parameter("bias_ih_l0") - was, torch.tensor([0.0, 0.0, -0.5, -0.5, 0.0, 0.0]))

@@ -8,16 +8,19 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from model_helpers import make, shake
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from saccade.core import masks
+from saccade.core.extras import collect
 from saccade.errors import SaccadeError
 from saccade.layers.dropouts import LockedDropout, WeightDropped, drop_words
 from saccade.layers.recurrent import Recurrence, cells
-from saccade.models.rnn_decoder import Parts, RnnLanguageModel, Shape
+from saccade.models import CarryingLM, RnnLanguageModel
+from saccade.models.rnn_decoder import Config
 
-V, NONE = 11, {"dropout": 0.0, "embedding_dropout": 0.0, "input_dropout": 0.0, "layer_dropout": 0.0, "weight_dropout": 0.0}
+DROPOUTS = ["dropout", "embedding_dropout", "input_dropout", "layer_dropout", "weight_dropout"]
 PEERS = {"tanh": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 8]])
 each_cell = pytest.mark.parametrize("cell", cells.names())
@@ -26,11 +29,8 @@ each_depth = pytest.mark.parametrize("depth", [1, 3])
 
 def built(cell: str = "lstm", depth: int = 3, **changed: float) -> RnnLanguageModel:
     torch.manual_seed(0)
-    shape = Shape(**{"dim": 5, "hidden": 7, "depth": depth, **NONE, **changed})
-    model = RnnLanguageModel(V, shape, Parts(cells[cell])).double()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
+    model = shake(make(CarryingLM, "rnn-decoder", dim=5, hidden=7, depth=depth, cell=cell, **changed)).train()
+    assert isinstance(model, RnnLanguageModel)
     return model
 
 
@@ -46,8 +46,8 @@ def test_without_dropout_it_is_pytorchs_layers_and_a_tied_head(cell: str, depth:
         x, _ = theirs(x)
     torch.testing.assert_close(model.features(TOKENS), x)
     torch.testing.assert_close(model(TOKENS), x @ model.embedding.tokens.weight.T + model.head.bias)
-    assert model.head.weight is model.embedding.tokens.weight
-    assert built(cell, depth, tied=False).head.weight.shape == (V, 5)
+    untied = built(cell, depth, tied=False)
+    torch.testing.assert_close(untied(TOKENS), untied.features(TOKENS) @ untied.head.weight.T + untied.head.bias)
 
 
 @each_cell
@@ -78,12 +78,11 @@ def test_a_text_read_in_pieces_is_the_text(cell: str, cuts: list[int]) -> None:
 
 
 def test_gradients_stop_where_a_piece_begins() -> None:
-    model = built()
-    model.head.weight = nn.Parameter(model.head.weight.detach().clone())  # what the head itself learns is not asked for
+    model = built(tied=False)  # what the head learns is not asked for
     _, state = model.forward_from(TOKENS[:1, :3], model.start(TOKENS[:1, :0], torch.zeros(1).long()))
     logits, _ = model.forward_from(TOKENS[:1, 3:], state)
     (gradient,) = torch.autograd.grad(logits.square().sum(), model.embedding.tokens.weight)
-    assert set(gradient.any(-1).nonzero().flatten().tolist()) == {1, 5, 9}, "3 and 4 stand in the first piece alone"
+    assert set(gradient.any(-1).nonzero().flatten().tolist()) == {1, 5, 9}, "3 and 4 are in the first piece alone"
 
 
 def test_the_future_is_invisible() -> None:
@@ -110,7 +109,7 @@ def dropped_pass(layer: WeightDropped, x: Tensor) -> Tensor:
 
 
 @each_cell
-def test_dropped_weights_are_one_draw_a_pass(cell: str) -> None:
+def test_dropped_weights_are_one_draw_per_pass(cell: str) -> None:
     layer, x = WeightDropped(cells[cell], 3, 4, 0.5).double(), torch.randn(2, 5, 3, dtype=torch.float64)
     torch.manual_seed(1)
     found = layer(x)[0]
@@ -153,7 +152,7 @@ def test_after_training_the_whole_weights_run_and_the_layer_can_be_copied(cell: 
     assert not torch.equal(twin(x)[0], layer(x)[0])
 
 
-def test_a_locked_mask_is_one_for_all_places_and_keeps_the_mean() -> None:
+def test_a_locked_mask_is_one_for_all_positions_and_keeps_the_mean() -> None:
     drop, x = LockedDropout(0.25), torch.ones(40, 6, 50)
     found = drop(x)
     assert (found == found[:, :1]).all()
@@ -163,16 +162,16 @@ def test_a_locked_mask_is_one_for_all_places_and_keeps_the_mean() -> None:
     assert drop.eval()(x) is x
 
 
-def test_a_dropped_word_is_dropped_wherever_it_stands() -> None:
-    numbers = torch.arange(200).repeat(2, 3) % 100
-    found = drop_words(torch.ones(2, 600, 4), numbers, 100, 0.3)
-    by_word = [found[numbers == n] for n in range(100)]
+def test_a_dropped_word_is_dropped_wherever_it_occurs() -> None:
+    ids = torch.arange(200).repeat(2, 3) % 100
+    found = drop_words(torch.ones(2, 600, 4), ids, 100, 0.3)
+    by_word = [found[ids == n] for n in range(100)]
     assert all((rows == rows[0, 0]).all() for rows in by_word)
     assert 10 < sum(rows[0, 0].item() == 0 for rows in by_word) < 50
     assert found.max() == pytest.approx(1 / 0.7)
 
 
-@pytest.mark.parametrize("where", sorted(NONE))
+@pytest.mark.parametrize("where", DROPOUTS)
 def test_every_share_of_dropout_falls_in_training_alone(where: str) -> None:
     model = built(**{where: 0.5})
     assert not torch.equal(model(TOKENS), model(TOKENS))
@@ -183,36 +182,47 @@ def test_every_share_of_dropout_falls_in_training_alone(where: str) -> None:
 
 def test_the_defaults_are_the_papers_model() -> None:
     with torch.device("meta"):
-        model = RnnLanguageModel(33278, Shape(), Parts())
+        model = RnnLanguageModel(33278, Config())
     gates = sum(4 * there * (here + there + 2) for here, there in ((400, 1150), (1150, 1150), (1150, 400)))
     assert sum(parameter.numel() for parameter in model.parameters()) == gates + 33278 * 400 + 33278  # 33.6 million
 
 
 def test_mistakes_are_answered_with_sentences() -> None:
     model = built()
-    with pytest.raises(SaccadeError, match="for a recurrent model, whose state carries everything before on; give one document"):
+    with pytest.raises(
+        SaccadeError, match=r"a recurrent model takes no mask, got Documents.*: its state carries everything before; give one"
+    ):
         model(TOKENS, masks.documents([[0, 0, 0, 1, 1, 1]] * 2))
     torch.testing.assert_close(model(TOKENS, masks.full()), model(TOKENS))
-    with pytest.raises(SaccadeError, match="prompts of 1 to 6 tokens in one batch; give prompts of one length"):
+    with pytest.raises(SaccadeError, match="prompts must have one length, got 1 to 6 tokens in one batch"):
         model.start(TOKENS, torch.tensor([6, 1]))
+    with pytest.raises(SaccadeError, match="a recurrent model takes no positions"):
+        model(TOKENS, positions=torch.arange(6))
+
+
+def left_by(model: RnnLanguageModel, tokens: Tensor) -> tuple[Tensor, list[tuple[str, Tensor]]]:
+    with collect() as left:
+        found = model.features(tokens)
+    return found, left.costs
 
 
 def test_the_penalty_of_a_pass_by_hand() -> None:
     model = built("lstm", 2, dropout=0.5, size_penalty=3.0, change_penalty=5.0)
-    assert model.penalty() is None, "there was no pass yet"
     torch.manual_seed(1)
-    dropped = model.features(TOKENS)
-    found = model.penalty()
+    dropped, [(name, found)] = left_by(model, TOKENS)
+    assert name == "activations"
     with torch.no_grad():
         plain, _ = model.decoder(model.embedding(TOKENS), model.empty(TOKENS))
     for b in range(2):
         size = sum(float(x) ** 2 for x in dropped[b].detach().flatten()) / dropped[b].numel()
         changes = [float(plain[b, t + 1, d] - plain[b, t, d]) ** 2 for t in range(5) for d in range(5)]
         assert float(found[b].detach()) == pytest.approx(3 * size + 5 * sum(changes) / len(changes), rel=1e-5)
-    assert model.penalty() is None, "a pass counts once"
     model(TOKENS)
-    copy.deepcopy(model)  # what the last pass left is no part of a model
-    model.eval()(TOKENS)
-    assert model.penalty() is None, "nothing is learned there"
-    model.train()(TOKENS[:, :1])
-    assert bool(model.penalty().isfinite().all())
+    copy.deepcopy(model)  # a pass leaves nothing in the model
+    _, [(_, short)] = left_by(model, TOKENS[:, :1])
+    assert bool(short.isfinite().all()), "one position has no changes"
+    with collect() as left:
+        state = model.start(TOKENS[:, :0], torch.zeros(2).long())
+        model.forward_from(TOKENS, state)
+    assert [name for name, _ in left.costs] == ["activations"]
+    assert left_by(model.eval(), TOKENS)[1] == [], "nothing is learned there"

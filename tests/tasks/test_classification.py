@@ -17,8 +17,8 @@ from saccade.errors import SaccadeError
 from saccade.layers.embeddings import BEGIN, END, spell
 from saccade.tasks.classification import Classification
 from saccade.tasks.labels import make_rows
+from saccade.training.checkpoints import RunFolder
 from saccade.training.losses import batch_loss
-from saccade.training.runs import RunFolder
 
 TEXTS = [
     Labeled("a good film", "good", 1),
@@ -97,12 +97,12 @@ def test_tf_idf_counts_the_training_texts_and_survives_saving(tmp_path: Path) ->
         assert unseen.weights == pytest.approx([value / sum(idf) for value in idf], abs=1e-6), "an unknown word is as rare as any"
 
 
-@pytest.mark.parametrize("words", ["embedding", "characters-cnn", "characters-rnn"])
+@pytest.mark.parametrize("words", ["tokens", "characters-cnn", "characters-rnn"])
 def test_words_are_read_by_their_bytes_where_the_model_can(words: str, tmp_path: Path) -> None:
-    made = saved(system("rnn-encoder", words=words), tmp_path)
-    assert made.task.reads_bytes is (words != "embedding")
+    made = saved(system("rnn-encoder", embedding=words), tmp_path)
+    assert made.task.reads_bytes is (words != "tokens")
     one, other = api.classify(made, ["a zebra film", "a zigzag film"])
-    assert (one.probabilities == other.probabilities) is (words == "embedding"), "two words never seen"
+    assert (one.probabilities == other.probabilities) is (words == "tokens"), "two words never seen"
     alone, together = (
         api.classify(made, ["bad"]),
         api.classify(made, ["bad", "a much longer text with extraordinarily long words"]),
@@ -202,7 +202,7 @@ def test_a_text_without_or_with_an_unknown_label_is_named_with_its_line() -> Non
 def test_what_is_shown_is_the_pool_and_the_attention_below() -> None:
     made = system("transformer-encoder")
     document = api.show(made, "a good film")
-    assert [site.name for site in document.sites] == ["pool", "encoder.0.attention"]
+    assert [site.name for site in document.sites] == ["pool", "encoder.0.mixer"]
     [found] = api.classify(made, ["a good film"])
     assert document.sites[0].weights == [[found.weights]]
     assert (document.source, document.target) == (found.pieces, [found.label])

@@ -335,16 +335,14 @@ def test_every_epoch_leaves_out_other_blocks_and_a_short_text_has_fewer_rows() -
 
 
 def test_two_answers_of_a_language_model_are_not_drawn_together() -> None:
-    how = recipe("rnn-decoder", "characters", 8, "training.agreement=1")
-    assert "is for pairs, tags and labels" in told(lambda: api.build(how, WHOLE).task.work(how, WHOLE, WHOLE, CPU))
+    assert "training.agreement has no effect here" in told(lambda: recipe("rnn-decoder", "characters", 8, "training.agreement=1"))
 
 
 def test_only_a_recurrent_causal_model_can_carry(monkeypatch: pytest.MonkeyPatch) -> None:
     _, work = carried()
     assert "rnn-decoder" in told(lambda: work.loss(nn.Linear(2, 2), work.batch(work.epoch(0)[0])))
-    how = recipe("transformer-encoder", "characters", 8, "language.objective=masked", "language.carry=true")
-    task = api.build(how, LINES).task
-    assert "is for the causal objective, this is masked" in told(lambda: task.work(how, LINES, LINES, CPU))
+    masked = ("transformer-encoder", "characters", 8, "language.objective=masked", "language.carry=true")
+    assert "language.carry has no effect here: it is for language.objective=causal" in told(lambda: recipe(*masked))
     assert "a model that is not compiled" in told(lambda: carried("training.compile=true"))
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     assert "is for one process" in told(carried)

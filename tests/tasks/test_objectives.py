@@ -40,9 +40,7 @@ def stream(each: list[np.ndarray], block: int = 8, seed: int = 0) -> Stream:
 def builder(family: str, **more: Any) -> config.Builder:
     sizes: dict[str, Any] = {"heads": 2, "depth": 2} if family.startswith("transformer") else {"depth": 1}
     sizes |= {"size_penalty": 0.1, "change_penalty": 0.1} if family == "rnn-decoder" else {}
-    return config.Builder(
-        config.recipe({"model": {"family": family, "dim": 8, "hidden": 12, "dropout": 0.0, **sizes, **more}}).model
-    )
+    return config.Builder({"family": family, "dim": 8, "hidden": 12, "dropout": 0.0, **sizes, **more})
 
 
 def every(kind: type[Objective], flow: Stream, epoch: int, how: LanguageRecipe) -> Batch:
@@ -179,7 +177,7 @@ def test_packed_documents_have_the_losses_of_each_read_alone(position: str) -> N
     each = documents(5, 9, 3, 6)
     flow = stream(each, block=64)
     objective = Causal(TEXT, LanguageRecipe(block=64))
-    model = objective.build(builder("transformer-decoder", position=position, places="sinusoidal")).double().eval()
+    model = objective.build(builder("transformer-decoder", position=position, position_embedding="sinusoidal")).double().eval()
     batch = objective.batch(flow.blocks([0], 0))
     together = batch_loss(model, batch).item()
     alone = 0.0
@@ -270,7 +268,7 @@ def test_a_block_is_a_function_of_seed_epoch_and_start(kind: type[Objective]) ->
         ),
         (Masked, "bahdanau", "model.family is 'bahdanau', which is not an encoder; choose one of: "),
         (Masked, "rnn-decoder", "rnn-decoder is causal and cannot be trained with the masked objective; choose another"),
-        (Permutation, "rnn-encoder", "only a transformer-encoder can run them"),
+        (Permutation, "rnn-encoder", "two streams need a transformer-encoder, got a RnnEncoder"),
     ],
 )
 def test_a_family_that_cannot_learn_this_is_told(kind: type[Objective], family: str, sentence: str) -> None:

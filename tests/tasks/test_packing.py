@@ -21,12 +21,14 @@ PARTS = (slice(0, 5), slice(5, 9))
 def body(**parts: str) -> TransformerEncoder:
     torch.manual_seed(0)
     model = {"family": "transformer-encoder", "dim": 16, "hidden": 32, "depth": 2, "heads": 2, "dropout": 0.0, **parts}
-    built = config.Builder(config.recipe({"model": model}).model).make(Encoder, VOCAB)
+    built = config.Builder(model).make(Encoder, VOCAB)
     assert isinstance(built, TransformerEncoder)
     return built
 
 
-@pytest.mark.parametrize("parts", [{}, {"places": "none", "position": "rotary"}, {"places": "none", "position": "alibi"}])
+@pytest.mark.parametrize(
+    "parts", [{}, {"position_embedding": "none", "position": "rotary"}, {"position_embedding": "none", "position": "alibi"}]
+)
 def test_a_masked_model_reads_each_packed_document_as_if_it_were_alone(parts: dict[str, str]) -> None:
     model = MaskedModel(body(**parts), VOCAB).eval().double()
     tokens = torch.randint(4, VOCAB, (1, 9))
@@ -39,7 +41,7 @@ def test_a_masked_model_reads_each_packed_document_as_if_it_were_alone(parts: di
 
 
 def test_two_streams_keep_to_their_document() -> None:
-    model = TwoStream(body(places="none", position="rotary"), VOCAB).eval().double()
+    model = TwoStream(body(position_embedding="none", position="rotary"), VOCAB).eval().double()
     tokens, order = torch.randint(4, VOCAB, (1, 9)), torch.tensor([[3, 0, 7, 1, 5, 2, 8, 4, 6]])
     at = torch.tensor([[2, 4, 6, 8]])
     packed = model(tokens, torch.tensor([9]), order, at, DOCUMENTS)

@@ -16,8 +16,8 @@ from saccade.data.vocabulary import UNK
 from saccade.errors import SaccadeError
 from saccade.models.kinds import Encoder
 from saccade.tasks.tagging import Tagging
+from saccade.training.checkpoints import RunFolder
 from saccade.training.losses import batch_loss
-from saccade.training.runs import RunFolder
 
 SENTENCES = [
     Sentence(("the", "black", "cat"), ("DET", "ADJ", "NOUN"), 1),
@@ -93,7 +93,7 @@ MADE: dict[str, api.System] = {}
 
 
 def test_words_never_seen_are_read_by_their_bytes(tmp_path: Path) -> None:
-    plain, spelled = system(), system(words="characters-cnn")
+    plain, spelled = system(), system(embedding="characters-cnn")
     RunFolder(tmp_path, api.model_files(spelled)).save("best", spelled.model)
     again = api.load(tmp_path, "cpu")
     assert again.task.reads_bytes
@@ -113,10 +113,10 @@ def test_words_never_seen_are_read_by_their_bytes(tmp_path: Path) -> None:
     assert bytes(n - 3 for n in numbers[0][0][0][2:] if n > 2) == b"New York"
 
 
-@pytest.mark.parametrize(("family", "words"), [("rnn-encoder", "embedding"), ("transformer-encoder", "characters-rnn")])
+@pytest.mark.parametrize(("family", "words"), [("rnn-encoder", "tokens"), ("transformer-encoder", "characters-rnn")])
 @pytest.mark.parametrize("kind", ["words", "bpe"])
 def test_a_batch_has_the_loss_of_its_sentences(family: str, words: str, kind: str) -> None:
-    made = system(family, kind, words=words)
+    made = system(family, kind, embedding=words)
     numbers = made.task.numbers(SENTENCES)
     with torch.no_grad():
         alone = [batch_loss(made.model, made.task.batch([one], CPU)).item() for one in numbers]
@@ -175,7 +175,7 @@ def test_what_is_shown_is_the_attention_between_pieces() -> None:
         assert "".join(document.source).replace("Ġ", "") == "theblackcat"
         assert document.target == [" ".join(api.tag(made, [Sentence(("the", "black", "cat"), None, 1)])[0])]
         [site] = document.sites
-        assert (site.name, len(site.rows)) == ("encoder.0.attention", len(document.source))
+        assert (site.name, len(site.rows)) == ("encoder.0.mixer", len(document.source))
         assert torch.tensor(site.weights).shape[1:] == (len(site.rows), len(site.columns))
 
 
@@ -277,3 +277,19 @@ def test_only_tagging_reads_trees() -> None:
 
     task = Classification(tree_system().task.text, ["good", "bad"])
     assert "needs the parse trees of tagging data; choose another model.position" in told(lambda: task.build(TreeBuilder()))
+
+
+def test_syntax_positions_are_a_word_in_the_recipe(tmp_path: Path) -> None:
+    """From the HEAD column to the weights: with other trees the same words get other logits."""
+    rows = "1\tthe\t_\tDET\t_\t_\t{}\t_\t_\t_\n2\tblack\t_\tADJ\t_\t_\t{}\t_\t_\t_\n3\tcat\t_\tNOUN\t_\t_\t0\t_\t_\t_\n\n"
+    for name, heads in (("flat", (3, 3)), ("chain", (2, 3))):
+        (tmp_path / f"{name}.conllu").write_text(rows.format(*heads) * 2)
+    how = ["training.updates=2", "training.tokens=30", "data.column=upos"]
+    data = [f"data.{split}={tmp_path / 'flat.conllu'}" for split in ("train", "dev")]
+    made, _ = api.fit(recipe("transformer-encoder", "words", *how, *data, position="syntax"), tmp_path / "run")
+    flat, chain = (made.read(str(tmp_path / f"{name}.conllu")) for name in ("flat", "chain"))
+    assert api.tag(made, flat) == api.tag(made, [Sentence(one.words, None, one.line, one.heads) for one in flat])
+    one, other = (made.task.logits(made.model, made.task.numbers(each))[0] for each in (flat, chain))
+    assert one.shape == other.shape
+    assert not torch.allclose(one, other)
+    assert "has no parse tree" in told(lambda: api.tag(made, [Sentence(("the", "cat"), None, 1)]))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from saccade import config
 from saccade.core import Mechanism, State
-from saccade.core.mechanism import Keys
+from saccade.core.mechanism import Ready
 from saccade.core.record import Site
 from saccade.core.scores import Dot
 from saccade.data.pairs import Pair
@@ -45,8 +45,8 @@ def task(kind: str = "words") -> Translation:
 def tiny(words: Translation, family: str = "bahdanau") -> nn.Module:
     more = {"heads": 2, "depth": 1} if family.startswith("transformer") else {}
     torch.manual_seed(1)
-    settings = config.recipe({"model": {"family": family, "dim": 8, "hidden": 8, "dropout": 0.0, **more}}).model
-    return config.Builder(settings).make(Seq2Seq, len(words.source), len(words.target)).eval()
+    builder = config.Builder({"family": family, "dim": 8, "hidden": 8, "dropout": 0.0, **more})
+    return builder.make(Seq2Seq, len(words.source), len(words.target)).eval()
 
 
 def recipe(**training: Any) -> Recipe:
@@ -84,7 +84,7 @@ class Cross(Site):
     def forward(self, wanted: Tensor) -> Tensor:
         """`wanted`: weights, T N."""
         keys = torch.eye(wanted.shape[1])[None, None]
-        return self.look(wanted.clamp(min=1e-30).log()[None, None], Keys(keys), keys)
+        return self.look(wanted.clamp(min=1e-30).log()[None, None], Ready(keys, keys))
 
 
 class Scripted(nn.Module):

@@ -72,12 +72,13 @@ class Stage:
     """Makes trainings of the toy in folders of their own, and compares what they leave."""
 
     root: Path
+    model: Callable[[], nn.Module] = toy_model
 
     def training(self, name: str, toy: Toy | None = None, watcher: Watcher | None = None, **settings: Any) -> Training:
         chosen = {"updates": 12, "learning_rate": 0.05, "schedule": "constant", "warmup": 3, "log_every": 1, **settings}
         folder = RunFolder(self.root / name, {"config.json": lambda path: path.write_text("{}")})
         beside = {name: chosen.pop(name) for name in ("seed", "higher_is_better") if name in chosen}
-        return Training(toy_model(), toy or Toy(), TrainingRecipe(**chosen), folder, watcher, **beside)
+        return Training(self.model(), toy or Toy(), TrainingRecipe(**chosen), folder, watcher, **beside)
 
     def tensors(self, name: str, which: str = "last") -> dict[str, Tensor]:
         """All parameters and optimizer states as they lie on the disk."""
@@ -90,6 +91,21 @@ class Stage:
         a, b = self.tensors(one), self.tensors(other)
         assert len(a) == 3 + 3 * 3, "three parameters, three states of each"
         return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
+
+
+class Copies(Watcher):
+    """Keeps a copy of the parameters at every update, and the notes."""
+
+    def __init__(self) -> None:
+        self.training: Any = None
+        self.parameters: dict[int, dict[str, Tensor]] = {}
+        self.notes: list[str] = []
+
+    def update(self, at: Any, row: dict[str, float]) -> None:
+        self.parameters[at.update] = {name: p.detach().clone() for name, p in self.training.model.named_parameters()}
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
 
 class Break(Exception):
@@ -116,6 +132,11 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
 @pytest.fixture
 def toy() -> Callable[..., Toy]:
     return Toy
+
+
+@pytest.fixture
+def copies() -> Copies:
+    return Copies()
 
 
 @pytest.fixture

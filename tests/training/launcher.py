@@ -17,7 +17,9 @@ from typing import Any
 
 import torch
 
+from saccade.core.extras import leave
 from saccade.errors import SaccadeError
+from saccade.layers.block import Block
 from saccade.tasks.task import ExampleWork
 from saccade.training.checkpoints import RunFolder
 
@@ -67,13 +69,24 @@ def prank_disk(rank: int) -> None:
         RunFolder.write = write  # type: ignore[method-assign]
 
 
-PRANKS = {"nan": prank_nan, "alone": prank_alone, "defect": prank_defect, "disk": prank_disk}
+def prank_costs(rank: int) -> None:
+    """Every block leaves a cost for each row, of what it computes for the row's first position."""
+    plain = Block.forward
+
+    def forward(self: Any, *given: Any, **more: Any) -> Any:
+        x = plain(self, *given, **more)
+        return leave(x, "size", x[:, 0].abs().mean(-1))
+
+    Block.forward = forward  # type: ignore[method-assign]
+
+
+PRANKS = {"costs": prank_costs, "nan": prank_nan, "alone": prank_alone, "defect": prank_defect, "disk": prank_disk}
 
 
 def serve() -> None:
     """The program: for each line of JSON on stdin some ranks run a command; how they ended goes to stdout."""
     torch.set_num_threads(1)
-    for name in ("saccade.cli.app", "torch.distributed.checkpoint", "torch.distributed.fsdp", "torch.distributed.tensor"):
+    for name in ("saccade.cli", "torch.distributed.checkpoint", "torch.distributed.fsdp", "torch.distributed.tensor"):
         importlib.import_module(name)  # once, and not in each rank
     for line in sys.stdin:
         print(json.dumps(launch(**json.loads(line))), flush=True)

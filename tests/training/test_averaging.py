@@ -21,25 +21,16 @@ from saccade.training.loop import Watcher
 CHOSEN = {"updates": 12, "evaluate_every": 2, "checkpoint_every": 3, "average": 3}
 
 
-class Copies(Watcher):
-    """Keeps a copy of the parameters at every update, and what was said."""
-
-    def __init__(self) -> None:
-        self.training: Any = None
-        self.parameters: dict[int, dict[str, Tensor]] = {}
-        self.said: list[str] = []
-
-    def update(self, at: Progress, row: dict[str, float]) -> None:
-        self.parameters[at.update] = {name: p.detach().clone() for name, p in self.training.model.named_parameters()}
-
-    def note(self, text: str) -> None:
-        self.said.append(text)
+Watched = Callable[..., tuple[Any, Progress]]
 
 
-def watched(stage: Any, name: str, toy: Any = None, **settings: Any) -> tuple[Copies, Progress]:
-    copies = Copies()
-    copies.training = stage.training(name, toy, copies, **{**CHOSEN, **settings})
-    return copies, copies.training.run()
+@pytest.fixture
+def watched(stage: Any, copies: Any) -> Watched:
+    def run(name: str, toy: Any = None, **settings: Any) -> tuple[Any, Progress]:
+        copies.training = stage.training(name, toy, copies, **{**CHOSEN, **settings})
+        return copies, copies.training.run()
+
+    return run
 
 
 def kept(stage: Any, name: str) -> dict[str, dict[str, Tensor]]:
@@ -50,39 +41,39 @@ def model(stage: Any, name: str, which: str) -> dict[str, Tensor]:
     return {key.partition("/")[2]: t for key, t in stage.tensors(name, which).items() if key.startswith("model")}
 
 
-def by_hand(copies: Copies, updates: tuple[int, ...]) -> dict[str, Tensor]:
+def by_hand(copies: Any, updates: tuple[int, ...]) -> dict[str, Tensor]:
     chosen = [copies.parameters[update] for update in updates]
     return {name: sum(one[name].double() for one in chosen).div(len(chosen)).float() for name in chosen[0]}  # type: ignore[union-attr]
 
 
-def test_the_mean_becomes_the_best_when_it_is_better(stage: Any, toy: Callable[..., Any]) -> None:
+def test_the_mean_becomes_the_best_when_it_is_better(stage: Any, watched: Watched, toy: Callable[..., Any]) -> None:
     losses = [5.0, 4.0, 3.0, 2.5, 2.6, 2.7, 1.0]  # six evaluations, and that of the mean
-    copies, ended = watched(stage, "run", toy(metrics=[{"loss": loss} for loss in losses]))
+    copies, ended = watched("run", toy(metrics=[{"loss": loss} for loss in losses]))
     mean = by_hand(copies, (8, 10, 12))
     assert all(torch.equal(model(stage, "run", "best")[name], value) for name, value in mean.items())
     last = model(stage, "run", "last")
     assert all(torch.equal(last[name], value) for name, value in copies.parameters[12].items()), "last/ is what was trained"
     assert (ended.best, ended.best_update, ended.metrics, ended.done) == (1.0, 12, {"loss": 1.0}, True)
     assert list(kept(stage, "run")) == ["000000008", "000000010", "000000012"]
-    assert copies.said[-1] == "mean of the last 3 evaluations  dev loss 1.000  best"
+    assert copies.notes[-1] == "mean of the last 3 evaluations  dev loss 1.000  best"
     assert stage.training("run", **CHOSEN).run() == ended, "a finished run stays as it is"
 
 
-def test_a_mean_that_is_worse_is_let_go(stage: Any, toy: Callable[..., Any]) -> None:
+def test_a_mean_that_is_worse_is_let_go(stage: Any, watched: Watched, toy: Callable[..., Any]) -> None:
     losses = [5.0, 4.0, 3.0, 2.5, 2.6, 2.7, 2.5]
-    copies, ended = watched(stage, "run", toy(metrics=[{"loss": loss} for loss in losses]))
+    copies, ended = watched("run", toy(metrics=[{"loss": loss} for loss in losses]))
     assert (ended.best, ended.best_update, ended.metrics) == (2.5, 8, {"loss": 2.7})
     best = model(stage, "run", "best")
     assert all(torch.equal(best[name], value) for name, value in copies.parameters[8].items())
-    assert copies.said[-1] == "mean of the last 3 evaluations  dev loss 2.500"
+    assert copies.notes[-1] == "mean of the last 3 evaluations  dev loss 2.500"
     metrics = [{"loss": 1.0, "bleu": bleu} for bleu in (1.0, 5.0, 4.0, 3.0, 2.0, 1.0, 6.0)]
-    _, ended = watched(stage, "other", toy(metrics=metrics), watch="bleu", higher_is_better=True)
+    _, ended = watched("other", toy(metrics=metrics), watch="bleu", higher_is_better=True)
     assert (ended.best, ended.best_update) == (6.0, 12), "more is better for some"
 
 
-def test_fewer_evaluations_than_asked_for_are_said_to_be_fewer(stage: Any) -> None:
-    copies, _ = watched(stage, "run", updates=4, average=10)
-    assert copies.said[-1].startswith("mean of the last 2 evaluations  dev loss ")
+def test_fewer_evaluations_than_asked_for_are_said_to_be_fewer(stage: Any, watched: Watched) -> None:
+    copies, _ = watched("run", updates=4, average=10)
+    assert copies.notes[-1].startswith("mean of the last 2 evaluations  dev loss ")
     assert list(kept(stage, "run")) == ["000000002", "000000004"]
 
 
@@ -93,9 +84,9 @@ def test_averaging_changes_nothing_of_the_training(stage: Any) -> None:
     assert not (stage.root / "plain" / "kept").exists()
 
 
-def test_an_early_stop_averages_too(stage: Any, toy: Callable[..., Any]) -> None:
+def test_an_early_stop_averages_too(stage: Any, watched: Watched, toy: Callable[..., Any]) -> None:
     losses = [3.0, 4.0, 5.0, 1.0]
-    copies, ended = watched(stage, "run", toy(metrics=[{"loss": loss} for loss in losses]), patience=2)
+    copies, ended = watched("run", toy(metrics=[{"loss": loss} for loss in losses]), patience=2)
     assert (ended.update, ended.best, ended.best_update) == (6, 1.0, 6)
     mean = by_hand(copies, (2, 4, 6))
     assert all(torch.equal(model(stage, "run", "best")[name], value) for name, value in mean.items())
@@ -149,18 +140,20 @@ def test_a_run_that_dies_at_any_rename_or_removal_ends_as_a_whole_one(
     assert deaths >= 6
 
 
-def test_what_was_kept_after_the_checkpoint_is_forgotten(stage: Any, break_at: Callable[[int], Watcher]) -> None:
+def test_what_was_kept_after_the_checkpoint_is_forgotten(
+    stage: Any, watched: Watched, break_at: Callable[[int], Watcher]
+) -> None:
     """A lower rate after a NaN, say: parameters of the way that was left have no part in the mean."""
     with pytest.raises(Exception, match="the process dies"):
         stage.training("run", watcher=break_at(9), **{**CHOSEN, "checkpoint_every": 4}).run()
     assert list(kept(stage, "run")) == ["000000004", "000000006", "000000008"]
-    copies, _ = watched(stage, "run", updates=10, evaluate_every=5, checkpoint_every=4)
+    copies, _ = watched("run", updates=10, evaluate_every=5, checkpoint_every=4)
     assert list(kept(stage, "run")) == ["000000006", "000000008", "000000010"], "the checkpoint is of update 8"
-    assert copies.said[-1].startswith("mean of the last 3")
+    assert copies.notes[-1].startswith("mean of the last 3")
     with pytest.raises(Exception, match="the process dies"):
         stage.training("other", watcher=break_at(7), **{**CHOSEN, "checkpoint_every": 4}).run()
     (stage.root / "other" / "kept" / "000000006.new").mkdir()
-    watched(stage, "other", updates=5, evaluate_every=5)
+    watched("other", updates=5, evaluate_every=5)
     assert list(kept(stage, "other")) == ["000000002", "000000004", "000000005"]
 
 

@@ -17,6 +17,7 @@ from torch import nn
 from saccade import config
 from saccade.errors import SaccadeError
 from saccade.files import MANIFEST, broken, verified, write_folder
+from saccade.models.kinds import Seq2Seq
 from saccade.training.checkpoints import Progress, RunFolder, learned, load_model, load_optimizer, states, store
 from saccade.training.distributed import Ranks
 
@@ -24,7 +25,7 @@ from saccade.training.distributed import Ranks
 def transformer(seed: int = 0, **more: object) -> nn.Module:
     torch.manual_seed(seed)
     settings = {"family": "transformer", "dim": 8, "hidden": 8, "depth": 1, "heads": 2, "dropout": 0.0, **more}
-    return config.build_model(config.recipe({"model": settings}).model, 9, 11)
+    return config.Builder(settings).make(Seq2Seq, 9, 11)
 
 
 def moved(model: nn.Module, updates: int = 2, fused: bool = True) -> torch.optim.AdamW:
@@ -62,15 +63,18 @@ def test_a_model_and_its_optimizer_come_back_bit_for_bit(tmp_path: Path) -> None
 
 
 def test_shared_parameters_are_stored_once_and_stay_shared(tmp_path: Path) -> None:
-    model, other = transformer(1), transformer(2)
-    assert model.head.weight is model.target.tokens.weight
+    model, other = (nn.Sequential(nn.Linear(8, 8), transformer(seed), nn.Linear(8, 8)) for seed in (1, 2))
+    for one in (model, other):
+        one[2].weight = one[0].weight
     store(learned(model), tmp_path / "m")
     stored = load_file(tmp_path / "m")
     assert set(stored) == {name for name, _ in model.named_parameters()}
-    assert sum(tensor.shape == (11, 8) for tensor in stored.values()) == 1
+    assert "0.weight" in stored
+    assert "2.weight" not in stored
+    assert sum(tensor.shape == (11, 8) for tensor in stored.values()) == 1, "a tied head has no matrix of its own"
     load_model(other, tmp_path / "m")
-    assert other.head.weight is other.target.tokens.weight
-    assert torch.equal(other.head.weight, model.head.weight)
+    assert other[2].weight is other[0].weight
+    assert torch.equal(other[2].weight, model[2].weight)
 
 
 def test_kept_buffers_are_stored_and_passing_ones_are_not() -> None:
@@ -145,12 +149,14 @@ def test_every_file_of_a_folder_has_the_usual_permissions(tmp_path: Path) -> Non
 
 def test_a_full_disk_is_told_and_the_last_checkpoint_stays(tmp_path: Path) -> None:
     folder, model = RunFolder(tmp_path, {}), transformer()
-    folder.save_last("whole", Ranks(), model, moved(model), Progress(update=2))
+    folder.save_last("whole", Ranks(), model, moved(model), Progress(update=2), {})
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))  # Python ignores the signal that comes with it
     try:
-        with pytest.raises(SaccadeError, match=r"cannot write .*last: .*File too large.*choose another path or free some disk space"):
-            folder.save_last("whole", Ranks(), model, moved(model), Progress(update=3))
+        with pytest.raises(
+            SaccadeError, match=r"cannot write .*last: .*File too large.*choose another path or free some disk space"
+        ):
+            folder.save_last("whole", Ranks(), model, moved(model), Progress(update=3), {})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert folder.progress() == Progress(update=2)
@@ -161,7 +167,7 @@ def test_progress_comes_back_as_it_was(tmp_path: Path) -> None:
     folder, model = RunFolder(tmp_path, {"config.json": lambda path: path.write_text("{}")}), transformer()
     assert folder.progress() is None
     at = Progress(7, 1, 3, 1234, 5.25, 0.1 + 0.2, 5, 1, False, {"loss": 1 / 3})
-    folder.save_last("whole", Ranks(), model, moved(model), at)
+    folder.save_last("whole", Ranks(), model, moved(model), at, {})
     assert folder.progress() == at
     assert set(json.loads((tmp_path / "last" / MANIFEST).read_text())["files"]) == {
         "config.json",
@@ -199,7 +205,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_checkpoint_is_refused_with_what_is_wrong(tmp_path: Path, damage: str) -> None:
     folder, model = RunFolder(tmp_path, {}), transformer()
-    folder.save_last("whole", Ranks(), model, moved(model), Progress(update=2))
+    folder.save_last("whole", Ranks(), model, moved(model), Progress(update=2), {})
     change, sentence = DAMAGES[damage]
     change(tmp_path / "last" / "model.safetensors")
     assert sentence in str(broken(tmp_path / "last"))

@@ -40,8 +40,8 @@ def parameters(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "model.safetensors")
 
 
-def assert_same(one: Path, other: Path) -> None:
-    """Two runs with the same losses, figures, parameters and optimizer states, as far as rounding goes."""
+def assert_same(one: Path, other: Path, atol: float = PARAMETERS) -> None:
+    """Two runs with the same losses, metrics, parameters and optimizer states, as far as rounding goes."""
     for a, b in zip(rows(one), rows(other), strict=True):
         assert a.keys() == b.keys()
         assert (a["update"], a["epoch"], a.get("tokens")) == (b["update"], b["epoch"], b.get("tokens"))
@@ -52,7 +52,7 @@ def assert_same(one: Path, other: Path) -> None:
         assert a.keys() == b.keys()
         for name in a:
             if not name.endswith(UNSEEN):
-                torch.testing.assert_close(a[name], b[name], rtol=0, atol=PARAMETERS, msg=lambda text, n=name: f"{n}: {text}")
+                torch.testing.assert_close(a[name], b[name], rtol=0, atol=atol, msg=lambda text, n=name: f"{n}: {text}")
     a, b = (load_file(run / "last" / "training.safetensors") for run in (one, other))
     assert a.keys() == b.keys()
     for name in a:

@@ -13,24 +13,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from saccade.errors import SaccadeError
 from saccade.training.checkpoints import Progress
 from saccade.training.logs import COLUMNS, Logs
 from saccade.training.loop import Watcher
 from saccade.training.stopping import Stopped, Stopper
-
-
-class Copies(Watcher):
-    """Keeps a copy of the parameters at every update."""
-
-    def __init__(self) -> None:
-        self.training: Any = None
-        self.parameters: dict[int, dict[str, Tensor]] = {}
-
-    def update(self, at: Progress, row: dict[str, float]) -> None:
-        self.parameters[at.update] = {name: p.detach().clone() for name, p in self.training.model.named_parameters()}
 
 
 def timeless(at: Progress) -> Progress:
@@ -100,9 +88,8 @@ def test_every_example_is_seen_once_an_epoch(stage: Any, toy: Callable[..., Any]
     assert seen[:4] != seen[4:]
 
 
-def test_best_is_the_best_on_dev_and_patience_ends_the_run(stage: Any, toy: Callable[..., Any]) -> None:
+def test_best_is_the_best_on_dev_and_patience_ends_the_run(stage: Any, toy: Callable[..., Any], copies: Any) -> None:
     losses = [5.0, 3.0, 4.0, 3.0, 3.5, 2.0]
-    copies = Copies()
     task = toy(metrics=[{"loss": loss} for loss in losses])
     copies.training = stage.training("run", task, copies, evaluate_every=2, patience=3)
     ended = copies.training.run()

@@ -10,16 +10,19 @@ import torch
 from torch import nn
 
 from saccade import config
+from saccade.models.kinds import Seq2Seq
 from saccade.training.lowered import Lowered, matrices
 
 
 def built(**more: Any) -> nn.Module:
     torch.manual_seed(0)
     sizes = {"dim": 16, "hidden": 32, "depth": 2, "heads": 2, "dropout": 0.0}
-    return config.build_model(config.complete_model({"family": "transformer", **sizes, **more}), 30, 30)
+    return config.Builder({"family": "transformer", **sizes, **more}).make(Seq2Seq, 30, 30)
 
 
-@pytest.mark.parametrize("more", [{}, {"shared": True}, {"tied": False}, {"position": "rotary", "places": "none"}], ids=str)
+@pytest.mark.parametrize(
+    "more", [{}, {"shared": True}, {"tied": False}, {"position": "rotary", "position_embedding": "none"}], ids=str
+)
 def test_it_is_autocast_number_for_number(more: dict[str, Any]) -> None:
     plain = built(**more)
     other = copy.deepcopy(plain)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
+import dataclasses
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch import nn
 
 from saccade import api, config, models
 from saccade.errors import SaccadeError
+from saccade.models.kinds import CausalLM, Encoder, Seq2Seq
 from saccade.training.distributed import Ranks, Shared, check_shared, is_disconnect, own_gpu, prints, together
 from saccade.training.heartbeat import FINISHED, Heartbeat
 from saccade.training.stopping import Stopped, Stopper
@@ -143,9 +144,16 @@ def test_a_heartbeat_gives_up_a_rank_that_is_not_heard(store: Store, left: list[
     assert store.kept["printed"] <= 1
 
 
+class Second(Ranks):
+    """As rank 1 sees itself, with nobody to meet."""
+
+    def lead(self, do: Callable[[], Any]) -> Any:
+        return do()
+
+
 def test_ranks_draw_dropout_from_streams_of_their_own(stage: Any) -> None:
     trainings = [stage.training(name, updates=2) for name in ("one", "two", "three")]
-    trainings[2].ranks.rank = 1  # as rank 1 sees itself, with nobody to meet
+    trainings[2].ranks = Second(rank=1)
     for training in trainings:
         training.run()
     one, two, three = (list(training.model.parameters()) for training in trainings)
@@ -153,21 +161,20 @@ def test_ranks_draw_dropout_from_streams_of_their_own(stage: Any) -> None:
     assert not all(map(torch.equal, one, three))
 
 
-def every_model() -> Iterator[tuple[str, dict[str, Any]]]:
-    for name in models.table.names():
-        hidden = {"hidden": 8} if "hidden" in config.complete_model({"family": name}) else {}
-        yield name, {"family": name, "dim": 8, "dropout": 0.0, **hidden}
+KINDS = (Encoder, Seq2Seq, CausalLM)
+EVERY = [(entry.name, kind) for entry in models.table for kind in KINDS if entry.make.build(kind) is not None]
 
 
-@pytest.mark.parametrize(("name", "values"), list(every_model()), ids=lambda value: value if isinstance(value, str) else "")
-def test_every_parameter_has_a_part_in_every_batch(name: str, values: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("name", "kind"), EVERY, ids=str)
+def test_every_parameter_has_a_part_in_every_batch(name: str, kind: type[nn.Module]) -> None:
     """DDP waits for the gradient of each."""
-    shape = {"depth": 1, "heads": 2} if "heads" in config.complete_model({"family": name}) else {}
-    model = config.build_model(config.recipe({"model": {**values, **shape}}).model, 9, 9)
+    known = {field.name for field in dataclasses.fields(models.table[name].config)}
+    sizes = {"dim": 8, "hidden": 8, "depth": 1, "heads": 2, "dropout": 0.0}
+    builder = config.Builder({"family": name, **{key: size for key, size in sizes.items() if key in known}})
+    model = builder.make(kind, *([9, 9] if kind is Seq2Seq else [9]))
     source, lengths = torch.randint(4, 9, (2, 5)), torch.tensor([5, 3])
-    given = {"source": source, "target": source, "tokens": source, "lengths": lengths}
-    wanted = [p for p in inspect.signature(model.forward).parameters if p in given]
-    model(*(given[p] for p in wanted)).square().sum().backward()
+    inputs = {Encoder: (source, lengths), Seq2Seq: (source, lengths, source), CausalLM: (source,)}[kind]
+    model(*inputs).square().sum().backward()
     assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
 
 

@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import sys
+from typing import Annotated
 
+import typer
+
+from .. import __version__
 from ..errors import SaccadeError
+from ..training.stopping import Stopped
+from .looking import check, evaluate, explain, list_, show
+from .options import flag
+from .shared import rank
+from .training import average, compare, convert, demo, train
+from .using import classify, generate, tag, translate
 
-NO_MEMORY = "there is not enough memory for this; use smaller sizes"
+# in the order of a first visit
+COMMANDS = (demo, train, convert, average, compare, translate, generate, tag, classify, evaluate, show, explain, list_, check)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+
+
+def version(wanted: bool) -> None:
+    if wanted:
+        print(f"saccade {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def top(wanted: Annotated[bool, flag("--version", "Print the version.", callback=version, is_eager=True)] = False) -> None:
+    """Train, use, compare and look into sequence models with attention. Start with: saccade demo"""
+
+
+for command in COMMANDS:
+    description, _, examples = inspect.getdoc(command).partition("Examples:\n")  # type: ignore[union-attr]
+    epilog = "Examples:\n\n" + "\n\n".join(f"    {line.strip()}" for line in examples.splitlines())
+    app.command(command.__name__.rstrip("_"), help=description, epilog=epilog)(command)
 
 
 def main() -> None:
@@ -19,18 +50,18 @@ def run(words: list[str]) -> int:
     """Runs one command; returns its exit code: 0, 2 for a mistake, 130 or 143 for a signal."""
     if sys.stdout is None or sys.stderr is None:  # closed by whoever called
         return complain("stdout is closed, so nothing can be printed; open it, or send it to /dev/null", 2)
-    from ..training.stopping import Stopped
-    from .app import app
-    from .shared import is_printed_here, is_run_here
-
-    if not is_run_here(words):
-        return 0
+    if words[:1] not in (["train"], ["compare"], ["demo"]) and rank() > 0:
+        return 0  # torchrun starts several processes, and only training needs all of them
     try:
         code = int(app(words, standalone_mode=False, prog_name="saccade") or 0)
         return complain("stopped", code) if code == 130 else code  # typer makes a code of Ctrl-C, and prints nothing
     except (SaccadeError, Stopped) as error:
         code = getattr(error, "code", 2)
-        return complain(str(error), code) if is_printed_here(error) else code
+        if "WORLD_SIZE" in os.environ:  # of several processes under torchrun one prints
+            from ..training.distributed import prints
+
+            return complain(str(error), code) if prints(error) else code
+        return complain(str(error), code)
     except (KeyboardInterrupt, EOFError):
         return complain("stopped", 130)
     except BrokenPipeError:  # the reader of a pipe has gone: there is nobody to print for
@@ -39,11 +70,10 @@ def run(words: list[str]) -> int:
     except OSError as error:  # a full disk, a folder that may not be written to
         where = f"{error.filename}: " if error.filename else ""
         return complain(f"{where}{error.strerror or error}; check the path, its permissions and the free space", 2)
-    except MemoryError:
-        return complain(NO_MEMORY, 2)
     except Exception as error:  # typer's own errors carry a message and an exit code; anything else is a defect
-        if isinstance(error, RuntimeError) and any(words in str(error) for words in ("allocate memory", "out of memory")):
-            return complain(NO_MEMORY, 2)
+        full = isinstance(error, RuntimeError) and re.search("allocate memory|out of memory", str(error))
+        if full or isinstance(error, MemoryError):
+            return complain("there is not enough memory for this; use smaller sizes", 2)
         if type(error).__name__ == "Abort":
             return complain("stopped", 130)
         if not hasattr(error, "exit_code"):

@@ -1,4 +1,4 @@
-"""What commands share: options, reading input, printing for people and for machines."""
+"""What commands share: reading input, printing for people and for machines, pictures and result files."""
 
 from __future__ import annotations
 
@@ -7,40 +7,20 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 
 from ..errors import SaccadeError
 
 if TYPE_CHECKING:
-    from ..api import System
-
-
-def flag(name: str, text: str, **more: Any) -> Any:
-    """An option without a value; typer would show <bool>."""
-    return typer.Option(name, metavar=" ", help=text, **more)
-
-
-Model = Annotated[Path, typer.Argument(help="A model folder, or a run folder (its best model is used).")]
-Text = Annotated[str | None, typer.Argument(help="The text; without it and --input, lines are read from stdin.")]
-Input = Annotated[Path | None, typer.Option("--input", help="A file with one text per line (.gz and .xz too).")]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
-Json = Annotated[bool, flag("--json", "Print one JSON object per line.")]
-Beam = Annotated[int, typer.Option("--beam", help="Beam width; 1 is greedy.")]
-TopK = Annotated[int | None, typer.Option("--top-k", help="Sample from the k likeliest tokens.")]
-TopP = Annotated[float | None, typer.Option("--top-p", help="Sample from the smallest set with this probability.")]
-Seed = Annotated[int, typer.Option("--seed", help="The seed of sampling.")]
-Lengths = Annotated[bool, flag("--lengths", "Also report BLEU by quarters of sentence length.")]
-Moses = Annotated[str | None, typer.Option("--moses", help="Also report BLEU on lowercase Moses tokens of this language (de).")]
-Result = Annotated[str | None, typer.Option("--result", help="Write benchmarks/results/NAME.json as well.")]
-Peers = Annotated[
-    list[str] | None, typer.Option("--peer", help="A reference result for that file, NAME:METRIC=VALUE; repeatable.")
-]
+    from ..system import System
+    from ..views.document import Document, Site
 
 PEER = re.compile(r"([^:]+):([^=]+)=([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)", re.IGNORECASE)
+ALL_SITES = (".html", ".json")  # files that contain every attention of a model
 out = Console(highlight=False, emoji=False)  # what a user typed is printed as it was: `:cat:` is not a picture
 err = Console(stderr=True, highlight=False, emoji=False)
 
@@ -69,6 +49,11 @@ def report(as_json: bool, facts: Any, text: str) -> None:
         write(text)
 
 
+def keep_given(**options: Any) -> dict[str, Any]:
+    """The options that were given."""
+    return {name: value for name, value in options.items() if value is not None and value is not False}
+
+
 def command_name() -> str:
     """How the user can call this command from here: `saccade` when a shell finds it, else the path it was called by."""
     called = Path(sys.argv[0])
@@ -77,79 +62,80 @@ def command_name() -> str:
     return os.path.relpath(called) if called.is_relative_to(Path.cwd()) else str(called)
 
 
-def is_run_here(words: list[str]) -> bool:
-    """Whether this process runs a command: torchrun starts it several times, and only training needs all of them."""
-    return words[:1] in (["train"], ["compare"], ["demo"]) or rank() == 0
-
-
 def rank() -> int:
     """The number of this process among those of one training run, 0 for a single one."""
-    if "WORLD_SIZE" not in os.environ:
+    if "WORLD_SIZE" not in os.environ:  # not started by torchrun
         return 0
     from ..training.distributed import rank_here
 
     return rank_here()
 
 
-def is_printed_here(error: Exception) -> bool:
-    """Whether this process prints an error; of several under torchrun one does."""
-    if "WORLD_SIZE" not in os.environ:
-        return True
-    from ..training.distributed import prints
-
-    return prints(error)
-
-
 def read_lines(text: str | None, path: Path | None, verb: str) -> list[str]:
-    """What to work on: the argument, a file's lines, or stdin's."""
+    """What to work on: the argument, a file's lines, or stdin's; only a line feed ends one."""
     from ..data.lines import open_text, readable
 
     if text is not None and path is not None:
         raise SaccadeError("both a text and --input were given; give one of them")
+    if path is not None:
+        return list(open_text(path))
     if text is not None:
         if not text.strip():
             raise SaccadeError("the text is empty; give a sentence")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise SaccadeError(f"the text is not UTF-8 at column {error.start + 1}; convert it first") from None
-        return split_lines(text)
-    if path is not None:
-        return list(open_text(path))
-    if sys.stdin is None or sys.stdin.isatty():
-        raise SaccadeError(f'nothing to {verb}; give a text ("the black cat"), --input FILE, or lines on stdin')
-    raw = sys.stdin.buffer.read() if hasattr(sys.stdin, "buffer") else sys.stdin.read().encode("utf-8", "surrogateescape")
+        raw, name = os.fsencode(text), "the text"
+    else:
+        if sys.stdin is None or sys.stdin.isatty():
+            raise SaccadeError(f'nothing to {verb}; give a text ("the black cat"), --input FILE, or lines on stdin')
+        raw, name = sys.stdin.buffer.read(), "stdin"
+        if not raw:
+            raise SaccadeError("stdin is empty; give at least one line")
     try:
-        lines = split_lines(raw.decode())
+        lines = raw.decode().removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
-        line, byte = raw.count(b"\n", 0, error.start) + 1, raw[error.start]
-        raise SaccadeError(f"stdin, line {line}: not UTF-8 (byte 0x{byte:02x}); convert it first") from None
-    if not lines:
-        raise SaccadeError("stdin is empty; give at least one line")
-    return [readable(line, "line", Path("stdin"), number) for number, line in enumerate(lines, 1)]
-
-
-def split_lines(text: str) -> list[str]:
-    """Lines as `--input` reads them: only a line feed ends one, so that line n of the output is the translation of line n."""
-    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
+        number, byte = raw.count(b"\n", 0, error.start) + 1, raw[error.start]
+        raise SaccadeError(f"{name}, line {number}: not UTF-8 (byte 0x{byte:02x}); convert it first") from None
+    return [readable(line.removesuffix("\r"), "line", Path(name), number) for number, line in enumerate(lines, 1)]
 
 
 def note_unknown(system: System, lines: list[str]) -> None:
     """Prints on stderr which words the model has never seen."""
-    from .. import api
-
-    words = api.unknown_words(system, lines)
+    words = system.unknown_words(lines)
     if words:
         named = ", ".join(f"'{word}'" for word in words[:8]) + (" …" if len(words) > 8 else "")
         note(f"note: the model has never seen {named} and reads {'it' if len(words) == 1 else 'each'} as <unk>")
 
 
-def parse_peers(words: list[str] | None) -> dict[str, dict[str, float]]:
-    """`nanoGPT:val_loss=1.4697` as {"nanoGPT": {"val_loss": 1.4697}}."""
+def check_drawable(out_file: Path | None) -> None:
+    """Raises when a file's ending is not that of a picture, a page or numbers."""
+    if out_file is not None and out_file.suffix.lower() not in (".png", ".svg", ".pdf", *ALL_SITES):
+        raise SaccadeError(f"cannot draw to '{out_file}'; name a file ending in .png, .svg, .pdf, .html or .json")
+
+
+def draw(document: Document, site: Site, heads: bool, out_file: Path) -> None:
+    """A page or a document of all sites, or a picture of one, by the file's ending."""
+    from ..files import write_atomically
+    from ..views import pictures
+    from ..views.page import attention_page
+
+    suffix = out_file.suffix.lower()
+    if suffix in ALL_SITES:
+        write_atomically(out_file, (attention_page(document) if suffix == ".html" else document.to_json()).encode())
+    else:
+        pictures.save((pictures.heads if heads else pictures.alignment)(site, f"{document.model}, {site.name}"), out_file)
+
+
+def result_writer(name: str | None, words: list[str] | None) -> Callable[[dict[str, Any], str, list[int]], object]:
+    """Checks the name of a result file and its peers (`nanoGPT:val_loss=1.4697`) before anything is measured; returns what writes
+    metrics, recipe and seeds, which a command calls last, so that the metrics are printed even where the file cannot be written."""
+    from ..results import check_name, write_result
+
     peers: dict[str, dict[str, float]] = {}
     for word in words or []:
         found = PEER.fullmatch(word)
         if found is None:
             raise SaccadeError(f"--peer is '{word}'; write NAME:METRIC=VALUE, such as nanoGPT:val_loss=1.4697")
         peers.setdefault(found[1], {})[found[2]] = float(found[3])
-    return peers
+    if name is None:
+        return lambda *_: None
+    check_name(name)
+    return lambda metrics, recipe, seeds: write_result(name, metrics, recipe, seeds, peers)

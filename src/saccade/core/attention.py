@@ -62,12 +62,7 @@ def pose(
     check_kinds(mechanism, mask, positions, dropout)
     check_tensors(q, k, v)
     check_sizes(q, k, v, mechanism)
-    both = mechanism.mask if mask is None else mechanism.mask & mask
-    if both.compares_positions and q.shape[-2] > k.shape[-2]:
-        raise SaccadeError(
-            f"mask {both!r} compares positions and needs Q ≤ K, got {q.shape[-2]} queries and {k.shape[-2]} keys; "
-            "use a mask on keys alone, such as padding"
-        )
+    check_order(mechanism.mask if mask is None else mechanism.mask & mask, q.shape[-2], k.shape[-2])
     if positions is None and mechanism.uses_positions:
         positions = Positions.line(q.shape[-2], k.shape[-2], q.device)
     return call_of(q, mechanism.prepare(k, v, positions, q.shape[1]), mechanism, mask, positions, dropout)
@@ -138,6 +133,15 @@ def check_kinds(mechanism: Mechanism, mask: Mask | None, positions: Positions | 
         raise SaccadeError(f"expected Positions, got {type(positions).__name__}; pass Positions(i, j), or Positions.line(Q, K)")
     if not 0.0 <= dropout < 1.0:
         raise SaccadeError(f"dropout must be in [0, 1), got {dropout}")
+
+
+def check_order(mask: Mask, queries: int, keys: int) -> None:
+    """Raises when a mask compares positions, and there are more queries than keys."""
+    if mask.compares_positions and queries > keys:
+        raise SaccadeError(
+            f"mask {mask!r} compares positions and needs Q ≤ K, got {queries} queries and {keys} keys; "
+            "use a mask on keys alone, such as padding"
+        )
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:

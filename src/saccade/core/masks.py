@@ -31,9 +31,12 @@ Predicate = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 class Mask:
     """A predicate on (b, h, i, j). The defaults promise nothing; a mask that knows more of itself says so."""
 
-    by_batch = True  # the answer depends on b
-    by_head = True  # the answer depends on h
     compares_positions = True  # i is a position among the keys, so that there can be no more queries than keys
+    computed = False  # from queries and keys; derived: true for a class with a `given` of its own
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.computed = cls.given is not Mask.given
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         raise NotImplementedError
@@ -41,11 +44,6 @@ class Mask:
     def given(self, query: Tensor, key: Tensor) -> Mask:
         """The mask for these projected queries (B H Q A) and keys (B H' K A): itself, unless it is computed from them."""
         return self
-
-    @property
-    def computed(self) -> bool:
-        """Whether it is computed from queries and keys."""
-        return type(self).given is not Mask.given
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         """Raises when the mask does not fit these sizes."""
@@ -89,12 +87,16 @@ class Mask:
     def dense(self, batch: int, heads: int, queries: int, keys: int, device: torch.device | str = "cpu") -> Tensor:
         """The mask as booleans, B|1 × H|1 × Q|1 × K: a size it does not depend on stays 1."""
         self.check(batch, heads, queries, keys)
-        b = torch.arange(batch, device=device).view(-1, 1, 1, 1)
-        h = torch.arange(heads, device=device).view(-1, 1, 1)
-        i = torch.arange(keys - queries, keys, device=device).view(-1, 1)
         j = torch.arange(keys, device=device)
-        allowed = booleans(self.to(device)(b, h, i, j), self)
-        return allowed.expand(torch.broadcast_shapes(allowed.shape, (1, 1, 1, keys)))
+        return self.answer(batch, heads, torch.arange(keys - queries, keys, device=device), j).expand(-1, -1, -1, keys)
+
+    def answer(self, batch: int, heads: int, i: Tensor, j: Tensor) -> Tensor:
+        """The predicate for all rows and heads at positions i (Q) and j (K), B|1 × H|1 × Q|1 × K|1: a size it does not depend on
+        stays 1."""
+        b = torch.arange(batch, device=i.device).view(-1, 1, 1, 1)
+        h = torch.arange(heads, device=i.device).view(-1, 1, 1)
+        allowed = booleans(self.to(i.device)(b, h, i.view(-1, 1), j), self)
+        return allowed.view((1,) * (4 - allowed.dim()) + tuple(allowed.shape))
 
 
 class Prepared(Mask, Cache):
@@ -105,7 +107,7 @@ class Prepared(Mask, Cache):
 
     def __init__(self, mask: Mask, sizes: tuple[int, int, int, int], device: torch.device | str) -> None:
         self.mask, self.sizes, self.device = mask, sizes, device
-        self.compares_positions, self.is_computed = mask.compares_positions, mask.computed
+        self.compares_positions, self.computed = mask.compares_positions, mask.computed
         self.kept: dict[Hashable, Any] = {}
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
@@ -118,22 +120,20 @@ class Prepared(Mask, Cache):
         """B|1 H|1 Q|1 K"""
         return self.once("allowed", lambda: self.mask.dense(*self.sizes, self.device))
 
-    def added(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def added(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
         """What is added to scores, 0 or −∞, and which rows may attend nowhere: these have 0 everywhere, since what a softmax makes of
-        −∞ alone has no gradient."""
-        return self.once(dtype, lambda: self._added(dtype))
-
-    def _added(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        allowed = self.allowed()
-        empty = ~allowed.any(-1, keepdim=True)
-        zeros = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
-        return zeros.masked_fill(~(allowed | empty), float("-inf")), empty
-
-    def none_empty(self) -> bool:
-        """Whether every row is known to attend somewhere; a GPU is not asked, since the answer would have to be waited for."""
-        return self.once(
-            "none empty", lambda: may_read() and self.allowed().device.type == "cpu" and bool(self.allowed().any(-1).all())
-        )
+        −∞ alone has no gradient. None where there are known to be none: a GPU is not asked, since one would have to wait for it."""
+        found: tuple[Tensor, Tensor | None] | None = self.kept.get(dtype)
+        if found is None:
+            allowed = self.allowed()
+            some = allowed.any(-1, keepdim=True)
+            if may_read() and type(some) is Tensor and some.device.type == "cpu" and bool(some.all()):
+                empty = None
+            else:
+                allowed, empty = allowed | ~some, ~some
+            zero = torch.zeros((), dtype=dtype, device=allowed.device)
+            found = self.kept[dtype] = (torch.where(allowed, zero, float("-inf")), empty)
+        return found
 
     def within(self, other: Mask) -> Prepared:
         """`other & self`, made once for all layers that have the same mask object."""
@@ -149,19 +149,24 @@ class Prepared(Mask, Cache):
         for key, value in self.kept.items():
             if isinstance(value, Tensor):
                 made.kept[key] = pick_rows(value, rows)
-            elif isinstance(value, bool):
-                made.kept[key] = value
             elif isinstance(key, torch.dtype):
-                made.kept[key] = tuple(pick_rows(one, rows) for one in value)
-        made.mask = Matrix(made.allowed()) if "allowed" in made.kept else self.mask.map(lambda tensor: pick_rows(tensor, rows))
+                made.kept[key] = tuple(one if one is None else pick_rows(one, rows) for one in value)
+        made.mask = self._reorder(self.mask, rows)
         return made
+
+    def _reorder(self, mask: Mask, rows: Tensor) -> Mask:
+        if not mask.computed:  # dense: only the answers, not the tensors of a mask, are known to have the batch first
+            return Matrix(pick_rows(self.allowed() if mask is self.mask else mask.dense(*self.sizes, self.device), rows))
+        return type(mask)(self._reorder(mask.first, rows), self._reorder(mask.second, rows)) if isinstance(mask, Pair) else mask
+
+    def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
+        self.mask.check(batch, heads, queries, keys)
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Mask:
+        return self.mask.map(change)  # what was kept belongs to the tensors as they were
 
     def given(self, query: Tensor, key: Tensor) -> Mask:
         return self.mask.given(query, key)
-
-    @property
-    def computed(self) -> bool:
-        return self.is_computed
 
     def causal_and_keys(self) -> tuple[bool, Mask] | None:
         return self.mask.causal_and_keys()
@@ -178,10 +183,11 @@ def may_read() -> bool:
     return not (torch.compiler.is_compiling() or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()))
 
 
-def booleans(answer: Tensor, mask: Mask) -> Tensor:
+def booleans(answer: Any, mask: Mask) -> Tensor:
     """What a predicate answered; numbers are refused, since 2 and −1 have no truth that all backends agree on."""
-    if answer.dtype != torch.bool:
-        raise SaccadeError(f"{mask!r} answered with {answer.dtype}, expected booleans; compare, as in `j <= i`")
+    if not isinstance(answer, Tensor) or answer.dtype != torch.bool:
+        kind = answer.dtype if isinstance(answer, Tensor) else type(answer).__name__
+        raise SaccadeError(f"{mask!r} answered with {kind}, expected booleans; compare, as in `j <= i`")
     return answer
 
 
@@ -201,12 +207,16 @@ class Where(Mask):
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return self.predicate(b, h, i, j)
 
+    def __repr__(self) -> str:
+        code = getattr(self.predicate, "__code__", None)
+        return f"Where({getattr(self.predicate, '__name__', self.predicate)}{f', line {code.co_firstlineno}' if code else ''})"
+
 
 @table.add("full")
 class Full(Mask):
     """Everybody may attend to everything."""
 
-    by_batch = by_head = compares_positions = False
+    compares_positions = False
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return j >= 0
@@ -219,8 +229,6 @@ class Full(Mask):
 class Causal(Mask):
     """Nobody sees the future: j ≤ i."""
 
-    by_batch = by_head = False
-
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return j <= i
 
@@ -231,8 +239,6 @@ class Causal(Mask):
 @table.add("window", paper="Luong et al. 2015", example={"left": 2, "right": 1})
 class Window(Mask):
     """Neighbors only: i − left ≤ j ≤ i + right; `right` is `left` when not given."""
-
-    by_batch = by_head = False
 
     def __init__(self, left: Annotated[int, Range(0, 10**6)], right: Annotated[int | None, Range(0, 10**6)] = None) -> None:
         right = left if right is None else right
@@ -247,7 +253,6 @@ class Window(Mask):
 class PerRow(Mask):
     """A mask that looks something up for each row of the batch."""
 
-    by_head = False
     values: Tensor
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
@@ -308,8 +313,6 @@ class Blocks(Mask):
     Blocks are `size` positions; a row of blocks sees `window` blocks either side, the first `globals` blocks (which see everybody,
     too) and `random` more.
     """
-
-    by_batch = by_head = False
 
     def __init__(
         self,
@@ -383,17 +386,15 @@ class Matrix(Mask):
             raise SaccadeError(f"a mask must be Q × K, H × Q × K or B × H × Q × K, got shape {tuple(values.shape)}")
         if values.is_floating_point() or values.is_complex():
             raise SaccadeError("a mask must be booleans or 0/1 integers (1 = may attend), got floating-point numbers")
-        values = values.bool()
-        self.values = values.view((1,) * (4 - values.dim()) + tuple(values.shape))
-        self.by_batch, self.by_head = self.values.shape[0] > 1, self.values.shape[1] > 1
+        self.shape = (1,) * (4 - values.dim()) + tuple(values.shape)  # B H Q K
+        self.values = values.bool().view([size for size in self.shape[:3] if size > 1] + [self.shape[3]])
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        batch, heads, rows, columns = self.values.shape
-        row = i * 0 if rows == 1 else i - (columns - rows)
-        return self.values[b if batch > 1 else b * 0, h if heads > 1 else h * 0, row, j]
+        indices = (b, h, i - (self.shape[3] - self.shape[2]))
+        return self.values[*(index for index, size in zip(indices, self.shape, strict=False) if size > 1), j]
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
-        of, planes, rows, columns = self.values.shape
+        of, planes, rows, columns = self.shape
         if of not in (1, batch) or planes not in (1, heads):
             raise SaccadeError(
                 f"the mask is for batch {of} and {planes} heads, got batch {batch} and {heads} heads; give 1 for all"
@@ -412,13 +413,8 @@ class Pair(Mask):
 
     def __init__(self, first: Mask, second: Mask) -> None:
         self.first, self.second = first, second
-        self.by_batch = first.by_batch or second.by_batch
-        self.by_head = first.by_head or second.by_head
         self.compares_positions = first.compares_positions or second.compares_positions
-
-    @property
-    def computed(self) -> bool:
-        return self.first.computed or self.second.computed
+        self.computed = first.computed or second.computed
 
     def given(self, query: Tensor, key: Tensor) -> Mask:
         first, second = self.first.given(query, key), self.second.given(query, key)
@@ -442,7 +438,7 @@ class Both(Pair):
 
     def causal_and_keys(self) -> tuple[bool, Mask] | None:
         parts = (self.first.causal_and_keys(), self.second.causal_and_keys())
-        if parts[0] is None or parts[1] is None:
+        if parts[0] is None or parts[1] is None or type(self) is not Both:
             return None
         return parts[0][0] or parts[1][0], parts[0][1] & parts[1][1]
 

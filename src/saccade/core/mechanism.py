@@ -64,7 +64,7 @@ class Mechanism(nn.Module):
         """
         if heads is not None and k.shape[1] != heads and next(self.score.parameters(), None) is not None:
             k = k.repeat_interleave(heads // k.shape[1], 1)
-        if self.position.encodes:
+        if type(self.position) is not NoPosition and self.position.encodes:
             positions = Positions.line(k.shape[-2], k.shape[-2], k.device) if positions is None else positions
             k, v = self.position.encode(k, positions.j, positions), self.position.encode_values(v, positions.j, positions)
         return Ready(self.score.key(k), v)

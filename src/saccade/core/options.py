@@ -105,7 +105,7 @@ def check(value: Any, kind: Any, rules: Mapping[str, Any], path: str, default: A
         return fill(kind, value, path)  # type: ignore[arg-type]
     kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (typing.get_origin(kind) or kind,)
     if float in kinds and isinstance(value, int | str) and not isinstance(value, bool):
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, OverflowError):
             value = float(value)  # YAML reads 1e-3 as text
     if int in kinds and isinstance(value, str | float) and not isinstance(value, bool):
         with contextlib.suppress(ValueError, OverflowError):

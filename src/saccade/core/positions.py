@@ -137,8 +137,11 @@ class Rotary(Position):
             raise SaccadeError(
                 f"rotary positions rotate pairs and need an even head width, got {x.shape[-1]}; change dim or heads"
             )
-        which = "i" if at is positions.i else "j"
-        cos, sin = positions.once((which, self.base, half, x.dtype), lambda: self.angles(at, half, x.dtype))
+        which = "i" if at is positions.i else "j" if at is positions.j else None
+        if which is None or overrides(self, "angles", Rotary):
+            cos, sin = self.angles(at, half, x.dtype)
+        else:
+            cos, sin = positions.once((which, self.base, half, x.dtype), lambda: self.angles(at, half, x.dtype))
         left, right = x.chunk(2, -1)
         return torch.cat([torch.addcmul(left * cos, right, sin, value=-1), torch.addcmul(left * sin, right, cos)], -1)
 
@@ -233,8 +236,11 @@ class T5Buckets(Position):
         return base + torch.where(far < exact, far, (exact + spread.long()).clamp_max(buckets - 1))
 
     def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor:
-        key = (type(self), self.buckets, self.max_distance, self.both_sides)
-        which = positions.once(key, lambda: self.bucket(positions.distance))
+        if overrides(self, "bucket", T5Buckets):
+            which = self.bucket(positions.distance)
+        else:
+            key = ("t5", self.buckets, self.max_distance, self.both_sides)
+            which = positions.once(key, lambda: self.bucket(positions.distance))
         return self.table[which].movedim(-1, -3).to(q.dtype)
 
     def bias_at(self, h: Tensor, i: Tensor, j: Tensor) -> Tensor:

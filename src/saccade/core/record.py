@@ -99,10 +99,7 @@ class Shifted(Mask):
 
     def __init__(self, inner: Mask, back: int) -> None:
         self.inner, self.back, self.compares_positions = inner, back, inner.compares_positions
-
-    @property
-    def computed(self) -> bool:
-        return self.inner.computed
+        self.computed = inner.computed
 
     def given(self, query: Tensor, key: Tensor) -> Mask:
         if not self.inner.computed:
@@ -211,4 +208,4 @@ def record(model: nn.Module) -> Iterator[Seen]:
         yield Seen(seen)
     finally:
         for site in found.values():
-            site.tape = None
+            del site.tape  # not `= None`: an attribute of its own would be a third version to torch.compile

@@ -41,7 +41,8 @@ class KeyValues(Cache):
             return KeyValues(Buffer(key, value, end), end)
         if torch.is_grad_enabled():  # autograd wants no buffer changed under it
             return KeyValues(Buffer(torch.cat([self.key, key], 2), torch.cat([self.value, value], 2), end), end)
-        if buffer.used != self.length or end > buffer.key.shape[2]:
+        closed = buffer.key.is_inference() and not torch.is_inference_mode_enabled()  # torch lets nobody write there any more
+        if closed or buffer.used != self.length or end > buffer.key.shape[2]:
             buffer = Buffer(grow(self.key, 2 * end), grow(self.value, 2 * end), self.length)
         buffer.key[:, :, self.length : end] = key
         buffer.value[:, :, self.length : end] = value

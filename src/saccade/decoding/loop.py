@@ -14,7 +14,7 @@ from .searches import Hypothesis, Search
 
 @torch.inference_mode()
 def steps(model: Decodable, source: Tensor, lengths: Tensor, search: Search, limits: list[int]) -> Iterator[dict[int, int]]:
-    """Decodes step by step: after each step, what `search.latest` says. Finished sentences leave the batch."""
+    """Decodes step by step; yields `search.latest` after each. Finished sentences leave the batch."""
     state = model.start(source, lengths)
     rows = search.begin(limits, source.device)
     while search.active:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from ..core import KeyValues, Mechanism, Positions, Ready, Site
+from ..core.attention import check_kinds, check_order
 from ..core.masks import Mask
 from ..errors import SaccadeError
 from .mixers import Mixer, table
@@ -56,7 +57,7 @@ class MultiHeadAttention(Site, Mixer):
         self, x: Tensor, memory: Tensor | None = None, mask: Mask | None = None, positions: Positions | None = None
     ) -> Tensor:
         """x: B N dim; memory: B M dim_memory, x itself when not given."""
-        self.check(x, memory)
+        self.check(x, memory, mask, positions)
         return self.read(x, self.prepare(x if memory is None else memory, positions), mask, positions)
 
     def mix(self, x: Tensor, mask: Mask | None, positions: Positions | None) -> Tensor:
@@ -88,13 +89,16 @@ class MultiHeadAttention(Site, Mixer):
         """B N (H D) → B H N D"""
         return x.unflatten(-1, (heads, self.width)).transpose(1, 2)
 
-    def check(self, x: Tensor, memory: Tensor | None) -> None:
-        """Raises when the shapes are not those of this layer."""
+    def check(self, x: Tensor, memory: Tensor | None, mask: Mask | None, positions: Positions | None) -> None:
+        """Raises when what is passed does not fit this layer."""
+        check_kinds(self.mechanism, mask, positions, self.dropout)
         for name, given, width in (("x", x, self.q.in_features), ("memory", x if memory is None else memory, self.k.in_features)):
             if given.dim() != 3 or given.shape[-1] != width:
                 raise SaccadeError(f"{name} must be batch × positions × {width}, got shape {tuple(given.shape)}")
         if memory is not None and memory.shape[0] != x.shape[0]:
             raise SaccadeError(f"x is a batch of {x.shape[0]}, memory a batch of {memory.shape[0]}; give one memory per row of x")
+        own = self.mechanism.mask
+        check_order(own if mask is None else own & mask, x.shape[1], (x if memory is None else memory).shape[1])
 
 
 class Reader(Site):

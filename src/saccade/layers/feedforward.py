@@ -44,7 +44,7 @@ class Gelu(Activation):
 
 @activations.add("swish", paper="Ramachandran et al. 2017")
 class Swish(Activation):
-    """x σ(x)"""
+    """x σ(x), with σ(x) = 1 / (1 + exp(−x))"""
 
     def forward(self, x: Tensor) -> Tensor:
         return F.silu(x)
@@ -60,7 +60,7 @@ class Sigmoid(Activation):
 
 @activations.add("linear")
 class Linear(Activation):
-    """x"""
+    """x, as it is"""
 
     def forward(self, x: Tensor) -> Tensor:
         return x
@@ -182,7 +182,8 @@ class Experts(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         tokens = x.flatten(0, -2)  # T dim
-        probabilities = self.router(tokens.float()).softmax(-1)
+        fits = self.router(tokens)
+        probabilities = fits.softmax(-1, dtype=torch.promote_types(fits.dtype, torch.float32))
         gates, chosen = probabilities.topk(self.top, -1)  # T top
         gates = gates / gates.sum(-1, keepdim=True) if self.top > 1 else gates
         output = (self.within_capacity if self.training else self.all_tokens)(tokens, gates.to(x.dtype), chosen).view_as(x)

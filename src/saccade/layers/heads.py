@@ -66,8 +66,9 @@ class MixtureOfSoftmaxes(Head):
 
     def forward(self, x: Tensor) -> Tensor:
         latent = torch.tanh(self.latent(x)).unflatten(-1, (self.count, -1))  # … K D
-        each = self.output(latent).float().log_softmax(-1)  # … K V
-        return (each + self.prior(x).float().log_softmax(-1).unsqueeze(-1)).logsumexp(-2)
+        wide = torch.promote_types(latent.dtype, torch.float32)
+        each = self.output(latent).log_softmax(-1, dtype=wide)  # … K V
+        return (each + self.prior(x).log_softmax(-1, dtype=wide).unsqueeze(-1)).logsumexp(-2)
 
 
 class TransformHead(Head):

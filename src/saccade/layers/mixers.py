@@ -84,7 +84,8 @@ class LightConvolution(Mixer):
 
     def convolve(self, inputs: Tensor) -> Tensor:
         """B (N + W − 1) dim → B N dim"""
-        kernel = F.dropout(self.kernel.float().softmax(-1), self.kernel_dropout, self.training).to(inputs.dtype)
+        shares = self.kernel.softmax(-1, dtype=torch.promote_types(self.kernel.dtype, torch.float32))
+        kernel = F.dropout(shares, self.kernel_dropout, self.training).to(inputs.dtype)
         per_channel = kernel.repeat_interleave(inputs.shape[-1] // self.heads, 0).unsqueeze(1)  # dim 1 W
         return F.conv1d(inputs.transpose(1, 2), per_channel, groups=inputs.shape[-1]).transpose(1, 2)
 

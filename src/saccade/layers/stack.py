@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Annotated
 
 from torch import Tensor, nn
 
 from ..core import Positions
 from ..core.masks import Mask
+from ..core.options import Range
 from ..core.table import Table
 from .block import Block, BlockCache
 
@@ -81,7 +83,13 @@ class Stack(nn.Module):
 class SharedStack(Stack):
     """One block used `depth` times, or `groups` blocks in turn: the parameters of few layers, the depth of many."""
 
-    def __init__(self, block: Callable[[int], Block], depth: int, norm: Callable[[], nn.Module], groups: int = 1) -> None:
+    def __init__(
+        self,
+        block: Callable[[int], Block],
+        depth: int,
+        norm: Callable[[], nn.Module],
+        groups: Annotated[int, Range(1, 1000)] = 1,
+    ) -> None:
         self.groups = min(groups, depth)
         super().__init__(block, depth, norm)
 

@@ -107,6 +107,13 @@ def make_stack(c: Config, cross: bool = False) -> stack.Stack:
     return made
 
 
+def without_relation(made: stack.Stack) -> stack.Stack:
+    """The stack of a model that reads no pairwise relation, if it needs none."""
+    if made.needs_relation:
+        raise SaccadeError("model.position=syntax needs the parse trees of tagging data; choose another position")
+    return made
+
+
 def make_head(vocab: int, tokens: embeddings.Embedding, c: Config) -> Head:
     made: Head = c.head(dim=c.dim, vocab=vocab, tied=tokens if c.tied else None, bias=False)
     return made
@@ -157,7 +164,8 @@ class Transformer(Seq2Seq):
         self.heads = config.heads
         self.source = make_input(source_vocab, config)
         self.target = self.source if config.shared else make_input(target_vocab, config)
-        self.encoder, self.decoder = make_stack(config), make_stack(config, cross=True)
+        self.encoder = without_relation(make_stack(config))
+        self.decoder = make_stack(config, cross=True)
         self.head = make_head(target_vocab, self.target.tokens, config)
 
     @property
@@ -197,7 +205,7 @@ class CausalStack(nn.Module):
         super().__init__()
         self.heads = config.heads
         self.embedding = make_input(vocab, config)
-        self.decoder = make_stack(config)
+        self.decoder = without_relation(make_stack(config))
 
     def features(self, tokens: Tensor, mask: masks.Mask | None = None, positions: Tensor | None = None) -> Tensor:
         """One vector per position, B N dim, from the tokens up to it. `mask` is added to the causal one (packed documents, say);

@@ -16,7 +16,7 @@ from ..models.kinds import Encoder
 from ..recipe import Recipe
 from ..training.losses import token_loss
 from ..training.work import Work
-from .task import TINY, Builder, ExampleTask, WrongExample, device_of, from_tokens, learn_vocabulary, to_tokens
+from .task import Builder, ExampleTask, WrongExample, device_of, from_tokens, learn_vocabulary, to_tokens
 
 UNLABELED = -100
 
@@ -76,10 +76,6 @@ class LabelTask(ExampleTask):
 
     def texts(self, examples: Sequence[Any]) -> dict[str, tuple[Vocabulary, list[str]]]:
         return {"text": (self.text, [self.text_of(one) for one in examples])}
-
-    @classmethod
-    def sketch(cls, recipe: Recipe, builder: Builder) -> nn.Module:
-        return cls(TINY, ["a", "b"]).build(builder)
 
     def encoder(self, builder: Builder) -> Encoder:
         """A fresh encoder; the task remembers what it reads besides token numbers."""

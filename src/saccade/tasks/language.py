@@ -22,7 +22,7 @@ from ..training.losses import token_loss
 from .objectives import Objective
 from .objectives import table as objectives
 from .stream import CarriedWork, Stream, StreamWork
-from .task import TINY, Builder, Task, device_of, from_tokens, learn_vocabulary, table, to_tokens
+from .task import Builder, Task, device_of, from_tokens, learn_vocabulary, sum_loss, table, to_tokens
 
 
 @table.add("language-modelling", paper="Bengio et al. 2003; Radford et al. 2018")
@@ -73,16 +73,10 @@ class LanguageModelling(Task):
     def texts(self, examples: Sequence[Document]) -> dict[str, tuple[Vocabulary, list[str]]]:
         return {"text": (self.text, [one.text[:100_000] for one in examples])}
 
-    @classmethod
-    def sketch(cls, recipe: Recipe, builder: Builder) -> nn.Module:
-        return cls(TINY, recipe.language, False).build(builder)
-
     def build(self, builder: Builder) -> nn.Module:
         return self.objective.build(builder)
 
     def work(self, recipe: Recipe, train: Sequence[Document], dev: Sequence[Document], device: torch.device) -> StreamWork:
-        if self.how.carry and self.how.objective != "causal":
-            raise SaccadeError(f"language.carry is for the causal objective, this is {self.how.objective}; leave it out")
         if self.how.carry and (recipe.training.compile or distributed.is_initialized()):
             raise SaccadeError("language.carry is for one process and a model that is not compiled; leave it out")
         return (CarriedWork if self.how.carry else StreamWork)(self, recipe, train, dev, device)
@@ -108,15 +102,11 @@ class LanguageModelling(Task):
     def metrics(self, model: nn.Module, stream: Stream, budget: int, rows: int = 1) -> dict[str, float]:
         """Loss and perplexity per asked token: every token of the stream once, in blocks one after another. A recurrent model
         carries its state through the whole stream, which is cut into `rows` read side by side."""
-        model.eval()
         if isinstance(model, CarryingLM):
-            return loss_and_perplexity(*self.read_rows(model, stream, rows))
-        total, tokens, starts, count = 0.0, 0, stream.starts(0), max(1, budget // self.how.block)
-        for at in range(0, len(starts), count):
-            batch = self.objective.batch(stream.blocks(starts[at : at + count], 0))
-            total += float(token_loss(model(*batch.inputs), batch.target, batch.ignore))
-            tokens += batch.tokens
-        return loss_and_perplexity(total, tokens)
+            return loss_and_perplexity(*self.read_rows(model.eval(), stream, rows))
+        starts, count = stream.starts(0), max(1, budget // self.how.block)
+        groups = (starts[at : at + count] for at in range(0, len(starts), count))
+        return loss_and_perplexity(*sum_loss(model, (self.objective.batch(stream.blocks(group, 0)) for group in groups)))
 
     def read_rows(self, model: CarryingLM, stream: Stream, rows: int) -> tuple[float, int]:
         """The summed loss of a recurrent model that reads each row from its first token to its last, and the tokens counted."""

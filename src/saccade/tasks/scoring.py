@@ -18,12 +18,8 @@ def word_weights(weights: NDArray[np.floating], rows: Sequence[int], columns: Se
 
     `rows` and `columns` are the words of the target and source pieces.
     """
-    result = np.zeros((max(rows, default=-1) + 1, max(columns, default=-1) + 1))
-    counts = np.zeros(len(result))
-    for t, row in enumerate(rows):
-        np.add.at(result[row], np.asarray(columns, dtype=int), weights[t, : len(columns)])
-        counts[row] += 1
-    return result / np.maximum(counts, 1)[:, None]
+    to, of = (np.equal.outer(np.arange(max(words, default=-1) + 1), np.asarray(words, dtype=int)) for words in (rows, columns))
+    return (to / np.maximum(to.sum(1, keepdims=True), 1)) @ weights[: len(rows), : len(columns)] @ of.T
 
 
 def links(weights: NDArray[np.floating], nothing: Sequence[float] | None = None) -> list[Link]:
@@ -31,11 +27,8 @@ def links(weights: NDArray[np.floating], nothing: Sequence[float] | None = None)
 
     `nothing[t]` is the weight that target word t gave to no word (the end of the source): when it is the largest, t is not linked.
     """
-    found = []
-    for t, row in enumerate(weights):
-        if row.size and (best := int(row.argmax())) >= 0 and row[best] > 0 and (nothing is None or row[best] >= nothing[t]):
-            found.append((best, t))
-    return found
+    largest = enumerate(weights.max(1, initial=0.0))
+    return [(int(weights[t].argmax()), t) for t, most in largest if most > 0 and (nothing is None or most >= nothing[t])]
 
 
 def alignment_error_rate(
@@ -77,10 +70,8 @@ def moses_bleu(outputs: Sequence[str], references: Sequence[str], language: str)
     return float(sacrebleu.BLEU(tokenize="none", force=True).corpus_score(sides[0], [sides[1]]).score)
 
 
-def moses_tokenizer(language: str | None) -> Any:
-    """The tokenizer of a language, with its abbreviations; none for no language."""
-    if language is None:
-        return None
+def moses_tokenizer(language: str) -> Any:
+    """The tokenizer of a language, with its abbreviations."""
     try:
         from sacremoses import MosesTokenizer
         from sacremoses.corpus import NonbreakingPrefixes

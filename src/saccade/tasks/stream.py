@@ -63,11 +63,11 @@ class Stream:
     def blocks(self, starts: Sequence[int], epoch: int) -> Blocks:
         """The blocks that begin at these positions, with one token more behind each; what each draws is a function of (seed, epoch,
         start), whichever others it comes with."""
-        places = np.asarray(starts, dtype=np.int64)[:, None] + np.arange(self.block + 1)
-        beyond = places >= len(self.here)
-        places = places.clip(max=len(self.here) - 1)
-        here = np.where(beyond, self.pad, self.here[places])
-        at, gone = on(self.device, torch.from_numpy(places), torch.from_numpy(beyond))
+        positions = np.asarray(starts, dtype=np.int64)[:, None] + np.arange(self.block + 1)
+        beyond = positions >= len(self.here)
+        positions = positions.clip(max=len(self.here) - 1)
+        here = np.where(beyond, self.pad, self.here[positions])
+        at, gone = on(self.device, torch.from_numpy(positions), torch.from_numpy(beyond))
         documents = self.documents[at].masked_fill(gone, -1) if self.several else None
         lines = [int(self.numbers[start]) + 1 if self.numbers is not None else start for start in starts]
         tokens = self.tokens[at].masked_fill(gone, self.pad)
@@ -80,8 +80,6 @@ class StreamWork(Work):
     def __init__(
         self, task: LanguageModelling, recipe: Recipe, train: Sequence[Document], dev: Sequence[Document], device: torch.device
     ) -> None:
-        if recipe.training.agreement:
-            raise SaccadeError("training.agreement is for pairs, tags and labels; leave it out for a language model")
         self.task, self.smoothing, self.tokens = task, recipe.training.smoothing, recipe.training.tokens
         self.count, self.seed = max(1, self.tokens // recipe.language.block), recipe.seed
         self.stream = task.stream(train, recipe.seed, device)
@@ -129,7 +127,7 @@ class CarriedWork(StreamWork):
         return [[(epoch + 1, starts[first + row * steps + step]) for row in range(rows)] for step in range(steps)]
 
     def batch(self, plan: Plan) -> Batch:
-        """The second input says whether the batch continues where the one made before it ended."""
+        """The second input is whether the batch continues where the one made before it ended."""
         starts = tuple(start for _, start in plan)
         [continues] = on(self.stream.device, torch.tensor(starts == self.expected))
         self.expected = tuple(start + self.stream.block for start in starts)

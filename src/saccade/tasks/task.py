@@ -20,7 +20,6 @@ from ..training.losses import Batch, token_loss
 from ..training.work import Work
 
 table: Table[type[Task]] = Table("tasks", "task")
-TINY = Vocabulary.train(["a"], "words")  # for sketches
 
 
 class Builder(Protocol):
@@ -95,8 +94,9 @@ class Task:
 
     @classmethod
     def sketch(cls, recipe: Recipe, builder: Builder) -> nn.Module:
-        """A model of the recipe's kind for a task that has learned nothing yet, from which the settings it uses are known."""
-        raise NotImplementedError
+        """A model for a task that has learned nothing yet, from which the settings it uses are known."""
+        tiny = json.loads(Vocabulary.train(["a"], "words").to_json())
+        return cls.restore(recipe, {"text": tiny, "joint": tiny, "labels": ["a", "b"], "several": False}).build(builder)
 
     def build(self, builder: Builder) -> nn.Module:
         """A fresh model for this task."""
@@ -137,12 +137,8 @@ class ExampleTask(Task):
 
     @torch.no_grad()
     def metrics(self, model: nn.Module, numbers: Sequence[Any], budget: int = 8192) -> dict[str, float]:
-        """Metrics on numbered examples: the loss per token, without smoothing."""
-        model.eval()
-        total, tokens = 0.0, 0
-        for _, batch in self.batches(numbers, device_of(model), budget):
-            total += float(token_loss(model(*batch.inputs), batch.target, batch.ignore))
-            tokens += batch.tokens
+        """Metrics on numbered examples: the loss per token."""
+        total, tokens = sum_loss(model, (batch for _, batch in self.batches(numbers, device_of(model), budget)))
         return {"loss": total / max(tokens, 1)}
 
     def work(self, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device) -> Work:
@@ -191,6 +187,16 @@ class WrongExample(SaccadeError):
 
 def device_of(model: nn.Module) -> torch.device:
     return next(model.parameters()).device
+
+
+def sum_loss(model: nn.Module, batches: Iterable[Batch]) -> tuple[float, int]:
+    """The loss of a model without smoothing, summed over batches, and their tokens."""
+    model.eval()
+    total, tokens = 0.0, 0
+    for batch in batches:
+        total += float(token_loss(model(*batch.inputs), batch.target, batch.ignore))
+        tokens += batch.tokens
+    return total, tokens
 
 
 def without_trees(body: Encoder) -> Encoder:

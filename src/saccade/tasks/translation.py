@@ -25,7 +25,7 @@ from ..recipe import Recipe
 from ..training.losses import Batch
 from ..training.work import Work
 from .scoring import Link, alignment_error_rate, links, moses_tokenizer, scores, word_weights
-from .task import TINY, Builder, ExampleTask, ExampleWork, device_of, from_tokens, learn_vocabulary, table, to_tokens
+from .task import Builder, ExampleTask, ExampleWork, device_of, from_tokens, learn_vocabulary, table, to_tokens
 
 MakeSearch = Callable[[int, int, tuple[int, ...]], Search]  # from bos, eos and the tokens that are never generated
 
@@ -108,10 +108,6 @@ class Translation(ExampleTask):
     def texts(self, examples: Sequence[Pair]) -> dict[str, tuple[Vocabulary, list[str]]]:
         source, target = [pair.source for pair in examples], [pair.target for pair in examples]
         return {"source": (self.source, source), "target": (self.target, target)}
-
-    @classmethod
-    def sketch(cls, recipe: Recipe, builder: Builder) -> nn.Module:
-        return cls(TINY, TINY).build(builder)
 
     def build(self, builder: Builder) -> nn.Module:
         model: Seq2Seq = builder.make(self.needs, len(self.source), len(self.target))

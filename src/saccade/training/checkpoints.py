@@ -22,12 +22,13 @@ from ..files import Writer, broken, listed, replaced, settle, sync, verified, wr
 from .distributed import Ranks
 from .sharded import METADATA, divide_like, gather, list_parts, read_parts, write_parts
 
+Tensors = dict[str, Tensor]
 MODEL, TRAINING = "model/", "training/"  # how the names of tensors in a sharded checkpoint begin
 CARRIED = "carried.safetensors"
 SAME_RECIPE = "use the recipe it was trained with"
 
 
-def learned(model: nn.Module) -> dict[str, Tensor]:
+def learned(model: nn.Module) -> Tensors:
     """Name → tensor of all that is learned or kept; a shared tensor is listed once, under its first name."""
     model = getattr(model, "_orig_mod", model)
     kept = dict(model.named_parameters())
@@ -36,7 +37,7 @@ def learned(model: nn.Module) -> dict[str, Tensor]:
     return kept
 
 
-def states(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:
+def states(optimizer: Optimizer, model: nn.Module) -> Tensors:
     """The optimizer's tensors under `parameter/state`."""
     return {
         f"{name}/{key}": value
@@ -45,7 +46,7 @@ def states(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def store(tensors: dict[str, Tensor], path: Path) -> None:
+def store(tensors: Tensors, path: Path) -> None:
     """Writes safetensors; a full disk is an OSError, as for other files."""
     path.touch()
     mode = path.stat().st_mode
@@ -152,13 +153,13 @@ class RunFolder:
     files: dict[str, Writer]
 
     def save(self, name: str, model: nn.Module) -> None:
-        """A model folder, in one process."""
+        """A model folder, written by one process that has the whole model."""
         self.write(name, {"model.safetensors": learned(model)})
 
-    def write(self, name: str, tensors: dict[str, dict[str, Tensor]], at: Progress | None = None) -> None:
+    def write(self, name: str, tensors: dict[str, Tensors], at: Progress | None = None) -> None:
         write_folder(self.path / name, self.writers(tensors, at))
 
-    def writers(self, tensors: dict[str, dict[str, Tensor]], at: Progress | None) -> dict[str, Writer]:
+    def writers(self, tensors: dict[str, Tensors], at: Progress | None) -> dict[str, Writer]:
         """What writes each file of a model folder or, with its progress, of a checkpoint."""
         found: dict[str, Writer] = dict(self.files)
         found.update({file: partial(store, those) for file, those in tensors.items()})
@@ -183,7 +184,7 @@ class RunFolder:
         except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise SaccadeError(f"{last}/training.json cannot be read ({error}); remove {last} to start over") from None
 
-    def load_last(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
+    def load_last(self, model: nn.Module, optimizer: Optimizer) -> Tensors:
         """Fills both from the last checkpoint, which `progress` has found to be intact; returns what was carried between updates."""
         last = self.path / "last"
         if METADATA in listed(last):
@@ -196,20 +197,7 @@ class RunFolder:
         with open_tensors(last / CARRIED) as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 
-    def save_best(self, ranks: Ranks, model: nn.Module) -> None:
-        """The whole model in `best/`, written by rank 0."""
-        parameters = gather(learned(model), ranks.leads)
-        ranks.lead(lambda: self.write("best", {"model.safetensors": parameters}))
-
-    def save_last(
-        self,
-        kind: str,
-        ranks: Ranks,
-        model: nn.Module,
-        optimizer: Optimizer,
-        at: Progress,
-        carried: dict[str, Tensor] | None = None,
-    ) -> None:
+    def save_last(self, kind: str, ranks: Ranks, model: nn.Module, optimizer: Optimizer, at: Progress, carried: Tensors) -> None:
         """A checkpoint in `last/`: `whole`, the same files for any number of ranks, or `sharded`, each rank its part."""
         files = {CARRIED: carried} if carried else {}
         if kind == "whole":
@@ -250,7 +238,7 @@ def convert(run: Path, out: Path) -> None:
     write_folder(out, writers)
 
 
-def mean_parameters(each: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+def mean_parameters(each: Sequence[Tensors]) -> Tensors:
     """Name → the mean over models, summed in float64 (Junczys-Dowmunt et al. 2016); whole numbers are those of the last model."""
     sizes = [{name: tensor.shape for name, tensor in one.items()} for one in each]
     odd = next((name for one in sizes for name in sorted({*one, *sizes[-1]}) if one.get(name) != sizes[-1].get(name)), None)
@@ -263,7 +251,7 @@ def mean_parameters(each: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
     return found
 
 
-def set_parameters(model: nn.Module, values: dict[str, Tensor]) -> dict[str, Tensor]:
+def set_parameters(model: nn.Module, values: Tensors) -> Tensors:
     """Puts these values into the model; returns what was there before."""
     wanted = learned(model)
     before = {name: tensor.detach().cpu().clone() for name, tensor in wanted.items()}
@@ -294,7 +282,7 @@ class Kept:
             if not path.name.isdigit() or int(path.name) > update or broken(path):
                 shutil.rmtree(path)
 
-    def mean(self) -> tuple[dict[str, Tensor], int]:
+    def mean(self) -> tuple[Tensors, int]:
         """The mean of those kept, and how many they are."""
         chosen = self.folders()[-self.count :]
         try:

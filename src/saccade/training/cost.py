@@ -16,7 +16,7 @@ from .distributed import Ranks
 
 @dataclass(frozen=True)
 class Cost:
-    """Parameters; FLOPs and seconds of one update, and of the whole run; `at_most` where updates will be captured and replayed."""
+    """Parameters, FLOPs and seconds per update, and updates; `at_most` where updates will be captured and replayed."""
 
     parameters: int
     flops_per_update: float
@@ -24,18 +24,11 @@ class Cost:
     updates: int
     at_most: bool = False
 
-    @property
-    def flops(self) -> float:
-        return self.flops_per_update * self.updates
-
-    @property
-    def seconds(self) -> float:
-        return self.seconds_per_update * self.updates
-
     def __str__(self) -> str:
         return (
             f"{self.parameters:,} parameters, {self.updates:,} updates at most, {self.flops_per_update:.2e} FLOPs per update "
-            f"({self.flops:.2e} in all), {'at most' if self.at_most else 'about'} {duration(self.seconds)} here"
+            f"({self.flops_per_update * self.updates:.2e} in all), {'at most' if self.at_most else 'about'} "
+            f"{duration(self.seconds_per_update * self.updates)} here"
         )
 
 

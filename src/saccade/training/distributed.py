@@ -67,35 +67,42 @@ class Ranks:
 
     def total(self, numbers: Sequence[Any]) -> list[Any]:
         """Σ over the ranks, number by number."""
-        return [sum(each) for each in zip(*self.everyone(list(numbers)), strict=True)]
+        return self._reduce(numbers, dist.ReduceOp.SUM)
 
     def largest(self, number: float) -> float:
         """The largest of the ranks' numbers."""
-        return float(max(self.everyone(number)))
+        return float(self._reduce([number], dist.ReduceOp.MAX)[0])
+
+    def _reduce(self, numbers: Sequence[Any], how: Any) -> list[Any]:
+        integers = all(isinstance(number, int) for number in numbers)
+        found = torch.tensor(numbers, dtype=torch.int64 if integers else torch.float64)
+        if self.count > 1:
+            dist.all_reduce(found, how)
+        return found.tolist()
 
     def error(self, text: str) -> SaccadeError:
         """The error that all ranks are about to raise."""
         return Shared(text, first_here())
 
-    def lead(self, do: Callable[[], T]) -> T:
-        """Rank 0 does it, and all get what it returns (as JSON knows it) or the error it raised."""
-        if self.count == 1:
-            return do()
-        wrong, value = attempt(do) if self.leads else (None, None)
-        wrong, known = self.everyone([wrong, value])[0]
-        if wrong is not None:
-            raise self.error(wrong)
-        return value if self.leads else known  # type: ignore[return-value]
-
     def agree(self, do: Callable[[], T]) -> T:
         """All do it; an error of one is raised by all."""
         if self.count == 1:
             return do()
-        wrong, value = attempt(do)
+        wrong, value = None, None
+        try:
+            value = do()
+        except SaccadeError as error:
+            wrong = str(error)
         for one in self.everyone(wrong):
             if one is not None:
                 raise self.error(one)
         return value  # type: ignore[return-value]
+
+    def lead(self, do: Callable[[], T]) -> T:
+        """Rank 0 does it, and all get what it returns (as JSON knows it) or the error it raised."""
+        mine = self.agree(lambda: do() if self.leads else None)
+        known = self.everyone(mine)[0]
+        return mine if self.leads else known  # type: ignore[return-value]
 
     @contextmanager
     def led(self, context: AbstractContextManager[Any]) -> Iterator[None]:
@@ -103,14 +110,6 @@ class Ranks:
         with ExitStack() as stack:
             self.lead(lambda: stack.enter_context(context) is None)
             yield
-
-
-def attempt(do: Callable[[], T]) -> tuple[str | None, T | None]:
-    """(what is wrong, None), or (None, what is returned)."""
-    try:
-        return None, do()
-    except SaccadeError as error:
-        return str(error), None
 
 
 def processes() -> int:

@@ -29,7 +29,7 @@ RANK_SEED = 7_919_000_000_033  # each rank draws its own dropout; rank 0 draws w
 
 
 class Watcher:
-    """Is called as a training run goes on; this one does nothing."""
+    """Is called while a run trains; this one does nothing."""
 
     def cost(self, cost: Cost) -> None: ...
     def update(self, at: Progress, row: dict[str, float]) -> None: ...
@@ -117,7 +117,7 @@ class Training:
         self.folder.save_last(kind, self.ranks, self.model, optimizer, self.at, self.work.state())
 
     def _cost(self) -> Cost:
-        """Measured on a batch of middle size, of a few of the epoch's; what the work carries is as before afterwards."""
+        """Measured on a batch of median size among some of the epoch; what the work carries between updates is restored after it."""
         carried = {name: tensor.clone() for name, tensor in self.work.state().items()}
         plans = self._epoch(self.at.epoch)
         some = sorted(plans[:: len(plans) // 16 + 1], key=lambda plan: self.work.batch(plan).tokens)
@@ -146,8 +146,9 @@ class Training:
         return parts, epoch, at
 
     def _update(self) -> dict[str, float]:
-        """One update; its row for the log."""
+        """One update: batches → loss → gradients → step; its row for the log."""
         number, settings = self.at.update + 1, self.settings
+        # dropout must not depend on what was drawn before (the cost, an evaluation, the updates before a restart)
         torch.manual_seed((self.seed * 1_000_003 + number + self.ranks.rank * RANK_SEED) % (1 << 63))
         parts, epoch, batch = self._next()
         tokens = sum(self.ranks.total([counts * part.tokens for part, counts in parts]))
@@ -186,63 +187,50 @@ class Training:
         )
 
     def _evaluate(self, logs: Logs, last: bool) -> None:
-        """Metrics on the dev set; the model becomes the best if it is, and the run ends at the last update or without patience."""
+        """Judges the model, and ends the run at the last update or after too many evaluations without improvement."""
         with self.layout.plain() as model:
-            metrics = self._metrics(model)
-        better = self._is_better(metrics)
-        self.at = replace(self.at, metrics=metrics, worse=0 if better else self.at.worse + 1)
-        if better:
-            self.at = replace(self.at, best=metrics[self.settings.watch], best_update=self.at.update)
-            self.folder.save_best(self.ranks, self.model)
-        logs.add(update=self.at.update, epoch=self.at.epoch, **{f"dev_{name}": value for name, value in metrics.items()})
-        self.watcher.evaluated(self.at, metrics, better)
-        self.at = replace(self.at, done=last or self._out_of_patience())
-        if self.settings.average:
-            self._average()
+            metrics, better = self._judge(model)
+            self.at = replace(self.at, metrics=metrics, worse=0 if better else self.at.worse + 1)
+            logs.add(update=self.at.update, epoch=self.at.epoch, **{f"dev_{name}": value for name, value in metrics.items()})
+            self.watcher.evaluated(self.at, metrics, better)
+            self.at = replace(self.at, done=last or self._out_of_patience())
+            if self.settings.average:
+                self._average(model)
 
-    def _metrics(self, model: nn.Module) -> dict[str, float]:
-        """Metrics on the dev set; one that is missing or not finite stops the run."""
+    def _judge(self, model: nn.Module) -> tuple[dict[str, float], bool]:
+        """Metrics on the dev set, and whether they are the best so far; the model is then written to `best/`."""
         model.eval()
         with torch.no_grad():
             metrics = self.ranks.lead(lambda: self.work.evaluate(model))
-        if self.settings.watch not in metrics:
-            names = ", ".join(metrics)
-            raise self.ranks.error(
-                f"training.watch is '{self.settings.watch}', and the evaluation gives {names}; choose one of these"
-            )
+        watch, names = self.settings.watch, ", ".join(metrics)
+        if watch not in metrics:
+            raise self.ranks.error(f"training.watch is '{watch}', and the evaluation gives {names}; choose one of these")
         for name, value in metrics.items():
             if not math.isfinite(value):
                 raise self.ranks.error(
-                    f"the dev {name} became {value} at update {self.at.update}; nothing of it was saved. Lower "
-                    f"training.learning_rate (it is {self.settings.learning_rate:g}) or raise training.warmup, then continue with "
-                    "--resume"
+                    f"the dev {name} became {value} at update {self.at.update}; nothing of it was saved. Lower training.learning_rate "
+                    f"(it is {self.settings.learning_rate:g}) or raise training.warmup, then continue with --resume"
                 )
-        return metrics
+        better = self.at.best is None or self.sign * metrics[watch] < self.sign * self.at.best
+        if better:
+            self.ranks.lead(lambda: self.folder.save("best", model))
+            self.at = replace(self.at, metrics=metrics, best=metrics[watch], best_update=self.at.update)
+        return metrics, better
 
-    def _is_better(self, metrics: dict[str, float]) -> bool:
-        return self.at.best is None or self.sign * metrics[self.settings.watch] < self.sign * self.at.best
-
-    def _average(self) -> None:
-        """Keeps this evaluation's parameters; at the end, the mean of the last few becomes the best model if it is better."""
+    def _average(self, model: nn.Module) -> None:
+        """Keeps this evaluation's parameters; at the end, the mean of the last few is judged as a model of its own."""
         kept = Kept(self.folder.path, self.settings.average)
-        with self.layout.plain() as model:
-            self.ranks.lead(lambda: kept.add(model, self.at.update))
-            if not self.at.done:
-                return
-            mean, count = kept.mean() if self.ranks.leads else ({}, 0)
-            before = set_parameters(model, mean) if self.ranks.leads else {}
-            metrics = self._metrics(model)
-            better = self._is_better(metrics)
-            if better:
-                self.ranks.lead(lambda: self.folder.save("best", model))
-                best = metrics[self.settings.watch]
-                self.at = replace(self.at, metrics=metrics, best=best, best_update=self.at.update)
-            if self.ranks.leads:
-                set_parameters(model, before)
+        self.ranks.lead(lambda: kept.add(model, self.at.update))
+        if not self.at.done:
+            return
+        mean, count = kept.mean() if self.ranks.leads else ({}, 0)
+        before = set_parameters(model, mean) if self.ranks.leads else {}
+        metrics, better = self._judge(model)
+        if self.ranks.leads:
+            set_parameters(model, before)
         shown = "  ".join(f"dev {name} {value:.3f}" for name, value in metrics.items())
         evaluations = f"{count} evaluations" if count > 1 else "evaluation"
         self.watcher.note(f"mean of the last {evaluations}  {shown}{'  best' if better else ''}")
 
     def _out_of_patience(self) -> bool:
-        """So many evaluations without a better one that it is time to stop."""
         return 0 < self.settings.patience <= self.at.worse

@@ -50,10 +50,3 @@ def batch_loss(model: nn.Module, batch: Batch, smoothing: float = 0.0, agreement
     # KL(p₁ ‖ p₂) + KL(p₂ ‖ p₁) = Σ (p₁ − p₂) (log p₁ − log p₂)
     apart = ((first.exp() - second.exp()) * (first - second)).sum(-1)
     return loss + agreement / 4 * apart.masked_fill(~wanted, 0.0).sum() + left.total(counts, repeats=2)
-
-
-def model_loss(
-    model: nn.Module, inputs: tuple[Tensor, ...], target: Tensor, ignore: int, smoothing: float = 0.0, agreement: float = 0.0
-) -> Tensor:
-    """To be removed when every task makes a `Batch`."""
-    return batch_loss(model, Batch(inputs, target, ignore, 0, ()), smoothing, agreement)

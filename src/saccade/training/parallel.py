@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 from torch import Tensor, nn
 
-from .checkpoints import learned
+from .checkpoints import learned, set_parameters
 from .distributed import Ranks
-from .sharded import whole
+from .sharded import gather
 
 
 class Layout:
@@ -73,18 +73,13 @@ class Sharded(Layout):
 
     @contextmanager
     def plain(self) -> Iterator[nn.Module]:
-        device = next(self.model.parameters()).device
-        kept = {} if self.copy is None else learned(self.copy)
-        with torch.no_grad():
-            for name, tensor in learned(self.model).items():
-                gathered = whole(tensor)
-                if kept:
-                    kept[name].copy_(gathered)
+        parameters = gather(learned(self.model), self.ranks.leads)
         if self.copy is None:
             yield self.model
             return
+        set_parameters(self.copy, parameters)
         try:
-            yield self.copy.to(device)
+            yield self.copy.to(next(self.model.parameters()).device)
         finally:
             self.copy.cpu()
 

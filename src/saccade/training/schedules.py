@@ -1,4 +1,4 @@
-"""Schedules: by what factor of the peak the learning rate stands at an update (counted from 1), after a linear warm-up."""
+"""Schedules: the learning rate at an update (counted from 1) as a factor of its peak, after a linear warm-up."""
 
 from __future__ import annotations
 

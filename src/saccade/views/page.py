@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from string import Template
 
 from PIL import Image
 
@@ -62,23 +63,19 @@ def _section(section: Section, number: int) -> str:
     parts.append(f'<h2 id="head-{number}">{_escape(section.heading)}</h2>')
     paragraphs = re.split(r"\n\s*\n", section.text.strip())
     parts += [f"<p>{_escape(paragraph.strip())}</p>" for paragraph in paragraphs if paragraph.strip()]
-    if section.table is not None:
-        parts.append(_table(section.table, section.heading))
-    if section.picture is not None:
-        parts.append(_picture(section.picture, section.heading))
-    if section.document is not None:
-        parts.append(_view(section.document))
-    return "\n".join([*parts, "</section>"])
+    parts.append(_table(section.table, section.heading) if section.table else "")
+    parts.append(_picture(section.picture, section.heading) if section.picture else "")
+    parts.append(_view(section.document) if section.document else "")
+    return "\n".join(filter(None, [*parts, "</section>"]))
 
 
 def _table(rows: Sequence[Sequence[object]], heading: str) -> str:
     """A table with numbers aligned right; it scrolls by itself where the window is narrow."""
     texts = [["" if value is None else str(value) for value in row] for row in rows]
-    numeric = [
-        any(column) and all(NUMBER.fullmatch(text.strip()) for text in column if text.strip(" –-"))
-        for column in zip(*texts[1:], strict=True)
-    ]
-    kinds = [' class="number"' if is_number else "" for is_number in numeric]
+    kinds = []
+    for column in zip(*texts[1:], strict=True):
+        is_number = any(column) and all(NUMBER.fullmatch(text.strip()) for text in column if text.strip(" –-"))
+        kinds.append(' class="number"' if is_number else "")
 
     def line(row: list[str], tag: str, scope: str) -> str:
         return "<tr>" + "".join(f"<{tag}{scope}{k}>{_escape(t)}</{tag}>" for t, k in zip(row, kinds, strict=True)) + "</tr>"
@@ -108,28 +105,11 @@ def _view(document: Document) -> str:
 
 
 def _page(title: str, body: str, interactive: bool) -> str:
-    """The frame of every page; the empty icon keeps the browser from asking for /favicon.ico."""
-    style, script = (files("saccade.views").joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "attention.js"))
-    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; form-action 'none'"
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="referrer" content="no-referrer">
-<link rel="icon" href="data:,">
-<title>{_escape(title)}</title>
-<style>{style}</style>
-</head>
-<body>
-<main>
-{body}
-</main>
-{f"<script>{script}</script>" if interactive else ""}
-</body>
-</html>
-"""
+    """The frame of every page; its empty icon keeps the browser from asking for /favicon.ico."""
+    names = ("page.html", "page.css", "attention.js")
+    frame, style, script = (files("saccade.views").joinpath(name).read_text(encoding="utf-8") for name in names)
+    script = f"<script>{script}</script>" if interactive else ""
+    return Template(frame).substitute(title=_escape(title), style=style, body=body, script=script)
 
 
 def _escape(text: str) -> str:

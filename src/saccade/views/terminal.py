@@ -22,11 +22,14 @@ FAINTEST = 0.15  # of the greatest weight; below it a word is left as it is
 
 def shade_words(tokens: Sequence[str], weights: Sequence[float]) -> Text:
     """The words in a line, each on a background that is the more orange the closer its weight is to the greatest."""
-    line = Text()
-    for index, (token, weight) in enumerate(zip(tokens, weights, strict=True)):
-        line.append(" " if index else "")
-        line.append(f" {shorten(token)} ", _shade(weight, max(weights)))
-    return line
+    words = []
+    for token, weight in zip(tokens, weights, strict=True):
+        part, style = weight / (max(weights) or 1.0), Style()
+        if part >= FAINTEST:
+            red, green, blue = (round(low + part * (high - low)) for low, high in zip(WEAK, STRONG, strict=True))
+            style = Style(color="#000000", bgcolor=f"#{red:02x}{green:02x}{blue:02x}")
+        words.append(Text(f" {shorten(token)} ", style))
+    return Text(" ").join(words)
 
 
 def in_percent(tokens: Sequence[str], weights: Sequence[float]) -> str:
@@ -61,12 +64,3 @@ def _tables(shown: Matrix) -> list[Table]:
             table.add_row(Text(shorten(name, 12)), *(Text(f"{value:.{digits}f}") for value in row))
         tables.append(table)
     return tables
-
-
-def _shade(weight: float, greatest: float) -> Style:
-    """Black on a mixture of gray and orange, or no style for a weight that is next to nothing."""
-    part = weight / greatest if greatest > 0 else 0.0
-    if part < FAINTEST:
-        return Style()
-    red, green, blue = (round(low + part * (high - low)) for low, high in zip(WEAK, STRONG, strict=True))
-    return Style(color="#000000", bgcolor=f"#{red:02x}{green:02x}{blue:02x}")

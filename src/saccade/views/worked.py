@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from ..errors import SaccadeError
 
 MOST_TOKENS = 30
-DIM, SEED = 4, 0
+DIM = 4
 
 
 class Matrix(NamedTuple):
@@ -56,86 +57,54 @@ class Worked:
     def to_dict(self) -> dict[str, Any]:
         """Everything, and the steps, as plain lists and numbers for JSON."""
         plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(self).items()}
-        steps = [
-            {**step._asdict(), "matrices": [{**shown._asdict(), "matrix": shown.matrix.tolist()} for shown in step.matrices]}
-            for step in self.steps()
-        ]
-        return {**plain, "steps": steps}
+        plain["steps"] = [step._asdict() for step in self.steps()]
+        for step in plain["steps"]:
+            step["matrices"] = [{**shown._asdict(), "matrix": shown.matrix.tolist()} for shown in step["matrices"]]
+        return plain
 
     def steps(self) -> list[Step]:
-        """The calculation in seven steps, explained for the first token and shown for all."""
-        return [
-            self._inputs(), self._projections(), self._scores(), self._softmax(), self._weighted(), self._sum(), self._at_once(),
-        ]  # fmt: skip
+        """The calculation in seven steps, explained for the first token and shown for all; the texts are in worked.txt."""
+        blocks = files("saccade.views").joinpath("worked.txt").read_text(encoding="utf-8").strip().split("\n\n")
+        words = self._words()
+        texts = [block.split("\n", 1) for block in blocks]
+        return [Step(title, text.format_map(words), shown) for (title, text), shown in zip(texts, self._shown(), strict=True)]
 
-    def _inputs(self) -> Step:
-        count, dim = self.x.shape
-        text = f"{count} token{'s' * (count > 1)}, each a vector of {dim} numbers. "
-        text += "The same word has the same vector at every position: so far no word has looked at another."
-        return Step("1. Inputs", text, [self._matrix("x", self.x, "x")])
-
-    def _projections(self) -> Step:
-        text = (
-            "Three matrices, which a model would learn, make three vectors of each input: a query (what it looks for), "
-            f"a key (what it can be found by) and a value (what it passes on). For '{self.tokens[0]}': "
-            f"q = x W_q = {_row(self.x[0])} W_q = {_row(self.q[0])}, "
-            f"k = x W_k = {_row(self.k[0])}, v = x W_v = {_row(self.v[0])}."
-        )
-        inputs = _numbered("x", self.x.shape[1])
-        learned = [
-            Matrix(f"W_{letter}", matrix, inputs, _numbered(letter, matrix.shape[1]))
-            for matrix, letter in ((self.W_q, "q"), (self.W_k, "k"), (self.W_v, "v"))
-        ]
-        made = [self._matrix(letter, matrix, letter) for letter, matrix in (("q", self.q), ("k", self.k), ("v", self.v))]
-        return Step("2. Queries, keys, values", text, learned + made)
-
-    def _scores(self) -> Step:
-        each = [
-            f"with '{token}': {' + '.join(f'{_number(a)}·{_number(b)}' for a, b in zip(self.q[0], key, strict=True))} = {_number(score)}"
-            for token, key, score in zip(self.tokens, self.k, self.scores[0], strict=True)
-        ]
-        text = (
-            "The score of a query and a key is their dot product: multiply number by number and add. The more alike they point, "
-            f"the greater it is. The query of '{self.tokens[0]}' is {_row(self.q[0])}; {_first_few(each)}."
-        )
-        return Step("3. Scores: each query with all keys", text, [self._matrix("scores", self.scores)])
-
-    def _softmax(self) -> Step:
-        width, first = self.k.shape[1], self.weights[0]
-        before, shown = "", f"softmax({_row(self.scores[0])})"
-        if self.scaled:
-            before = f"First divide the scores by √{width} = {np.sqrt(width):.4f}, so that wide keys do not make them large. "
-            shown = f"softmax({_row(self.scores[0])} / √{width})"
+    def _words(self) -> dict[str, object]:
+        """What the texts are filled with: the numbers of the first token."""
+        (count, dim), width, first = self.x.shape, self.k.shape[1], self.weights[0]
+        each_score, each_value = [], []
+        for token, key, value, score, weight in zip(self.tokens, self.k, self.v, self.scores[0], first, strict=True):
+            products = " + ".join(f"{_number(a)}·{_number(b)}" for a, b in zip(self.q[0], key, strict=True))
+            each_score.append(f"with '{token}': {products} = {_number(score)}")
+            each_value.append(f"{weight:.4f} · {_row(value)} = {_row(weight * value)}")
         winners = [f"'{token}'" for token, weight in zip(self.tokens, first, strict=True) if np.isclose(weight, first.max())]
-        text = (
-            f"{before}Softmax makes weights of each row of scores: take e to the power of each and divide by their sum, "
-            f"so that all are positive and add up to 1. For '{self.tokens[0]}': {shown} = {_row(first)}. "
-            f"It looks most at {' and '.join(dict.fromkeys(winners))}."
-        )
-        return Step("4. Softmax: weights", text, [self._matrix("weights", self.weights)])
+        divide = f"First divide the scores by √{width} = {np.sqrt(width):.4f}, so that wide keys do not make them large. "
+        return {
+            **{name: _row(getattr(self, name)[0]) for name in ("x", "q", "k", "v", "scores", "weights", "outputs")},
+            "tokens": f"{count} token{'s' * (count > 1)}",
+            "dim": dim,
+            "first": self.tokens[0],
+            "each_score": _first_few(each_score),
+            "each_value": _first_few(each_value),
+            "winners": " and ".join(dict.fromkeys(winners)),
+            "divide": divide if self.scaled else "",
+            "root": f" / √{width}" if self.scaled else "",
+        }
 
-    def _weighted(self) -> Step:
-        products = self.weights[0][:, None] * self.v
-        each = [
-            f"{weight:.4f} · {_row(value)} = {_row(product)}"
-            for weight, value, product in zip(self.weights[0], self.v, products, strict=True)
+    def _shown(self) -> list[list[Matrix]]:
+        """The matrices of each step."""
+        inputs, width = _numbered("x", self.x.shape[1]), self.k.shape[1]
+        learned = [Matrix(f"W_{name}", getattr(self, f"W_{name}"), inputs, _numbered(name, width)) for name in "qkv"]
+        weights = self._matrix("weights", self.weights)
+        return [
+            [self._matrix("x", self.x, "x")],
+            learned + [self._matrix(name, getattr(self, name), name) for name in "qkv"],
+            [self._matrix("scores", self.scores)],
+            [weights],
+            [self._matrix("weight · v", self.weights[0][:, None] * self.v, "v")],
+            [Matrix("output", self.outputs[:1], self.tokens[:1], _numbered("o", width))],
+            [weights, self._matrix("V", self.v, "v"), self._matrix("outputs", self.outputs, "o")],
         ]
-        text = f"Each value is multiplied by the weight that '{self.tokens[0]}' gives it: {_first_few(each)}."
-        return Step("5. Weighted values of the first query", text, [self._matrix("weight · v", products, "v")])
-
-    def _sum(self) -> Step:
-        text = (
-            f"Their sum is the new vector of '{self.tokens[0]}': {_row(self.outputs[0])}. "
-            "It holds much of what was looked at and little of the rest."
-        )
-        output = Matrix("output", self.outputs[:1], self.tokens[:1], _numbered("o", self.v.shape[1]))
-        return Step("6. Their sum: the first output", text, [output])
-
-    def _at_once(self) -> Step:
-        inside = f"Q Kᵀ / √{self.k.shape[1]}" if self.scaled else "Q Kᵀ"
-        text = f"All tokens at once, as products of matrices: outputs = softmax({inside}) V, each row by itself."
-        shown = [self._matrix("weights", self.weights), self._matrix("V", self.v, "v")]
-        return Step("7. All outputs at once", text, [*shown, self._matrix("outputs", self.outputs, "o")])
 
     def _matrix(self, name: str, matrix: np.ndarray, letter: str = "") -> Matrix:
         """A matrix with one row per token, and one column per token too where no letter names the columns."""
@@ -157,9 +126,10 @@ def worked_sentence(tokens: Sequence[str], scaled: bool = False) -> Worked:
         raise SaccadeError("the sentence is empty; give at least one word")
     if len(tokens) > MOST_TOKENS:
         raise SaccadeError(f"the sentence has {len(tokens)} words, but {MOST_TOKENS} are the most one can follow; shorten it")
-    width = DIM - 1  # as in the lectures, which go from four numbers to three
-    W_q, W_k = (_pick_one_each(_bytes(DIM, name, DIM, SEED), width) for name in ("W_q", "W_k"))
-    W_v = np.reshape([(0, 0, 0, 1, 1, 2)[value % 6] for value in _bytes(DIM * width, "W_v", DIM, SEED)], (DIM, width))
+    # a single 1 in each column of W_q and W_k, so that scores stay small enough for a softmax with shades
+    W_q = [[0, 1, 0], [1, 0, 0], [0, 0, 0], [0, 0, 1]]
+    W_k = [[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
+    W_v = [[0, 1, 0], [2, 0, 2], [0, 2, 0], [0, 1, 1]]
     return _work(list(tokens), _embeddings(tokens), (W_q, W_k, W_v), scaled)
 
 
@@ -174,29 +144,19 @@ def _work(tokens: list[str], inputs: Any, learned: Sequence[Any], scaled: bool) 
     return Worked(tokens, x, W_q, W_k, W_v, q, k, v, scores, scaled, weights, weights @ v)
 
 
-def _embeddings(tokens: Sequence[str]) -> np.ndarray:
+def _embeddings(tokens: Sequence[str]) -> list[tuple[int, ...]]:
     """A vector of 0, 1 and 2 for each different word; a word whose vector is taken draws again, in the end from larger numbers."""
     taken: dict[str, tuple[int, ...]] = {}
     for token in dict.fromkeys(tokens):
         attempt, vector = 0, (0,) * DIM
         while not any(vector) or vector in taken.values():
             numbers = (0, 0, 1, 1, 2) if attempt < 30 else range(3 + attempt // 30)
-            vector = tuple(numbers[value % len(numbers)] for value in _bytes(DIM, "word", token, DIM, SEED, attempt))
+            # bytes that depend on the word alone, on every machine and with every version of numpy
+            drawn = hashlib.shake_256(repr(("word", token, DIM, 0, attempt)).encode("utf-8", "surrogatepass")).digest(DIM)
+            vector = tuple(numbers[value % len(numbers)] for value in drawn)
             attempt += 1
         taken[token] = vector
-    return np.array([taken[token] for token in tokens])
-
-
-def _pick_one_each(drawn: bytes, columns: int) -> np.ndarray:
-    """A matrix of 0 and 1 with a single 1 in each column, so that scores stay small enough for a softmax with shades."""
-    picked = np.zeros((len(drawn), columns), dtype=np.int64)
-    picked[np.argsort(np.frombuffer(drawn, dtype=np.uint8), kind="stable")[:columns], np.arange(columns)] = 1
-    return picked
-
-
-def _bytes(count: int, *key: object) -> bytes:
-    """Bytes that look random but depend on the key alone, in every process, on every machine and with every version of numpy."""
-    return hashlib.shake_256(repr(key).encode("utf-8", "surrogatepass")).digest(count)
+    return [taken[token] for token in tokens]
 
 
 def _first_few(parts: list[str], most: int = 5) -> str:

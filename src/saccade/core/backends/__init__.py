@@ -7,7 +7,9 @@ can, and runs.
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from ...errors import SaccadeError
@@ -21,12 +23,56 @@ def all_named() -> list[tuple[str, Backend]]:
     return [(entry.name, entry.make) for entry in table]
 
 
-def choose(call: Call) -> Backend:
-    """The best of those that do not refuse; `eager` never does."""
+def choose(call: Call, without: Backend | None = None) -> Backend:
+    """The best of those that do not refuse, `without` left out; `eager` never refuses. The same kind of call gets the same answer."""
+    if without is not None or call.score.kernel or flex_backend.failed or torch.compiler.is_compiling():
+        return best_of(call, without)
+    key = kind_of(call)
+    found = _chosen.get(key)
+    if found is None:
+        if len(_chosen) > 4096:
+            _chosen.clear()
+        found = _chosen[key] = best_of(call)
+    return found
+
+
+_chosen: dict[tuple[Any, ...], Backend] = {}
+flex_backend = table["flex"]
+assert isinstance(flex_backend, flex.Flex)
+
+
+def kind_of(call: Call) -> tuple[Any, ...]:
+    """All that the answers of backends depend on, but for kernel scores, whose masks are taken apart. A method that is set on a part
+    itself, or on its class, makes another kind."""
+    q, query, key, score, normalize, position = call.q, call.query, call.key, call.score, call.normalize, call.position
+    parts = (type(score), type(score).compare, len(vars(score)), type(normalize), type(normalize).rows, len(vars(normalize)))
+    more = (
+        type(position),
+        type(position).bias,
+        len(vars(position)),
+        len(normalize._forward_hooks),
+        len(normalize._forward_pre_hooks),
+    )
+    sizes = (q.shape[2] == 1, q.shape[2] * key.shape[2] >= flex.LONG**2, query.shape[3], key.shape[3], call.value.shape[3])
+    grad = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or call.value.requires_grad)
+    return (
+        *parts,
+        *more,
+        *sizes,
+        grad,
+        type(call.mask.mask),
+        q.device.type,
+        query.dtype,
+        call.dropout > 0,
+        call.positions is None,
+    )
+
+
+def best_of(call: Call, without: Backend | None = None) -> Backend:
     best, lowest = eager.definition, eager.definition.rank(call)
     for entry in table:  # a plain loop, which torch.compile can follow
         rank = entry.make.rank(call)
-        if rank < lowest and entry.make.refuses(call) is None:
+        if rank < lowest and entry.make is not without and entry.make.refuses(call) is None:
             best, lowest = entry.make, rank
     return best
 
@@ -43,6 +89,6 @@ def run(call: Call, name: str | None = None) -> Tensor:
     except CannotCompile as error:
         if name is not None:
             raise SaccadeError(f"backend '{name}' refuses: {error}; leave `backend` out to let one be chosen") from error
-        other = choose(call)  # it refuses such calls from now on
+        other = choose(call, without=backend)
         warnings.warn(f"backend '{table.name_of(backend)}': {error}; '{table.name_of(other)}' runs instead", stacklevel=3)
         return other.run(call)

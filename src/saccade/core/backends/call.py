@@ -52,7 +52,11 @@ class Call:
         """What the position adds to the scores."""
         if self.positions is None:
             return None
-        return self.position.bias(self.q, self.positions, self.score.scale(self.q.shape[-1]))
+        found = self.position.bias(self.q, self.positions, self.score.scale(self.q.shape[-1]))
+        if found is None:
+            return None
+        _, _, queries, keys = self.sizes  # kernels want at least Q × K numbers of the queries' type
+        return found.to(self.query.dtype).expand(torch.broadcast_shapes(found.shape, (queries, keys)))
 
     @property
     def scale(self) -> float:
@@ -91,11 +95,17 @@ def not_dot_softmax(call: Call) -> str | None:
     """Why a kernel for softmax(scale · q·k + bias) cannot run a mechanism, or None. What a subclass changed is never skipped."""
     if not call.score.dot:
         return "the score is not a dot product"
-    if type(call.normalize) is not Softmax:
+    if not unchanged(call.normalize, Softmax):
         return "the normalizer is not softmax"
     if call.positions is not None and call.position.adds_values:
         return "the position adds to the values, which needs the weights"
     return None
+
+
+def unchanged(normalize: Normalizer, kind: type[Normalizer]) -> bool:
+    """Whether a normalizer is `kind`'s own: nothing overridden in a subclass, set on the object, or hooked in."""
+    own = {"rows", "forward"} & vars(normalize).keys() or normalize._forward_hooks or normalize._forward_pre_hooks
+    return type(normalize) is kind and not own
 
 
 table: Table[Backend] = Table("backends", "backend")

@@ -66,6 +66,8 @@ class Flex(Backend):
             except (SaccadeError, torch.OutOfMemoryError):
                 raise
             except Exception as error:  # whatever dynamo, inductor or Triton raise
+                call.allowed()  # a mask or position that fails by itself raises its own error
+                call.bias()
                 self.failed[which] = f"its kernel does not compile here ({short(error)})"
                 raise CannotCompile(self.failed[which]) from error
         self.compiled.add(which)
@@ -86,10 +88,17 @@ def short(error: Exception) -> str:
 
 
 def attention(call: Call, kernel: Any) -> Tensor:
-    output: Tensor = kernel(
+    tensors = (
         call.query,
         call.key,
-        repeat_heads(call.value, call.key.shape[1]),  # keys of a score with parameters have more heads than values
+        repeat_heads(call.value, call.key.shape[1]),
+    )  # a score with parameters has more heads of keys
+    if (
+        not torch.is_grad_enabled()
+    ):  # on a CPU the kernel refuses tensors that could have a gradient, whether it is asked for or not
+        tensors = (tensors[0].detach(), tensors[1].detach(), tensors[2].detach())
+    output: Tensor = kernel(
+        *tensors,
         score_mod=score_mod(call),
         block_mask=None
         if call.unmasked
@@ -125,8 +134,9 @@ def block_mask(mask: Mask, sizes: tuple[int, int, int, int], device: torch.devic
     """Which blocks of 128 × 128 are needed. Building one costs more than the attention: a prepared mask does it once."""
     batch, heads, queries, keys = sizes
     mask.check(*sizes)
-    here, offset = mask.to(device), keys - queries
-    rows, planes = batch if mask.by_batch else None, heads if mask.by_head else None
+    here, offset, zero = mask.to(device), keys - queries, torch.zeros(1, dtype=torch.int64, device=device)
+    # one answer tells by its shape whether the batch row and the head matter
+    rows, planes = (size if size > 1 else None for size in mask.answer(batch, heads, zero + offset, zero).shape[:2])
 
     def mask_mod(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return booleans(here(b, h, i + offset, j), mask)

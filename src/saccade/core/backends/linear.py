@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..masks import Full
 from ..normalizers import Sum
-from .call import Backend, Call, repeat_heads, table
+from .call import Backend, Call, repeat_heads, table, unchanged
 
 CHUNK = 64
 
@@ -18,7 +18,7 @@ class Linear(Backend):
     def refuses(self, call: Call) -> str | None:
         if not call.score.kernel or not call.score.dot:
             return "the score is not a kernel φ(q)·φ(k)"
-        if type(call.normalize) is not Sum:
+        if not unchanged(call.normalize, Sum):
             return "the normalizer is not sum"
         if call.position.biases or call.position.adds_values:
             return "the position adds to scores or values, and it never holds any scores"

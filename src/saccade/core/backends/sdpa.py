@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..masks import Causal
 from .call import Backend, Call, not_dot_softmax, table
 
 
@@ -19,10 +20,10 @@ class Sdpa(Backend):
         return 20
 
     def run(self, call: Call) -> Tensor:
-        query, key, v = call.query, call.key, call.value
-        bias, mask, empty = call.bias(), None, None
+        query, key, v, kind = call.query, call.key, call.value, type(call.mask.mask)
+        bias, mask, empty = None if call.positions is None else call.bias(), None, None
         # is_causal counts queries from the first key: right only when there are as many queries as keys (never with a cache).
-        causal = bias is None and call.causal and query.shape[2] == key.shape[2] > 1
+        causal = bias is None and kind is Causal and query.shape[2] == key.shape[2] > 1
         if not causal and not call.unmasked:
             mask, empty = call.mask.added(query.dtype)
         output = F.scaled_dot_product_attention(
@@ -32,11 +33,11 @@ class Sdpa(Backend):
             bias if mask is None else mask if bias is None else bias + mask,
             call.dropout,
             causal,
-            scale=call.scale,
+            scale=call.score.scale(query.shape[-1]),
             enable_gqa=query.shape[1] != key.shape[1] or query.shape[1] != v.shape[1],
         )
         # Rows that may attend nowhere ran as if they were full.
-        return output if empty is None or call.causal or call.mask.none_empty() else torch.where(empty, 0.0, output)
+        return output if empty is None or kind is Causal else torch.where(empty, 0.0, output)
 
 
 table.add("sdpa")(Sdpa())

@@ -1,6 +1,8 @@
-"""Word readers: spelling, features by plain loops over one word at a time, padding that does not show, word dropout."""
+"""Embeddings: spelling, features by plain loops over one word at a time, padding that does not show, word dropout."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -8,27 +10,41 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from saccade.core.options import Choice, choose
 from saccade.errors import SaccadeError
-from saccade.layers.choices import Choice
-from saccade.layers.embeddings import PLAIN, Add, NoPlaces, TokenEmbedding, WordEmbedding
-from saccade.layers.words import WIDTHS, CharacterCnn, CharacterRnn, Characters, Embedding, numbers, spell, words
+from saccade.layers.embeddings import (
+    WIDTHS,
+    CharacterCnn,
+    CharacterRnn,
+    Characters,
+    Embedding,
+    Factorized,
+    Tokens,
+    ids_of,
+    spell,
+    table,
+)
 
 VOCAB, DIM = 11, 6
 SMALL = {"characters-cnn": {"byte_dim": 3, "filters": 2}, "characters-rnn": {"byte_dim": 3, "hidden": 2}}
-READERS = [name for name in words.names() if words[name].reads_bytes]
+READERS = [name for name in table.names() if table[name].reads_bytes]
 each_reader = pytest.mark.parametrize("name", READERS)
 
 
 def made(name: str, **more: float) -> Characters:
-    reader = Choice(words[name], {**SMALL[name], **more})(vocab=VOCAB, dim=DIM).double()
+    reader = Choice(table[name], {**SMALL[name], **more})(vocab=VOCAB, dim=DIM).double()
     with torch.no_grad():
         for parameter in reader.parameters():
             parameter.copy_(torch.randn_like(parameter) * 0.7)  # the padding byte's vector too
     return reader
 
 
+def some(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64)
+
+
 def batch(texts: list[list[str]], extra_words: int = 0, extra_bytes: int = 0) -> Tensor:
-    """Words as B N (1+C); a word's number is its length."""
+    """Words as B N (1+C); a word's id is its length."""
     size = max(map(len, texts)) + extra_words
     columns = spell([word for text in texts for word in text])
     width = max(map(len, columns)) + 1 + extra_bytes
@@ -48,7 +64,7 @@ def test_spelling_by_hand() -> None:
     assert spell(["ab", "é", ""]) == [[1, 100, 101, 2], [1, 0xC3 + 3, 0xA9 + 3, 2], [1, 2, 0, 0]]
     assert spell(["abcdefgh"], most=5) == [[1, *(ord(c) + 3 for c in "abcgh"), 2]], "the first and the last half"
     assert spell([]) == []
-    with pytest.raises(SaccadeError, match="words spelled with at most 1 bytes; give at least 2"):
+    with pytest.raises(SaccadeError, match="most must be at least 2 bytes, got 1"):
         spell(["a"], most=1)
 
 
@@ -100,8 +116,8 @@ def rnn_feature(reader: CharacterRnn, word: list[int]) -> Tensor:
 FEATURES = {"characters-cnn": cnn_feature, "characters-rnn": rnn_feature}
 
 
-def test_every_reader_of_the_table_is_tested_here() -> None:
-    assert {*FEATURES, "embedding"} == set(words.names())
+def test_every_embedding_of_the_table_is_tested_here() -> None:
+    assert {*FEATURES, *ORACLES} == set(table.names())
 
 
 @each_reader
@@ -132,7 +148,9 @@ def test_padding_bytes_and_padding_words_do_not_show(name: str, texts: list[list
 
 
 @each_reader
-def test_a_word_that_stands_often_is_read_once_and_learns_from_every_place(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_word_that_occurs_often_is_read_once_and_learns_from_every_occurrence(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reader, tokens, seen = made(name), batch([["ab", "c", "ab", "ab"]]), []
     plain = type(reader).feature
     monkeypatch.setattr(type(reader), "feature", lambda self, bytes: (seen.append(len(bytes)), plain(self, bytes))[1])
@@ -177,42 +195,74 @@ def test_dropped_words_are_read_by_their_bytes_in_training_alone(name: str) -> N
     kept, dropped = ((found - other).abs().amax(-1) < 1e-9 for other in (plain, without))
     assert (kept | dropped).all()
     assert 30 < dropped.sum() < 90
-    assert not torch.equal(without[0, 0], without[0, 1]), "an unknown word is still told from another"
+    assert not torch.equal(without[0, 0], without[0, 1]), "unknown words still differ from each other"
 
 
-# --- in the embeddings
+# --- embeddings of ids
 
 
-def test_the_plain_reader_is_pytorchs_embedding() -> None:
-    reader = Embedding(VOCAB, DIM)
-    assert isinstance(reader, nn.Embedding)
-    assert list(reader.state_dict()) == ["weight"]
+ORACLES: dict[str, Callable[[Embedding], Tensor]] = {  # V × D: the vector of each token
+    "tokens": lambda one: one.weight,
+    "factorized": lambda one: torch.stack([one.project.weight @ row for row in one.table.weight]),
+}
+
+
+@pytest.mark.parametrize("name", sorted(ORACLES))
+def test_an_embedding_looks_up_its_vectors_and_gives_logits_by_them(name: str) -> None:
+    one, tokens, x = (
+        Choice(table[name], table.entry(name).example)(vocab=VOCAB, dim=DIM).double(),
+        torch.tensor([[1, 5], [2, 3]]),
+        some(2, 3, DIM),
+    )
+    vectors = ORACLES[name](one)
+    torch.testing.assert_close(one(tokens), vectors[tokens])
+    torch.testing.assert_close(one.logits(x), x @ vectors.T)
+    pull = some(2, 2, DIM), some(2, 3, VOCAB)
+    parameters = list(one.parameters())
+    found = torch.autograd.grad([one(tokens), one.logits(x)], parameters, pull)
+    for gradient, expected in zip(found, torch.autograd.grad([vectors[tokens], x @ vectors.T], parameters, pull), strict=True):
+        torch.testing.assert_close(gradient, expected)
+    assert (one.vocab, one.dim, one.reads_bytes) == (VOCAB, DIM, False)
+
+
+@pytest.mark.parametrize("name", table.names())
+def test_an_embedding_starts_with_the_asked_width(name: str) -> None:
+    one = Choice(table[name])(vocab=2000, dim=64)
+    one.initialize(0.3)
+    vectors = ORACLES[name](one) if name in ORACLES else one.table.weight
+    assert vectors.std().item() == pytest.approx(0.3, abs=0.02)
+
+
+@each_reader
+def test_logits_of_a_reader_are_by_the_vectors_of_words(name: str) -> None:
+    reader, x = made(name), some(2, DIM)
+    torch.testing.assert_close(reader.logits(x), x @ reader.table.weight.T)
+
+
+def test_the_plain_embedding_is_pytorchs() -> None:
+    one = Tokens(VOCAB, DIM)
+    assert isinstance(one, nn.Embedding)
+    assert list(one.state_dict()) == ["weight"]
     tokens = torch.tensor([[1, 5], [2, 3]])
-    assert torch.equal(reader(tokens), nn.functional.embedding(tokens, reader.weight))
-    assert numbers(tokens) is tokens
-    assert numbers(batch([["ab", "c"]])).tolist() == [[2, 1]]
+    assert torch.equal(one(tokens), nn.functional.embedding(tokens, one.weight))
+    assert ids_of(tokens) is tokens
+    assert ids_of(batch([["ab", "c"]])).tolist() == [[2, 1]]
 
 
-@pytest.mark.parametrize("words_", [PLAIN, *(Choice(words[name]) for name in READERS)], ids=words.names())
-def test_embeddings_take_any_reader_and_start_at_a_sensible_width(words_: Choice) -> None:
-    vocab, dim = 500, 64
-    text = [[chr(97 + n % 26) * (1 + n % 7) + str(n) for n in range(40)]]
-    tokens = batch(text) if words_.make.reads_bytes else torch.arange(40)[None]
-    for embedding in (
-        TokenEmbedding(vocab, dim, NoPlaces(dim), Add(dim), words=words_),
-        WordEmbedding(vocab, dim, nn.Identity(), words=words_),
-    ):
-        assert embedding.reads_bytes == words_.make.reads_bytes
-        assert embedding.tokens.weight.shape == (vocab, dim), "what a tied head shares"
-        assert 0.05 < embedding(tokens).std() < 1.5
+def test_a_factorized_embedding_has_few_parameters() -> None:
+    assert sum(p.numel() for p in Factorized(1000, 64, rank=4).parameters()) == 1000 * 4 + 4 * 64
+    assert [name for name, _ in Factorized(10, 6, rank=2).named_parameters()] == ["table.weight", "project.weight"]
 
 
 def test_mistakes_are_answered_with_sentences() -> None:
-    with pytest.raises(SaccadeError, match=r"tokens of shape \(1, 2, 5\); this model reads token numbers alone"):
-        Embedding(VOCAB, DIM)(batch([["ab", "c"]]))
-    with pytest.raises(SaccadeError, match=r"tokens of shape \(1, 2\); this model reads bytes too"):
+    for one in (Tokens(VOCAB, DIM), Factorized(VOCAB, DIM)):
+        with pytest.raises(SaccadeError, match=r"this model reads token ids alone, .* got shape \(1, 2, 5\); or choose model"):
+            one(batch([["ab", "c"]]))
+    with pytest.raises(SaccadeError, match=r"this model reads bytes too, .*, got shape \(1, 2\)"):
         CharacterCnn(VOCAB, DIM)(torch.tensor([[1, 2]]))
-    with pytest.raises(SaccadeError, match=r"bytes 0 wide, their features 128 wide, word dropout 0\.0; widths are at least 1"):
+    with pytest.raises(SaccadeError, match=r"widths must be at least 1 and word_dropout in \[0, 1\), got 0, 128 and 0\.0"):
         CharacterCnn(VOCAB, DIM, byte_dim=0)
-    with pytest.raises(SaccadeError, match=r"word dropout 1\.0"):
+    with pytest.raises(SaccadeError, match=r"word_dropout in \[0, 1\), got 32, 128 and 1\.0"):
         CharacterRnn(VOCAB, DIM, word_dropout=1.0)
+    with pytest.raises(SaccadeError, match=r"e\.scale is 0\.0; it must lie between 1e-06 and"):
+        choose(table, {"name": "tokens", "scale": 0}, "e")

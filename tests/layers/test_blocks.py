@@ -1,0 +1,241 @@
+"""Norms, residuals, blocks and stacks against PyTorch and their formulas; a shared stack against a plain one with copied parameters."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from saccade.core import Positions, masks, record
+from saccade.core.options import Choice, choose
+from saccade.errors import SaccadeError
+from saccade.layers import norms, residuals, stack
+from saccade.layers.attention import MultiHeadAttention
+from saccade.layers.block import Block
+from saccade.layers.feedforward import MLP
+from saccade.layers.mixers import LightConvolution
+from saccade.layers.norms import LayerNorm, RMSNorm
+from saccade.layers.residuals import PostNorm, PreNorm, Residual, ReZero
+from saccade.layers.stack import SharedStack, Stack
+
+DIM = 6
+
+
+def shake(module: nn.Module) -> nn.Module:
+    """In float64, with parameters far from where they start."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.5 * torch.randn_like(parameter))
+    return module.double()
+
+
+def some(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+# --- norms
+
+NORMS: dict[str, Callable[[float], nn.Module]] = {
+    "layer": lambda eps: nn.LayerNorm(DIM, eps=eps),
+    "rms": lambda eps: nn.RMSNorm(DIM, eps=eps),
+}
+EPS = {"layer": 1e-5, "rms": 1e-6}
+
+
+def test_every_norm_has_a_peer() -> None:
+    assert set(NORMS) == set(norms.table.names())
+
+
+@pytest.mark.parametrize("name", norms.table.names())
+@pytest.mark.parametrize("eps", [None, 0.3])
+def test_norms_are_pytorchs_forward_and_backward(name: str, eps: float | None) -> None:
+    options = {} if eps is None else {"eps": eps}
+    ours, theirs = shake(Choice(norms.table[name], options)(dim=DIM)), NORMS[name](EPS[name] if eps is None else eps).double()
+    theirs.load_state_dict(ours.state_dict())
+    x = (3 * some(2, 4, DIM) + 1).requires_grad_()
+    pull = some(2, 4, DIM)
+    torch.testing.assert_close(ours(x), theirs(x))
+    found = torch.autograd.grad(ours(x), [x, *ours.parameters()], pull)
+    for one, other in zip(found, torch.autograd.grad(theirs(x), [x, *theirs.parameters()], pull), strict=True):
+        torch.testing.assert_close(one, other)
+    assert torch.autograd.gradcheck(lambda x, *_: ours(x), (some(2, DIM).requires_grad_(), *ours.parameters()))
+
+
+def test_norms_by_hand_with_the_mean_over_d_and_the_square() -> None:
+    x = [1.0, 2.0, 4.0, 9.0, -3.0, 5.0]
+    mean = sum(x) / 6
+    variance = sum((a - mean) ** 2 for a in x) / 6
+    expected = [(a - mean) / math.sqrt(variance + 1e-5) for a in x]
+    torch.testing.assert_close(LayerNorm(6)(torch.tensor(x)).tolist(), expected, rtol=1e-5, atol=1e-6)
+    size = math.sqrt(sum(a * a for a in x) / 6 + 1e-6)
+    torch.testing.assert_close(RMSNorm(6)(torch.tensor(x)).tolist(), [a / size for a in x], rtol=1e-5, atol=1e-6)
+    with pytest.raises(SaccadeError, match=r"norm\.eps is 2\.0; it must lie between 0 and 1"):
+        choose(norms.table, {"name": "rms", "eps": 2}, "norm")
+
+
+# --- residuals
+
+RESIDUALS: dict[str, Callable[[Any, Tensor, Callable[[Tensor], Tensor]], Tensor]] = {
+    "post-norm": lambda one, x, part: one.norm(x + part(x)),
+    "pre-norm": lambda one, x, part: x + part(one.norm(x)),
+    "rezero": lambda one, x, part: x + one.alpha * part(x),
+}
+
+
+def make_norm() -> nn.Module:
+    return LayerNorm(DIM)
+
+
+def test_every_residual_has_its_formula() -> None:
+    assert set(RESIDUALS) == set(residuals.table.names())
+
+
+@pytest.mark.parametrize("name", residuals.table.names())
+def test_a_residual_is_its_formula(name: str) -> None:
+    one, x, part = shake(residuals.table[name](make_norm)), some(2, 3, DIM).requires_grad_(), shake(nn.Linear(DIM, DIM))
+    torch.testing.assert_close(one(x, part), RESIDUALS[name](one, x, part))
+    assert torch.autograd.gradcheck(lambda x, *_: one(x, part), (x, *one.parameters()))
+
+
+def test_where_a_norm_is_left_to_the_stack() -> None:
+    assert (PostNorm(make_norm).final_norm, PreNorm(make_norm).final_norm) == (False, True)
+    assert (ReZero(make_norm).final_norm, ReZero(make_norm, normed=True).final_norm) == (False, True)
+
+
+@pytest.mark.parametrize("normed", [True, False])
+def test_rezero_begins_as_the_identity_and_learns_to_be_more(normed: bool) -> None:
+    one, x, part = ReZero(make_norm, normed=normed), torch.randn(2, 3, DIM), nn.Linear(DIM, DIM)
+    assert torch.equal(one(x, part), x)
+    one(x, part).square().sum().backward()
+    assert one.alpha.grad.item() != 0
+    assert not part.weight.grad.any(), "a part learns once its α has moved"
+    with torch.no_grad():
+        one.alpha.fill_(0.25)
+    torch.testing.assert_close(one(x, part), x + 0.25 * part(one.norm(x) if normed else x))
+    assert [name for name, _ in one.named_parameters()] == ["alpha", *(["norm.weight", "norm.bias"] if normed else [])]
+
+
+@pytest.mark.parametrize("name", residuals.table.names())
+def test_dropout_falls_on_what_a_part_adds_and_not_on_what_passes(name: str) -> None:
+    residual = residuals.table[name](nn.Identity, dropout=0.999999)
+    if isinstance(residual, ReZero):
+        nn.init.ones_(residual.alpha)
+    x = torch.randn(2, 3, DIM)
+    torch.testing.assert_close(residual(x, lambda y: 100 * y), x)
+    residual.eval()
+    torch.testing.assert_close(residual(x, lambda y: 100 * y), 101 * x)
+
+
+# --- blocks
+
+
+def block(residual: type[Residual] = PreNorm, cross: bool = False, convolution: bool = False) -> Block:
+    mixer = LightConvolution(DIM, 2, 3) if convolution else MultiHeadAttention(DIM, 2)
+    return Block(mixer, MLP(DIM, 8), lambda: residual(make_norm), MultiHeadAttention(DIM, 2) if cross else None)
+
+
+@pytest.mark.parametrize("residual", [PreNorm, PostNorm, ReZero])
+@pytest.mark.parametrize("convolution", [True, False])
+def test_a_block_is_a_mixer_then_memory_then_feedforward(residual: type[Residual], convolution: bool) -> None:
+    one, x, memory = shake(block(residual, True, convolution)), some(2, 4, DIM), some(2, 3, DIM)
+    mask, memory_mask = masks.causal(), masks.padding([3, 1])
+    y = one.around_mixer(x, lambda a: one.mixer.mix(a, mask, None))
+    y = one.around_cross(y, lambda a: one.cross(a, memory, memory_mask))
+    y = one.around_feedforward(y, one.feedforward)
+    torch.testing.assert_close(one(x, mask, memory, memory_mask), y)
+    assert one.cross.cross
+    assert not getattr(one.mixer, "cross", False)
+
+
+# --- stacks
+
+
+def build(kind: type[Stack], depth: int = 3, residual: type[Residual] = PreNorm, cross: bool = False, **options: Any) -> Stack:
+    made = kind(lambda n: block(residual, cross), depth, make_norm, **options)
+    shake(made)
+    return made
+
+
+def test_a_stack_is_its_blocks_in_order_and_names_them_by_number() -> None:
+    plain, x = build(Stack), some(2, 4, DIM)
+    first, second, third = plain
+    torch.testing.assert_close(plain(x), plain.norm(third(second(first(x)))))
+    assert len(plain) == 3
+    assert len({id(one) for one in plain}) == 3
+    assert [name for name, _ in plain.named_children()] == ["0", "1", "2", "norm"]
+    assert isinstance(build(Stack, residual=PostNorm).norm, nn.Identity)
+    assert isinstance(build(Stack, residual=ReZero).norm, nn.Identity)
+    seen = []
+    Stack(lambda n: (seen.append(n), block())[1], 3, make_norm)
+    assert seen == [0, 1, 2], "a block knows its number"
+
+
+def written_out(shared: SharedStack) -> Stack:
+    """A plain stack with a copy of the shared blocks at every depth."""
+    plain = Stack(lambda n: copy.deepcopy(shared.block(n)), shared.depth, lambda: copy.deepcopy(shared.norm)).double()
+    return plain
+
+
+STACKS: dict[str, Callable[[Any], Stack]] = {"plain": copy.deepcopy, "shared": written_out}
+
+
+def test_every_stack_can_be_written_out_as_a_plain_one() -> None:
+    assert set(STACKS) == set(stack.table.names())
+
+
+@pytest.mark.parametrize("name", stack.table.names())
+@pytest.mark.parametrize("residual", [PreNorm, PostNorm])
+def test_steps_through_a_stack_are_the_whole_pass_of_one_that_is_written_out(name: str, residual: type[Residual]) -> None:
+    made = build(stack.table[name], 3, residual, cross=True)
+    x, memory, memory_mask = some(2, 5, DIM), some(2, 3, DIM), masks.padding([1, 3])
+    expected = STACKS[name](made)(x, masks.causal(), memory, memory_mask)
+    torch.testing.assert_close(made(x, masks.causal(), memory, memory_mask), expected)
+    caches, done, found = made.start(memory, memory), 0, []
+    assert len(caches) == 3
+    for piece in x.split([2, 1, 1, 1], 1):
+        done += piece.shape[1]
+        mixed, caches = made.step(piece, caches, masks.causal(), memory_mask, Positions.line(piece.shape[1], done))
+        found.append(mixed)
+    torch.testing.assert_close(torch.cat(found, 1), expected)
+
+
+@pytest.mark.parametrize(("groups", "blocks"), [(1, [0, 0, 0, 0]), (2, [0, 1, 0, 1]), (3, [0, 1, 2, 0]), (9, [0, 1, 2, 3])])
+def test_a_shared_stack_is_a_plain_one_with_equal_blocks_and_learns_from_all_of_them(groups: int, blocks: list[int]) -> None:
+    shared = build(SharedStack, 4, groups=groups)
+    plain, x = written_out(shared), some(2, 4, DIM)
+    torch.testing.assert_close(shared(x), plain(x))
+    assert [next(n for n in range(4) if shared.block(n) is one) for one in shared] == blocks
+    count, one = (sum(p.numel() for p in m.parameters()) for m in (shared, shared.block(0)))
+    assert count == min(groups, 4) * one + 2 * DIM
+    pull = some(2, 4, DIM)
+    shared(x).backward(pull)
+    plain(x).backward(pull)
+    for name, parameter in shared.named_parameters():
+        group, _, rest = name.partition(".")
+        copies = [name] if group == "norm" else [f"{n}.{rest}" for n in range(4) if blocks[n] == int(group)]
+        torch.testing.assert_close(parameter.grad, sum(plain.get_parameter(other).grad for other in copies))
+
+
+def test_a_record_shows_the_passes_of_a_shared_block_apart_and_steps_as_rows() -> None:
+    shared = build(SharedStack, 3)
+    plain, x = written_out(shared), some(2, 4, DIM)
+    with record(shared) as seen:
+        shared(x, masks.causal())
+    with record(plain) as each:
+        plain(x, masks.causal())
+    assert list(seen) == ["0.mixer"]
+    expected = torch.stack([each[f"{n}.mixer"].weights() for n in range(3)])
+    assert expected.shape == (3, 2, 2, 4, 4)
+    torch.testing.assert_close(seen["0.mixer"].weights(), expected)
+    assert [len(one) for one in seen["0.mixer"].passes] == [1, 1, 1]
+    with record(shared) as seen, torch.no_grad():
+        caches = shared.start(x)
+        for n in range(4):
+            _, caches = shared.step(x[:, n : n + 1], caches, masks.causal(), None, Positions.line(1, n + 1))
+    assert [len(one) for one in seen["0.mixer"].passes] == [4, 4, 4]
+    torch.testing.assert_close(seen["0.mixer"].weights(), expected)

@@ -1,0 +1,265 @@
+"""Feed-forward parts: each by its formula, experts against a loop over tokens, what they cost, and that they learn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from saccade.core.extras import collect
+from saccade.core.options import Choice, choose
+from saccade.errors import SaccadeError
+from saccade.layers.feedforward import MLP, Experts, activations, table
+
+DIM, HIDDEN = 4, 5
+ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {  # by hand, and PyTorch's
+    "relu": (lambda x: x.clamp_min(0), nn.ReLU()),
+    "gelu": (lambda x: x * (1 + torch.erf(x / math.sqrt(2))) / 2, nn.GELU()),
+    "swish": (lambda x: x / (1 + torch.exp(-x)), nn.SiLU()),
+    "sigmoid": (lambda x: 1 / (1 + torch.exp(-x)), nn.Sigmoid()),
+    "linear": (lambda x: x, nn.Identity()),
+}
+
+
+def some(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def made(name: str, **options: object) -> nn.Module:
+    """A part in float64, all parameters (biases too) far from zero."""
+    part = choose(table, {"name": name, **{**table.entry(name).example, **options}}, "feedforward")(
+        dim=DIM, hidden=HIDDEN, dropout=0.0
+    ).double()
+    with torch.no_grad():
+        for parameter in part.parameters():
+            parameter.copy_(torch.randn_like(parameter))
+    return part
+
+
+def linear(x: Tensor, layer: nn.Linear) -> Tensor:
+    return x @ layer.weight.T + (0 if layer.bias is None else layer.bias)
+
+
+def gated(gate: str) -> Callable[[nn.Module, Tensor], Tensor]:
+    return lambda part, x: linear(ACTIVATIONS[gate][0](linear(x, part.inner)) * linear(x, part.linear), part.outer)
+
+
+def loop_over_experts(part: Experts, x: Tensor) -> Tensor:
+    """One token after another: its `top` likeliest experts, each weighted by the router's probability."""
+    found = []
+    for token in x.reshape(-1, DIM):
+        p = (part.router.weight @ token).softmax(0)
+        best = sorted(range(part.count), key=lambda e: -p[e].item())[: part.top]
+        total = sum(p[e] for e in best) if part.top > 1 else 1.0
+        outputs = [
+            p[e] / total * (F.relu(token @ part.inner[e] + part.inner_bias[e, 0]) @ part.outer[e] + part.outer_bias[e, 0])
+            for e in best
+        ]
+        found.append(sum(outputs))
+    return torch.stack(found).view_as(x)
+
+
+ORACLES: dict[str, Callable[[nn.Module, Tensor], Tensor]] = {
+    "mlp": lambda part, x: linear(linear(x, part.inner).clamp_min(0), part.outer),
+    "glu": gated("sigmoid"),
+    "reglu": gated("relu"),
+    "geglu": gated("gelu"),
+    "swiglu": gated("swish"),
+    "liglu": gated("linear"),
+    "experts": loop_over_experts,
+}
+
+
+def test_every_part_and_activation_has_its_formula() -> None:
+    assert set(ORACLES) == set(table.names())
+    assert set(ACTIVATIONS) == set(activations.names())
+
+
+@pytest.mark.parametrize("name", activations.names())
+def test_activations_are_their_formulas_and_pytorchs(name: str) -> None:
+    ours, x = activations[name](), some(50).requires_grad_()
+    for other in ACTIVATIONS[name]:
+        torch.testing.assert_close(ours(x), other(x))
+        torch.testing.assert_close(*(torch.autograd.grad(f(x).sin().sum(), x)[0] for f in (ours, other)))
+    if name == "gelu":
+        torch.testing.assert_close(activations[name](tanh=True)(x), nn.GELU("tanh")(x))
+
+
+@pytest.mark.parametrize("name", table.names())
+def test_a_part_is_its_formula_at_each_position_by_itself(name: str) -> None:
+    part, x = made(name).eval(), some(2, 3, DIM).requires_grad_()
+    torch.testing.assert_close(part(x), ORACLES[name](part, x))
+    torch.testing.assert_close(part(x)[:, 1:2], part(x[:, 1:2]), msg="each position by itself")
+    assert torch.autograd.gradcheck(lambda x, *_: part(x), (x, *part.parameters()))
+
+
+@pytest.mark.parametrize("name", activations.names())
+def test_an_mlp_takes_any_activation_and_no_bias(name: str) -> None:
+    for bias in (True, False):
+        mlp, x = made("mlp", activation=name, bias=bias), some(2, 3, DIM)
+        torch.testing.assert_close(mlp(x), linear(ACTIVATIONS[name][0](linear(x, mlp.inner)), mlp.outer))
+        assert (mlp.inner.bias is not None) == (mlp.outer.bias is not None) == bias
+
+
+@pytest.mark.parametrize("name", [name for name in table.names() if name != "experts"])
+def test_a_part_without_bias_has_none_and_dropout_falls_on_the_hidden_numbers(name: str) -> None:
+    assert all(parameter.dim() == 2 for parameter in made(name, bias=False).parameters())
+    part, x = Choice(table[name])(dim=DIM, hidden=400, dropout=0.5), torch.randn(2, 3, DIM)
+    hidden = []
+    part.outer.register_forward_pre_hook(lambda _, inputs: hidden.append(inputs[0]))
+    part(x)
+    part.eval()(x)
+    kept = hidden[0] != 0
+    torch.testing.assert_close(hidden[0][kept], 2 * hidden[1][kept])
+    assert 0.3 < (kept | (hidden[1] == 0)).float().mean() < 0.9
+
+
+def test_a_gated_part_with_two_thirds_of_the_width_has_as_many_weights_as_an_mlp() -> None:
+    sizes = [
+        sum(p.numel() for p in Choice(table[n], {"bias": False})(dim=6, hidden=h).parameters())
+        for n, h in (("mlp", 9), ("glu", 6))
+    ]
+    assert sizes[0] == sizes[1]
+
+
+# --- experts
+
+
+@pytest.mark.parametrize("top", [1, 2, 4])
+def test_experts_are_a_loop_over_tokens_in_use_and_in_training_where_there_is_room(top: int) -> None:
+    part, x = made("experts", count=4, top=top, capacity=4.0), some(3, 5, DIM)
+    expected = loop_over_experts(part, x)
+    torch.testing.assert_close(part.eval()(x), expected)
+    torch.testing.assert_close(part.train()(x), expected)
+    pull = torch.randn_like(expected)
+    gradients = [torch.autograd.grad(f(x), list(part.parameters()), pull) for f in (part, lambda x: loop_over_experts(part, x))]
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("capacity", [0.25, 0.5, 1.0])
+@pytest.mark.parametrize("top", [1, 2])
+def test_an_expert_that_is_full_takes_no_more_first_come(top: int, capacity: float) -> None:
+    part, x = made("experts", count=3, top=top, capacity=capacity), some(2, 6, DIM)
+    room, taken = math.ceil(capacity * top * 12 / 3), [0, 0, 0]
+    expected = torch.zeros(12, DIM, dtype=torch.float64)
+    tokens = x.view(12, DIM)
+    p = (tokens @ part.router.weight.T).softmax(-1)
+    best = p.argsort(-1, descending=True)[:, :top]
+    dropped = 0
+    for rank in range(top):  # all first choices before any second one
+        for t in range(12):
+            e = int(best[t, rank])
+            if taken[e] == room:
+                dropped += 1
+                continue
+            taken[e] += 1
+            gate = p[t, e] / (p[t, best[t]].sum() if top > 1 else 1)
+            made_by = F.relu(tokens[t] @ part.inner[e] + part.inner_bias[e, 0]) @ part.outer[e] + part.outer_bias[e, 0]
+            expected[t] += gate.detach() * made_by.detach()
+    assert dropped > 0 or capacity == 1.0
+    torch.testing.assert_close(part.train()(x).view(12, DIM), expected)
+    torch.testing.assert_close(part.eval()(x), loop_over_experts(part, x), msg="in use nothing is dropped")
+
+
+def test_the_cost_of_balance_by_hand() -> None:
+    part, x = made("experts", count=3, top=1, balance=0.5).train(), some(2, 7, DIM)
+    with collect() as left:
+        part(x)
+    [(name, cost)] = left.costs
+    p = (x.view(14, DIM) @ part.router.weight.T).softmax(-1)
+    share = [sum(int(row.argmax()) == e for row in p) / 14 for e in range(3)]
+    expected = 0.5 * 3 * sum(share[e] * p[:, e].mean().item() for e in range(3))
+    assert (name, cost.item()) == ("balance", pytest.approx(expected, rel=1e-5))
+    (gradient,) = torch.autograd.grad(cost, part.router.weight)
+    assert gradient.any()
+    for quiet in (part.eval(), made("experts", balance=0.0).train()):
+        with collect() as left:
+            quiet(x)
+        assert left.costs == []
+
+
+def test_the_cost_of_balance_is_least_when_all_experts_are_used_alike() -> None:
+    part = made("experts", count=4, top=1, balance=0.25).train()
+    with torch.no_grad():
+        part.router.weight.copy_(torch.eye(4) * 5)
+    costs = {}
+    for what, x in {"alike": torch.eye(4), "one": torch.eye(4)[:1].expand(4, -1), "two": torch.eye(4)[[0, 1, 0, 1]]}.items():
+        with collect() as left:
+            part(x.double().unsqueeze(0))
+        costs[what] = left.costs[0][1].item()
+    assert costs["alike"] == pytest.approx(0.25)
+    assert costs["alike"] < costs["two"] < costs["one"] < 4 * 0.25
+
+
+def test_gates_bring_the_router_what_the_experts_learn() -> None:
+    for top in (1, 2):
+        part = made("experts", count=3, top=top, balance=0.0).train()
+        part(some(1, 6, DIM)).square().sum().backward()
+        assert part.router.weight.grad.any(), top
+
+
+def train_two_experts(balance: float) -> tuple[float, float]:
+    """|s| from experts that are linear: two are needed, and the router starts with one. The loss, and how much the other is used."""
+    torch.manual_seed(0)
+    part = Experts(2, 4, count=2, top=1, capacity=2.0, balance=balance, activation=Choice(activations["linear"]))
+    with torch.no_grad():
+        part.router.weight.copy_(torch.tensor([[0.0, 2.0], [0.0, -2.0]]))
+    optimizer = torch.optim.Adam(part.parameters(), 0.02)
+    for _ in range(300):
+        x = torch.cat([2 * torch.rand(64, 1) - 1, torch.ones(64, 1)], 1)
+        with collect() as left:
+            loss = (part(x)[:, 0] - x[:, 0].abs()).square().mean()
+        optimizer.zero_grad()
+        (loss + left.total(torch.ones(1))).backward()
+        optimizer.step()
+    return loss.item(), part.router(x).argmax(-1).float().mean().item()
+
+
+def test_experts_learn_and_balance_keeps_both_in_use() -> None:
+    loss, used = train_two_experts(balance=0.05)
+    assert 0.3 < used < 0.7
+    assert loss < 0.01
+    alone, used = train_two_experts(balance=0.0)
+    assert used == 0, "without it one expert takes all"
+    assert alone > 0.05, "and one linear map cannot"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # dynamo makes one of torch itself when it meets an autograd.Function
+@pytest.mark.parametrize("top", [1, 2])
+def test_experts_in_training_are_one_graph_for_the_compiler(top: int) -> None:
+    torch._dynamo.reset()
+    part, x = made("experts", count=3, top=top).train(), some(2, 5, DIM)
+    compiled = torch.compile(part, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), part(x))
+    with collect() as left:
+        compiled(x)
+    with collect() as expected:
+        part(x)
+    torch.testing.assert_close(left.costs[0][1], expected.costs[0][1])
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_experts_run_in_bfloat16_with_a_router_that_keeps_its_digits(training: bool) -> None:
+    part, x = made("experts", count=3, top=2).train(training), some(2, 5, DIM)
+    low = made("experts", count=3, top=2).train(training)
+    low.load_state_dict(part.state_dict())
+    found = low.to(torch.bfloat16)(x.to(torch.bfloat16))
+    assert found.dtype == torch.bfloat16
+    with torch.autocast("cpu", torch.bfloat16):
+        assert part.float()(x.float()).isfinite().all()
+
+
+def test_mistakes_are_answered_with_sentences() -> None:
+    with pytest.raises(SaccadeError, match="top must be at most count, got 3 of 2 experts"):
+        Experts(4, 4, count=2, top=3)
+    with pytest.raises(SaccadeError, match=r"f\.count is 1; it must lie between 2 and 4,096"):
+        choose(table, {"name": "experts", "count": 1}, "f")
+    with pytest.raises(SaccadeError, match=r"no activation named 'relo'; did you mean 'relu'\?"):
+        choose(table, {"name": "mlp", "activation": "relo"}, "f")
+    assert isinstance(choose(table, {"activation": "gelu"}, "f", Choice(MLP))(dim=2, hidden=2), MLP)

@@ -1,0 +1,147 @@
+"""Light convolution against explicit loops, in whole passes and steps. Attention has tests of its own (test_attention_layer.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from saccade.core import Positions, masks
+from saccade.errors import SaccadeError
+from saccade.layers.attention import MultiHeadAttention
+from saccade.layers.mixers import LightConvolution, Mixer, table
+
+DIM, HEADS = 6, 2
+LENGTHS = torch.tensor([5, 2, 3])
+
+
+def some(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def made(width: int = 3, **options: float) -> LightConvolution:
+    mixer = LightConvolution(DIM, HEADS, width, **options).double()
+    with torch.no_grad():
+        for parameter in mixer.parameters():
+            parameter.copy_(torch.randn_like(parameter))
+    return mixer
+
+
+def loop(mixer: LightConvolution, x: Tensor, causal: bool, lengths: list[int]) -> Tensor:
+    """Channel by channel, position by position; what lies beyond the ends or is padding is 0."""
+    both = x @ mixer.inner.weight.T + mixer.inner.bias
+    inputs = both[..., :DIM] * both[..., DIM:].sigmoid()
+    mixed = torch.zeros_like(x)
+    for b, length in enumerate(lengths):
+        for n in range(x.shape[1]):
+            for channel in range(DIM):
+                kernel = mixer.kernel[channel // (DIM // HEADS)].softmax(0)
+                for k in range(mixer.width):
+                    m = n + k - (mixer.width - 1 if causal else mixer.width // 2)
+                    if 0 <= m < length:
+                        mixed[b, n, channel] = mixed[b, n, channel] + kernel[k] * inputs[b, m, channel]
+    return mixed @ mixer.outer.weight.T + mixer.outer.bias
+
+
+def attention_loop(layer: MultiHeadAttention, x: Tensor, causal: bool, lengths: list[int]) -> Tensor:
+    found = torch.zeros_like(x)
+    q, k, v = (part(x).unflatten(-1, (HEADS, -1)) for part in (layer.q, layer.k, layer.v))
+    for b, length in enumerate(lengths):
+        for n in range(x.shape[1]):
+            seen = [m for m in range(length) if m <= n or not causal]
+            heads = []
+            for h in range(HEADS):
+                fits = torch.stack([q[b, n, h] @ k[b, m, h] for m in seen]) / (DIM // HEADS) ** 0.5
+                heads.append(sum(w * v[b, m, h] for w, m in zip(fits.softmax(0), seen, strict=True)))
+            found[b, n] = layer.out(torch.cat(heads))
+    return found
+
+
+ORACLES: dict[str, tuple[Callable[[], Mixer], Callable[..., Tensor]]] = {
+    "attention": (lambda: MultiHeadAttention(DIM, HEADS).double(), attention_loop),
+    "light-convolution": (made, loop),
+}
+
+
+def test_every_mixer_has_its_loop() -> None:
+    assert set(ORACLES) == set(table.names())
+
+
+@pytest.mark.parametrize("name", table.names())
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("padded", [True, False])
+def test_a_mixer_is_its_loop(name: str, causal: bool, padded: bool) -> None:
+    build, slow = ORACLES[name]
+    mixer, x = build(), some(3, 5, DIM)
+    mask = (masks.causal() if causal else masks.full()) & (masks.padding(LENGTHS) if padded else masks.full())
+    lengths = LENGTHS.tolist() if padded else [5, 5, 5]
+    for given in (mask, mask.prepare(3, HEADS, 5, 5), *([None] if not causal and not padded else [])):
+        torch.testing.assert_close(mixer.mix(x, given, Positions.line(5, 5)), slow(mixer, x, causal, lengths))
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 7])
+@pytest.mark.parametrize("causal", [True, False])
+def test_kernels_of_any_width(width: int, causal: bool) -> None:
+    mixer, x = made(width), some(2, 4, DIM)
+    found = mixer.mix(x, masks.causal() if causal else None, None)
+    torch.testing.assert_close(found, loop(mixer, x, causal, [4, 4]))
+
+
+def test_gradients() -> None:
+    mixer, x = made(), some(2, 3, DIM).requires_grad_()
+    mask = masks.padding([3, 2])
+    assert torch.autograd.gradcheck(lambda x, *_: mixer.mix(x, mask, None), (x, *mixer.parameters()), fast_mode=True)
+    (gradient,) = torch.autograd.grad(mixer.mix(x, mask, None)[1, :2].sum(), x)
+    assert (gradient[1, 2] == 0).all(), "padding"
+
+
+@pytest.mark.parametrize("name", table.names())
+@pytest.mark.parametrize("sizes", [[1] * 6, [4, 1, 1], [2, 3, 1]], ids=str)
+def test_steps_with_a_cache_are_the_whole_pass_and_change_no_cache(name: str, sizes: list[int]) -> None:
+    mixer, x = ORACLES[name][0](), some(3, 6, DIM)
+    whole = mixer.mix(x, masks.causal(), Positions.line(6, 6))
+    for grad in (True, False):
+        with torch.set_grad_enabled(grad):
+            cache, done, found = mixer.start(x[:, 0]), 0, []
+            for piece in x.split(sizes, 1):
+                done += piece.shape[1]
+                at = Positions.line(piece.shape[1], done)
+                mixed, after = mixer.step(piece, cache, masks.causal(), at)
+                mixer.step(some(*piece.shape), cache, masks.causal(), at)  # another continuation of the same cache
+                again, _ = mixer.step(piece, cache, masks.causal(), at)
+                assert torch.equal(mixed, again)
+                cache = after
+                found.append(mixed)
+        torch.testing.assert_close(torch.cat(found, 1), whole)
+
+
+@pytest.mark.parametrize("name", table.names())
+def test_rows_of_a_cache_repeat_move_and_leave(name: str) -> None:
+    mixer, x, rows = ORACLES[name][0](), some(3, 4, DIM), torch.tensor([2, 0, 2])
+    _, cache = mixer.step(x[:, :3], mixer.start(x), masks.causal(), Positions.line(3, 3))
+    found, _ = mixer.step(x[rows, 3:], cache.reorder(rows), masks.causal(), Positions.line(1, 4))
+    torch.testing.assert_close(found, mixer.mix(x[rows], masks.causal(), Positions.line(4, 4))[:, 3:])
+
+
+def test_a_kernel_is_shares_and_its_dropout_falls_in_training_alone() -> None:
+    mixer, x = made(kernel_dropout=0.5), some(2, 5, DIM)
+    assert not torch.equal(mixer.mix(x, None, None), mixer.mix(x, None, None))
+    mixer.eval()
+    assert torch.equal(mixer.mix(x, None, None), mixer.mix(x, None, None))
+    assert sum(p.numel() for p in LightConvolution(DIM, HEADS, 9).parameters()) == 3 * DIM * DIM + 3 * DIM + HEADS * 9
+    assert mixer.to(torch.bfloat16).mix(x.to(torch.bfloat16), None, None).dtype == torch.bfloat16
+
+
+def test_mistakes_are_answered_with_sentences() -> None:
+    mixer, x = made(), some(2, 4, DIM)
+    for mask in (masks.window(1), masks.documents([[0, 0, 1, 1]] * 2) & masks.causal(), masks.causal() | masks.padding([4, 2])):
+        for given in (mask, mask.prepare(2, HEADS, 4, 4)):
+            with pytest.raises(
+                SaccadeError, match=r"a convolution knows causal and padding masks alone, got .*; use mixer=attention"
+            ):
+                mixer.mix(x, given, None)
+    for heads in (4, 0):
+        with pytest.raises(SaccadeError, match=f"dim must be a multiple of heads, got dim=6 and heads={heads}"):
+            LightConvolution(6, heads)

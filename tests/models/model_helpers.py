@@ -1,0 +1,154 @@
+"""Small models of every family and kind of the catalogue, one changed slot at a time, and what the tests of models share."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from saccade import models
+from saccade.building import Builder, complete
+from saccade.core.options import Choice
+from saccade.layers.embeddings import spell
+from saccade.models import AttendingEncoder, Decodable, Encoder, Seq2Seq
+
+T = TypeVar("T", bound=nn.Module)
+V = 13
+SIZES = {"dim": 8, "hidden": 6, "depth": 2, "heads": 2}
+SOURCE, LENGTHS = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 0, 0], [7, 0, 0, 0, 0]]), torch.tensor([5, 3, 1])
+TARGET = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]])
+# How each token is spelled, for embeddings that read bytes.
+BYTES = torch.tensor(spell([str(n) * (1 + n % 3) for n in range(V)]))
+
+
+def settings(family: str, **changed: Any) -> dict[str, Any]:
+    """A recipe's `model`: small and without dropout, with some settings changed."""
+    fields = [f.name for f in dataclasses.fields(models.table[family].config)]
+    small = {name: size for name, size in SIZES.items() if name in fields}
+    return {"family": family, **small, **{name: 0.0 for name in fields if name.endswith("dropout")}, **changed}
+
+
+def vocabularies(kind: type[nn.Module]) -> tuple[int, ...]:
+    return (V, V) if issubclass(kind, Seq2Seq) else (V,)
+
+
+def make(kind: type[T], family: str = "transformer", **changed: Any) -> T:
+    """A small model of a kind, as it starts, in eval mode."""
+    return Builder(settings(family, **changed)).make(kind, *vocabularies(kind)).eval()
+
+
+def shake(model: T) -> T:
+    """The model in float64 with parameters large enough for everything to matter, biases and gains too."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return model.double()
+
+
+def stepped(model: Decodable, target: Tensor, source: Tensor, lengths: Tensor) -> Tensor:
+    """The logits of one step after another."""
+    state, logits = model.start(source, lengths), []
+    for t in range(target.shape[1]):
+        found, state = model.step(target[:, t], state)
+        logits.append(found)
+    return torch.stack(logits, 1)
+
+
+def with_bytes(model: Encoder, tokens: Tensor) -> Tensor:
+    """The tokens as the encoder reads them: with their bytes where it asks for them."""
+    return torch.cat([tokens.unsqueeze(-1), BYTES[tokens]], -1) if model.embedding.reads_bytes else tokens
+
+
+def read(model: Encoder, tokens: Tensor, lengths: Tensor) -> Tensor:
+    """One vector per token; where the encoder asks for a relation of the tokens, steps between them in a made-up tree."""
+    if not model.needs_relation:
+        return model(with_bytes(model, tokens), lengths)
+    assert isinstance(model, AttendingEncoder)
+    return model(with_bytes(model, tokens), lengths, relation=tree(tokens.shape[1]).expand(len(tokens), -1, -1))
+
+
+def tree(size: int) -> Tensor:
+    """1 N N: steps between tokens in the tree where the head of n is (n − 1) // 2."""
+    above = [{n} for n in range(size)]
+    for n in range(1, size):
+        above[n] |= above[(n - 1) // 2]
+    return torch.tensor([[[len(a ^ b) for b in above] for a in above]])
+
+
+MADE: dict[str, nn.Module] = {}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model of the catalogue: a family, a kind that it builds, and what differs from the family's defaults."""
+
+    family: str
+    kind: type[nn.Module]
+    changed: dict[str, Any]
+
+    def __str__(self) -> str:
+        what = [f"{slot} {' '.join(map(str, v.values())) if isinstance(v, dict) else v}" for slot, v in self.changed.items()]
+        return ", ".join([f"{self.kind.__name__} {self.family}", *what])
+
+    def make(self) -> Any:
+        """The model in float64 and eval mode, made once: tests do not change it."""
+        if str(self) not in MADE:
+            torch.manual_seed(1)  # with 0, all scores of one model are below 0, where a ReLU learns nothing
+            MADE[str(self)] = shake(make(self.kind, self.family, **self.changed))
+        return MADE[str(self)]
+
+
+# Pairs of settings that meet in code: concatenated positions, shared heads, norms after each part, groups of blocks, one layer.
+TOGETHER: list[dict[str, Any]] = [
+    {"residual": "post-norm", "norm": "rms"},
+    {"residual": {"name": "rezero", "normed": True}, "norm": "rms"},
+    {"position_embedding": {"name": "learned", "max_len": 30, "join": "concatenate"}},
+    {"heads": 4, "kv_heads": 2},
+    {"heads": 4, "kv_heads": 1, "score": "additive"},
+    {"position": {"name": "added", "max_len": 20}},
+    {"score": "elu-kernel", "normalize": "sum"},
+    {"stack": {"name": "shared", "groups": 2}, "depth": 3, "position": "rotary"},
+    {"mixer": "light-convolution", "stack": "shared"},
+    {"embedding": {"name": "factorized", "rank": 3}, "head": {"name": "mixture", "count": 2}},
+    {"feedforward": {"name": "experts", "count": 3, "top": 1}},
+    {"tied": False},
+    {"depth": 1},
+    {"depth": 1, "cell": "lstm"},
+]
+
+
+def cases() -> list[Case]:
+    """Every family and kind, plain and with each member of each slot that has an effect on it."""
+    found, seen = [], set[int]()
+    for entry in models.table:
+        for kind, build in entry.make.builds.items():
+            if id(build) in seen:  # two families may build the same model
+                continue
+            seen.add(id(build))
+            used = complete(settings(entry.name), lambda b, kind=kind: b.make(kind, *vocabularies(kind)), strict=False)
+            found += [Case(entry.name, kind, changed) for changed in changes(entry.make.config, used, kind)]
+    return found
+
+
+def changes(config: type, used: dict[str, Any], kind: type[nn.Module]) -> list[dict[str, Any]]:
+    """One member of one slot at a time, and settings that meet."""
+    found: list[dict[str, Any]] = [{}]
+    for f in dataclasses.fields(config):
+        if "table" not in f.metadata or f.name not in used:
+            continue
+        for entry in f.metadata["table"]:
+            skip = entry.per_batch or entry.make is default(f).make
+            skip |= entry.name == "sum"  # for kernel scores alone: see TOGETHER
+            skip |= entry.name == "syntax" and not issubclass(kind, AttendingEncoder)
+            skip |= getattr(entry.make, "reads_bytes", False) and issubclass(kind, Decodable)
+            if not skip:
+                found.append({f.name: {"name": entry.name, **entry.example}})
+    return found + [changed for changed in TOGETHER if set(changed) <= set(used)]
+
+
+def default(f: dataclasses.Field[Any]) -> Choice:
+    assert isinstance(f.default, Choice)
+    return f.default

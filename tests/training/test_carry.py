@@ -1,0 +1,92 @@
+"""A language model that carries its state from update to update resumes bit for bit: what is carried is part of the checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from saccade import api
+from saccade.tasks.stream import CarriedWork
+from saccade.training.checkpoints import CARRIED
+from saccade.training.loop import Watcher
+
+TEXT = "the cat saw the dog\nthe dog saw a mouse\n\na mouse ran away from the cat\n" * 3
+UPDATES = 9
+
+
+@pytest.fixture
+def fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    monkeypatch.setattr("os.fsync", lambda handle: None)
+    (tmp_path / "text.txt").write_text(TEXT)
+
+    def fit(name: str, watcher: Watcher | None = None, **training: Any) -> Any:
+        how = {"updates": UPDATES, "tokens": 40, "learning_rate": 0.01, "warmup": 2, "checkpoint_every": 1, "log_every": 1}
+        recipe = {
+            "task": "language-modelling",
+            "data": {"train": str(tmp_path / "text.txt"), "dev": str(tmp_path / "text.txt")},
+            "vocabulary": {"kind": "characters"},
+            "language": {"carry": True, "block": 8},
+            "model": {"family": "rnn-decoder", "dim": 8, "hidden": 8, "depth": 2, "dropout": 0.2},
+            "training": {**how, "evaluate_every": 4, **training},
+            "device": "cpu",
+        }
+        return api.fit(recipe, tmp_path / name, resume=True, watcher=watcher)[1]
+
+    return fit
+
+
+def tensors(run: Path) -> dict[str, torch.Tensor]:
+    """Parameters, optimizer states and what is carried."""
+    return {f"{path.name}/{key}": t for path in (run / "last").glob("*.safetensors") for key, t in load_file(path).items()}
+
+
+def same(run: Path, other: Path) -> bool:
+    a, b = tensors(run), tensors(other)
+    assert a.keys() == b.keys()
+    assert f"{CARRIED}/expected" in a
+    return all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"accumulate": 2}, {"checkpoint_every": 3, "checkpoint": "sharded"}, {"tokens": 1000}], ids=str
+)
+def test_a_run_that_dies_at_any_update_resumes_bit_for_bit(
+    fit: Callable[..., Any], break_at: Callable[[int], Watcher], tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    """An epoch has five updates (three with two batches each, one with all rows at once): the runs cross its border."""
+    whole = fit("whole", **settings)
+    assert whole.epoch >= 1
+    if settings.get("checkpoint") == "sharded":
+        assert (tmp_path / "whole" / "last" / ".metadata").exists()
+        fit("whole", **{**settings, "updates": UPDATES + 1, "checkpoint": "whole"})
+    for update in range(1, UPDATES + 1, 2 if settings else 1):
+        name = f"broken-{update}"
+        with pytest.raises(Exception, match="the process dies"):
+            fit(name, break_at(update), **settings)
+        fit(name, **settings)
+        if settings.get("checkpoint") == "sharded":  # its tensors are compared as a whole checkpoint, one update later
+            fit(name, **{**settings, "updates": UPDATES + 1, "checkpoint": "whole"})
+        assert same(tmp_path / "whole", tmp_path / name), f"after {update}"
+
+
+def test_without_what_is_carried_a_resumed_run_is_another(
+    fit: Callable[..., Any], break_at: Callable[[int], Watcher], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the test above can fail."""
+    fit("whole")
+    with pytest.raises(Exception, match="the process dies"):
+        fit("broken", break_at(3))
+    monkeypatch.setattr(CarriedWork, "load_state", lambda self, tensors: None)
+    fit("broken")
+    assert not same(tmp_path / "whole", tmp_path / "broken")
+
+
+def test_evaluations_change_nothing_that_is_carried(fit: Callable[..., Any], tmp_path: Path) -> None:
+    fit("often", evaluate_every=1)
+    fit("rarely", evaluate_every=100, checkpoint_every=100)
+    assert same(tmp_path / "often", tmp_path / "rarely")
