@@ -77,7 +77,7 @@ ROWS: list[tuple[str, str]] = [
     ("evaluate run phrasebook:tset", "'phrasebook:tset' is not a part of phrasebook; did you mean 'test'?"),
     ("evaluate run broken.tsv", "broken.tsv, line 2: 1 column instead of 2 or 3; a line is source<TAB>target"),
     ("evaluate run broken.jsonl", "broken.jsonl, line 1: not JSON"),
-    ("evaluate run text.txt", "'text.txt' does not end in .tsv or .jsonl"),
+    ("evaluate run text.txt", "pairs cannot be read from 'text.txt'; give one .tsv or .jsonl file"),
     ("evaluate run text.txt,empty.txt", "empty.txt is empty"),
     ("evaluate run short.txt,text.txt", "short.txt has 1 lines and text.txt has 2"),
     ("check nowhere.tsv", "there is no file 'nowhere.tsv'"),

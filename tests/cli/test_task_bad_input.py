@@ -107,7 +107,7 @@ ROWS: list[tuple[str, str]] = [
     ("evaluate tags strange.tsv", "was never seen in training"),
     ("evaluate tags reviews:test", "the corpus 'reviews' has no sentences with tags"),
     ("evaluate words empty.txt", "empty.txt is empty"),
-    ("evaluate words white.txt", "white.txt holds no text, only empty lines"),
+    ("evaluate words white.txt", "white.txt holds no documents; add at least one"),
     ("evaluate letters one.txt", "the text has fewer than two tokens; give more text"),
     ("evaluate run reviews:test", "the corpus 'reviews' has no pairs"),
     # several models
@@ -149,7 +149,7 @@ ROWS: list[tuple[str, str]] = [
     ("train words.yaml language.block=1", "language.block is 1; it must lie between 2 and 1,000,000"),
     ("train words.yaml language.share=1", "language.share is 1.0; it must lie between 0.01 and 0.9"),
     ("train words.yaml data.documents=page", "data.documents is 'page'"),
-    ("train words.yaml data.train=white.txt --out new", "white.txt holds no text"),
+    ("train words.yaml data.train=white.txt --out new", "white.txt holds no documents"),
     ("train words.yaml data.dev=one.txt --out new", "the text has fewer than two tokens; give more text"),
     ("train words.yaml training.average=-1", "training.average is -1"),
 ]  # fmt: skip

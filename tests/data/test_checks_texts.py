@@ -45,7 +45,7 @@ TEXTS = [
 def test_odd_sentences(kind: str, level: str, sentence: Sentence) -> None:
     found = kinds(check_sentences([*TAGGED, sentence], "x"))
     assert list(found) == [kind]
-    assert (found[kind].level, found[kind].count, found[kind].lines) == (level, 1, (9,))
+    assert (found[kind].level, found[kind].count, found[kind].lines) == (level, 1, [9])
 
 
 def test_rare_and_similar_tags_are_named() -> None:
@@ -69,7 +69,7 @@ def test_rare_and_similar_tags_are_named() -> None:
 def test_odd_labeled_texts(kind: str, level: str, text: Labeled) -> None:
     found = kinds(check_labeled([*TEXTS, text], "x"))
     assert list(found) == [kind]
-    assert (found[kind].level, found[kind].count, found[kind].lines) == (level, 1, (9,))
+    assert (found[kind].level, found[kind].count, found[kind].lines) == (level, 1, [9])
 
 
 def test_labels_are_counted_and_looked_at() -> None:
@@ -85,9 +85,9 @@ def test_labels_are_counted_and_looked_at() -> None:
 
 def test_documents_are_looked_at_line_by_line() -> None:
     text = Document("fine\nR&amp;D\nfine", 10)
-    assert kinds(check_documents([text], "x"))["html entity"].lines == (11,)
+    assert kinds(check_documents([text], "x"))["html entity"].lines == [11]
     assert kinds(check_documents([text], "x"))["html entity"].sentence.startswith("1 line with HTML entities")
-    assert kinds(check_documents([text], "x", by_line=False))["html entity"].lines == (10,)
+    assert kinds(check_documents([text], "x", by_line=False))["html entity"].lines == [10]
     again = check_documents([text, Document("other", 14), text], "x", by_line=False)
     assert kinds(again)["duplicates"].sentence == "1 document repeating an earlier one"
     assert "no spaces" in kinds(check_documents([Document("これはかなり長い日本語の行です", 1)], "x"))
@@ -152,10 +152,10 @@ def test_names_of_corpora_and_two_files() -> None:
 
 
 BROKEN = {
-    "tags": ("a.conllu", "1\tw\n\n1\tw\t_\tX\t_\t_\t_\t_\t_\t_\n\n2\tw\t_\tX\t_\t_\t_\t_\t_\t_\n\nx\n", 1, {"columns": (1, 7), "ids": (5,)}),
-    "labels": ("a.csv", 'text,label\nfine,pos\nbroken\na,b,c\n"more\nlines",\n', 1, {"columns": (3, 4), "label": (5,)}),
-    "text": ("a.jsonl", '{"text": "a"}\n{"text": 1}\n\n{"text": ""}\n', 1, {"JSON": (2,), "empty line": (3,), "empty side": (4,)}),
-    "pairs": ("a.tsv", "a\tb\nc\n", 1, {"columns": (2,)}),
+    "tags": ("a.conllu", "1\tw\n\n1\tw\t_\tX\t_\t_\t_\t_\t_\t_\n\n2\tw\t_\tX\t_\t_\t_\t_\t_\t_\n\nx\n", 1, {"columns": [1, 7], "ids": [5]}),
+    "labels": ("a.csv", 'text,label\nfine,pos\nbroken\na,b,c\n"more\nlines",\n', 1, {"columns": [3, 4], "label": [5]}),
+    "text": ("a.jsonl", '{"text": "a"}\n{"text": 1}\n\n{"text": ""}\n', 1, {"JSON": [2], "empty line": [3], "empty side": [4]}),
+    "pairs": ("a.tsv", "a\tb\nc\n", 1, {"columns": [2]}),
 }  # fmt: skip
 
 
@@ -173,7 +173,7 @@ def test_all_broken_lines_are_found_at_once(tmp_path: Path, kind: str) -> None:
 def test_broken_lines_of_text_by_line_and_after_a_cut(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"one\n\xff\ntwo\n\xfe\nR&amp;D\n")
     report = check([str(tmp_path / "a.txt")], separated="line")
-    assert (report.count, kinds(report)["encoding"].lines, kinds(report)["html entity"].lines) == (3, (2, 4), (5,))
+    assert (report.count, kinds(report)["encoding"].lines, kinds(report)["html entity"].lines) == (3, [2, 4], [5])
     assert check([str(tmp_path / "a.txt")]).errors == 1
 
 
@@ -189,7 +189,7 @@ def test_each_kind_of_an_embedded_corpus(tmp_path: Path) -> None:
     ("where", "kind", "sentence"),
     [
         (["a"], "label", "data cannot be checked as 'label'; did you mean 'labels'?"),
-        (["a", "b", "c"], None, "3 files were given; give one .tsv or .jsonl file, or two text files"),
+        (["a", "b", "c"], None, "3 files were given; give one, or two text files --as pairs"),
         (["a", "b"], "tags", "2 files were given; give one, or two text files --as pairs"),
         (["reviews:dev", "b"], "text", "2 files were given; give one"),
         (["reviews:dev"], "pairs", "the corpus 'reviews' has no pairs; those that have: phrasebook, dates"),

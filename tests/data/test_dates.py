@@ -12,7 +12,7 @@ import dateutil.parser
 import pytest
 
 from saccade.data.generated import Dice
-from saccade.data.generated.dates import FIRST, FORMS, LAST, MOST, WORDS, Form, dates, ordinal, roman, year_words
+from saccade.data.generated.dates import FIRST, FORMS, LAST, MOST, WORDS, Form, dates, roman, year_words
 from saccade.data.pairs import Pair
 from saccade.errors import SaccadeError
 
@@ -92,7 +92,7 @@ def test_numbers_in_words() -> None:
         "twenty ninety-nine",
     ]  # fmt: skip
     assert [words_to_year(year_words(year)) for year in range(1700, 2100)] == list(range(1700, 2100))
-    assert [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 22, 23, 31)] == [
+    assert [WORDS["short ordinals"][n] for n in (1, 2, 3, 4, 11, 12, 13, 21, 22, 23, 31)] == [
         "1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "22nd", "23rd", "31st",
     ]  # fmt: skip
     assert [WORDS["ordinals"][n] for n in (1, 8, 12, 20, 21, 30, 31)] == [
@@ -229,8 +229,8 @@ def test_the_same_seed_gives_the_same_corpus_everywhere() -> None:
     assert dates(train=50, dev=5, test=20, seed=1) != made
 
 
-def test_what_cannot_be_made_is_refused() -> None:
-    with pytest.raises(SaccadeError, match="dev=-3, but a part of the dates has 0 texts or more; give a number from 0"):
-        dates(dev=-3)
-    with pytest.raises(SaccadeError, match=f"at most {MOST:,} in all; ask for fewer"):
-        dates(train=MOST)
+@pytest.mark.parametrize("dev", [-3, MOST + 1])
+def test_what_cannot_be_made_is_refused(dev: int) -> None:
+    rule = f"but 'dates' has parts of 0 or more examples, at most {MOST:,} in all; ask for fewer"
+    with pytest.raises(SaccadeError, match=f"^train=0, dev={dev}, test=0, {rule}$"):
+        dates(train=0, dev=dev, test=0)

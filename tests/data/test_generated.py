@@ -53,7 +53,6 @@ def test_the_stream_of_random_numbers() -> None:
 
 
 @pytest.mark.parametrize("name", table.names())
-def test_word_tables_are_shipped_and_frozen(name: str) -> None:
+def test_word_tables_are_shipped(name: str) -> None:
     plain = json.loads((files("saccade.data.generated") / f"{name}.json").read_text(encoding="utf-8"))
-    assert json.loads(json.dumps(load_words(name))) == plain
-    assert not any(isinstance(value, list) for value in load_words(name).values())
+    assert load_words(name) == plain

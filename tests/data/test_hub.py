@@ -159,14 +159,18 @@ def test_splits_of_a_folder(saved: Path) -> None:
         (corpus, "parts", "'parts' does not name a split of parts; there are: test, train"),
         (corpus, "parts:tran", "'parts:tran' does not name a split of parts; did you mean 'train'?"),
         (corpus, "all:train", "'all:train' names the split 'train', but all has no splits; leave it out"),
-        (corpus, "all#source,goal", "'all#source,goal' has no column named 'goal'; "),
-        (corpus, "few", "'few' holds translations between de, en; name source and target, such as few#de,en"),
-        (corpus, "few#de,fr", "'few#de,fr' has no language 'fr'; there are: de, en"),
-        (labeled, "few", "'few' has no column 'text' or 'sentence', but english, translation, label, stars, tokens, upos, xpos,"),
-        (documents, "few", "'few' has no column 'text', but english, "),
-        (documents, "all#stars", 'all#stars, line 1: "stars" is int instead of a string'),
+        (corpus, "all#source,goal", "'all#source,goal' has no column 'goal' (name others at the end as #a,b); "),
+        (corpus, "few", "'few' has no column 'source' (name others at the end as #a,b); there are: de, en, english, "),
+        (corpus, "few#de,fr", "'few#de,fr' has no column 'fr' (name others at the end as #a,b); there are: de, en, english, "),
+        (labeled, "few", "'few' has no column 'text' (name others at the end as #a,b); there are: de, en, english, "),
+        (documents, "few", "'few' has no column 'text' (name others at the end as #a,b)"),
+        (documents, "all#stars", 'all#stars, line 1: "stars" is int, expected a string; the line has: "stars"'),
         (sentences, "all#english", 'all#english, line 1: "words" must be a list of strings'),
-        (labeled, "all#tokens,label", 'all#tokens,label, line 1: "tokens" is list instead of a string'),
+        (
+            labeled,
+            "all#tokens,label",
+            'all#tokens,label, line 1: "tokens" is list, expected a string; the line has: "tokens", "label"',
+        ),
     ],
 )
 def test_what_is_missing_is_told(saved: Path, read: Any, where: str, sentence: str) -> None:
@@ -180,7 +184,9 @@ def test_empty_and_missing_texts_are_named_by_row(datasets: Any, tmp_path: Path,
     datasets.Dataset.from_dict(
         {"source": ["a", None], "target": ["b", "c"], "text": ["x", " "], "label": ["l", "m"]}
     ).save_to_disk("bad")
-    with pytest.raises(SaccadeError, match=r'^bad, line 2: "source" is NoneType instead of a string$'):
+    with pytest.raises(
+        SaccadeError, match=r'^bad, line 2: "source" is NoneType, expected a string; the line has: "source", "target"$'
+    ):
         corpus("bad")
     with pytest.raises(SaccadeError, match=r"^bad, line 2: the text is empty; remove this line$"):
         labeled("bad")

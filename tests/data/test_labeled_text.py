@@ -124,11 +124,11 @@ def test_a_line_of_a_whole_file_may_be_long_and_the_text_may_not_fill_the_memory
     assert len(read_documents("a.txt", separated="line")[0].text) == 1_200_000
     monkeypatch.setattr(text_file, "LARGEST", 1_000_000)
     with pytest.raises(
-        SaccadeError, match=r"^a.txt has more than 1,000,000 bytes of text, the most that is read into memory; split it"
+        SaccadeError, match=r"^a.txt has more than 1,000,000 characters of text, the most that is read into memory; split it"
     ):
         read_documents("a.txt")
     write(tmp_path, "b.txt.gz", gzip.compress(b"y" * 5_000_000))
-    with pytest.raises(SaccadeError, match=r"^b.txt.gz has more than 1,000,000 bytes of text"):
+    with pytest.raises(SaccadeError, match=r"^b.txt.gz has more than 1,000,000 characters of text"):
         read_documents("b.txt.gz")
     write(tmp_path, "c.txt", ("z" * 99 + "\n") * 6000)
     with pytest.raises(SaccadeError, match=r"^c.txt,./c.txt has more than 1,000,000 characters of text, the most that is read"):

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade.data.conllu import read_sentences
+from saccade.data.corpora import sentences
 from saccade.data.trees import tree_distances
 from saccade.errors import SaccadeError
 
@@ -62,7 +62,7 @@ def test_lengths_and_the_empty_batch() -> None:
 def test_the_heads_of_a_file_give_distances(tmp_path: Path) -> None:
     rows = ("1-2\tal\t_\t_\t_\t_\t_", "1\ta\t_\tADP\t_\t_\t3", "2\tel\t_\tDET\t_\t_\t3", "3\tmar\t_\tNOUN\t_\t_\t0")
     (tmp_path / "a.conllu").write_text("".join(f"{row}\t_\t_\t_\n" for row in rows), encoding="utf-8")
-    (sentence,) = read_sentences(tmp_path / "a.conllu")
+    (sentence,) = sentences(tmp_path / "a.conllu")
     assert sentence.heads == (2, 2, -1)
     assert tree_distances([sentence.heads]).tolist() == [[[0, 2, 1], [2, 0, 1], [1, 1, 0]]]
 
@@ -70,12 +70,13 @@ def test_the_heads_of_a_file_give_distances(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("heads", "sentence"),
     [
-        ([[-1, 0], [1, 0]], "sentence 1: the heads of word 0 form a cycle; each word must lead to the root"),
-        ([[0]], "sentence 0: the heads of word 0 form a cycle"),
-        ([[-1, 2, 3, 2]], "sentence 0: the heads of word 1 form a cycle"),
+        ([[-1, 0], [1, 0]], "sentence 1: the heads do not form a tree; all words must lead to one root, without a cycle"),
+        ([[0]], "sentence 0: the heads do not form a tree"),
+        ([[-1, 1]], "sentence 0: the heads do not form a tree"),
+        ([[-1, 2, 3, 2]], "sentence 0: the heads do not form a tree"),
         ([[-1, 5]], "sentence 0: word 1 has head 5; heads are words of the sentence, -1 for the root"),
         ([[-1, -2]], "sentence 0: word 1 has head -2"),
-        ([[-1], [-1, 0, -1]], "sentence 1: words 0 and 2 share no root; a dependency tree has one root"),
+        ([[-1], [-1, 0, -1]], "sentence 1: the heads do not form a tree"),
     ],
 )
 def test_what_is_not_a_tree_is_named(heads: list[list[int]], sentence: str) -> None:

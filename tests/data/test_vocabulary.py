@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 import unicodedata
@@ -13,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Specials, Vocabulary
+from saccade.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 from saccade.errors import SaccadeError
 
 LINES = ["The cat sat on l'accord.", "the  Mouse sat; the cat ran.", "été à la mode", "猫が 好き", "the <unk> sat <eos> there"]
@@ -102,7 +101,7 @@ def test_the_order_of_the_lines_does_not_matter(kind: str, split: str) -> None:
 
 def test_frequent_words_come_first_and_equal_ones_by_text() -> None:
     vocabulary = Vocabulary.train(["b c a é", "c d d", "<unk> <unk> <unk> <eos>"], size=9)
-    assert [vocabulary.token(number) for number in range(len(vocabulary))] == [*SPECIALS, "c", "d", "a", "b", "é"]
+    assert [vocabulary.token(number) for number in range(len(vocabulary))] == [*SPECIALS.values(), "c", "d", "a", "b", "é"]
     assert len(Vocabulary.train(["b c a", "c d d"], size=6)) == 6
     assert len(Vocabulary.train(["<unk> <pad> <bos> <eos> " * 2 + "a b c d"], size=7)) == 7
     assert len(Vocabulary.train(["b c a", "c d d"], min_count=2)) == 6
@@ -190,11 +189,8 @@ def test_a_size_is_kept() -> None:
         ({"kind": "word"}, "no kind of vocabulary named 'word'; did you mean 'words'?"),
         ({"kind": "zz"}, "no kind of vocabulary named 'zz'; there are: bpe, characters, words"),
         ({"split": "spaces"}, "no way to split words named 'spaces'; did you mean 'space'?"),
-        ({"size": 4}, "a words vocabulary of size 4 is too small; it holds 4 specials and one piece, so give at least 5"),
-        ({"kind": "bpe", "size": 259}, "size 259 is too small; it holds 4 specials and 256 bytes, so give at least 260"),
-        ({"size": 1_000_001}, "a vocabulary of size 1,000,001 is too large; give at most 1,000,000"),
-        ({"min_count": 0}, "min_count is 0, but a piece occurs at least once; give 1 or more"),
-        ({"lines": "one string"}, "a vocabulary is learned from lines, not from one string"),
+        ({"size": 4}, "a words vocabulary of size 4 is too small; it holds 4 specials and 1 or more pieces, so give at least 5"),
+        ({"kind": "bpe", "size": 259}, "size 259 is too small; it holds 4 specials and 256 or more pieces, so give at least 260"),
         ({"lines": []}, "there is no text to learn a vocabulary from"),
         ({"lines": ["", " "], "kind": "bpe"}, "there is no text to learn a vocabulary from"),
         ({"lines": [None]}, "NoneType instead of text; a vocabulary takes strings"),
@@ -216,7 +212,7 @@ def other_specials() -> tokenizers.Tokenizer:
 
 
 def test_specials_may_have_other_names_and_numbers() -> None:
-    names = Specials(pad="</s>", unk="[UNK]", bos="<s>", eos="</s>")
+    names = {"pad": "</s>", "unk": "[UNK]", "bos": "<s>", "eos": "</s>"}
     found = Vocabulary(other_specials(), "words", specials=names)
     assert (found.pad, found.unk, found.bos, found.eos, len(found)) == (0, 4, 2, 0, 5)
     assert found.encode("the cat </s> zebra").ids == [1, 3, 4, 4], "text never becomes a special"
@@ -228,38 +224,35 @@ def test_specials_may_have_other_names_and_numbers() -> None:
 
 
 def test_a_special_that_is_missing_is_named() -> None:
-    with pytest.raises(
-        SaccadeError, match=r"^the tokenizer has no token '<pad>' for pad; give its own name in Specials\(pad=…\)$"
-    ):
-        Vocabulary(other_specials(), "words", specials=Specials(unk="[UNK]", bos="<s>", eos="</s>"))
+    with pytest.raises(SaccadeError, match=r"^the tokenizer has no token '<pad>' for pad; give its own name in specials$"):
+        Vocabulary(other_specials(), "words", specials=SPECIALS | {"unk": "[UNK]", "bos": "<s>", "eos": "</s>"})
 
 
 def test_our_own_vocabularies_have_the_usual_specials_and_are_written_as_before() -> None:
     assert [(v.pad, v.unk, v.bos, v.eos) for v in EVERY] == [(PAD, UNK, BOS, EOS)] * len(EVERY)
-    assert list(json.loads(WORDS.to_json())) == ["kind", "split", "lowercase", "tokenizer"], "version 0.1.0 reads it too"
+    assert list(WORDS.to_json()) == ["kind", "split", "lowercase", "tokenizer"], "version 0.1.0 reads it too"
 
 
-def changed(**changes: object) -> str:
-    return json.dumps({**json.loads(WORDS.to_json()), **changes})
+def changed(**changes: object) -> dict[str, object]:
+    return {**WORDS.to_json(), **changes}
 
 
-def foreign(**changes: object) -> str:
-    inner = json.loads(WORDS.to_json())["tokenizer"]
+def foreign(**changes: object) -> dict[str, object]:
+    inner = WORDS.to_json()["tokenizer"]
     return changed(tokenizer={**inner, "model": {**inner["model"], **changes}})
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("entry", "sentence"),
     [
-        ("{", "not a vocabulary of saccade: broken JSON"),
-        ("[" * 200_000, "broken JSON"),
-        ("[]", '"kind" is missing or not of type str'),
-        (json.dumps(json.loads(WORDS.to_json())["tokenizer"]), '"kind" is missing or not of type str; take the tokenizer.json'),
+        ([], 'not a vocabulary of saccade: "kind" is missing or not of type str'),
+        (WORDS.to_json()["tokenizer"], '"kind" is missing or not of type str; take the tokenizer.json'),
         (changed(specials=[]), '"specials" is missing or not of type dict'),
         (changed(lowercase="no"), '"lowercase" is missing or not of type bool'),
         (changed(kind="wordz"), "no kind of vocabulary named 'wordz'; did you mean 'words'?"),
         (changed(tokenizer={"model": 3}), "the tokenizers library refuses it"),
-        (foreign(vocab={"a": 0, "<unk>": 1}), "the tokenizer has no token '<pad>' for pad; give its own name in Specials(pad=…)"),
+        (foreign(vocab={"a": 0, "<unk>": 1}), "the tokenizer has no token '<pad>' for pad; give its own name in specials"),
+        (changed(specials={"pad": ["x"]}), "the tokenizer has no token '['x']' for pad"),
         (
             foreign(vocab={"<pad>": 0, "<unk>": 1, "<bos>": 2, "<eos>": 3, "x": 9}),
             "the tokenizer has 5 tokens, but not the numbers 0 to 4; leave no number out",
@@ -267,9 +260,9 @@ def foreign(**changes: object) -> str:
         (foreign(unk_token="x"), "the tokenizers library refuses it"),
     ],
 )
-def test_each_foreign_json_has_its_sentence(text: str, sentence: str) -> None:
+def test_each_foreign_json_has_its_sentence(entry: object, sentence: str) -> None:
     with pytest.raises(SaccadeError, match=re.escape(sentence)):
-        Vocabulary.from_json(text)
+        Vocabulary.from_json(entry)
 
 
 @pytest.mark.parametrize("number", [-1, len(WORDS), 10**9])

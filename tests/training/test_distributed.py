@@ -18,7 +18,7 @@ from launcher import RECIPE, Launcher
 from safetensors.torch import load_file
 
 from saccade import api, config
-from saccade.data.batches import plan
+from saccade.data.batches import Plans
 from saccade.errors import SaccadeError
 from saccade.files import MANIFEST, sha256
 from saccade.training.checkpoints import RunFolder, convert
@@ -89,7 +89,7 @@ def test_two_processes_train_as_one(launcher: Launcher, tmp_path: Path, parallel
 @pytest.mark.parametrize("parallel", ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)])
 def test_a_batch_of_fewer_sentences_than_ranks_counts_each_once(launcher: Launcher, tmp_path: Path, parallel: str) -> None:
     _, work = api.prepared(config.recipe(RECIPE, [SMALL]))
-    sizes = [len(batch) for batch in plan(work.lengths, 100, 0, 0)[:6]]
+    sizes = [len(batch) for batch in Plans(work.lengths, 100)(0, 0)[:6]]
     assert min(sizes) < 3 <= max(sizes), "some ranks are left without a sentence, and some batches have one for each"
     ended = launcher(tmp_path / "run", SMALL, f"training.parallel={parallel}", count=3)
     assert ended.codes == [0, 0, 0], ended.err

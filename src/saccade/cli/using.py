@@ -115,7 +115,8 @@ def tag(
         echo "the black cat" | saccade tag runs/tagger -
     """
     from .. import api
-    from ..data.conllu import Sentence, read_sentences, tag_conllu, write_conllu
+    from ..data.conllu import Sentence, tag_conllu
+    from ..data.corpora import sentences
 
     system = api.load(model, device)
     column = system.recipe.data.column
@@ -125,13 +126,13 @@ def tag(
         if not found:
             raise SaccadeError("stdin contains no words; give at least one sentence")
     else:
-        found = read_sentences(file, column)
+        found = sentences(file, column=column)
     tags = system.tag(found)
     if json_:
         for one, given in zip(found, tags, strict=True):
             print_json({"words": list(one.words), "tags": given})
         return
-    for line in write_conllu(zip(found, tags, strict=True), column) if file == "-" else tag_conllu(file, tags, column):
+    for line in tag_conllu(file, zip(found, tags, strict=True), column):
         sys.stdout.write(line if line.endswith("\n") else line + "\n")
 
 

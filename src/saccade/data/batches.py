@@ -11,8 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import SaccadeError
-
 Sizes = TypeVar("Sizes", int, NDArray[np.int64])
 Rows = list[list[int]]  # one row per token: [number] or [number, *bytes]
 
@@ -27,14 +25,10 @@ class Plans:
 
     def __init__(self, lengths: Sequence[tuple[int, int]], budget: int, multiple: int = 1) -> None:
         self.sizes = rounded(np.asarray(lengths, dtype=np.int64).reshape(-1, 2), multiple)
-        if len(self.sizes):
-            _check_budget(self.sizes, budget)
         ordered = self.sizes[np.lexsort((self.sizes[:, 0], self.sizes[:, 1]))]
         self.cuts = _cuts(ordered.tolist(), budget)
 
     def __call__(self, seed: int, epoch: int) -> list[list[int]]:
-        if seed < 0 or epoch < 0:
-            raise SaccadeError(f"seed {seed} and epoch {epoch} choose the order of the examples; both must be 0 or more")
         # numpy promises the raw numbers of a bit generator for all versions, but not what a Generator makes of them
         chance = np.random.PCG64([seed, epoch])
         order = np.lexsort((chance.random_raw(len(self.sizes)), self.sizes[:, 0], self.sizes[:, 1])).tolist()
@@ -42,21 +36,12 @@ class Plans:
         return [batches[k] for k in np.argsort(chance.random_raw(len(batches)), kind="stable")]
 
 
-def plan(lengths: Sequence[tuple[int, int]], budget: int, seed: int, epoch: int, multiple: int = 1) -> list[list[int]]:
-    """The batches of one epoch, as `Plans` makes them."""
-    return Plans(lengths, budget, multiple)(seed, epoch)
-
-
 def padding_share(lengths: Sequence[tuple[int, int]], batches: Sequence[Sequence[int]], multiple: int = 1) -> float:
     """Which part of the padded source and target rectangles is padding, 0 to 1."""
-    real = padded = 0
     sizes = np.asarray(lengths, dtype=np.int64).reshape(-1, 2)
-    for batch in batches:
-        if len(batch):
-            rows = sizes[np.asarray(batch)]
-            real += int(rows.sum())
-            padded += len(batch) * int(rounded(rows.max(axis=0), multiple).sum())
-    return 1.0 - real / padded if padded else 0.0
+    rows = [sizes[np.asarray(batch)] for batch in batches]
+    padded = sum(len(row) * int(rounded(row.max(axis=0), multiple).sum()) for row in rows)
+    return 1.0 - sum(int(row.sum()) for row in rows) / padded if padded else 0.0
 
 
 def rounded(sizes: Sizes, multiple: int) -> Sizes:
@@ -93,25 +78,13 @@ def on(device: torch.device, *tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(tensor.to(device, non_blocking=True) for tensor in tensors)
 
 
-def _check_budget(sizes: np.ndarray, budget: int) -> None:
-    if sizes.min() < 0:
-        raise SaccadeError(f"example {int(sizes.min(axis=1).argmin())} has a negative length; lengths count tokens")
-    too_long = np.flatnonzero(sizes.sum(axis=1) > budget)
-    if len(too_long):
-        first = int(too_long[0])
-        source, target = sizes[first].tolist()
-        what = f"example {first} (line {first + 1}) has {source} source and {target} target tokens, above the budget of {budget}"
-        way_out = f"give a budget of at least {int(sizes.sum(axis=1).max())}, or leave out long examples"
-        raise SaccadeError(f"{what} ({len(too_long)} such); {way_out}")
-
-
 def _cuts(sizes: list[list[int]], budget: int) -> list[int]:
-    """Where batches begin, and the end. Greedy: a batch grows until the next example would take it over the budget."""
+    """Where batches begin, and the end: a batch grows until the next example would take it over the budget."""
     cuts = [0]
     source = target = 0
     for index, (source_length, target_length) in enumerate(sizes):
         source, target = max(source, source_length), max(target, target_length)
-        if (source + target) * (index + 1 - cuts[-1]) > budget:
+        if index > cuts[-1] and (source + target) * (index + 1 - cuts[-1]) > budget:
             cuts.append(index)
             source, target = source_length, target_length
     return [*cuts, len(sizes)] if sizes else [0]

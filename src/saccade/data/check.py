@@ -38,11 +38,10 @@ PATTERNS = (
 )
 # what makes an item odd: kinds of data, kind, level, sentence, and a test of its sides and of their numbers of words
 SHAPES: tuple[tuple[str, str, str, str, Callable[[Any, Sequence[int]], bool]], ...] = (
-    ("pairs", "empty side", "error", "with an empty side; remove them", lambda _, n: not all(n)),
     ("pairs tags", "long line", "warning", f"of more than {LONG_WORDS} words; split or remove them", lambda _, n: max(n) > LONG_WORDS),
-    ("pairs", "source equals target", "warning", "with a target that only repeats the source", lambda x, _: x[0].strip() == x[1].strip() != ""),
+    ("pairs", "source equals target", "warning", "with a target that only repeats the source", lambda x, _: x[0].strip() == x[1].strip()),
     ("pairs", "length ratio", "warning", f"with one side more than {RATIO} times as long as the other; check whether they are translations",
-     lambda _, n: 0 < RATIO * min(n) < max(n) and max(n) - min(n) > RATIO_WORDS),
+     lambda _, n: RATIO * min(n) < max(n) and max(n) - min(n) > RATIO_WORDS),
 )  # fmt: skip
 
 
@@ -71,7 +70,7 @@ class Finding:
     kind: str
     level: str
     count: int
-    lines: tuple[int, ...]
+    lines: list[int]
     sentence: str
 
     def __str__(self) -> str:
@@ -98,8 +97,8 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings and lists, ready for JSON."""
-        found = [{**asdict(finding), "lines": list(finding.lines)} for finding in self.findings]
-        return {"name": self.name, f"{self.what}s": self.count, **self.lengths, **self.tallies, "findings": found}
+        found = {"findings": [asdict(finding) for finding in self.findings]}
+        return {"name": self.name, f"{self.what}s": self.count, **self.lengths, **self.tallies, **found}
 
     def lines(self) -> list[str]:
         """The report in plain sentences."""
@@ -121,19 +120,12 @@ def check(where: Sequence[str], kind: str | None = None, separated: str = "file"
     if kind not in LOOKS:
         raise SaccadeError(f"data cannot be checked as '{kind}'{did_you_mean(kind, LOOKS)}")
     own_files = not any(is_generated(one) or in_hub(one) for one in where)
-    if kind == "text" and own_files:
-        data: Any = ",".join(where)
-    elif len(where) == 1:
-        data = where[0]
-    elif len(where) == 2 and kind == "pairs":
-        data = list(where)
-    else:
-        give = "one .tsv or .jsonl file, or two text files" if kind == "pairs" else "one, or two text files --as pairs"
-        raise SaccadeError(f"{len(where)} files were given; give {give}")
+    if len(where) > {"pairs": 2, "text": len(where) if own_files else 1}.get(kind, 1):
+        raise SaccadeError(f"{len(where)} files were given; give one, or two text files --as pairs")
+    data = where[0] if len(where) == 1 else list(where)
     items, broken = scan(each_item(LOOKS[kind].data, data, None, *[separated] * (kind == "text")))
     by_line = kind == "text" and own_files and not any(bare_suffix(Path(file)) == ".jsonl" for file in paths_of(data))
-    name = " + ".join(one if is_generated(one) or in_hub(one) else Path(one).name for one in where)
-    return report(kind, items, name, broken, by_line)
+    return report(kind, items, " + ".join(Path(one).name if own_files else one for one in where), broken, by_line)
 
 
 def usual_kind(where: Sequence[str]) -> str:
@@ -157,7 +149,6 @@ def scan(items: Iterable[Item | LineError]) -> tuple[list[Item], list[Finding]]:
     """All items that can be read, and the lines that cannot as findings, so that one run shows all problems at once."""
     good: list[Item] = []
     wrong: dict[str, list[LineError]] = {}
-    broken: list[Finding] = []
     try:
         for item in items:
             if isinstance(item, LineError):
@@ -167,9 +158,10 @@ def scan(items: Iterable[Item | LineError]) -> tuple[list[Item], list[Finding]]:
     except SaccadeError as error:
         if not good and not wrong:
             raise
-        broken.append(Finding("cut off", "error", 1, (), str(error)))
+        wrong["cut off"] = [LineError("cut off", str(error), line=0)]
+    broken = []
     for kind, errors in wrong.items():
-        lines = tuple(error.line for error in errors[:NAMED_LINES] if error.line)
+        lines = [error.line for error in errors[:NAMED_LINES] if error.line]
         several = f"{len(errors):,} broken lines ({kind}), the first: " if len(errors) > 1 else ""
         broken.append(Finding(kind, "error", len(errors), lines, several + str(errors[0])))
     return good, broken
@@ -185,13 +177,15 @@ def report(kind: str, items: Sequence[Any], name: str, broken: Iterable[Finding]
 
     def add(kind: str, level: str, what: str, at: Sequence[int], thing: str = look.thing) -> None:
         if at:
-            found.append(Finding(kind, level, len(at), tuple(at[:NAMED_LINES]), f"{many(len(at), thing)} {what}"))
+            found.append(Finding(kind, level, len(at), list(at[:NAMED_LINES]), f"{many(len(at), thing)} {what}"))
 
-    bare = [side for n, side in enumerate(look.sides) if is_unspaced([row[n] for row in texts])]
+    # lines that are mostly one word and far longer than a word: text in a script without spaces
+    long = [[isinstance(side, str) and len(side) > 8 and len(side.split()) == 1 for side in row] for row in texts]
+    bare = [side for n, side in enumerate(look.sides) if 2 * sum(row[n] for row in long) > len(items)]
     if bare:
         where = f" on the {' and the '.join(bare)} side" if len(look.sides) > 1 else ""
         what = f"no spaces between words{where}; use a bpe or characters vocabulary"
-        found.append(Finding("no spaces", "note", len(items), (), what))
+        found.append(Finding("no spaces", "note", len(items), [], what))
     for kinds, named, level, what, is_odd in SHAPES:
         if kind in kinds.split() and not (bare and named == "length ratio"):
             add(named, level, what, [line for line, row, n in zip(lines, texts, counts, strict=True) if is_odd(row, n)])
@@ -209,7 +203,7 @@ def report(kind: str, items: Sequence[Any], name: str, broken: Iterable[Finding]
     for named, level, what, pattern in PATTERNS:
         add(named, level, what, list(find_text(pattern, lines, texts, by_line)), "line" if by_line else look.thing)
     if not found and not items:
-        found = [Finding("empty side", "error", 1, (), f"there are no {look.thing}s")]
+        found = [Finding("empty side", "error", 1, [], f"there are no {look.thing}s")]
     lengths = {side: measure([row[n] for row in counts]) for n, side in enumerate(look.sides)}
     found.sort(key=lambda finding: LEVELS.index(finding.level))
     return Report(name, look.thing, len(items), lengths, tuple(found), {look.labels: tally} if look.labels else {})
@@ -221,11 +215,6 @@ def measure(counts: Sequence[int]) -> dict[str, float]:
     median, p95 = np.percentile(values, [50, 95]).tolist()
     least, most = int(values.min()), int(values.max())
     return {"words": int(values.sum()), "min": least, "median": median, "mean": float(values.mean()), "p95": p95, "max": most}
-
-
-def is_unspaced(texts: Sequence[str | tuple[str, ...]]) -> bool:
-    """Whether lines are mostly one word and far longer than a word: text in a script without spaces."""
-    return sum(isinstance(text, str) and len(text) > 8 and len(text.split()) == 1 for text in texts) > 0.5 * len(texts)
 
 
 def find_repeats(lines: Sequence[int], facts: Iterable[tuple[Texts, Hashable, Hashable]]) -> tuple[list[int], list[int]]:
@@ -257,11 +246,11 @@ def find_odd_labels(tally: dict[str, int], what: str, count: int) -> Iterator[Fi
     twins = [name for name in tally if folded[" ".join(name.casefold().split())] > 1]
     rare, alike = (", ".join(f"'{name[:30]}'" for name in names[:5]) + ", …" * (len(names) > 5) for names in (once, twins))
     if once and len(tally) > len(once):
-        yield Finding(f"rare {what}", "note", len(once), (), f"{what} that occur only once: {rare}; check whether they are meant")
+        yield Finding(f"rare {what}", "note", len(once), [], f"{what} that occur only once: {rare}; check whether they are meant")
     if twins:
-        yield Finding(f"similar {what}", "warning", len(twins), (), f"{what} that differ only in case: {alike}; write them alike")
+        yield Finding(f"similar {what}", "warning", len(twins), [], f"{what} that differ only in case: {alike}; write them alike")
     if what == "labels" and len(tally) == 1 and count > 1:
-        yield Finding("one label", "warning", count, (), f"every label is '{next(iter(tally))}'; there is nothing to learn")
+        yield Finding("one label", "warning", count, [], f"every label is '{next(iter(tally))}'; there is nothing to learn")
 
 
 def many(count: int, word: str) -> str:

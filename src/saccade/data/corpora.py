@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 from ..core.table import Table
 from ..errors import SaccadeError, did_you_mean
-from .conllu import Sentence, each_sentence
+from .conllu import Sentence, each_sentence, sentence_of
 from .generated.dates import dates
 from .generated.phrasebook import phrasebook
 from .generated.reviews import reviews
-from .hub import hub_documents, hub_labeled, hub_pairs, hub_sentences, in_hub
-from .labeled import Labeled, each_labeled
-from .pairs import Pair, each_pair
-from .rows import strict
-from .text import Document, each_document
+from .hub import each_row, in_hub
+from .labeled import LABEL, TEXTS, Labeled, each_labeled, labeled_of
+from .lines import strict
+from .pairs import Pair, each_pair, pair_of
+from .text import Document, document_of, each_document, within_memory
 
+Options = dict[str, Any] | None
 Parts = dict[str, list[Pair]] | dict[str, list[Labeled]]
 
 table: Table[Callable[..., Parts]] = Table("corpora", "corpus")
@@ -27,52 +27,64 @@ table.add("dates")(dates)
 table.add("reviews")(reviews)
 
 
-@dataclass(frozen=True)
-class Kind:
-    """One kind of data: its readers of files and of datasets, and how the examples of each generated corpus become such items."""
+class Kind(NamedTuple):
+    """One kind of data: its readers of files and of datasets, the generated corpora that have it, and how their examples become it."""
 
     what: str
     from_file: Callable[..., Iterable[Any]]
     from_hub: Callable[..., Iterable[Any]]
-    generated: Mapping[str, Callable[[Any], Any]]
+    generated: tuple[str, ...]
+    make: Callable[[Any], Any] = lambda example: example
 
 
-PAIRS = Kind("pairs", each_pair, hub_pairs, dict.fromkeys(("phrasebook", "dates"), lambda pair: pair))
+PAIRS = Kind("pairs", each_pair, lambda where: each_row(where, pair_of, (("source",), ("target",)), 2), ("phrasebook", "dates"))
 SENTENCES = Kind(
     "sentences with tags",
     each_sentence,
-    hub_sentences,
-    {"phrasebook": lambda pair: Sentence(tuple(pair.source.split()), pair.tags, pair.line)},
+    lambda where, column="upos": each_row(where, sentence_of, (("tokens", "words"), (column, "pos_tags", "tags"))),
+    ("phrasebook",),
+    lambda pair: Sentence(tuple(pair.source.split()), pair.tags, pair.line),
 )
-LABELED = Kind("texts with labels", each_labeled, hub_labeled, {"reviews": lambda text: text})
-SOURCES = dict.fromkeys(("phrasebook", "dates"), lambda pair: Document(pair.source, pair.line))
-TEXTS = {**SOURCES, "reviews": lambda text: Document(text.text, text.line)}
-DOCUMENTS = Kind("documents", each_document, lambda where, _="file": hub_documents(where), TEXTS)
+LABELED = Kind("texts with labels", each_labeled, lambda where: each_row(where, labeled_of, (TEXTS, (LABEL,))), ("reviews",))
+DOCUMENTS = Kind(
+    "documents",
+    each_document,
+    lambda where, _="file": within_memory(each_row(where, document_of, (("text",),)), where),
+    ("phrasebook", "dates", "reviews"),
+    lambda example: Document(example.text if isinstance(example, Labeled) else example.source, example.line),
+)
 
 
-def corpus(where: str, options: dict[str, Any] | None = None) -> list[Pair]:
+def corpus(where: str, options: Options = None) -> list[Pair]:
     """The pairs of `phrasebook:test` (generated with `options`), of a dataset, or of a file or two."""
-    return strict(each_item(PAIRS, where, options))
+    return _read(PAIRS, where, options)
 
 
-def sentences(where: str, options: dict[str, Any] | None = None, column: str = "upos") -> list[Sentence]:
+def sentences(where: str, options: Options = None, column: str = "upos") -> list[Sentence]:
     """Sentences with the tags of a column: of `phrasebook:test` (generated with `options`), of a dataset, or of a file."""
-    return strict(each_item(SENTENCES, where, options, column))
+    return _read(SENTENCES, where, options, column)
 
 
-def labeled(where: str, options: dict[str, Any] | None = None) -> list[Labeled]:
+def labeled(where: str, options: Options = None) -> list[Labeled]:
     """Texts with labels: of `reviews:test` (generated with `options`), of a dataset, or of a file."""
-    return strict(each_item(LABELED, where, options))
+    return _read(LABELED, where, options)
 
 
-def documents(where: str, options: dict[str, Any] | None = None, separated: str = "file") -> list[Document]:
+def documents(where: str, options: Options = None, separated: str = "file") -> list[Document]:
     """Documents: each text of `reviews:test` (generated with `options`), of a dataset, or of files, separated as said."""
-    return strict(each_item(DOCUMENTS, where, options, separated))
+    return _read(DOCUMENTS, where, options, separated)
 
 
-def each_item(kind: Kind, where: Any, options: dict[str, Any] | None = None, *how: str) -> Iterable[Any]:
+def _read(kind: Kind, where: str, options: Options, *how: str) -> list[Any]:
+    found = list(strict(each_item(kind, where, options, *how)))
+    if not found and not is_generated(where):
+        raise SaccadeError(f"{where} holds no {kind.what}; add at least one")
+    return found
+
+
+def each_item(kind: Kind, where: Any, options: Options = None, *how: str) -> Iterable[Any]:
     """Each item of that kind, or the `LineError` it is."""
-    if not isinstance(where, str) or not is_generated(where):
+    if not is_generated(where):
         return (kind.from_hub if isinstance(where, str) and in_hub(where) else kind.from_file)(where, *how)
     name, _, split = where.partition(":")
     if name not in kind.generated:
@@ -83,12 +95,12 @@ def each_item(kind: Kind, where: Any, options: dict[str, Any] | None = None, *ho
         raise SaccadeError(f"the corpus '{name}' cannot be generated with {options}: {error}") from None
     if split not in parts:
         raise SaccadeError(f"'{where}' is not a part of {name}{did_you_mean(split, parts)}")
-    return [kind.generated[name](item) for item in parts[split]]
+    return [kind.make(example) for example in parts[split]]
 
 
-def is_generated(where: str) -> bool:
+def is_generated(where: Any) -> bool:
     """Whether this names a generated corpus, such as `phrasebook:test`."""
-    return where.partition(":")[0] in table
+    return isinstance(where, str) and where.partition(":")[0] in table
 
 
 @functools.lru_cache(maxsize=4)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from ..errors import SaccadeError
-from .lines import LineError, bare_suffix, one_file, readable
-from .rows import Rows, at_least_one, convert, csv_rows, full_lines, parse_object, split_columns, text_of
+from . import lines
+from .lines import LineError, Rows, convert, split_columns
 
 FORMS = "a .tsv (text<TAB>label), .jsonl or .csv file, or one of lines 'LABEL TEXT' (each may end in .gz or .xz)"
 TEXTS = ("text", "sentence")  # what the column of texts may be called
@@ -31,17 +33,18 @@ class Labeled:
 
 def each_labeled(where: str | Path) -> Iterator[Labeled | LineError]:
     """Each text of a file with its label, or the error it is."""
-    path = one_file(where, FORMS)
-    suffix = bare_suffix(path)
+    path = lines.one_file(where, FORMS)
+    suffix = lines.bare_suffix(path)
     if suffix == ".conllu":
         raise SaccadeError(f"{path} holds sentences with tags, not texts with labels; give {FORMS}")
     if suffix == ".csv":
-        items = convert(path, _csv_entries(path), labeled_of)
-    else:
-        parse = {".tsv": _from_tsv, ".jsonl": _from_json}.get(suffix) or LabelFirst()
-        rows = (row for row in full_lines(path) if not (suffix == ".tsv" and row[0] == 1 and _HEADER.fullmatch(str(row[1]))))
-        items = convert(path, rows, parse)
-    yield from at_least_one(items, f"{path} holds no texts, only the names of columns; give {FORMS}")
+        return convert(path, _csv_entries(path), labeled_of)
+    rows = lines.full_lines(path)
+    first = next(rows)
+    if suffix != ".tsv" or not _HEADER.fullmatch(str(first[1])):
+        rows = chain([first], rows)
+    parsers = {".tsv": _from_tsv, ".jsonl": lines.from_json(labeled_of)}
+    return convert(path, rows, parsers.get(suffix, partial(_from_line, str(first[1]).lstrip().startswith(PREFIX))))
 
 
 def labeled_of(number: int, entry: dict[str, Any], text: str = "text", label: str | None = LABEL) -> Labeled:
@@ -52,10 +55,10 @@ def labeled_of(number: int, entry: dict[str, Any], text: str = "text", label: st
     elif value is not None and not isinstance(value, str | int):
         raise LineError("label", f'"label" is {type(value).__name__} instead of text, a whole number, true or false')
     elif value is not None:
-        value = readable(str(value), "label").strip()
+        value = lines.readable(str(value), "label").strip()
         if not value:
             raise LineError("label", "the label is empty; write one for each text")
-    return Labeled(text_of(entry, text, 'a labeled text needs "text", and may have "label"'), value, number)
+    return Labeled(lines.text_of(entry, text), value, number)
 
 
 def _from_tsv(number: int, line: str) -> Labeled:
@@ -63,46 +66,33 @@ def _from_tsv(number: int, line: str) -> Labeled:
     return labeled_of(number, {"text": text, LABEL: label})
 
 
-def _from_json(number: int, line: str) -> Labeled:
-    return labeled_of(number, parse_object(line, '{"text": …, "label": …}'))
-
-
 def _csv_entries(path: Path) -> Rows[dict[str, str]]:
     """Rows by the names of their columns, which the first row gives."""
-    rows = iter(csv_rows(path))
-    names: list[str] = []
+    rows = lines.csv_rows(path)
+    number, first = next(rows)
+    if isinstance(first, LineError):
+        raise first.at(path, number)
+    names = ["text" if name.strip().lower() in TEXTS else name.strip().lower() for name in first]
+    if names.count("text") != 1 or names.count(LABEL) != 1:
+        there = ", ".join(f"'{name[:20]}'" for name in first[:8])
+        what = f"the first line must name one column text and one label, such as text,label, and here is: {there}"
+        raise LineError("columns", what, path, number)
     for number, row in rows:
-        if isinstance(row, list) and not names:
-            names = ["text" if name.strip().lower() in TEXTS else name.strip().lower() for name in row]
-            if names.count("text") != 1 or names.count(LABEL) != 1:
-                there = ", ".join(f"'{name[:20]}'" for name in row[:8])
-                what = f"the first line must name one column text and one label, such as text,label, and here is: {there}"
-                raise LineError("columns", what, path, number)
-        elif isinstance(row, LineError):
-            if not names:
-                raise row.at(path, number)
-            yield number, row
-        elif len(row) != len(names):
+        if isinstance(row, list) and len(row) != len(names):
             what = f"{len(row)} columns instead of the {len(names)} that line 1 names; put quotes around a text with commas"
-            yield number, LineError("columns", what)
-        else:
-            yield number, dict(zip(names, row, strict=True))
+            row = LineError("columns", what)
+        yield number, row if isinstance(row, LineError) else dict(zip(names, row, strict=True))
 
 
-class LabelFirst:
-    """Lines of `1 a stirring , funny film` or of `__label__good a stirring film`, all of one kind."""
-
-    marked = False  # whether the first line has the prefix
-
-    def __call__(self, number: int, line: str) -> Labeled:
-        label, text = (*line.split(None, 1), "")[:2]
-        here = label.startswith(PREFIX)
-        self.marked = here if number == 1 else self.marked
-        if here != self.marked:
-            what = f"'{label[:40]}' is {'with' if here else 'without'} {PREFIX}, unlike line 1; write all lines alike"
-            raise LineError("label", what)
-        if text.startswith(PREFIX):
-            raise LineError("label", f"more than one label: '{label[:40]}', '{text.split()[0][:40]}'; give each text one")
-        if not text:
-            raise LineError("empty side", f"the label '{label[:40]}' without a text; a line is LABEL TEXT")
-        return labeled_of(number, {"text": text.strip(), LABEL: label.removeprefix(PREFIX)})
+def _from_line(marked: bool, number: int, line: str) -> Labeled:
+    """The text of `1 a stirring , funny film` or of `__label__good a stirring film`; `marked`: whether line 1 has the prefix."""
+    label, text = (*line.split(None, 1), "")[:2]
+    here = label.startswith(PREFIX)
+    if here != marked:
+        what = f"'{label[:40]}' is {'with' if here else 'without'} {PREFIX}, unlike line 1; write all lines alike"
+        raise LineError("label", what)
+    if text.startswith(PREFIX):
+        raise LineError("label", f"more than one label: '{label[:40]}', '{text.split()[0][:40]}'; give each text one")
+    if not text:
+        raise LineError("empty side", f"the label '{label[:40]}' without a text; a line is LABEL TEXT")
+    return labeled_of(number, {"text": text.strip(), LABEL: label.removeprefix(PREFIX)})

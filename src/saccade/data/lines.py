@@ -1,20 +1,26 @@
-"""Files to lines: UTF-8, plain or as .gz or .xz; a bad line is named by file and line, and no file fills the memory."""
+"""Files to lines and rows: UTF-8, plain or as .gz or .xz; a bad line is named by file and line, and no file fills the memory."""
 
 from __future__ import annotations
 
+import csv
 import difflib
 import gzip
+import json
 import lzma
 import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, TypeVar
 
 from ..errors import SaccadeError
 
 LONGEST_LINE = 1_000_000  # bytes: a longer line is a file without line ends or a binary file, never a sentence
+Row = TypeVar("Row")
+Item = TypeVar("Item")
+Rows = Iterator[tuple[int, "Row | LineError"]]
 
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 _UNREADABLE = re.compile("[\0\ud800-\udfff]")
@@ -36,44 +42,6 @@ class LineError(SaccadeError):
         return f"{self.path}, line {self.line}: {self.args[0]}" if self.line else self.args[0]
 
 
-def open_text(path: str | Path) -> Iterator[str]:
-    """The lines of a UTF-8 file, plain or compressed (.gz, .xz), without byte order mark and line ends; only \\n ends a line."""
-    for _, line in each_line(Path(path)):
-        if isinstance(line, LineError):
-            raise line
-        yield line
-
-
-def each_line(path: Path, longest: int = LONGEST_LINE, what: str = "sentence") -> Iterator[tuple[int, str | LineError]]:
-    """Each line with its number, as text or as the error it is."""
-    for number, raw in enumerate(raw_lines(path, longest), 1):
-        try:
-            yield number, decode(number, raw, longest, what)
-        except LineError as error:
-            yield number, error.at(path, number)
-
-
-def read_whole(path: Path, largest: int) -> str:
-    """All of a file as one text, line breaks as they are except that \\r\\n is \\n; at most `largest` bytes, unpacked."""
-    raws, left = [], largest
-    for raw in raw_lines(path, largest):
-        raws.append(raw)
-        left -= len(raw)
-        if left < 0:
-            limit = f"{largest / 2**30:g} GiB" if largest >= 2**30 else f"{largest:,} bytes"
-            raise SaccadeError(
-                f"{path} has more than {limit} of text, the most that is read into memory; split it and name a part"
-            )
-    text = b"".join(raws).decode("utf-8-sig", "replace")
-    if "\ufffd" in text or "\0" in text:  # one of the lines may be damaged
-        for number, raw in enumerate(raws, 1):
-            try:
-                decode(number, raw, largest)
-            except LineError as error:
-                raise error.at(path, number) from None
-    return text.replace("\r\n", "\n")
-
-
 def paths_of(where: str | Path | Iterable[str | Path]) -> list[str]:
     """The names in `a.en,a.fr`, a path or a sequence; a file that has a comma in its name is taken as it is."""
     if not isinstance(where, str | Path):
@@ -90,15 +58,26 @@ def bare_suffix(path: Path) -> str:
 def one_file(where: str | Path, forms: str) -> Path:
     """The path of a file that exists, not of a folder; `forms` says what may be given."""
     path = Path(os.path.expanduser(where))
-    if not str(where):
-        raise SaccadeError(f"there is no file named ''; give {forms}")
     try:
         path.stat()
     except (OSError, ValueError) as error:
-        _explain(path, error)
+        raise _explain(path, error) from None
     if path.is_dir():
         raise SaccadeError(f"{path} is a folder, not a file; give {forms}")
     return path
+
+
+def _explain(path: Path, error: OSError | ValueError) -> SaccadeError:
+    if isinstance(error, FileNotFoundError):
+        there = sorted(os.listdir(path.parent)) if path.parent.is_dir() else []
+        close = difflib.get_close_matches(path.name, there, n=1, cutoff=0.7)
+        hint = f"did you mean '{path.parent / close[0]}'?" if close else "check the path"
+        return SaccadeError(f"there is no file '{path}'; {hint}")
+    if isinstance(error, IsADirectoryError):
+        return SaccadeError(f"{path} is a folder, not a file; give a file in it")
+    return SaccadeError(
+        f"{str(path)!r} cannot be read: {getattr(error, 'strerror', None) or error}; check its path and permissions"
+    )
 
 
 def raw_lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[bytes]:
@@ -111,31 +90,28 @@ def raw_lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[bytes]:
                 yield raw
                 while raw and not raw.endswith(b"\n"):
                     raw = file.readline(LONGEST_LINE)
-    except EOFError:
-        raise SaccadeError(f"{path} is cut off after line {number} (its compressed stream has no end); fetch it again") from None
-    except (gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
         raise SaccadeError(f"{path} cannot be unpacked after line {number} ({error}); fetch it again or rename it") from None
     except (OSError, ValueError) as error:
-        _explain(path, error)
+        raise _explain(path, error) from None
     if not number:
         raise SaccadeError(f"{path} is empty; it needs at least one line")
 
 
-def decode(number: int, raw: bytes, longest: int = LONGEST_LINE, what: str = "sentence") -> str:
+def decode(path: Path, number: int, raw: bytes, longest: int = LONGEST_LINE, what: str = "sentence") -> str:
     """One line as text; strict, because a silently replaced byte is a wrong word that nobody ever finds."""
     raw = raw.removesuffix(b"\n").removesuffix(b"\r")
     if len(raw) > longest:
-        raise LineError("long line", f"longer than {longest:,} bytes; put one {what} on each line")
+        raise LineError("long line", f"longer than {longest:,} bytes; put one {what} on each line", path, number)
     if number == 1:
         if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-            raise LineError("encoding", "not UTF-8 but UTF-16; save the file as UTF-8")
+            raise LineError("encoding", "not UTF-8 but UTF-16; save the file as UTF-8", path, number)
         raw = raw.removeprefix(b"\xef\xbb\xbf")
     try:
-        return readable(raw.decode(), "line")
+        return readable(raw.decode(), "line", path, number)
     except UnicodeDecodeError as error:
-        column = len(raw[: error.start].decode()) + 1
-        sentence = f"not UTF-8 (byte 0x{raw[error.start]:02x} at column {column}); save the file as UTF-8"
-        raise LineError("encoding", sentence) from None
+        where = f"byte 0x{raw[error.start]:02x} at column {len(raw[: error.start].decode()) + 1}"
+        raise LineError("encoding", f"not UTF-8 ({where}); save the file as UTF-8", path, number) from None
 
 
 def readable(text: str, what: str, path: Path | None = None, number: int | None = None) -> str:
@@ -147,14 +123,110 @@ def readable(text: str, what: str, path: Path | None = None, number: int | None 
     return text
 
 
-def _explain(path: Path, error: OSError | ValueError) -> NoReturn:
-    if isinstance(error, FileNotFoundError):
-        there = sorted(os.listdir(path.parent)) if path.parent.is_dir() else []
-        close = difflib.get_close_matches(path.name, there, n=1, cutoff=0.7)
-        hint = f"did you mean '{path.parent / close[0]}'?" if close else "check the path"
-        raise SaccadeError(f"there is no file '{path}'; {hint}") from None
-    if isinstance(error, IsADirectoryError):
-        raise SaccadeError(f"{path} is a folder, not a file; give a file in it") from None
-    if isinstance(error, PermissionError):
-        raise SaccadeError(f"{path} may not be read (permission denied); change its permissions") from None
-    raise SaccadeError(f"{str(path)!r} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+def each_line(path: Path, longest: int = LONGEST_LINE, what: str = "sentence") -> Rows[str]:
+    """Each line with its number, as text or as the error it is."""
+    for number, raw in enumerate(raw_lines(path, longest), 1):
+        try:
+            yield number, decode(path, number, raw, longest, what)
+        except LineError as error:
+            yield number, error
+
+
+def open_text(path: str | Path) -> Iterator[str]:
+    """The lines of a UTF-8 file, plain or compressed (.gz, .xz), without byte order mark and line ends; only \\n ends a line."""
+    return strict(line for _, line in each_line(Path(path)))
+
+
+def strict(items: Iterable[Item | LineError]) -> Iterator[Item]:
+    """The items; the first bad line is raised as the error it is."""
+    for item in items:
+        if isinstance(item, LineError):
+            raise item
+        yield item
+
+
+def full_lines(path: Path, *limits: Any) -> Rows[str]:
+    """Each line as text or as the error it is; an empty line is an error."""
+    for number, line in each_line(path, *limits):
+        empty = isinstance(line, str) and not line.strip()
+        yield number, LineError("empty line", "the line is empty; remove it") if empty else line
+
+
+def blocks(path: Path, *limits: Any) -> Rows[list[tuple[int, str]]]:
+    """The numbered lines between empty ones, or the first line among them that cannot be read."""
+    for empty, group in groupby(each_line(path, *limits), key=lambda row: isinstance(row[1], str) and not row[1].strip()):
+        if not empty:
+            rows = list(group)
+            wrong = next((line for _, line in rows if isinstance(line, LineError)), None)
+            yield rows[0][0], wrong or [(number, line) for number, line in rows if isinstance(line, str)]
+
+
+def csv_rows(path: Path) -> Rows[list[str]]:
+    """Rows of CSV with the number of their first line; a quoted text may have commas and line breaks."""
+    wrong: dict[int, LineError] = {}
+
+    def lines() -> Iterator[str]:
+        for number, line in each_line(path):
+            if isinstance(line, LineError):
+                wrong[number] = line  # reported with its row: an error raised in here would end the reading
+            yield (line if isinstance(line, str) else "") + "\n"
+
+    rows, start = csv.reader(lines(), strict=True), 1
+    while True:
+        row: list[str] | LineError | None
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            row = LineError("columns", f"invalid CSV ({error}); close each quote, and double those inside a text")
+        if row is None:
+            return
+        inside = next((wrong[number] for number in range(start, rows.line_num + 1) if number in wrong), None)
+        yield start, inside or row or LineError("empty line", "the line is empty; remove it")
+        start = rows.line_num + 1
+
+
+def convert(path: Path | None, rows: Iterable[tuple[int, Any]], make: Callable[[int, Any], Item]) -> Iterator[Item | LineError]:
+    """What `make` makes of each numbered row, or the error it is: a strict reader raises that error, a report collects it."""
+    for number, row in rows:
+        try:
+            if isinstance(row, LineError):
+                raise row
+            yield make(number, row)
+        except LineError as error:
+            yield error.at(path, number)
+
+
+def split_columns(line: str, counts: tuple[int, ...], form: str) -> list[str]:
+    """The cells of a line of TSV."""
+    cells = line.split("\t")
+    if len(cells) not in counts:
+        there, expected = f"{len(cells)} column{'s' * (len(cells) > 1)}", " or ".join(map(str, counts))
+        raise LineError("columns", f"{there} instead of {expected}; a line is {form}")
+    return cells
+
+
+def from_json(make: Callable[[int, dict[str, Any]], Item]) -> Callable[[int, str], Item]:
+    """What reads a line of JSONL: `make` makes the item of its object."""
+
+    def parse(number: int, line: str) -> Item:
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise LineError("JSON", f"not JSON ({error}); write one object on each line") from None
+        if not isinstance(entry, dict):
+            raise LineError("JSON", f"{type(entry).__name__} instead of an object; write one object on each line")
+        return make(number, entry)
+
+    return parse
+
+
+def text_of(entry: dict[str, Any], key: str) -> str:
+    """The text under a key, with something to read in it."""
+    value = entry.get(key)
+    if not isinstance(value, str):
+        there = ", ".join(f'"{name[:20]}"' for name in list(entry)[:8]) or "nothing"
+        what = type(value).__name__ if key in entry else "missing"
+        raise LineError("JSON", f'"{key}" is {what}, expected a string; the line has: {there}')
+    if not value.strip():
+        raise LineError("empty side", f"the {key} is empty; remove this line")
+    return readable(value, key)

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SaccadeError
-from .lines import LineError, bare_suffix, each_line, one_file, paths_of, readable
-from .rows import convert, full_lines, parse_object, split_columns, text_of
+from .conllu import sentence_of
+from .lines import LineError, bare_suffix, convert, each_line, from_json, full_lines, one_file, paths_of, split_columns, text_of
 
 FORMS = "one .tsv or .jsonl file, or two text files as 'corpus.en,corpus.fr' (each may end in .gz or .xz)"
 Links = tuple[tuple[int, int], ...]
-Where = str | Path | Sequence[str | Path]
 
 _LINK = re.compile(r"(\d{1,7})([-?p])(\d{1,7})", re.ASCII)
 
@@ -35,31 +34,21 @@ class Pair:
     tags: tuple[str, ...] | None = None
 
 
-def each_pair(where: Where) -> Iterator[Pair | LineError]:
+def each_pair(where: str | Path | Sequence[str | Path]) -> Iterator[Pair | LineError]:
     """Each pair of a .tsv or .jsonl file or of two parallel text files, or the error it is."""
     parts = paths_of(where)
-    if len(parts) not in (1, 2) or not all(parts):
-        raise SaccadeError(f"pairs cannot be read from '{', '.join(parts)}'; give {FORMS}")
-    paths = [one_file(part, FORMS) for part in parts]
-    for path in paths:
-        parse = {".tsv": _from_tsv, ".jsonl": _from_json}.get(bare_suffix(path))
-        if len(paths) == 1 and parse:
-            yield from convert(path, full_lines(path), parse)
-        elif len(paths) == 1:
-            raise SaccadeError(f"'{path}' does not end in .tsv or .jsonl, so its format is not known; give {FORMS}")
-        elif parse:
-            raise SaccadeError(f"{path} holds both sides of its pairs, so it cannot be one of two parallel files; give {FORMS}")
-    if len(paths) == 2:
-        yield from _parallel(paths)
+    paths = [one_file(part, FORMS) for part in parts] if len(parts) in (1, 2) and all(parts) else []
+    parsers = [parse for path in paths if (parse := {".tsv": _from_tsv, ".jsonl": from_json(pair_of)}.get(bare_suffix(path)))]
+    if (len(paths), len(parsers)) == (1, 1):
+        return convert(paths[0], full_lines(paths[0]), parsers[0])
+    if (len(paths), len(parsers)) == (2, 0):
+        return _parallel(paths)
+    raise SaccadeError(f"pairs cannot be read from '{', '.join(parts)}'; give {FORMS}")
 
 
 def _from_tsv(number: int, line: str) -> Pair:
     cells = split_columns(line, (2, 3), "source<TAB>target, and may continue with <TAB>alignment")
     return pair_of(number, dict(zip(("source", "target", "alignment"), cells, strict=False)))
-
-
-def _from_json(number: int, line: str) -> Pair:
-    return pair_of(number, parse_object(line, '{"source": …, "target": …}'))
 
 
 def _parallel(paths: list[Path]) -> Iterator[Pair | LineError]:
@@ -83,39 +72,17 @@ def _parallel(paths: list[Path]) -> Iterator[Pair | LineError]:
 
 def pair_of(number: int, entry: dict[str, Any], source: str = "source", target: str = "target") -> Pair:
     """The pair of a row, if there is something to learn from it and its links and tags fit its words."""
-    needs = 'a pair needs "source" and "target"'
-    texts = {"source": text_of(entry, source, needs, "source"), "target": text_of(entry, target, needs, "target")}
-    tags = entry.get("tags")
-    if tags is not None and not (isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)):
-        raise LineError("tags", '"tags" must be a list of strings, one for each source word')
-    alignment, possible = (_links(key, entry.get(key)) for key in ("alignment", "possible"))
-    sure, maybe = alignment or ((), ())
-    maybe = tuple(dict.fromkeys(maybe + sum(possible or (), ())))
-    known = alignment is not None or bool(maybe)
-    if known or tags is not None:
-        counts = {side: len(text.split()) for side, text in texts.items()}
-        for link in sure + maybe:
-            for (side, count), word in zip(counts.items(), link, strict=True):
-                if not 0 <= word < count:
-                    what = f"the link {link[0]}-{link[1]} names {side} word {word}, but the {side} has {count}"
-                    raise LineError("alignment", f"{what} (counted from 0)")
-        if tags is not None and len(tags) != counts["source"]:
-            raise LineError("tags", f"{len(tags)} tags for {counts['source']} source words; give each word one tag")
-        readable(" ".join(tags or ()), "tags")
-    links = (sure if known else None, maybe or None)
-    return Pair(texts["source"], texts["target"], number, *links, tuple(tags) if tags else None)
-
-
-def _links(key: str, value: Any) -> tuple[Links, Links] | None:
-    """Sure and possible links from Pharaoh text or from [[0, 0], [1, 2]]."""
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return parse_pharaoh(value)
-    # by type and not isinstance: [true, false] is not a link
-    if not isinstance(value, list) or not all(isinstance(ends, list) and [*map(type, ends)] == [int, int] for ends in value):
-        raise LineError("alignment", f'"{key}" must be text such as "0-0 1-2" or a list such as [[0, 0], [1, 2]]')
-    return tuple(dict.fromkeys((i, j) for i, j in value)), ()
+    texts = text_of(entry, source), text_of(entry, target)
+    links, tags = entry.get("alignment"), entry.get("tags")
+    sure, possible = (None, ()) if links is None else parse_pharaoh(str(links))
+    for link in (*(sure or ()), *possible):
+        for side, text, word in zip(("source", "target"), texts, link, strict=True):
+            if word >= (count := len(text.split())):
+                what = f"the link {link[0]}-{link[1]} names {side} word {word}, but the {side} has {count}"
+                raise LineError("alignment", f"{what} (counted from 0)")
+    if tags is not None:
+        tags = sentence_of(number, {"words": texts[0].split(), "tags": tags}).tags
+    return Pair(*texts, number, sure, possible or None, tags)
 
 
 def parse_pharaoh(text: str) -> tuple[Links, Links]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Protocol, Self
 
@@ -11,7 +10,7 @@ import torch
 from torch import nn
 
 from ..core.table import Table
-from ..data.batches import Plans, padding_share, plan, rounded
+from ..data.batches import Plans, padding_share, rounded
 from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError
 from ..layers.pooling import Pool
@@ -96,7 +95,7 @@ class Task:
     @classmethod
     def sketch(cls, recipe: Recipe, builder: Builder) -> nn.Module:
         """A model for a task that has learned nothing yet, from which the settings it uses are known."""
-        tiny = json.loads(Vocabulary.train(["a"], "words").to_json())
+        tiny = Vocabulary.train(["a"], "words").to_json()
         return cls.restore(recipe, {"text": tiny, "joint": tiny, "labels": ["a", "b"], "several": False}).build(builder)
 
     def build(self, builder: Builder) -> nn.Module:
@@ -133,7 +132,7 @@ class ExampleTask(Task):
     def batches(self, numbers: Sequence[Any], device: torch.device, budget: int) -> Iterator[tuple[list[int], Batch]]:
         """Batches of numbered examples of similar lengths, with their indices."""
         sizes = [self.size(example) for example in numbers]
-        for indices in plan(sizes, max(budget, *map(sum, sizes), 1), 0, 0):
+        for indices in Plans(sizes, max(budget, *map(sum, sizes), 1))(0, 0):
             yield indices, self.batch([numbers[n] for n in indices], device)
 
     @torch.no_grad()
@@ -217,10 +216,10 @@ def learn_vocabulary(recipe: Recipe, lines: Iterable[str], given: Vocabulary | N
 
 def to_tokens(**vocabularies: Vocabulary) -> dict[str, Any]:
     """Vocabularies under their names, as JSON values."""
-    return {name: json.loads(vocabulary.to_json()) for name, vocabulary in vocabularies.items()}
+    return {name: vocabulary.to_json() for name, vocabulary in vocabularies.items()}
 
 
 def from_tokens(tokens: dict[str, Any], *names: str) -> Vocabulary:
     """The first of these vocabularies that is there."""
     found = next(tokens[name] for name in names if name in tokens or name == names[-1])
-    return Vocabulary.from_json(json.dumps(found))
+    return Vocabulary.from_json(found)

@@ -30,40 +30,27 @@ class Dice:
 
 
 def load_words(corpus: str) -> Any:
-    """The word tables of a corpus, `CORPUS.json` beside this file; lists are tuples."""
-
-    def freeze(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: freeze(inner) for key, inner in value.items()}
-        return tuple(map(freeze, value)) if isinstance(value, list) else value
-
-    return freeze(json.loads(files(__package__).joinpath(f"{corpus}.json").read_text(encoding="utf-8")))
+    """The word tables of a corpus, `CORPUS.json` beside this file."""
+    return json.loads(files(__package__).joinpath(f"{corpus}.json").read_text(encoding="utf-8"))
 
 
 def draw_parts(
-    corpus: str,
-    most: int,
-    thing: str,
-    sizes: Sequence[int],
-    draw: Callable[[int], tuple[str, str, Item]],
-    known: Iterable[str] = (),
+    corpus: str, most: int, sizes: Sequence[int], draw: Callable[[int], Item], text: str, meaning: str, known: Iterable[str] = ()
 ) -> dict[str, list[Item]]:
-    """The parts train, dev and test of these sizes; `draw(line)` gives an example's text, its meaning and the example.
+    """The parts train, dev and test of these sizes, of the examples that `draw(line)` gives.
 
-    No text occurs twice or is among the `known`, and no two parts share a meaning.
+    No attribute `text` occurs twice or is among the `known`, and no two parts share an attribute `meaning`.
     """
     parts: dict[str, list[Item]] = {"train": [], "dev": [], "test": []}
-    for name, size in zip(parts, sizes, strict=True):
-        if size < 0:
-            raise SaccadeError(f"{name}={size}, but a part of the {corpus} has 0 {thing} or more; give a number from 0")
-    if sum(sizes) > most:
-        raise SaccadeError(f"{sum(sizes):,} {thing} asked of the {corpus}, but it has at most {most:,} in all; ask for fewer")
+    if min(sizes) < 0 or sum(sizes) > most:
+        asked = ", ".join(f"{name}={size}" for name, size in zip(parts, sizes, strict=True))
+        raise SaccadeError(f"{asked}, but '{corpus}' has parts of 0 or more examples, at most {most:,} in all; ask for fewer")
     seen, owner = set(known), dict[str, str]()
     # the test part first, so that it does not depend on the other sizes
     for (name, part), size in reversed(list(zip(parts.items(), sizes, strict=True))):
         while len(part) < size:
-            text, meaning, item = draw(len(part) + 1)
-            if text not in seen and owner.setdefault(meaning, name) == name:
-                seen.add(text)
+            item = draw(len(part) + 1)
+            if getattr(item, text) not in seen and owner.setdefault(getattr(item, meaning), name) == name:
+                seen.add(getattr(item, text))
                 part.append(item)
     return parts

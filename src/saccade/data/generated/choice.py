@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from . import Dice
 from . import grammar as say
-from .grammar import KINDS, THE, WORDS, Adjective, Determiner, Names, Noun, Phrase, Verb
+from .grammar import KINDS, NOTHING, THE, WORDS, Adjective, Determiner, Names, Noun, Phrase, Verb
 
-PUBLIC = say.kinds_of("PUBLIC")  # what is often both of some origin and of some domain: european economic
+PUBLIC = say.GROUPS["PUBLIC"]  # what is often both of some origin and of some domain: european economic
 # V very, B before the French noun, O outer and I inner after it; longer patterns where there is room for them.
 PATTERNS = (("",), ("B", "O", "I"), (*["OI"] * 6, "BO", "BI", "BB", "VB", "VO"), ("BOI", "BOI", "VOI", "BBO", "BBI"))
 Frame = tuple[Verb, Names]
@@ -26,26 +25,18 @@ class Style(NamedTuple):
 ANY, SINGLE, DEFINITE = Style(), Style(many=0), Style(many=0, definite=True)
 
 
-# the open classes a sentence is drawn from; smaller ones give a smaller language of the same grammar
-LEXICON: dict[str, Any] = {
-    **{"nouns": say.NOUNS, "verbs": say.VERBS, "sleepers": say.SLEEPERS, "adjectives": say.ADJECTIVES},
-    **{"determiners": say.DETERMINERS, "numerals": say.NUMERALS, "months": WORDS["months"], "years": WORDS["years"]},
-}
-
-
 class Chooser(Dice):
     """Draws words and phrases of fixed shape."""
 
-    def __init__(self, seed: int, **lexicon: Any) -> None:
+    def __init__(self, seed: int) -> None:
         super().__init__(seed)
-        self.lexicon = SimpleNamespace(**{**LEXICON, **lexicon})
-        self.adjective = {entry.english: entry for entry in self.lexicon.adjectives}
+        self.adjective = {entry.english: entry for entry in say.ADJECTIVES}
         self.past = True
         self.used: list[str] = []  # nouns and verbs of the sentence so far
 
     def noun(self, kinds: Names, site: str | None = None) -> Noun | None:
         """A noun of these kinds that goes with such a site and is not in the sentence yet, if there is one."""
-        fits = [noun for noun in self.lexicon.nouns if noun.kind in kinds and (site is None or site in noun.sites)]
+        fits = [noun for noun in say.NOUNS if noun.kind in kinds and (site is None or site in noun.sites)]
         fresh = [noun for noun in fits if noun.english not in self.used]
         if not fresh:
             return None
@@ -55,7 +46,7 @@ class Chooser(Dice):
 
     def verb(self, kinds: Names, role: int) -> Frame | None:
         """A fresh transitive verb with these kinds as subject (role 0) or object (role 1), and the kinds of the other role."""
-        frames = ((verb, frame) for verb in self.lexicon.verbs if verb.english[0] not in self.used for frame in verb.frames)
+        frames = ((verb, frame) for verb in say.VERBS if verb.english[0] not in self.used for frame in verb.frames)
         fresh = [(verb, frame[1 - role]) for verb, frame in frames if all(kind in frame[role] for kind in kinds)]
         return self.pick(fresh) if fresh else None
 
@@ -63,12 +54,12 @@ class Chooser(Dice):
         """One determiner, or "the" and a numeral; what is said to belong to someone is not also mine."""
         if style.definite or self.chance(0.5):
             return [THE]
-        if plural and self.lexicon.numerals and self.chance(0.5):
-            numeral = self.pick(self.lexicon.numerals)
+        if plural and say.NUMERALS and self.chance(0.5):
+            numeral = self.pick(say.NUMERALS)
             return [THE, numeral] if room > 0 and self.chance(0.3) else [numeral]
         if KINDS[noun.kind].mine and not style.owned and self.chance(0.4):
             return [self.pick(say.POSSESSIVES)]
-        fits = [entry for entry in self.lexicon.determiners if (entry.plural if plural else entry.singular)]
+        fits = [entry for entry in say.DETERMINERS if (entry.plural if plural else entry.singular)]
         common = [entry for entry in fits if entry.english != "every"] or fits
         return [self.pick(fits if self.chance(0.25) else common)] if fits else [THE]
 
@@ -87,7 +78,7 @@ class Chooser(Dice):
             if fits:
                 chosen[letter] += (self.pick(fits),)
         first = (*chosen["B"], *chosen["O"], *chosen["I"])[:1]
-        return chosen["B"], chosen["O"] + chosen["I"], "V" in pattern and bool(first) and say.gradable(first[0])
+        return chosen["B"], chosen["O"] + chosen["I"], "V" in pattern and bool(first) and first[0].gradable
 
     def core(self, noun: Noun, room: int, style: Style = ANY) -> Phrase:
         """Determiner, adjectives and noun in at most `room` words."""
@@ -95,18 +86,18 @@ class Chooser(Dice):
         determiners = self.determiners(noun, plural, room - 2, style)
         return say.noun_phrase(noun, plural, determiners, *self.adjectives(noun, room - 1 - len(determiners)))
 
-    def adverb(self, verb: Verb, room: int) -> tuple[str, str] | None:
+    def adverb(self, verb: Verb, room: int) -> Phrase:
         if room < 1 or self.chance(0.75):
-            return None
+            return NOTHING
         name = "quickly" if verb.quick and self.chance(0.5) else "finally" if self.past else "often"
-        return name, WORDS["adverbs"][name]
+        return say.word(name, "ADV", WORDS["adverbs"][name])
 
     def time(self, room: int) -> Phrase:
         """When it happened, in at most `room` words: yesterday, in 1992, in august 1992, on 14 july 1992."""
-        month, year, day = self.pick(self.lexicon.months), self.pick(self.lexicon.years), self.pick(WORDS["days"])
+        month, year, day = self.pick(WORDS["months"]), self.pick(WORDS["years"]), self.pick(WORDS["days"])
         ways = [say.word("yesterday", "NOUN", "hier"), say.date(month), self.year()]
         ways += [say.date(month, year=year), say.date(month, day), *[say.date(month, day, year)] * 2]
         return self.pick([phrase for phrase in ways if len(phrase) <= room][-4:])
 
     def year(self) -> Phrase:
-        return say.date(None, year=self.pick(self.lexicon.years))
+        return say.date(None, year=self.pick(WORDS["years"]))

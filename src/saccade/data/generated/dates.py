@@ -9,6 +9,7 @@ reader ("the first Monday in March 2011", "day 123 of 1998"): about one text in 
 from __future__ import annotations
 
 from bisect import bisect
+from calendar import isleap, monthrange
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -21,11 +22,6 @@ MOST = 100_000
 FIRST, LAST = date(1700, 1, 1), date(2099, 12, 31)
 DAY = timedelta(days=1)
 WORDS = load_words("dates")
-
-
-def ordinal(n: int) -> str:
-    """1st, 2nd, 3rd, 4th, 11th, 112th."""
-    return f"{n}{'th' if n % 100 in (11, 12, 13) else {1: 'st', 2: 'nd', 3: 'rd'}.get(n % 10, 'th')}"
 
 
 def year_words(year: int) -> str:
@@ -57,10 +53,10 @@ class Form:
 
     def write(self, day: date) -> str:
         day -= self.shift * DAY
-        month, weekday = WORDS["months"][day.month - 1], WORDS["weekdays"][day.weekday()]
+        month, weekday, short = WORDS["months"][day.month - 1], WORDS["weekdays"][day.weekday()], WORDS["short ordinals"]
         return self.pattern.format(
             **{"d": day.day, "m": day.month, "y": day.year, "y2": day.year % 100, "n": day.timetuple().tm_yday},
-            **{"D": ordinal(day.day), "N": ordinal(day.month), "X": roman(day.year), "words": year_words(day.year)},
+            **{"D": short[day.day], "N": short[day.month], "X": roman(day.year), "words": year_words(day.year)},
             **{"M": month, "U": month.upper(), "L": month.lower(), "W": weekday, "spelled": WORDS["ordinals"][day.day]},
             **{"S": WORDS["short"][day.month - 1], "R": roman(day.month), "week": WORDS["ordinals"][(day.day + 6) // 7]},
         )
@@ -75,15 +71,13 @@ def pick_yearly(month: int, day: int, shift: int = 0, margin: int = 0) -> Callab
     return lambda dice: date(dice.between(FIRST.year + margin, LAST.year - margin), month, day) + shift * DAY
 
 
-def end_of_month(day: date) -> date:
-    return (day.replace(day=1) + 31 * DAY).replace(day=1) - DAY
-
-
 def pick_leap_day(dice: Dice) -> date:
-    while True:
-        year = dice.between(FIRST.year, LAST.year)
-        if (year % 4 == 0 and year % 100 != 0) or year % 400 == 0:
-            return date(year, 2, 29)
+    year = dice.between(FIRST.year, LAST.year)
+    return date(year, 2, 29) if isleap(year) else pick_leap_day(dice)
+
+
+def end_of_month(day: date) -> date:
+    return day.replace(day=monthrange(day.year, day.month)[1])
 
 
 PICKS: dict[str, Callable[[Dice], date]] = {
@@ -115,10 +109,9 @@ def dates(train: int = 10_000, dev: int = 500, test: int = 1000, seed: int = 0) 
     """Days of 1700–2099 in about a hundred written forms → ISO 8601, in three parts that share no text and no day."""
     dice = Dice(seed)
 
-    def draw(line: int) -> tuple[str, str, Pair]:
+    def draw(line: int) -> Pair:
         form = FORMS[bisect(SHARES, dice.random() * SHARES[-1])]
         day = form.pick(dice)
-        pair = Pair(form.write(day), day.isoformat(), line)
-        return pair.source, pair.target, pair
+        return Pair(form.write(day), day.isoformat(), line)
 
-    return draw_parts("dates", MOST, "texts", (train, dev, test), draw)
+    return draw_parts("dates", MOST, (train, dev, test), draw, "source", "target")

@@ -6,10 +6,10 @@ Tags are universal parts of speech; months and "yesterday" are NOUN, possessives
 
 Words are records of phrasebook.json. A *kind* groups nouns that take the same adjectives (`before` the French noun, or `inner`
 and `outer` ones after it: european economic area, zone économique européenne), `owners` and verbs, so that sentences make sense
-as well as agree. A noun has forms, gender, kind and `sites`, the prepositions that go with it as a location. Two adjectives of
-one `sense` exclude each other. A verb has its forms (English plural, third person, past, participle; French singular, plural,
-participle) and `frames`, who does it to what; `quick` ones go with "quickly" and with a passive that names no agent, `placed`
-ones happen somewhere, `receivers` are those to whom it is done. A determiner without a number does not go with it.
+as well as agree. A noun has `sites`, the prepositions that go with it as a location. Two adjectives of one `sense` exclude each
+other; "very" goes with `gradable` ones. A verb has its forms (English plural, third person, past, participle; French singular,
+plural, participle) and `frames`, who does it to what; `quick` ones go with "quickly" and with a passive that names no agent,
+`placed` ones happen somewhere, `receivers` are those to whom it is done. A determiner without a number does not go with it.
 """
 
 from __future__ import annotations
@@ -28,50 +28,29 @@ Adjective = SimpleNamespace
 Verb = SimpleNamespace
 Determiner = SimpleNamespace
 WORDS = load_words("phrasebook")
+GROUPS: dict[str, Names] = {}
 
 
-def kinds_of(text: str) -> Names:
-    """Names separated by spaces, those of groups replaced by their members."""
-    groups = WORDS["groups"]
-    return tuple(name for word in text.split() for name in (kinds_of(groups[word]) if word in groups else (word,)))
-
-
-def record(fields: str, values: Sequence[Any], **more: Any) -> SimpleNamespace:
-    return SimpleNamespace(**dict(zip(fields.split(), values, strict=True)), **more)
-
-
-def load_verb(row: dict[str, Any]) -> Verb:
-    row = {"auxiliary": "avoir", "quick": False, "placed": True, **row, "receivers": kinds_of(row.get("receivers", ""))}
-    frames = tuple(tuple(map(kinds_of, frame)) for frame in row["frames"])
-    return Verb(**{**row, "english": row["english"].split(), "french": row["french"].split(), "frames": frames})
-
-
-def load_noun(kind: str, row: str) -> Noun:
-    forms = row.split()
-    return record("english englishes french frenches gender", forms, kind=kind, sites=WORDS["sites"].get(forms[0], ()))
-
-
-KINDS = {
-    name: SimpleNamespace(
-        **{key: kinds_of(row.get(key, "")) for key in ("before", "outer", "inner", "owners")}, mine="mine" in row
+def members(value: Any) -> Any:
+    """The value, with the names of groups in its lists replaced by their members."""
+    if not isinstance(value, list):
+        return value
+    return tuple(
+        name for item in value for name in (GROUPS[item] if isinstance(item, str) and item in GROUPS else (members(item),))
     )
-    for name, row in WORDS["kinds"].items()
-}
-NOUNS = tuple(load_noun(kind, row) for kind, rows in WORDS["nouns"].items() for row in rows)
-ADJECTIVES = tuple(
-    record("sense english forms before_vowel", (sense, english, forms.split(), rest[0] if rest else None))
-    for sense, english, forms, *rest in WORDS["adjectives"]
-)
-VERBS, SLEEPERS = (tuple(map(load_verb, WORDS[name])) for name in ("verbs", "sleepers"))
-GO, SPEAK = load_verb(WORDS["go"]), load_verb(WORDS["speak"])
-THE, *_others = (record("english tag singular plural", row) for row in WORDS["determiners"])
-DETERMINERS = tuple(_others)
-POSSESSIVES = tuple(record("english tag singular plural", row) for row in WORDS["possessives"])
-NUMERALS = tuple(record("english tag singular plural", (name, "NUM", None, nom)) for name, nom in WORDS["numerals"].items())
+
+
+def records(rows: Sequence[dict[str, Any]]) -> tuple[SimpleNamespace, ...]:
+    return tuple(SimpleNamespace(**{key: members(value) for key, value in row.items()}) for row in rows)
+
+
+for _name, _members in WORDS["groups"].items():
+    GROUPS[_name] = members(_members)
+KINDS = dict(zip(WORDS["kinds"], records(WORDS["kinds"].values()), strict=True))
+NOUNS, ADJECTIVES, VERBS, SLEEPERS = (records(WORDS[name]) for name in ("nouns", "adjectives", "verbs", "sleepers"))
+THE, *DETERMINERS = records(WORDS["determiners"])
+POSSESSIVES, NUMERALS, (GO, SPEAK) = (records(WORDS[name]) for name in ("possessives", "numerals", "others"))
 AND, HERE = ("and", "CCONJ", "et"), ("here", "ADV", "ici")
-
-
-# --- phrases ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
@@ -95,13 +74,10 @@ class Mot:
 class Head(NamedTuple):
     """What the rest of a clause agrees with: gender, number, the kinds of its nouns, and the senses already said of it."""
 
-    feminine: bool
-    plural: bool
-    kinds: Names
+    feminine: bool = False
+    plural: bool = False
+    kinds: Names = ()
     said: Names = ()
-
-
-NO_HEAD = Head(False, False, ())
 
 
 @dataclass(slots=True, eq=False)
@@ -110,13 +86,16 @@ class Phrase:
 
     english: tuple[Word, ...] = ()
     french: tuple[Mot, ...] = ()
-    head: Head = NO_HEAD
+    head: Head = Head()
 
     def __add__(self, other: Phrase) -> Phrase:
         return Phrase(self.english + other.english, self.french + other.french, self.head)
 
     def __len__(self) -> int:
         return len(self.english)
+
+
+NOTHING = Phrase()
 
 
 def word(english: str, tag: str, french: str) -> Phrase:
@@ -136,11 +115,6 @@ def adjective(entry: Adjective, head: Head, very: bool = False) -> Phrase:
     return word("very", "ADV", "très") + phrase if very else phrase
 
 
-def gradable(entry: Adjective) -> bool:
-    """Whether "very" goes with it."""
-    return entry.sense in ("size", "age", "beauty", "worth", "mood", "rank") and entry.english != "new"
-
-
 def noun_phrase(
     noun: Noun, plural: bool, determiners: Sequence[Determiner], before: Any = (), after: Any = (), very: bool = False
 ) -> Phrase:
@@ -149,12 +123,10 @@ def noun_phrase(
     The adjectives are those French puts `before` the noun and those it puts `after` it, the latter in English order.
     """
     chosen = (*before, *after)
-    head = Head(noun.gender == "f", plural, (noun.kind,), tuple(entry.sense for entry in chosen))
+    head = Head(noun.feminine, plural, (noun.kind,), tuple(entry.sense for entry in chosen))
     phrase = Phrase(head=head)
     for determiner in determiners:
-        french = determiner.plural if plural else determiner.singular and determiner.singular[head.feminine]
-        if french is None:
-            raise ValueError(f"'{determiner.english}' does not go with {'plural' if plural else 'singular'} nouns")
+        french = determiner.plural if plural else determiner.singular[head.feminine]
         if determiner.english == "some" and before:
             french = "de"  # des chats, but de petits chats
         phrase += word(determiner.english, determiner.tag, french)
@@ -178,14 +150,12 @@ def both(first: Phrase, second: Phrase) -> Phrase:
 
 def preposition(name: str) -> Phrase:
     """A preposition, with all links inside it possible: next to, à côté de."""
-    english, french, sure = WORDS["prepositions"][name]
-    words = tuple(Word(*tagged.split("/")) for tagged in english.split())
-    links = [tuple(map(int, link.split("-"))) for link in sure.split()]
-    mots = (Mot(text, tuple(words[i] for i, target in links if target == j), words) for j, text in enumerate(french.split()))
-    return Phrase(words, tuple(mots))
+    english, french = WORDS["prepositions"][name]
+    words = tuple(Word(*tagged) for tagged in english)
+    return Phrase(words, tuple(Mot(text, tuple(words[i] for i in sure), words) for text, *sure in french))
 
 
-def active(verb: Verb, past: bool, subject: Head, adverb: tuple[str, str] | None = None, before: Head | None = None) -> Phrase:
+def active(verb: Verb, past: bool, subject: Head, adverb: Phrase = NOTHING, before: Head | None = None) -> Phrase:
     """A verb with its subject's number; the French adverb follows what is conjugated: quickly opened, a rapidement ouvert.
 
     The participle agrees with the subject after être, and with a direct object that comes `before` avoir (que).
@@ -196,18 +166,16 @@ def active(verb: Verb, past: bool, subject: Head, adverb: tuple[str, str] | None
         conjugated, rest = ("sont" if subject.plural else "est"), (agree(verb.french[2], subject),)
     elif past:
         conjugated, rest = ("ont" if subject.plural else "a"), (agree(verb.french[2], before) if before else verb.french[2],)
-    manner = word(adverb[0], "ADV", adverb[1]) if adverb else Phrase()
-    mots = (Mot(conjugated, (source,)), *manner.french, *(Mot(text, (source,)) for text in rest))
-    return Phrase((*manner.english, source), mots)
+    mots = (Mot(conjugated, (source,)), *adverb.french, *(Mot(text, (source,)) for text in rest))
+    return Phrase((*adverb.english, source), mots)
 
 
-def passive(verb: Verb, subject: Head, adverb: tuple[str, str] | None = None) -> Phrase:
+def passive(verb: Verb, subject: Head, adverb: Phrase = NOTHING) -> Phrase:
     """The passive of the past: was finally signed, a finalement été signé; either verb is possibly linked to all of it."""
     was, done = Word("were" if subject.plural else "was", "AUX"), Word(verb.english[3], "VERB")
-    manner = word(adverb[0], "ADV", adverb[1]) if adverb else Phrase()
     has, been = Mot("ont" if subject.plural else "a", (was,), (done,)), Mot("été", (was,), (done,))
-    mots = (has, *manner.french, been, Mot(agree(verb.french[2], subject), (done,), (was,)))
-    return Phrase((was, *manner.english, done), mots)
+    mots = (has, *adverb.french, been, Mot(agree(verb.french[2], subject), (done,), (was,)))
+    return Phrase((was, *adverb.english, done), mots)
 
 
 def being(past: bool, subject: Head) -> Phrase:
@@ -223,25 +191,16 @@ def date(month: tuple[str, str] | None, day: tuple[str, str] | None = None, year
     return phrase + word(year, "NUM", year) if year else phrase
 
 
-# --- sentences ----------------------------------------------------------------------------------------------------------
-
-BEFORE_VOWEL = {"le": "l'", "la": "l'", "de": "d'", "que": "qu'", "ce": "cet", "ma": "mon"}
-CONTRACTIONS = {
-    **{("de", "le"): "du", ("de", "les"): "des", ("à", "le"): "au", ("à", "les"): "aux"},
-    **{("de", "des"): "de", ("de", "de"): "de"},  # de and the indefinite plural: près de maisons
-}
-
-
 def spell(mots: Sequence[Mot]) -> list[Mot]:
     """French as it is written: from the right, so that each word sees the final form of the next one."""
     done: list[Mot] = []
     for mot in reversed(mots):
-        if done and (merged := CONTRACTIONS.get((mot.text, done[-1].text))):
+        if done and (merged := WORDS["contractions"].get(f"{mot.text} {done[-1].text}")):
             article = done.pop()
             mot = Mot(merged, mot.sure, mot.possible + article.sure + article.possible)
         # a vowel or a mute h, but not huit and onze
         vowel = bool(done) and done[-1].text[0] in "aeiouâàéèêîôûh" and done[-1].text not in ("huit", "onze")
-        if vowel and (form := mot.before_vowel or BEFORE_VOWEL.get(mot.text)):
+        if vowel and (form := mot.before_vowel or WORDS["before vowel"].get(mot.text)):
             mot = Mot(form, mot.sure, mot.possible)
         done.append(mot)
     return done[::-1]

@@ -21,15 +21,13 @@ from .grammar import AND, HERE, KINDS, WORDS, Head, Names, Noun, Phrase, Verb
 
 SHORTEST, LONGEST, MOST = 4, 40, 1_000_000
 DEEPEST = 3  # relative clauses inside each other
-PEOPLE, ANIMALS, ANIMATE, BODIES = map(say.kinds_of, ("PEOPLE", "ANIMALS", "ANIMATE", "BODIES"))
-TOPICS, BUILDINGS, PLACES = map(say.kinds_of, ("TOPICS", "BUILDINGS", "PLACES"))
-SMALL_THINGS, THINGS = map(say.kinds_of, ("SMALL_THINGS", "THINGS"))
+PEOPLE, ANIMALS, ANIMATE, BODIES, TOPICS, BUILDINGS, PLACES, SMALL_THINGS, THINGS = map(
+    say.GROUPS.__getitem__, ["PEOPLE", "ANIMALS", "ANIMATE", "BODIES", "TOPICS", "BUILDINGS", "PLACES", "SMALL_THINGS", "THINGS"]
+)
 
 
 class Author(Chooser):
     """Draws sentences: each rule fills the room it is given, and passes what is left to the next."""
-
-    # ---- noun phrases
 
     def modified(self, noun: Noun, room: int, depth: int, style: Style = ANY) -> Phrase:
         """A noun phrase that fills its room with what may follow a noun: of ..., on ..., a place, a relative clause."""
@@ -58,8 +56,6 @@ class Author(Chooser):
             return self.modified(noun, room, depth)
         first = self.core(noun, min(4, room - 3))
         return say.both(first, self.modified(other, room - 1 - len(first), depth))
-
-    # ---- what follows a noun
 
     def after(self, name: str, noun: Noun | None, room: int, depth: int, style: Style = ANY) -> Phrase:
         """A preposition and its noun phrase, or nothing where that does not fit."""
@@ -105,8 +101,6 @@ class Author(Chooser):
                 return phrase + self.rest(verb, room - len(phrase), depth + 1)
         clause = self.predicate(head, room - 1, depth + 1)
         return say.word("who" if noun.kind in PEOPLE else "that", "PRON", "qui") + clause if clause else Phrase()
-
-    # ---- predicates
 
     def rest(self, verb: Verb, room: int, depth: int) -> Phrase:
         """What follows verb and object: to whom it is given, where it happens, here."""
@@ -170,7 +164,7 @@ class Author(Chooser):
         return phrase + self.rest(verb, room - len(phrase), depth)
 
     def intransitive(self, subject: Head, room: int, depth: int) -> Phrase | None:
-        fits = [verb for verb in self.lexicon.sleepers if all(kind in verb.frames[0][0] for kind in subject.kinds)]
+        fits = [verb for verb in say.SLEEPERS if all(kind in verb.frames[0][0] for kind in subject.kinds)]
         if not fits:
             return None
         verb = self.pick(fits)
@@ -186,9 +180,7 @@ class Author(Chooser):
         if not fits:
             return None
         first = self.pick(fits)
-        phrase = say.being(self.past, subject) + say.adjective(
-            first, subject, say.gradable(first) and room >= 3 and self.chance(0.3)
-        )
+        phrase = say.being(self.past, subject) + say.adjective(first, subject, first.gradable and room >= 3 and self.chance(0.3))
         second = self.pick(fits)
         if second.sense != first.sense and room >= len(phrase) + 2 and self.chance(0.4):
             phrase += say.word(*AND) + say.adjective(second, subject)
@@ -205,8 +197,6 @@ class Author(Chooser):
         name = self.pick(("with", "of"))
         noun = self.noun(PEOPLE if name == "with" else (*TOPICS, "pact", "adult"))
         return say.active(say.SPEAK, self.past, subject) + self.after(name, noun, room - 1, depth) if noun else None
-
-    # ---- sentences
 
     def clause(self, room: int, first: bool) -> Phrase | None:
         """Subject and predicate, perhaps with a second predicate."""
@@ -267,11 +257,7 @@ LECTURE_SENTENCES = tuple(
 
 def phrasebook(train: int = 6000, dev: int = 300, test: int = 500, seed: int = 0) -> dict[str, list[Pair]]:
     """English-French pairs with alignments and tags, in three parts that share no English sentence, nor the lecture's two."""
-    author = Author(seed)
-
-    def draw(line: int) -> tuple[str, str, Pair]:
-        pair = say.pair(author.draw(), line)
-        return pair.source, pair.source, pair
-
-    known = [pair.source for pair in LECTURE_SENTENCES]
-    return draw_parts("phrasebook", MOST, "sentences", (train, dev, test), draw, known)
+    author, known = Author(seed), [pair.source for pair in LECTURE_SENTENCES]
+    return draw_parts(
+        "phrasebook", MOST, (train, dev, test), lambda line: say.pair(author.draw(), line), "source", "source", known
+    )
