@@ -40,7 +40,7 @@ JOBS: dict[str, Job] = {
         "--beam 5 --moses en --lengths --peer pytorch-seq2seq-attention:bleu=28.11 --peer pytorch-seq2seq-transformer:bleu=36.52",
     ),
     "multi30k-seconds": Job(
-        ["multi30k-en-de-quick"], 1, "--beam 5 --moses de --peer nn.Transformer:bleu_lc=39.4 --peer nn.Transformer:seconds=316"
+        ["multi30k-en-de-quick"], 3, "--beam 5 --moses de --peer nn.Transformer:bleu_lc=39.4 --peer nn.Transformer:seconds=316"
     ),
     "tatoeba-de-en": Job(["tatoeba-de-en"], 1, "--beam 5 --moses en"),
     "ud-ewt-upos": Job(["ud-ewt-upos"], 3, "--peer Stanza:accuracy=95.40 --peer UDPipe:accuracy=93.26"),

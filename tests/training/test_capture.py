@@ -70,6 +70,8 @@ def made(name: str, **training: Any) -> Any:
     task = values.get("task", "translation")
     corpus = "reviews" if task == "classification" else "phrasebook"
     data = {"train": f"{corpus}:train", "dev": f"{corpus}:dev", corpus: {"train": 200, "dev": 20, "test": 20}}
+    if task == "language-modelling":
+        training.pop("round_to", None)  # blocks have one length
     return recipe(
         {
             **values,
