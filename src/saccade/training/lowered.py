@@ -50,4 +50,6 @@ class Lowered(nn.Module):
 
     def forward(self, *inputs: Any) -> Any:
         own = matrices(self.model)
+        if not own:  # a recurrent model may have no linear layer
+            return self.model(*inputs)
         return functional_call(self.model, dict(zip(own, Cast.apply(self.dtype, *own.values()), strict=True)), inputs)

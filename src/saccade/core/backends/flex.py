@@ -53,16 +53,17 @@ class Flex(Backend):
             return attention(call, flex_attention)
         # Each kind of mask is a version of its own; past the usual limit of eight, versions would silently run uncompiled.
         with torch._dynamo.config.patch(recompile_limit=1024, accumulated_recompile_limit=65536):
-            which = signature(call)
+            which, kernel = signature(call), compiled(call.q.device.type)
             if which in self.compiled:
-                return attention(call, compiled(call.q.device.type))
+                return attention(call, kernel)
             try:
-                output = attention(call, compiled(call.q.device.type))
-                if (
-                    output.requires_grad
-                ):  # the backward kernel is compiled when it is first asked for: ask now, while one can turn back
+                output = attention(call, kernel)
+                if output.requires_grad:
+                    # The backward kernel is compiled when it is first asked for: ask now, while one can turn back. That uses the
+                    # graph up (its buffers are reused), so the output is computed again.
                     wanted = [x for x in (call.query, call.key, call.value) if x.requires_grad]
-                    torch.autograd.grad(output, wanted, torch.zeros_like(output), retain_graph=True, allow_unused=True)
+                    torch.autograd.grad(output, wanted, torch.zeros_like(output), allow_unused=True)
+                    output = attention(call, kernel)
             except (SaccadeError, torch.OutOfMemoryError):
                 raise
             except Exception as error:  # whatever dynamo, inductor or Triton raise
@@ -82,27 +83,21 @@ def signature(call: Call) -> tuple[Any, ...]:
 
 def short(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (next((line for line in lines if "Error" in line or "config" in line), lines[0]) if lines else type(error).__name__)[
-        :200
-    ]
+    telling = [line for line in lines if "Error" in line or "config" in line] or lines or [type(error).__name__]
+    return telling[0][:200]
 
 
 def attention(call: Call, kernel: Any) -> Tensor:
-    tensors = (
-        call.query,
-        call.key,
-        repeat_heads(call.value, call.key.shape[1]),
-    )  # a score with parameters has more heads of keys
-    if (
-        not torch.is_grad_enabled()
-    ):  # on a CPU the kernel refuses tensors that could have a gradient, whether it is asked for or not
-        tensors = (tensors[0].detach(), tensors[1].detach(), tensors[2].detach())
+    value = repeat_heads(call.value, call.key.shape[1])  # a score with parameters has more heads of keys
+    tensors = (call.query, call.key, value)
+    if not torch.is_grad_enabled():  # on a CPU the kernel refuses tensors that could have a gradient, asked for or not
+        tensors = (call.query.detach(), call.key.detach(), value.detach())
+    make = lambda: block_mask(call.mask.mask, call.sizes, call.q.device)  # noqa: E731
+    blocks = None if call.unmasked else call.mask.once("blocks", make)
     output: Tensor = kernel(
         *tensors,
         score_mod=score_mod(call),
-        block_mask=None
-        if call.unmasked
-        else call.mask.once("blocks", lambda: block_mask(call.mask.mask, call.sizes, call.q.device)),
+        block_mask=blocks,
         scale=call.scale,
         enable_gqa=call.query.shape[1] != call.key.shape[1],
     )
