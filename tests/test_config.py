@@ -168,7 +168,7 @@ def test_what_is_built_per_batch_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({**TAGS, "training": {"dev_bleu": True}}, "training.dev_bleu has no effect here: it is for task=translation"),
+        ({**TAGS, "training": {"dev_bleu": True}}, "training.dev_bleu has no effect here: it is for pairs"),
         ({**TAGS, "language": {"block": 64}}, "language has no effect here: it is for task=language-modelling"),
         ({"model": TINY, "data": {"column": "xpos"}}, "data.column has no effect here: it is for task=tagging"),
         ({"model": TINY, "data": {"dev": "a.tsv", "held_out": 0.1}}, "data.held_out has no effect here: it is for a recipe without"),
@@ -269,6 +269,10 @@ def test_every_part_can_be_named_in_a_recipe(family: str, key: str, value: Any) 
             recipe_of(family, position=value)
         made = config.recipe({"task": "tagging", "model": small("transformer-encoder", position=value)})
         assert made.model["position"]["name"] == "syntax"
+        return
+    if key == "embedding" and "characters" in str(value) and kind_of(family) is not models.Encoder:
+        with pytest.raises(SaccadeError, match="generates token ids alone"):
+            recipe_of(family, embedding=value)
         return
     if family == "transformer-encoder" and key == "head":
         with pytest.raises(SaccadeError, match=r"model\.head has no effect"):

@@ -42,6 +42,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "learned positions": {"model": {"family": "transformer", "position_embedding": "learned"}},
     "relative positions": {"model": {"family": "transformer", "position": "t5"}},
     "rotary": {"model": {"family": "transformer", "position": "rotary", "position_embedding": "none"}},
+    "experts": {"model": {"family": "transformer", "feedforward": {"name": "experts", "count": 3}, "residual": "rezero"}},
+    "convolution": {"model": {"family": "transformer", "mixer": "light-convolution", "head": "mixture", "stack": "shared"}},
     "causal": {"task": "language-modelling", "model": {"family": "transformer-decoder", "position_embedding": "learned"}},
     "recurrent": {"task": "language-modelling", "model": {"family": "rnn-decoder"}},
     "carried": {
