@@ -189,7 +189,7 @@ class Experts(nn.Module):
         output = (self.within_capacity if self.training else self.all_tokens)(tokens, gates.to(x.dtype), chosen).view_as(x)
         if not self.training or not self.balance:
             return output
-        sent = F.one_hot(chosen[:, 0], self.count).float().mean(0)
+        sent = self.one_hot(chosen[:, 0]).float().mean(0)
         return leave(output, "balance", self.balance * self.count * (sent * probabilities.mean(0)).sum())
 
     def expert(self, x: Tensor, which: slice | int) -> Tensor:
@@ -197,10 +197,14 @@ class Experts(nn.Module):
         hidden = self.dropout(self.activation(x @ self.inner[which] + self.inner_bias[which]))
         return hidden @ self.outer[which] + self.outer_bias[which]
 
+    def one_hot(self, chosen: Tensor) -> Tensor:
+        """T → T E, without reading a number, as torch's own does on a CPU."""
+        return (chosen.unsqueeze(-1) == torch.arange(self.count, device=chosen.device)).long()
+
     def within_capacity(self, tokens: Tensor, gates: Tensor, chosen: Tensor) -> Tensor:
         """Sizes that depend on no number: for compiled and captured updates."""
         size = min(math.ceil(self.capacity * self.top * len(tokens) / self.count), len(tokens))
-        wanted = F.one_hot(chosen.t().flatten(), self.count)  # (top T) E: first choices before second ones
+        wanted = self.one_hot(chosen.t().flatten())  # (top T) E: first choices before second ones
         rank = ((wanted.cumsum(0) - 1) * wanted).sum(-1)  # how many came to the same expert before
         fits = rank < size
         slot = torch.where(fits, chosen.t().flatten() * size + rank, self.count * size)  # the last slot takes what is left over
