@@ -96,6 +96,20 @@ def test_a_batch_of_fewer_sentences_than_ranks_counts_each_once(launcher: Launch
     assert_same(launcher.alone(SMALL), tmp_path / "run")
 
 
+@pytest.mark.parametrize("parallel", ["fsdp", pytest.param("ddp", marks=pytest.mark.slow)])
+def test_experts_train_on_two_processes_as_on_one(launcher: Launcher, tmp_path: Path, parallel: str) -> None:
+    """Where no token is left over; the balance is each rank's own, so that it is equal only where it counts nothing."""
+    experts = "model.feedforward={name: experts, count: 3, capacity: 9, balance: BALANCE}"
+    even = experts.replace("BALANCE", "0")
+    ended = launcher(tmp_path / "even", even, f"training.parallel={parallel}")
+    assert ended.codes == [0, 0], ended.err
+    assert_same(launcher.alone(even), tmp_path / "even")
+    ended = launcher(tmp_path / "run", experts.replace("BALANCE", "1"), f"training.parallel={parallel}")
+    assert ended.codes == [0, 0], ended.err
+    with pytest.raises(AssertionError):
+        assert_same(tmp_path / "even", tmp_path / "run")
+
+
 SHORT_WAY = [("fsdp", "sharded", 2), ("ddp", "whole", 1)]
 LONG_WAY = [("ddp", "whole", 2), ("fsdp", "sharded", 3), ("ddp", "sharded", 2), ("ddp", "sharded", 1), ("fsdp", "whole", 2)]
 
