@@ -9,12 +9,12 @@ help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
 
 $(VENV)/ready: pyproject.toml constraints.txt
-	@command -v $(PYTHON) >/dev/null || { echo "make: there is no '$(PYTHON)' here; install Python 3.11 or newer (Debian: apt-get install python3 python3-venv)"; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: saccade needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) -V); name another: make PYTHON=python3.12 demo"; exit 1; }
+	@command -v $(PYTHON) >/dev/null || { echo "make: '$(PYTHON)' was not found; install Python 3.11 or newer (Debian: apt-get install python3 python3-venv)"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: saccade needs Python 3.11 or newer, got $$($(PYTHON) -V); choose another: make PYTHON=python3.12 demo"; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "make: '$(PYTHON)' comes without venv; install it (Debian: apt-get install python3-venv)"; exit 1; }
 	@echo "Setting up $(VENV) (once; a few minutes, most of it PyTorch)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]' || { echo "make: the installation failed; the lines above say why (no network? no space?). Run make again to go on."; exit 1; }
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]' || { echo "make: the installation failed; the lines above say why (no network? no space?). Run make again to continue."; exit 1; }
 	@touch $@
 
 setup: $(VENV)/ready ## set up .venv

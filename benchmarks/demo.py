@@ -1,4 +1,4 @@
-"""Runs the demo with three seeds and writes `benchmarks/results/demo.json`: figures one a seed.
+"""Runs the demo with three seeds and writes `benchmarks/results/demo.json`: metrics, one per seed.
 
 python benchmarks/demo.py [--out FOLDER]
 """

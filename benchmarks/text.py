@@ -4,7 +4,7 @@ then judges them all by one `saccade compare`.
 python benchmarks/text.py                      # says what there is
 python benchmarks/text.py sst2 ud-ewt-upos --together 2 --seconds 3600 [KEY=VALUE …]
 
-`data/` holds the sets that docs/results.md names. What is stopped by `--seconds` writes a checkpoint and goes on the next time.
+`data/` holds the sets that docs/results.md names. What is stopped by `--seconds` writes a checkpoint and continues the next time.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Job:
-    """One result file: the recipes it compares, how many seeds of each, what more `saccade compare` is told (peers are who stands
-    where, as the sets' own pages quote them), and a recipe whose model they start from."""
+    """One result file: the recipes it compares, how many seeds of each, further options of `saccade compare` (peers are results of others,
+    as the pages of the sets quote them), and a recipe whose model they start from."""
 
     recipes: list[str]
     seeds: int
@@ -128,12 +128,12 @@ def main() -> int:
     Path("runs").mkdir(exist_ok=True)
     os.environ.setdefault("OMP_NUM_THREADS", "1" if chosen.together > 1 else str(os.cpu_count()))
     until, every = time.monotonic() + chosen.seconds, [step for name in names for step in steps(name, " ".join(settings))]
-    told: set[str] = set()
+    reported: set[str] = set()
     while time.monotonic() < until:
         for step in every:
-            if step.ended is not None and step.name not in told:
+            if step.ended is not None and step.name not in reported:
                 print(f"{step.name}: ended with {step.ended}", flush=True)
-                told.add(step.name)
+                reported.add(step.name)
         running = [step for step in every if step.process is not None and step.ended is None]
         waiting = [step for step in every if step.process is None and not step.hopeless]
         if not running and not waiting:
@@ -144,7 +144,7 @@ def main() -> int:
     running = [step for step in every if step.process is not None and step.ended is None]
     for step in running:
         step.stop()
-        print(f"{step.name}: stopped, the next call goes on with it", flush=True)
+        print(f"{step.name}: stopped, the next call continues it", flush=True)
     for step in running:
         assert step.process is not None
         try:

@@ -1,4 +1,4 @@
-"""Which words decide a review? One learned weight a word (A2) against TF-IDF (A1), without and with the neighbors.
+"""Which words decide a review? One learned weight per word against TF-IDF, and a GRU that sees the neighbors.
 
 python examples/static_weights.py [FOLDER]      about 20 seconds on a CPU; target: static and tf-idf above 78 %, the GRU above 93 %
 """

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from .core import explain as explain
     from .layers.attention import MultiHeadAttention
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Mechanism", "MultiHeadAttention", "attend", "build", "decode", "fit", "load", "masks", "record", "show"]
 
 # Where each name lives. They are fetched when they are asked for: PyTorch takes seconds to load, and `saccade --help` needs none of it.
