@@ -93,11 +93,17 @@ def test_a_compiled_model_is_stored_under_the_names_of_the_plain_one(tmp_path: P
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda t: {**t, "extra": torch.zeros(1)}, "the parameters are not those of this model ('extra' is only in one)"),
-        (lambda t: {k: v for k, v in t.items() if k != "target.tokens.weight"}, "('target.tokens.weight' is only in one)"),
+        (
+            lambda t: {**t, "extra": torch.zeros(1)},
+            "the parameters are not those of this model ('extra' is (1,) there and missing here)",
+        ),
+        (
+            lambda t: {k: v for k, v in t.items() if k != "target.tokens.weight"},
+            "('target.tokens.weight' is missing there and (11, 8) here)",
+        ),
         (
             lambda t: {**t, "target.tokens.weight": torch.zeros(2, 8)},
-            "'target.tokens.weight' is (2, 8), the model expects (11, 8)",
+            "'target.tokens.weight' is (2, 8) there and (11, 8) here",
         ),
     ],
 )
@@ -111,17 +117,6 @@ def test_parameters_of_another_model_are_refused(
         load_model(model, tmp_path / "m")
     assert sentence in str(told.value)
     assert "use the recipe it was trained with" in str(told.value)
-
-
-def test_optimizer_states_of_another_model_are_refused(tmp_path: Path) -> None:
-    model = transformer()
-    optimizer = moved(model)
-    save_file({"nowhere/exp_avg": torch.zeros(1)}, tmp_path / "o")
-    with pytest.raises(SaccadeError, match="state of an unknown parameter 'nowhere'; use the recipe it was trained with"):
-        load_optimizer(optimizer, model, tmp_path / "o")
-    save_file({"target.tokens.weight/exp_avg": torch.zeros(2, 8)}, tmp_path / "o")
-    with pytest.raises(SaccadeError, match=r"'target.tokens.weight/exp_avg' is \(2, 8\), the parameter is \(11, 8\)"):
-        load_optimizer(optimizer, model, tmp_path / "o")
 
 
 @pytest.mark.parametrize("content", [b"", b"junk", b"\xff" * 100, b'{"a": 1}', (1 << 40).to_bytes(8, "little") + b"{}"])
