@@ -7,6 +7,7 @@ import os
 import resource
 import stat
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from saccade import config
 from saccade.errors import SaccadeError
 from saccade.files import MANIFEST, broken, verified, write_folder
 from saccade.models.kinds import Seq2Seq
-from saccade.training.checkpoints import Progress, RunFolder, learned, load_model, load_optimizer, states, store
+from saccade.training.checkpoints import Progress, RunFolder, learned, load_model, store
 from saccade.training.distributed import Ranks
 
 
@@ -43,11 +44,10 @@ def moved(model: nn.Module, updates: int = 2, fused: bool = True) -> torch.optim
 def test_a_model_and_its_optimizer_come_back_bit_for_bit(tmp_path: Path) -> None:
     model, other = transformer(1), transformer(2)
     optimizer = moved(model)
-    store(learned(model), tmp_path / "m")
-    store(states(optimizer, model), tmp_path / "o")
+    folder = RunFolder(tmp_path, {})
+    folder.save_last("whole", Ranks(), model, optimizer, Progress(update=2), {"carried": torch.ones(2)})
     fresh = torch.optim.AdamW(other.parameters(), lr=0.01, fused=True)
-    load_model(other, tmp_path / "m")
-    load_optimizer(fresh, other, tmp_path / "o")
+    assert folder.load_last(other, fresh)["carried"].tolist() == [1, 1]
     for (name, one), (same, two) in zip(learned(model).items(), learned(other).items(), strict=True):
         assert name == same
         assert torch.equal(one, two)
@@ -125,8 +125,10 @@ def test_a_file_that_is_no_safetensors_is_refused(tmp_path: Path, content: bytes
     path.write_bytes(content)
     with pytest.raises(SaccadeError, match="cannot be read as safetensors"):
         load_model(model, path)
-    with pytest.raises(SaccadeError, match="cannot be read as safetensors"):
-        load_optimizer(moved(model, 0), model, path)
+    files = {"model.safetensors": partial(store, learned(model)), "training.safetensors": lambda path: path.write_bytes(content)}
+    write_folder(tmp_path / "last", files)
+    with pytest.raises(SaccadeError, match=r"training.safetensors cannot be read as safetensors"):
+        RunFolder(tmp_path, {}).load_last(model, moved(model, 0))
     path.unlink()
     with pytest.raises(SaccadeError, match="cannot be read as safetensors"):
         load_model(model, path)

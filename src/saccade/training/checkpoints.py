@@ -84,13 +84,6 @@ def load_model(model: nn.Module, path: Path, rename: Callable[[str], str] = str)
             tensor.copy_(divide_like(file.get_tensor(stored[name]), tensor))
 
 
-def load_optimizer(optimizer: Optimizer, model: nn.Module, path: Path) -> None:
-    parameters = learned(model)
-    with open_tensors(path) as file:
-        for key in file.keys():  # noqa: SIM118
-            set_state(optimizer, parameters, key, file.get_tensor(key))
-
-
 def load_sharded(model: nn.Module, optimizer: Optimizer, folder: Path) -> None:
     """Fills both from a checkpoint that any number of ranks wrote together."""
     parameters = learned(model)
@@ -183,12 +176,14 @@ class RunFolder:
 
     def load_last(self, model: nn.Module, optimizer: Optimizer) -> Tensors:
         """Fills both from the last checkpoint, which `progress` has found to be intact; returns what was carried between updates."""
-        last = self.path / "last"
+        last, parameters = self.path / "last", learned(model)
         if METADATA in listed(last):
             load_sharded(model, optimizer, last)
         else:
             load_model(model, last / "model.safetensors")
-            load_optimizer(optimizer, model, last / "training.safetensors")
+            with open_tensors(last / "training.safetensors") as file:
+                for key in file.keys():  # noqa: SIM118
+                    set_state(optimizer, parameters, key, file.get_tensor(key))
         return load_file(last / CARRIED) if CARRIED in listed(last) else {}
 
     def save_last(self, kind: str, ranks: Ranks, model: nn.Module, optimizer: Optimizer, at: Progress, carried: Tensors) -> None:

@@ -202,8 +202,7 @@ class Training:
         if self.ranks.leads:
             set_parameters(model, before)
         shown = "  ".join(f"dev {name} {value:.3f}" for name, value in metrics.items())
-        count = len(self.folder.kept())
-        evaluations = f"{count} evaluations" if count > 1 else "evaluation"
+        evaluations = f"{count} evaluations" if (count := len(self.folder.kept())) > 1 else "evaluation"
         self.watcher.note(f"mean of the last {evaluations}  {shown}{'  best' if better else ''}")
 
     def _out_of_patience(self) -> bool:

@@ -29,9 +29,8 @@ class Update:
         self.model, self.work, self.settings, self.ranks, self.note = model, work, settings, ranks, note
         self.device = next(model.parameters()).device
         self.forward = self.spread()  # first: the optimizer gets the parameters as they are divided
-        rate: Any = settings.learning_rate
-        if self.captured:
-            rate = torch.tensor(rate, device=self.device)  # a graph would keep a number as it is
+        # a graph would keep a number as it is
+        rate: Any = torch.tensor(settings.learning_rate, device=self.device) if self.captured else settings.learning_rate
         how: dict[str, Any] = {"weight_decay": settings.weight_decay, "fused": True, "capturable": self.captured}
         self.optimizer = torch.optim.AdamW(model.parameters(), rate, (0.9, settings.beta2), **how)
 
