@@ -1,4 +1,4 @@
-"""Recipes ↔ dataclasses ↔ key=value. The place where names become objects: below it nothing compares strings."""
+"""Recipes ↔ dataclasses ↔ key=value. Names become objects here: nothing below compares strings."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ ROWS: list[tuple[str, str]] = [
     ("translate text.txt x", "text.txt is a file, not a model folder"),
     ("translate empty x", "empty is not an intact model folder: it has no manifest.json"),
     ("translate torn x", "model.safetensors is not what was written (its sha256 differs from the manifest)"),
-    ("translate other x", "is (3, 3), the model expects"),
+    ("translate other x", "is (3, 3) there and"),
     ("evaluate nowhere phrasebook:test", "no model folder at nowhere"),
     ("show nowhere x --out x.png", "no model folder at nowhere"),
     ("translate run the --device tpu", "no device named 'tpu'; write auto, cpu or cuda"),

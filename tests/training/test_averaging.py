@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from saccade.errors import SaccadeError
-from saccade.training.checkpoints import Kept, Progress, mean_parameters, set_parameters
+from saccade.training.checkpoints import Progress, RunFolder, mean_parameters, set_parameters
 from saccade.training.loop import Watcher
 
 CHOSEN = {"updates": 12, "evaluate_every": 2, "checkpoint_every": 3, "average": 3}
@@ -158,14 +158,14 @@ def test_what_was_kept_after_the_checkpoint_is_forgotten(
 
 
 def test_a_broken_one_among_the_kept_is_told_with_a_way_out(stage: Any) -> None:
-    keeping = Kept(stage.root / "run", 2)
+    folder = RunFolder(stage.root / "run", {})
     for update in (1, 2):
-        keeping.add(torch.nn.Linear(2, 2), update)
-    (keeping.folders()[0] / "model.safetensors").write_bytes(b"junk")
+        folder.keep(torch.nn.Linear(2, 2), update, 2)
+    (folder.kept()[0] / "model.safetensors").write_bytes(b"junk")
     with pytest.raises(SaccadeError, match=r"kept cannot be read .* set training.average=0 and use --resume"):
-        keeping.mean()
-    keeping.forget(2)
-    assert [path.name for path in keeping.folders()] == ["000000002"], "a broken one is let go when the run goes on"
+        folder.mean_kept()
+    folder.forget(2)
+    assert [path.name for path in folder.kept()] == ["000000002"], "a broken one is let go when the run goes on"
 
 
 def test_means_by_hand() -> None:
@@ -198,5 +198,5 @@ def test_parameters_can_be_set_and_set_back() -> None:
 
 
 def test_a_run_folder_without_averages_has_no_kept_folder(stage: Any, tmp_path: Path) -> None:
-    Kept(tmp_path / "nothing", 0).forget(0)
+    RunFolder(tmp_path / "nothing", {}).forget(0)
     assert not (tmp_path / "nothing").exists()

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from saccade.core.extras import leave
+from saccade.training.capture import Lowered
 from saccade.training.losses import Batch, batch_loss
-from saccade.training.lowered import Lowered
 
 KINDS = ("row", "scalar")
 

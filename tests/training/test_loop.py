@@ -18,7 +18,7 @@ from saccade.errors import SaccadeError
 from saccade.training.checkpoints import Progress
 from saccade.training.logs import COLUMNS, Logs
 from saccade.training.loop import Watcher
-from saccade.training.stopping import Stopped, Stopper
+from saccade.training.stopping import Stopped, stopper
 
 
 def timeless(at: Progress) -> Progress:
@@ -125,7 +125,9 @@ def test_a_nan_loss_names_update_lines_and_the_way_out(stage: Any, toy: Callable
         stage.training("run", bad, Poison(), checkpoint_every=1).run()
     lines = ", ".join(str(100 + n) for n in sorted(bad.epoch(1)[at]))
     assert f"became nan at update {5 + at}, on a batch of lines {lines}; nothing of it was saved" in str(told.value)
-    assert "Lower training.learning_rate (it is 0.05), raise training.warmup or look at those lines" in str(told.value)
+    assert "Lower training.learning_rate (it is 0.05), raise training.warmup or look at the data with `saccade check`" in str(
+        told.value
+    )
     assert "continue with --resume" in str(told.value)
     assert stage.training("run").folder.progress().update == 4 + at
     assert all(bool(tensor.isfinite().all()) for tensor in stage.tensors("run").values())
@@ -141,18 +143,16 @@ def test_of_accumulated_batches_the_bad_one_is_named(stage: Any, toy: Callable[.
         stage.training("run", task, accumulate=4).run()
 
 
-def test_a_gradient_that_is_not_finite_is_caught_before_it_is_applied(stage: Any, toy: Callable[..., Any]) -> None:
+def test_a_gradient_that_is_not_finite_is_caught_before_anything_is_saved(stage: Any, toy: Callable[..., Any]) -> None:
     task = toy(size=13)
     plain = task.loss
     training = stage.training("run", task, checkpoint_every=1)
     weight = training.model[-1].weight
-    before = weight.detach().clone()
     task.loss = lambda model, batch: plain(model, batch) + (weight - weight).sum().sqrt()  # 0, with a gradient of ∞ − ∞
     with pytest.raises(
         SaccadeError, match=r"the loss or its gradient became nan at update 1, on a batch of lines 100, 101, .*, 112;"
     ):
         training.run()
-    assert torch.equal(weight, before)
     assert training.folder.progress() is None
 
 
@@ -161,7 +161,7 @@ def test_many_lines_are_told_in_short(stage: Any, toy: Callable[..., Any]) -> No
     with pytest.raises(
         SaccadeError, match=r"on a batch of lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20 …;"
     ):
-        training._check(1, float("inf"), range(1, 99))
+        training._check("the loss", float("inf"), 1, range(1, 99))
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -209,14 +209,14 @@ def test_outside_the_main_thread_signals_are_left_alone(stage: Any) -> None:
     found: list[object] = []
 
     def work() -> None:
-        with Stopper() as stopper:
-            found.append((stopper.signal, signal.getsignal(signal.SIGINT)))
+        with stopper() as signals:
+            found.append((list(signals), signal.getsignal(signal.SIGINT)))
         found.append(stage.training("run", updates=2).run().done)
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert found == [(None, signal.getsignal(signal.SIGINT)), True]
+    assert found == [([], signal.getsignal(signal.SIGINT)), True]
 
 
 def rows(folder: Any) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from torch import nn
 
 from saccade import config
 from saccade.models.kinds import Seq2Seq
-from saccade.training.lowered import Lowered, matrices
+from saccade.training.capture import Lowered, matrices
 
 
 def built(**more: Any) -> nn.Module:

@@ -18,9 +18,18 @@ from torch import nn
 from saccade import api, config, models
 from saccade.errors import SaccadeError
 from saccade.models.kinds import CausalLM, Encoder, Seq2Seq
-from saccade.training.distributed import Ranks, Shared, check_shared, is_disconnect, own_gpu, prints, together
-from saccade.training.heartbeat import FINISHED, Heartbeat
-from saccade.training.stopping import Stopped, Stopper
+from saccade.training.distributed import (
+    FINISHED,
+    Heartbeat,
+    Ranks,
+    Shared,
+    check_shared,
+    is_disconnect,
+    own_gpu,
+    prints,
+    together,
+)
+from saccade.training.stopping import Stopped, stopper
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
@@ -79,10 +88,10 @@ def test_only_a_broken_connection_is_a_rank_that_died() -> None:
 
 def test_a_patient_stopper_takes_no_notice_of_a_second_signal() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with Stopper(patient=True) as stopper:
+    with stopper(patient=True) as signals:
         for _ in range(3):
             os.kill(os.getpid(), signal.SIGINT)
-        assert stopper.signal == signal.SIGINT
+        assert set(signals) == {signal.SIGINT}
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -136,7 +145,7 @@ def test_a_heartbeat_gives_up_a_rank_that_is_not_heard(store: Store, left: list[
         watch.over.set()
 
     for name, value in (("BEAT", 0.01), ("PATIENCE", 0.3), ("GRACE", 0.7), ("leave", leave)):
-        monkeypatch.setattr(f"saccade.training.heartbeat.{name}", value)
+        monkeypatch.setattr(f"saccade.training.distributed.{name}", value)
     watch.start()
     watch.over.wait(10.0 if left else 0.6)
     watch.over.set()

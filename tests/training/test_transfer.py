@@ -151,15 +151,15 @@ def test_what_does_not_fit_is_told(tmp_path: Path) -> None:
     pretrained(tmp_path / "first", "masked", "transformer-encoder")
     start = tmp_path / "first"
     for words, sentence in (
-        ({"dim": 16}, "'body.embedding.tokens.weight' is ("),
+        ({"dim": 16}, "'embedding.tokens.weight' is ("),
         (
             {"hidden": 16},
-            "'body.encoder.0.feedforward.inner.weight' is (12, 8) there and (16, 8) here; use the same model.dim, hidden",
+            "'encoder.0.feedforward.inner.weight' is (12, 8) there and (16, 8) here; use the same model.dim, hidden",
         ),
-        ({"depth": 3}, "has no 'body.encoder.2.mixer.q.weight'; use the same model.depth and parts as that model"),
+        ({"depth": 3}, "has no 'encoder.2.mixer.q.weight' for this model; choose a model.family of the same kind"),
     ):
         assert sentence in told(lambda words=words: build("classification", "transformer-encoder", start, model=words))
-    assert "has no encoder or decoder for this model; choose a model.family that has one of the same kind" in told(
+    assert "has no encoder or decoder for this model; choose a model.family of the same kind" in told(
         lambda: build("classification", "transformer-decoder", start)
     )
     assert "has no encoder or decoder for this model" in told(lambda: build("classification", "bag", start))

@@ -1,31 +1,28 @@
-"""Updates captured as CUDA graphs and replayed: a small model's update then takes as long as its arithmetic, not as long as the
-launching of its kernels one by one."""
+"""Updates captured as CUDA graphs and replayed: a small model's update then takes no longer than its arithmetic."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
 
 from ..recipe import TrainingRecipe
 from .distributed import Ranks
-from .lowered import Lowered
-from .update import Parts, Report, Update
-
-MOST = 256  # graphs; batches of further shapes run kernel by kernel
+from .update import Parts, Update
 
 
 def captures(settings: TrainingRecipe, device: torch.device, ranks: Ranks, note: Callable[[str], None]) -> bool:
     """Whether updates are captured: where the recipe asks for it, in one process on a GPU, with one batch per update."""
-    if not settings.graphs or device.type != "cuda":
-        return False  # a recipe that asks for it can be used without a GPU too
-    if ranks.count > 1 or settings.accumulate > 1:
+    wanted = settings.graphs and device.type == "cuda"  # a recipe that asks for it can be used without a GPU too
+    able = ranks.count == 1 and settings.accumulate == 1
+    if wanted and not able:
         note("training.graphs needs one process and one batch per update; continuing without")
-        return False
-    return True
+    return wanted and able
 
 
 def tensors(batch: Any) -> Iterator[Tensor]:
@@ -63,10 +60,10 @@ class Captured:
 
 
 class CapturedUpdate(Update):
-    """Makes updates from one batch each. The first batch of a shape runs kernel by kernel (libraries set themselves up in it), the
-    second is captured, and it and all others of that shape are replayed. What cannot be captured runs on, with one note."""
+    """Runs the first batch of a shape kernel by kernel (libraries set themselves up in it), captures the second, replays all others."""
 
     captured = True
+    most = 256  # graphs; batches of further shapes run kernel by kernel
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -74,40 +71,31 @@ class CapturedUpdate(Update):
         self.share = torch.ones((), device=self.device)
         self.seen: set[tuple[Any, ...]] = set()
         self.graphs: dict[tuple[Any, ...], Captured] = {}
-        self.refused = False
         if self.settings.autocast and not self.settings.compile and self.work.only_forward:
-            self.layout.forward = Lowered(self.layout.model, self.settings.autocast)
+            self.forward = Lowered(self.model, self.settings.autocast)
 
-    def __call__(self, parts: Parts, tokens: int, rate: float, report: Report) -> None:
+    def __call__(self, parts: Parts, tokens: int, rate: float) -> tuple[list[Tensor], Tensor]:
         [(batch, _)] = parts
         self.set_rate(rate)
         self.share.fill_(1 / max(tokens, 1))
-        loss, norm = self.run(batch)
-        report([loss], norm)
-
-    def run(self, batch: Any) -> tuple[Tensor, Tensor]:
         key = shape(batch)
-        if key not in self.graphs:
-            if self.refused or key not in self.seen or len(self.graphs) >= MOST:
-                self.seen.add(key)
-                return self.step(batch)
+        if key in self.seen and key not in self.graphs and len(self.graphs) < self.most:
             try:
                 self.graphs[key] = self.capture(batch)
             except RuntimeError as error:
-                self.refused = True
+                self.most = 0
                 why = str(error).strip().splitlines()[0]
                 self.note(f"training.graphs: these updates cannot be captured ({why}); continuing without")
                 self.optimizer.zero_grad()  # of a backward that broke off
-                return self.step(batch)
-        return self.graphs[key].replay(batch)
+        self.seen.add(key)
+        loss, norm = self.graphs[key].replay(batch) if key in self.graphs else self.step(batch)
+        return [loss], norm
 
     def step(self, batch: Any) -> tuple[Tensor, Tensor]:
         """An update that reads no number on the way, as it can be captured: its loss and its gradient's norm."""
-        loss = self.loss(self.layout.forward, batch) * self.share
+        loss = self.loss(self.forward, batch) * self.share
         loss.backward()
-        norm = self.clip()
-        self.move()
-        return loss.detach(), norm
+        return loss.detach(), self.move()
 
     def capture(self, batch: Any) -> Captured:
         """Nothing is computed here: the update is made when the graph is replayed."""
@@ -117,3 +105,43 @@ class CapturedUpdate(Update):
         with torch.cuda.graph(graph, pool=pool):
             outputs = self.step(batch)
         return Captured(graph, inputs, outputs)
+
+
+class Cast(torch.autograd.Function):
+    """Casts tensors to another type, and their gradients back to float32, with a few kernels for all."""
+
+    @staticmethod
+    def forward(ctx: Any, dtype: torch.dtype, *tensors: Tensor) -> tuple[Tensor, ...]:
+        made = tuple(torch.empty_like(tensor, dtype=dtype) for tensor in tensors)
+        torch._foreach_copy_(made, tensors)
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *Cast.forward(ctx, torch.float32, *gradients)
+
+
+def matrices(model: nn.Module) -> dict[str, Tensor]:
+    """Weights and biases of linear layers, by name, but for those that are used elsewhere too (a tied embedding)."""
+    uses = Counter(id(parameter) for _, parameter in model.named_parameters(remove_duplicate=False))
+    return {
+        f"{name}.{kind}" if name else kind: parameter
+        for name, module in model.named_modules()
+        if type(module) is nn.Linear
+        for kind, parameter in module.named_parameters(recurse=False)
+        if uses[id(parameter)] == 1 and parameter.dtype == torch.float32
+    }
+
+
+class Lowered(nn.Module):
+    """`model` under autocast, with its matrices cast to 16 bits all at once: a small model has more matrices than arithmetic."""
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.model, self.dtype = model, dtype
+
+    def forward(self, *inputs: Any) -> Any:
+        own = matrices(self.model)
+        if not own:  # a recurrent model may have no linear layer
+            return self.model(*inputs)
+        return functional_call(self.model, dict(zip(own, Cast.apply(self.dtype, *own.values()), strict=True)), inputs)

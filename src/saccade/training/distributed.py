@@ -1,17 +1,16 @@
-"""Several processes, one training run (torchrun): what ranks tell each other.
-
-A rank is one process. Rank 0 leads: it alone writes files and prints. Counts, decisions and sentences go over gloo, as whole numbers
-or JSON, so that no GPU waits for them; gradients and parameters go over nccl between GPUs.
-"""
+"""Several processes, one training run (torchrun): a rank is one process, and rank 0 leads, it alone writes files and prints. Counts,
+decisions and sentences go over gloo as JSON, so that no GPU waits for them; gradients and parameters go over nccl between GPUs."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import os
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,32 +19,33 @@ import torch
 from torch import distributed as dist
 
 from ..errors import SaccadeError
-from .heartbeat import LOST, PATIENCE, Heartbeat
 from .stopping import Stopped
 
 T = TypeVar("T")
 LONGEST = timedelta(hours=2)  # what one rank does while the others wait: an evaluation, a checkpoint
+BEAT, PATIENCE, GRACE = 1.0, 15.0, 5.0  # seconds: between beats, without one until a rank is given up, to leave by itself
+FINISHED = 1 << 40  # more beats than any rank has
+LOST = (
+    "another training process died (killed, or out of memory?), so this one stops; "
+    "continue from the last checkpoint with --resume, with any number of processes"
+)
 _times = itertools.count()
 _closed: list[Any] = []  # groups; see `close`
 
 
 class Shared(SaccadeError):
-    """An error that ends all ranks, of which some print it."""
+    """An error that all ranks are about to raise, of which one per machine prints it, unless `prints` is set."""
 
-    def __init__(self, text: str, prints: bool) -> None:
+    def __init__(self, text: str, prints: bool | None = None) -> None:
         super().__init__(text)
         self.prints = prints
 
 
 class Ranks:
-    """This process among those of a run, or alone. Of several, each method but `share` and `error` returns when all have called it."""
+    """This process among those of a run, or alone. Of several, each method but `share` returns when all have called it."""
 
     def __init__(self, rank: int = 0, count: int = 1) -> None:
-        self.rank, self.count = rank, count
-
-    @property
-    def leads(self) -> bool:
-        return self.rank == 0
+        self.rank, self.count, self.leads = rank, count, rank == 0
 
     def share(self, plan: Sequence[Any]) -> tuple[Sequence[Any], int]:
         """Every `count`-th example of a batch; a rank left without one computes the batch's first, which counts zero times."""
@@ -67,42 +67,27 @@ class Ranks:
 
     def total(self, numbers: Sequence[Any]) -> list[Any]:
         """Σ over the ranks, number by number."""
-        return self._reduce(numbers, dist.ReduceOp.SUM)
+        return [sum(each) for each in zip(*self.everyone(list(numbers)), strict=True)]
 
     def largest(self, number: float) -> float:
         """The largest of the ranks' numbers."""
-        return float(self._reduce([number], dist.ReduceOp.MAX)[0])
-
-    def _reduce(self, numbers: Sequence[Any], how: Any) -> list[Any]:
-        integers = all(isinstance(number, int) for number in numbers)
-        found = torch.tensor(numbers, dtype=torch.int64 if integers else torch.float64)
-        if self.count > 1:
-            dist.all_reduce(found, how)
-        return found.tolist()
-
-    def error(self, text: str) -> SaccadeError:
-        """The error that all ranks are about to raise."""
-        return Shared(text, first_here())
+        return float(max(self.everyone(number)))
 
     def agree(self, do: Callable[[], T]) -> T:
         """All do it; an error of one is raised by all."""
         if self.count == 1:
             return do()
-        wrong, value = None, None
         try:
-            value = do()
+            value, wrong = do(), ""
         except SaccadeError as error:
             wrong = str(error)
-        for one in self.everyone(wrong):
-            if one is not None:
-                raise self.error(one)
-        return value  # type: ignore[return-value]
+        for one in filter(None, self.everyone(wrong)):
+            raise Shared(one)
+        return value
 
     def lead(self, do: Callable[[], T]) -> T:
         """Rank 0 does it, and all get what it returns (as JSON knows it) or the error it raised."""
-        mine = self.agree(lambda: do() if self.leads else None)
-        known = self.everyone(mine)[0]
-        return mine if self.leads else known  # type: ignore[return-value]
+        return self.everyone(self.agree(lambda: do() if self.leads else None))[0]
 
     @contextmanager
     def led(self, context: AbstractContextManager[Any]) -> Iterator[None]:
@@ -110,6 +95,61 @@ class Ranks:
         with ExitStack() as stack:
             self.lead(lambda: stack.enter_context(context) is None)
             yield
+
+
+class Heartbeat:
+    """Signs of life in the store that all ranks share, so that none waits for a process or a machine that died: each rank listens for
+    the next one, and reports to all when that is lost."""
+
+    def __init__(self, store: Any, rank: int, count: int) -> None:
+        self.store, self.rank, self.next = store, rank, (rank + 1) % count
+        self.over, self.answered = threading.Event(), time.monotonic()
+
+    def start(self) -> None:
+        for target in (self.beat, self.watch_store):
+            threading.Thread(target=target, daemon=True).start()
+
+    def beat(self) -> None:
+        seen, since = -1, time.monotonic()
+        while not self.over.wait(BEAT):
+            try:
+                self.store.add(f"beat/{self.rank}", 1)
+                beats = self.store.add(f"beat/{self.next}", 0)
+                if beats != seen:
+                    seen, since = beats, time.monotonic()
+                silent = beats < FINISHED and time.monotonic() - since > PATIENCE
+                lost = self.store.add("lost", int(silent)) > 0
+            except RuntimeError:  # the process that keeps the store died
+                lost = True
+            self.answered = time.monotonic()
+            if lost and not self.over.wait(GRACE):
+                leave(self.first_to_print())
+
+    def watch_store(self) -> None:
+        """A call to the store of a machine that is off the network never returns."""
+        while not self.over.wait(BEAT):
+            if time.monotonic() - self.answered > PATIENCE + GRACE:
+                leave(prints=True)
+
+    def first_to_print(self, lost: bool = False) -> bool:
+        """Whether this rank is the first that prints why the run ends; the others need not."""
+        with suppress(RuntimeError):
+            self.store.add("lost", int(lost))
+            return bool(self.store.add("printed", 1) == 1)
+        return True
+
+    def finish(self) -> None:
+        """This rank ends as it should: the others must not wait for its beats."""
+        self.over.set()
+        with suppress(RuntimeError):
+            self.store.add(f"beat/{self.rank}", FINISHED)
+
+
+def leave(prints: bool) -> None:
+    """Ends this process, whatever its main thread waits for."""
+    if prints:
+        print(f"saccade: {LOST}", file=sys.stderr, flush=True)
+    os._exit(2)
 
 
 def processes() -> int:
@@ -123,22 +163,15 @@ def rank_here() -> int:
     return int(os.environ.get("RANK", "0")) if processes() > 1 else 0
 
 
-def first_here() -> bool:
-    """Whether this process is the first of its machine."""
-    return processes() < 2 or os.environ.get("LOCAL_RANK", "0") == "0"
-
-
 def prints(error: Exception) -> bool:
     """Whether this process prints an error: what all ranks know is printed once on each machine."""
-    return error.prints if isinstance(error, Shared) else first_here()
+    known = getattr(error, "prints", None)
+    return known if known is not None else processes() < 2 or os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 @contextmanager
 def together(device: torch.device) -> Iterator[Ranks]:
-    """Within the `with`, the processes that torchrun started are the ranks of one run; one process alone has nobody to meet.
-
-    Each has a GPU of its own where there are GPUs: `cuda` is then cuda:LOCAL_RANK.
-    """
+    """Within the `with`, the processes that torchrun started are the ranks of one run, each with its own GPU where there are GPUs."""
     if processes() < 2:
         yield Ranks()
         return
@@ -146,15 +179,15 @@ def together(device: torch.device) -> Iterator[Ranks]:
         raise SaccadeError("a process group is already open, and training opens its own; call destroy_process_group() first")
     if device.type == "cuda":
         torch.cuda.set_device(own_gpu(device, int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()))
-    ranks, heart = meet("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+    heart = meet("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     try:
-        yield ranks
+        yield Ranks(dist.get_rank(), dist.get_world_size())
     except (Shared, Stopped):  # all ranks are here
         close(heart)
         raise
     except BaseException as error:
         heart.over.set()  # without further beats, the others do not wait for a rank that leaves
-        lost = isinstance(error, RuntimeError) and is_disconnect(error)
+        lost = is_disconnect(error)
         first = heart.first_to_print(lost)
         if lost or isinstance(error, SaccadeError):
             raise Shared(LOST if lost else str(error), first) from None
@@ -162,7 +195,7 @@ def together(device: torch.device) -> Iterator[Ranks]:
     close(heart)
 
 
-def meet(backend: str) -> tuple[Ranks, Heartbeat]:
+def meet(backend: str) -> Heartbeat:
     """Waits for the other ranks, where torchrun's variables say, and starts to beat."""
     attempts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     try:
@@ -174,13 +207,13 @@ def meet(backend: str) -> tuple[Ranks, Heartbeat]:
         raise SaccadeError(f"the training processes cannot connect ({why}); start them with torchrun") from None
     heart = Heartbeat(store, rank, count)
     heart.start()
-    return Ranks(rank, count), heart
+    return heart
 
 
 def close(heart: Heartbeat) -> None:
     heart.finish()
-    # A gloo group that is freed joins its threads while it holds Python's lock, for which one of them may wait to free the last tensor
-    # it sent: the process would hang (seen with torch 2.13). So the group is kept until the process ends.
+    # A gloo group that is freed joins its threads while it holds Python's lock, for which one of them may wait: the process would hang
+    # (seen with torch 2.13). So the group is kept until the process ends.
     _closed.append(dist.group.WORLD)
     dist.destroy_process_group()
     time.sleep(0.05)
@@ -191,10 +224,8 @@ def own_gpu(device: torch.device, local: int, there_are: int) -> int:
     if device.index is not None:
         raise SaccadeError(f"device is '{device}', but each torchrun process uses its own GPU; write device=cuda")
     if local >= there_are:
-        raise SaccadeError(
-            f"process {local} of this machine (counted from 0) has no GPU, there are {there_are}; "
-            f"start torchrun with --nproc-per-node {there_are}, or set device=cpu"
-        )
+        advice = f"start torchrun with --nproc-per-node {there_are}, or set device=cpu"
+        raise SaccadeError(f"process {local} of this machine (counted from 0) has no GPU, there are {there_are}; {advice}")
     return local
 
 
@@ -207,6 +238,7 @@ def check_shared(path: Path) -> None:
         time.sleep(0.1)
 
 
-def is_disconnect(error: RuntimeError) -> bool:
+def is_disconnect(error: BaseException) -> bool:
     """Whether an error comes from a connection that another rank has left."""
-    return isinstance(error, dist.DistError) or any(word in str(error) for word in ("gloo", "Connection ", "NCCL"))
+    named = any(word in str(error) for word in ("gloo", "Connection ", "NCCL"))
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and named)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +17,15 @@ class Logs:
 
     def __init__(self, folder: Path, since: int = 0, writes: bool = True) -> None:
         self.csv, self.jsonl, self.writes = folder / "metrics.csv", folder / "log.jsonl", writes
+        rows: list[dict[str, Any]] = []
+        if since and writes and self.jsonl.exists():
+            for line in self.jsonl.read_text(encoding="utf-8", errors="replace").splitlines():
+                with suppress(ValueError):  # a line that a kill cut off
+                    rows.append(json.loads(line))
+        rows = [row for row in rows if isinstance(row, dict) and row.get("update", 0) <= since]
         if writes:
-            rows = [row for row in self._old_rows() if row.get("update", 0) <= since] if since else []
             write_atomically(self.jsonl, "".join(json.dumps(row) + "\n" for row in rows).encode())
             write_atomically(self.csv, (",".join(COLUMNS) + "\n" + "".join(map(as_csv, rows))).encode())
-
-    def _old_rows(self) -> list[dict[str, Any]]:
-        rows = []
-        if self.jsonl.exists():
-            for line in self.jsonl.read_text(encoding="utf-8", errors="replace").splitlines():
-                try:
-                    row = json.loads(line)
-                except ValueError:
-                    continue  # a line that a kill cut off
-                if isinstance(row, dict):
-                    rows.append(row)
-        return rows
 
     def add(self, **row: Any) -> None:
         """One event; numbers are rounded to six digits."""
@@ -46,20 +37,5 @@ class Logs:
 
 
 def as_csv(row: dict[str, Any]) -> str:
-    text = io.StringIO()
-    csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n").writerow(row)
-    return text.getvalue()
-
-
-class Pace:
-    """Tokens per second since the last question."""
-
-    def __init__(self, tokens: int) -> None:
-        self.tokens, self.since = tokens, time.perf_counter()
-
-    def per_second(self, tokens: int) -> float:
-        """`tokens`: read so far."""
-        now = time.perf_counter()
-        speed = (tokens - self.tokens) / max(now - self.since, 1e-9)
-        self.tokens, self.since = tokens, now
-        return speed
+    """All columns are numbers, so nothing needs quotes."""
+    return ",".join(str(row.get(name, "")) for name in COLUMNS) + "\n"

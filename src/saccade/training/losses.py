@@ -32,21 +32,16 @@ def token_loss(logits: Tensor, target: Tensor, ignore: int, smoothing: float = 0
 
 
 def batch_loss(model: nn.Module, batch: Batch, smoothing: float = 0.0, agreement: float = 0.0) -> Tensor:
-    """The token loss of a model's answer to a batch, and the costs that its layers leave (`core.extras`).
-
-    With an `agreement` α each row is read twice, with different dropout, and the two answers are drawn together (R-Drop, Wu et al.
-    2021): ½ (L₁ + L₂) + α/2 · Σ ½ (KL(p₁ ‖ p₂) + KL(p₂ ‖ p₁)).
-    """
+    """The token loss of a batch and the costs that layers leave; an `agreement` α reads each row twice (R-Drop, Wu et al. 2021)."""
     wanted = batch.target != batch.ignore
-    counts = wanted.reshape(len(wanted), -1).sum(1)
-    if not agreement:
-        with extras.collect() as left:
-            logits = model(*batch.inputs)
-        return token_loss(logits, batch.target, batch.ignore, smoothing) + left.total(counts)
+    counts, repeats = wanted.reshape(len(wanted), -1).sum(1), 2 if agreement else 1
     with extras.collect() as left:
-        both = model(*(torch.cat([one, one]) for one in batch.inputs)).float()
-    loss = token_loss(both, torch.cat([batch.target, batch.target]), batch.ignore, smoothing) / 2
-    first, second = both.log_softmax(-1).chunk(2)
-    # KL(p₁ ‖ p₂) + KL(p₂ ‖ p₁) = Σ (p₁ − p₂) (log p₁ − log p₂)
+        logits = model(*(torch.cat([one, one]) if agreement else one for one in batch.inputs))
+    target = torch.cat([batch.target] * repeats)
+    loss = token_loss(logits, target, batch.ignore, smoothing) / repeats + left.total(counts, repeats)
+    if not agreement:
+        return loss
+    first, second = logits.float().log_softmax(-1).chunk(2)
+    # ½ (L₁ + L₂) + α/2 · Σ ½ (KL(p₁ ‖ p₂) + KL(p₂ ‖ p₁)), and the sum of both KL is Σ (p₁ − p₂) (log p₁ − log p₂)
     apart = ((first.exp() - second.exp()) * (first - second)).sum(-1)
-    return loss + agreement / 4 * apart.masked_fill(~wanted, 0.0).sum() + left.total(counts, repeats=2)
+    return loss + agreement / 4 * apart.masked_fill(~wanted, 0.0).sum()

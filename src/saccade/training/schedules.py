@@ -14,8 +14,7 @@ table: Table[Schedule] = Table("schedules", "schedule")
 @table.add("inverse-sqrt", paper="Vaswani et al. 2017")
 def inverse_sqrt(update: int, warmup: int, updates: int) -> float:
     """Up to the peak in `warmup` updates, then √(warmup / update)."""
-    warmup = max(warmup, 1)
-    return min(update / warmup, math.sqrt(warmup / update))
+    return min(update / max(warmup, 1), math.sqrt(max(warmup, 1) / update))
 
 
 @table.add("cosine", paper="Loshchilov & Hutter 2017")

@@ -1,4 +1,4 @@
-"""Tensors that are divided over ranks: gathered, divided, and written by each rank its part (torch.distributed.checkpoint).
+"""Tensors that are divided over ranks: gathered, divided, and read from a checkpoint to which each rank wrote its part.
 
 Reading such a checkpoint unpickles its `.metadata`, which can run any code: its folder's manifest is checked first, and one from a
 stranger must never be read.
@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,16 +31,14 @@ def gather(tensors: Mapping[str, Tensor], keep: bool) -> dict[str, Tensor]:
     for name, tensor in tensors.items():
         one = whole(tensor.detach())
         if keep:
-            found[name] = one.cpu() if one is not tensor else one
+            found[name] = one.cpu()
     return found
 
 
 def divide_like(value: Tensor, like: Tensor) -> Tensor:
     """A whole tensor on the device of `like`, and divided over the ranks as it is."""
-    if hasattr(value, "full_tensor"):  # already divided
-        return value
     value = value.to(like.device)
-    if not hasattr(like, "full_tensor"):
+    if hasattr(value, "full_tensor") or not hasattr(like, "full_tensor"):  # already divided, or nothing is
         return value
     from torch.distributed.tensor import distribute_tensor
 
@@ -47,42 +46,26 @@ def divide_like(value: Tensor, like: Tensor) -> Tensor:
 
 
 @contextmanager
-def one_sentence() -> Iterator[None]:
-    """Turns what torch.distributed.checkpoint raises into one sentence."""
-    from torch.distributed.checkpoint import CheckpointException
+def library() -> Iterator[Any]:
+    """torch.distributed.checkpoint; what it raises becomes one sentence."""
+    from torch.distributed import checkpoint
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about a single process, and about its own deprecated parts
-            yield
-    except CheckpointException as error:
+            yield checkpoint
+    except checkpoint.CheckpointException as error:
         rank, (cause, _) = next(iter(error.failures.items()))
         why = str(getattr(cause, "strerror", None) or cause).split("\n")[0][:300]
         raise SaccadeError(f"rank {rank} cannot access its part of the checkpoint: {why}; check the path and the disk") from None
 
 
-def write_parts(tensors: dict[str, Tensor], folder: Path) -> None:
-    """Each rank writes its part of the tensors into the folder."""
-    from torch.distributed import checkpoint
-
-    with one_sentence():
-        checkpoint.save(tensors, storage_writer=checkpoint.FileSystemWriter(folder))
-
-
-def read_parts(tensors: dict[str, Tensor], folder: Path) -> None:
-    """Fills the tensors, however they are divided and however those in the folder are."""
-    from torch.distributed import checkpoint
-
-    with one_sentence():
-        checkpoint.load(tensors, storage_reader=checkpoint.FileSystemReader(folder))
-
-
-def list_parts(folder: Path) -> dict[str, tuple[torch.Size, torch.dtype]]:
-    """Name → size and type of the tensors in a sharded checkpoint, whose folder has been checked against its manifest."""
-    from torch.distributed.checkpoint import FileSystemReader
-
+def list_parts(folder: Path, prefix: str) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    """Name after the prefix → size and type of tensors in a sharded checkpoint, whose folder was checked against its manifest."""
     try:
-        found = FileSystemReader(folder).read_metadata().state_dict_metadata
-        return {name: (one.size, one.properties.dtype) for name, one in found.items()}  # type: ignore[union-attr]
+        with library() as checkpoint:
+            found = checkpoint.FileSystemReader(folder).read_metadata().state_dict_metadata
+        own = {name.removeprefix(prefix): one for name, one in found.items() if name.startswith(prefix)}
+        return {name: (one.size, one.properties.dtype) for name, one in own.items()}
     except Exception as error:  # unpickling may raise anything
         raise SaccadeError(f"{folder}/{METADATA} cannot be read ({type(error).__name__}); copy the checkpoint again") from None

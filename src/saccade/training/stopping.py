@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -20,29 +22,22 @@ class Stopped(Exception):
         return Stopped(*self.at, how)
 
 
-class Stopper:
-    """Within the `with`, the first signal is kept for the loop; a second one of the same kind has its usual effect at once.
+@contextmanager
+def stopper(patient: bool = False) -> Iterator[list[int]]:
+    """Within the `with`, signals are put into the list; a second one of the same kind has its usual effect at once, unless `patient`."""
+    found: list[int] = []
+    before: dict[int, Any] = {}
 
-    A `patient` one ignores a second: torchrun forwards a Ctrl-C that its processes also got from the terminal, and kills those that
-    are still there 30 s later.
-    """
+    def notice(number: int, frame: object) -> None:
+        found.append(number)
+        if not patient:  # torchrun forwards a Ctrl-C that its processes also got from the terminal
+            signal.signal(number, before[number])
 
-    def __init__(self, patient: bool = False) -> None:
-        self.signal: int | None = None
-        self.patient = patient
-        self._before: dict[int, Any] = {}
-
-    def _notice(self, number: int, frame: object) -> None:
-        self.signal = number
-        if not self.patient:
-            signal.signal(number, self._before[number])
-
-    def __enter__(self) -> Stopper:
-        if threading.current_thread() is threading.main_thread():  # elsewhere signals cannot be caught
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._notice)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+    if threading.current_thread() is threading.main_thread():  # elsewhere signals cannot be caught
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, notice)
+    try:
+        yield found
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
