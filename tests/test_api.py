@@ -339,7 +339,7 @@ def test_a_place_that_is_taken_is_left_alone(copy: Path, tmp_path: Path) -> None
     ("word", "sentence"),
     [
         ("data.train=''", "data.train is not set; name the data, such as data.train=train.tsv"),
-        ("data.train=nowhere.tsv", "there is no file 'nowhere.tsv'"),
+        ("data.train=nowhere.tsv", "no file 'nowhere.tsv'"),
         ("data.train=phrasebook:trian", "'phrasebook:trian' is not a part of phrasebook; did you mean 'train'?"),
         ("data.phrasebook={trian: 5}", "the corpus 'phrasebook' cannot be generated with {'trian': 5}"),
         ("data.phrasebook={train: -5}", "-5"),

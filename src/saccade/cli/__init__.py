@@ -14,8 +14,7 @@ from .. import __version__
 from ..errors import SaccadeError
 from ..training.stopping import Stopped
 from .looking import check, evaluate, explain, list_, show
-from .options import flag
-from .shared import rank
+from .shared import flag, rank
 from .training import average, compare, convert, demo, train
 from .using import classify, generate, tag, translate
 

@@ -72,12 +72,11 @@ def _explain(path: Path, error: OSError | ValueError) -> SaccadeError:
         there = sorted(os.listdir(path.parent)) if path.parent.is_dir() else []
         close = difflib.get_close_matches(path.name, there, n=1, cutoff=0.7)
         hint = f"did you mean '{path.parent / close[0]}'?" if close else "check the path"
-        return SaccadeError(f"there is no file '{path}'; {hint}")
+        return SaccadeError(f"no file '{path}'; {hint}")
     if isinstance(error, IsADirectoryError):
         return SaccadeError(f"{path} is a folder, not a file; give a file in it")
-    return SaccadeError(
-        f"{str(path)!r} cannot be read: {getattr(error, 'strerror', None) or error}; check its path and permissions"
-    )
+    why = getattr(error, "strerror", None) or error
+    return SaccadeError(f"{str(path)!r} cannot be read: {why}; check its path and permissions")
 
 
 def raw_lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[bytes]:

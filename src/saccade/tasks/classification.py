@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import nn
 
+from ..building import Builder
 from ..data.batches import on, pad_rows
 from ..data.corpora import labeled
 from ..data.labeled import Labeled
@@ -18,7 +19,7 @@ from ..models.labels import Classifier
 from ..recipe import Recipe
 from ..training.losses import Batch
 from .labels import UNLABELED, LabelTask, Numbered, make_rows
-from .task import Builder, device_of, table, without_trees
+from .task import device_of, table, without_trees
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from ..building import Builder
 from ..data.batches import on, pad, pad_rows
 from ..data.conllu import Sentence
 from ..data.corpora import sentences
@@ -19,7 +20,7 @@ from ..models.labels import Tagger
 from ..recipe import Recipe
 from ..training.losses import Batch
 from .labels import UNLABELED, LabelTask, Numbered, make_rows, percent
-from .task import Builder, WrongExample, table
+from .task import WrongExample, table
 
 
 @table.add("tagging", paper="Ling et al. 2015")

@@ -65,8 +65,7 @@ class Worked:
     def steps(self) -> list[Step]:
         """The calculation in seven steps, explained for the first token and shown for all; the texts are in worked.txt."""
         blocks = files("saccade.views").joinpath("worked.txt").read_text(encoding="utf-8").strip().split("\n\n")
-        words = self._words()
-        texts = [block.split("\n", 1) for block in blocks]
+        texts, words = [block.split("\n", 1) for block in blocks], self._words()
         return [Step(title, text.format_map(words), shown) for (title, text), shown in zip(texts, self._shown(), strict=True)]
 
     def _words(self) -> dict[str, object]:
