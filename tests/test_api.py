@@ -225,7 +225,7 @@ def rewrite(folder: Path, name: str, text: str) -> None:
     [
         ("config.json", "{", "config.json cannot be read as JSON; copy the model folder again"),
         ("config.json", "[" * 100_000, "config.json cannot be read as JSON"),
-        ("config.json", "[]", "config.json has format None, expected 1 (written by saccade 0.1.0) or 2; use the version that wrote it"),
+        ("config.json", "[]", "config.json has format None, expected 1 or 2; use the version of saccade that wrote it"),
         ("config.json", '{"saccade": 3}', "config.json has format 3, expected 1"),
         ("config.json", '{"saccade": 1}', "model.family is None; choose one of"),
         ("config.json", '{"saccade": 1, "model": {"family": "luong"}}', "the parameters are not those of this model"),

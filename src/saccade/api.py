@@ -1,7 +1,5 @@
 """What a program does with saccade: build, load, fit, evaluate, decode, show. Puts the packages together."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The catalogue: slot → table. `saccade list`, the docs page and the tests read it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from . import models, tasks

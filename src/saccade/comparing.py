@@ -1,7 +1,5 @@
 """Several recipes compared fairly: each trained with the same seeds, judged on the same data, mean ± spread of each metric."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import defaultdict

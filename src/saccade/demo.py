@@ -1,7 +1,5 @@
 """The demo: a translator with one fixed context and one with attention, trained side by side, compared, and their attention drawn."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -32,11 +30,11 @@ MakeWatcher = Callable[[str, int], AbstractContextManager[Watcher]]
 
 @dataclass(frozen=True)
 class Result:
-    """What the demo found; `lengths` has rows of words in the source and both models' BLEU, `sentences` a source and both outputs."""
+    """What the demo found."""
 
     metrics: dict[str, Any]
-    lengths: list[list[str]]
-    sentences: list[list[str]]
+    lengths: list[list[str]]  # words in the source, and both models' BLEU
+    sentences: list[list[str]]  # a source, and both outputs
     report: Path
     pictures: list[Path]
 

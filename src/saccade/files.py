@@ -1,7 +1,5 @@
 """Files that survive a kill: written to a temporary name, synced, renamed. Imports nothing but errors; any package may import it."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Result files: what was measured, on what, by which command; `benchmarks/results/NAME.json`, written by programs alone."""
 
-from __future__ import annotations
-
 import datetime
 import importlib.metadata
 import json

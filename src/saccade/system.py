@@ -1,7 +1,5 @@
 """A system: a model with its recipe and its task, and what can be done with it; built fresh, or loaded from a model folder."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence

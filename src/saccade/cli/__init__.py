@@ -1,7 +1,5 @@
 """The command `saccade`: thin over the API. Results go to stdout, progress and errors to stderr; a mistake ends with code 2."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import re
@@ -14,7 +12,8 @@ from .. import __version__
 from ..errors import SaccadeError
 from ..training.stopping import Stopped
 from .looking import check, evaluate, explain, list_, show
-from .shared import flag, rank
+from .options import flag
+from .shared import rank
 from .training import average, compare, convert, demo, train
 from .using import classify, generate, tag, translate
 

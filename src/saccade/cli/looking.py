@@ -7,28 +7,8 @@ import typer
 from rich.table import Table
 
 from ..errors import SaccadeError, did_you_mean
-from .shared import (
-    ALL_SITES,
-    Beam,
-    Device,
-    Json,
-    Lengths,
-    Model,
-    Moses,
-    Peers,
-    Result,
-    TaskBeam,
-    check_drawable,
-    draw,
-    flag,
-    keep_given,
-    note_unknown,
-    out,
-    print_json,
-    report,
-    result_writer,
-    write,
-)
+from .options import Beam, Device, Json, Lengths, Model, Moses, Peers, Result, TaskBeam, flag
+from .shared import ALL_SITES, check_drawable, draw, keep_given, note_unknown, out, print_json, report, result_writer, write
 
 DATA = "Data to evaluate on, such as test.tsv, test.en,test.fr, test.conllu or test.txt; `dev` and `test` are the recipe's own."
 KINDS = "pairs, tags, labels or text; otherwise inferred from the file name (.conllu, .csv, .txt …), or pairs."

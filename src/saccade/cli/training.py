@@ -8,26 +8,8 @@ import typer
 from rich.table import Table
 
 from ..errors import SaccadeError
-from .shared import (
-    Json,
-    Lengths,
-    Moses,
-    OutFolder,
-    Peers,
-    Result,
-    TaskBeam,
-    command_name,
-    err,
-    flag,
-    keep_given,
-    note,
-    out,
-    print_json,
-    rank,
-    report,
-    result_writer,
-    write,
-)
+from .options import Json, Lengths, Moses, OutFolder, Peers, Result, TaskBeam, flag
+from .shared import command_name, err, keep_given, note, out, print_json, rank, report, result_writer, write
 
 if TYPE_CHECKING:
     from ..comparing import Row

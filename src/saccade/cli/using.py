@@ -7,26 +7,8 @@ from typing import Annotated
 import typer
 
 from ..errors import SaccadeError
-from .shared import (
-    Beam,
-    Device,
-    Input,
-    Json,
-    Model,
-    Seed,
-    Text,
-    TopK,
-    TopP,
-    check_drawable,
-    draw,
-    flag,
-    keep_given,
-    note_unknown,
-    out,
-    print_json,
-    read_lines,
-    write,
-)
+from .options import Beam, Device, Input, Json, Model, Seed, Text, TopK, TopP, flag
+from .shared import check_drawable, draw, keep_given, note_unknown, out, print_json, read_lines, write
 
 TOGETHER = 4096  # lines that are sorted by length and decoded together: a long file's first lines do not wait for its last
 

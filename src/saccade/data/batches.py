@@ -1,7 +1,5 @@
 """Batches of similar lengths under a budget of tokens, and sequences padded into one tensor."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import chain, pairwise
 from typing import TypeVar

@@ -4,8 +4,6 @@ CoNLL-U has ten columns: ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC (ht
 The lines of a multiword token (`3-4`) and of an empty node (`3.1`) are not words.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Corpora of every kind: generated ones by name (`phrasebook:test`), datasets as `hub:…`, users' own by path."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple

@@ -1,9 +1,4 @@
-"""Datasets of the Hugging Face hub (`hub:NAME[:CONFIG]:SPLIT`), and folders written by `save_to_disk`; rows count from 1.
-
-Columns are recognized by their names, or named after a `#`: `hub:wmt14:de-en:train#de,en`. Needs the extra `hub`.
-"""
-
-from __future__ import annotations
+"""Datasets of the hub (`hub:NAME[:CONFIG]:SPLIT#COLUMNS`), and folders written by `save_to_disk`; needs the extra `hub`."""
 
 import importlib
 import os

@@ -1,7 +1,5 @@
 """Pairs, a sentence in two languages, from files: parallel text, TSV and JSONL, each also as .gz or .xz; a bad line is named by file and line."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

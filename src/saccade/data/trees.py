@@ -1,7 +1,5 @@
 """Dependency trees as distances between words."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Searches: how the next tokens are chosen. R rows of the batch, S sentences, W beam width, V vocabulary."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import torch

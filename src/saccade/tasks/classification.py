@@ -1,7 +1,5 @@
 """Classification: one label per text. B batch, N tokens, C classes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -50,10 +48,8 @@ class Classification(LabelTask):
     def learn(cls, recipe: Recipe, train: Sequence[Labeled], given: Vocabulary | None = None) -> Self:
         made = super().learn(recipe, train, given)
         if len(made.labels) > max(20, len(train) // 2):
-            raise SaccadeError(
-                f"the training data has {len(made.labels):,} labels for {len(train):,} texts, nearly one each; check that a .tsv line "
-                "is text<TAB>label"
-            )
+            what = f"the training data has {len(made.labels):,} labels for {len(train):,} texts, nearly one each"
+            raise SaccadeError(f"{what}; check that a .tsv line is text<TAB>label")
         return made
 
     def build(self, builder: Builder) -> nn.Module:

@@ -1,7 +1,5 @@
 """What tasks with labels share: texts as rows of numbers, labels, their loss and accuracy. B batch, N tokens, C classes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 

@@ -1,7 +1,5 @@
 """Language modelling: text as a stream of tokens in blocks, its perplexity, and the continuation of a text. B blocks, N tokens."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain

@@ -1,7 +1,5 @@
 """Scores of texts against references (BLEU and chrF by sacrebleu), word alignments from attention, and their error rate."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 

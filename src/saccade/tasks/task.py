@@ -138,10 +138,8 @@ class ExampleWork(Work):
             if sum(rounded(size, self.multiple) for size in sizes) > self.tokens:
                 tokens = " + ".join(str(size) for size in sizes if size)
                 to = f", rounded up to multiples of {self.multiple}" if self.multiple > 1 else ""
-                raise SaccadeError(
-                    f"line {example.line} of the training data has {tokens} tokens{to}, more than a batch may hold "
-                    f"(training.tokens={self.tokens}); raise training.tokens or remove the line"
-                )
+                what = f"line {example.line} of the training data has {tokens} tokens{to}, more than a batch may hold"
+                raise SaccadeError(f"{what} (training.tokens={self.tokens}); raise training.tokens or remove the line")
         self.plans = Plans(self.lengths, self.tokens, self.multiple)
 
     def epoch(self, epoch: int) -> Sequence[list[int]]:
@@ -178,7 +176,7 @@ def sum_loss(model: nn.Module, batches: Iterable[Batch]) -> tuple[float, int]:
 def without_trees(body: Encoder) -> Encoder:
     """The encoder, if it can read a text that has no parse tree."""
     if body.needs_relation:
-        raise SaccadeError("model.position is 'syntax', which needs the parse trees of tagging data; choose another one")
+        raise SaccadeError("model.position is 'syntax', which needs the parse trees of tagging data; choose another position")
     return body
 
 

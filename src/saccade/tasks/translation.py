@@ -1,7 +1,5 @@
 """Translation: pairs to batches, texts through a model and back, BLEU, chrF and alignments. B batch, N source, T target."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The plain document between a record of attention and everything that draws it: words, and heads × rows × columns of weights."""
 
-from __future__ import annotations
-
 import json
 import unicodedata
 from dataclasses import dataclass

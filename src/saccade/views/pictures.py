@@ -1,8 +1,6 @@
 """Pictures of attention and of results, as matplotlib Figures; weights are drawn dark on white, unlike Bahdanau's Figure 3, so that
 the numbers in the cells are readable and it survives a printer."""
 
-from __future__ import annotations
-
 import functools
 import io
 import math

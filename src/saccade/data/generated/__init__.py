@@ -1,7 +1,5 @@
 """Generated corpora: the same examples for the same seed on every machine and every Python, with no download."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable, Iterable, Sequence

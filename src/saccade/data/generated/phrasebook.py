@@ -8,8 +8,6 @@ or nouns inside a relative clause, two predicates share a subject only if no rel
 only the first clause may have two subjects.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

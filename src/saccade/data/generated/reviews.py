@@ -6,8 +6,6 @@ a clause's polarity is that of its word of opinion, reversed by a word such as *
 what others said (`critics called it dull`) counts for nothing; opinions in one review agree; the rest is small talk.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
