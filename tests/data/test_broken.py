@@ -19,7 +19,7 @@ from saccade.errors import SaccadeError
 
 
 def by_line(where: str) -> Any:
-    return documents(where, separated="line")
+    return documents(where, None, "line")
 
 
 def row(id_: str, form: str = "w", upos: str = "X", rest: str = "\t_" * 6) -> str:
@@ -148,7 +148,7 @@ TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
         "a b\n",
         "'a.en' does not end in .conllu, .tsv, .jsonl, .txt, so its format is not known; give a .conllu, …",
     ),
-    (lambda where: sentences(where, column="uppos"), "a.conllu", row("1"), "no tag column named 'uppos'; did you mean 'upos'?"),
+    (lambda where: sentences(where, None, "uppos"), "a.conllu", row("1"), "no tag column named 'uppos'; did you mean 'upos'?"),
     (
         sentences,
         "a.conllu",
@@ -314,7 +314,7 @@ TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
     (documents, "a.jsonl", '{"text": "a"}\n{"text": " "}', "a.jsonl, line 2: the text is empty; remove this line"),
     (documents, "a.jsonl", '{"text": null}', 'a.jsonl, line 1: "text" is NoneType, expected a string; the line has: "text"'),
     (
-        lambda where: documents(where, separated="lines"),
+        lambda where: documents(where, None, "lines"),
         "a.txt",
         "x",
         "documents cannot be separated by 'lines'; did you mean 'line'?",
@@ -401,7 +401,7 @@ READERS: list[tuple[Callable[[str], Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("read", "name"), READERS, ids=[f"{read.__name__}-{name}" for read, name in READERS])
+@pytest.mark.parametrize(("read", "name"), READERS, ids=[f"{n}-{name}" for n, (_, name) in enumerate(READERS)])
 @given(content=st.binary(max_size=40) | st.lists(SCRAPS, max_size=25).map(b"".join))
 def test_whatever_a_file_holds_it_is_read_or_refused(read: Callable[[str], Any], name: str, content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:

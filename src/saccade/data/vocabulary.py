@@ -1,7 +1,5 @@
 """Text to numbers and back: words, byte-level BPE or characters over the `tokenizers` library; special tokens are data."""
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata
@@ -9,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 from tokenizers import Encoding, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
@@ -68,7 +66,7 @@ class Vocabulary:
         split: str = "space",
         lowercase: bool = False,
         min_count: int = 1,
-    ) -> Vocabulary:
+    ) -> Self:
         """The `size` most frequent pieces (specials included) seen `min_count` times or more, whatever the order of the lines."""
         _check_names(kind, split)
         least = len(SPECIALS) + (256 if kind == "bpe" else 1)  # bpe starts from all bytes, before it can learn a first merge
@@ -149,7 +147,7 @@ class Vocabulary:
         return {**head, "tokenizer": json.loads(self._tokenizer.to_str())}
 
     @classmethod
-    def from_json(cls, entry: Any) -> Vocabulary:
+    def from_json(cls, entry: Any) -> Self:
         """A vocabulary from what `to_json` gave, in this version or an earlier one."""
         entry = {"specials": {}, **entry} if isinstance(entry, dict) else {}
         for key, type_ in {"kind": str, "split": str, "lowercase": bool, "tokenizer": dict, "specials": dict}.items():

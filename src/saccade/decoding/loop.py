@@ -1,7 +1,5 @@
 """The one decoding loop, and models made of models: several as one, and one that slides over a long text. B rows, M models."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 
@@ -63,7 +61,7 @@ class Ensemble(Decodable):
         self.models = nn.ModuleList(models)
 
     @classmethod
-    def of(cls, models: Sequence[nn.Module]) -> Ensemble:
+    def of(cls, models: Sequence[nn.Module]) -> "Ensemble":
         """The models as one, which reads a long text in pieces where all of them do."""
         return (CarryingEnsemble if all(isinstance(model, CarryingLM) for model in models) else cls)(models)
 

@@ -60,7 +60,7 @@ def alignment(site: Site, title: str = "") -> Figure:
 
 
 def heads(site: Site, title: str = "") -> Figure:
-    """All heads of a site side by side on one scale, up to 16 of them (Vaswani et al. 2017, the figures of the appendix)."""
+    """All heads of a site side by side on one scale, up to 16 of them (Vaswani et al. 2017, appendix)."""
     count = len(site.weights)
     note = f"the first {MOST_HEADS} of {count} heads" if count > MOST_HEADS else f"{count} head{'s' * (count > 1)}"
     shown = {f"head {n}": np.asarray(weights) for n, weights in enumerate(site.weights[:MOST_HEADS])}

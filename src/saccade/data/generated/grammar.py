@@ -12,8 +12,6 @@ plural, participle) and `frames`, who does it to what; `quick` ones go with "qui
 `placed` ones happen somewhere, `receivers` are those to whom it is done. A determiner without a number does not go with it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -88,7 +86,7 @@ class Phrase:
     french: tuple[Mot, ...] = ()
     head: Head = Head()
 
-    def __add__(self, other: Phrase) -> Phrase:
+    def __add__(self, other: "Phrase") -> "Phrase":
         return Phrase(self.english + other.english, self.french + other.french, self.head)
 
     def __len__(self) -> int:
