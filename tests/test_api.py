@@ -225,7 +225,7 @@ def rewrite(folder: Path, name: str, text: str) -> None:
     [
         ("config.json", "{", "config.json cannot be read as JSON; copy the model folder again"),
         ("config.json", "[" * 100_000, "config.json cannot be read as JSON"),
-        ("config.json", "[]", "config.json has format None, expected 1 (written by saccade 0.1.0) or 2; use the version that wrote it"),
+        ("config.json", "[]", "config.json has format None, expected 1 or 2; use the version of saccade that wrote it"),
         ("config.json", '{"saccade": 3}', "config.json has format 3, expected 1"),
         ("config.json", '{"saccade": 1}', "model.family is None; choose one of"),
         ("config.json", '{"saccade": 1, "model": {"family": "luong"}}', "the parameters are not those of this model"),
@@ -339,7 +339,7 @@ def test_a_place_that_is_taken_is_left_alone(copy: Path, tmp_path: Path) -> None
     ("word", "sentence"),
     [
         ("data.train=''", "data.train is not set; name the data, such as data.train=train.tsv"),
-        ("data.train=nowhere.tsv", "there is no file 'nowhere.tsv'"),
+        ("data.train=nowhere.tsv", "no file 'nowhere.tsv'"),
         ("data.train=phrasebook:trian", "'phrasebook:trian' is not a part of phrasebook; did you mean 'train'?"),
         ("data.phrasebook={trian: 5}", "the corpus 'phrasebook' cannot be generated with {'trian': 5}"),
         ("data.phrasebook={train: -5}", "-5"),

@@ -27,15 +27,14 @@ MAY: dict[str, set[str]] = {
     "training": {"core", "recipe", *EVERY},
     "data": {"core", *EVERY},
     "views": EVERY,
-    "tasks": {"core", "layers", "models", "data", "decoding", "training", "recipe", *EVERY},
+    "tasks": {"building", "core", "layers", "models", "data", "decoding", "training", "recipe", *EVERY},
     "catalogue": {"core", "layers", "models", "data", "decoding", "training", "tasks", *EVERY},
     "building": {"core", "layers", "models", "errors"},
     "upgrade": {"models"},
     "config": {"building", "core", "layers", "models", "data", "decoding", "training", "tasks", "catalogue", "recipe", *EVERY},
 }
 MAY["system"] = {*MAY["config"], "config", "upgrade"}
-MAY["showing"] = {*MAY["system"], "system", "views"}
-MAY["api"] = {*MAY["showing"], "showing", "results"}
+MAY["api"] = {*MAY["system"], "system", "views", "results"}
 MAY["comparing"] = {*MAY["api"], "api"}
 MAY["demo"] = {*MAY["api"], "api"}
 MAY["__init__"] = {*MAY["api"], "api"}

@@ -86,8 +86,8 @@ def test_mistakes_are_found_before_any_training(data: Path, tmp_path: Path) -> N
         ({}, [0], "", {}, "nothing to compare; give at least one recipe and one seed"),
         ({"a": good}, [], "", {}, "nothing to compare"),
         ({"a": good, "b": tagging}, [0], "", {}, "these recipes have different tasks; compare recipes of one task"),
-        ({"a": good}, [0], str(tmp_path / "nowhere.tsv"), {}, "there is no file"),
-        ({"a": recipe(data, "mean", "data.test=nowhere.tsv")}, [0], "", {}, "there is no file 'nowhere.tsv'"),
+        ({"a": good}, [0], str(tmp_path / "nowhere.tsv"), {}, "no file"),
+        ({"a": recipe(data, "mean", "data.test=nowhere.tsv")}, [0], "", {}, "no file 'nowhere.tsv'"),
         ({"a": good}, [0], "", {"beam": 3}, "an evaluation of classification has no option 'beam'"),
     ]
     for recipes, seeds, where, options, sentence in cases:

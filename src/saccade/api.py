@@ -1,26 +1,30 @@
 """What a program does with saccade: build, load, fit, evaluate, decode, show. Puts the packages together."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from . import config
 from .config import Recipe
+from .core import record
+from .data.pairs import Pair
 from .decoding import Ensemble
 from .errors import SaccadeError
 from .files import held, write_atomically
-from .showing import show
 from .system import System, build, check_memory, check_options, load, model_files, read_config, train_and_dev
+from .tasks.classification import Classification
 from .tasks.language import LanguageModelling
 from .tasks.translation import Translation, searcher
 from .training.checkpoints import Progress, RunFolder, learned, mean_parameters, set_parameters
 from .training.distributed import check_shared, together
 from .training.loop import Training, Watcher
 from .upgrade import VERSION
+from .views.document import Document
+from .views.document import Site as SiteView
 
 __all__ = ["System", "average", "build", "check_options", "ensemble", "fit", "load", "searcher", "show"]
 # What a system can do is a method of it, and a function here: api.decode(system, texts) is system.decode(texts).
@@ -75,8 +79,9 @@ def claim(path: Path, recipe: Recipe, resume: bool) -> None:
         changed = differences(read_config(kept).to_dict(), mine)
         wrong = [name for name in changed if name not in MAY_CHANGE]
         if wrong:
+            may = ", ".join(MAY_CHANGE)
             raise SaccadeError(
-                f"{path} was started with a different {wrong[0]}; resume with the same recipe (only {', '.join(MAY_CHANGE)} may change)"
+                f"{path} was started with a different {wrong[0]}; resume with the same recipe (only {may} may change)"
             )
     elif os.path.isdir(path) and any(path.iterdir()):
         raise SaccadeError(f"{path} contains other files and no run; choose an empty or new folder with --out")
@@ -84,11 +89,9 @@ def claim(path: Path, recipe: Recipe, resume: bool) -> None:
 
 def differences(a: Any, b: Any, path: str = "") -> list[str]:
     """The dotted names under which two trees differ."""
-    if isinstance(a, dict) and isinstance(b, dict):
-        return [
-            name for key in sorted({*a, *b}) for name in differences(a.get(key), b.get(key), f"{path}.{key}" if path else key)
-        ]
-    return [] if a == b else [path]
+    if not isinstance(a, dict) or not isinstance(b, dict):
+        return [] if a == b else [path]
+    return [name for key in sorted({*a, *b}) for name in differences(a.get(key), b.get(key), f"{path}.{key}".lstrip("."))]
 
 
 def ensemble(systems: Sequence[System]) -> System:
@@ -100,10 +103,8 @@ def ensemble(systems: Sequence[System]) -> System:
             raise SaccadeError(f"a {one.recipe.task} model cannot be ensembled (no token-by-token output); use it by itself")
     for number, other in enumerate(systems[1:], 2):
         if other.task.tokens() != first.task.tokens():
-            raise SaccadeError(
-                f"model {number} ({other.name}) has a different vocabulary than the first ({first.name}); "
-                "train them on the same data with the same vocabulary.* settings"
-            )
+            what = f"model {number} ({other.name}) has a different vocabulary than the first ({first.name})"
+            raise SaccadeError(f"{what}; train them on the same data with the same vocabulary.* settings")
     return System(first.recipe, model, first.task)
 
 
@@ -121,3 +122,51 @@ def average(folders: Sequence[str | Path], out: str | Path) -> System:
     set_parameters(first.model, mean_parameters([learned(system.model) for system in systems]))
     RunFolder(Path(out).parent, model_files(first)).save(Path(out).name, first.model)
     return load(out)
+
+
+@torch.no_grad()
+def show(system: System, text: str, target: str | None = None, beam: int = 1) -> Document:
+    """What every attention of the model looked at while it read a text, or translated it (or generated a given target)."""
+    if not text.strip():
+        raise SaccadeError("the text is empty; give a sentence")
+    if isinstance(system.task, Translation):
+        source, outcome, sites = show_translation(system, text, system.decode([text], beam)[0].text if target is None else target)
+    elif target is None:
+        source, outcome, sites = show_reading(system, text)
+    else:
+        raise SaccadeError(f"a {system.recipe.task} model generates no text; leave the target out")
+    if not sites:
+        raise SaccadeError(f"a {system.name} model has no attention to show; train one that attends, such as transformer")
+    called = ("source", "target") if isinstance(system.task, Translation) else ("text", system.task.outcome)
+    return Document(title=text, source=source, target=outcome, sites=sites, model=system.name, called=called)
+
+
+def show_translation(system: System, text: str, output: str) -> tuple[list[str], list[str], list[SiteView]]:
+    """All attention of a translation, that to the source first."""
+    task, model = system.task, system.model.eval()
+    source, target = [*task.source.encode(text).pieces, "<eos>"], [*task.target.encode(output).pieces, "<eos>"]
+    batch = task.batch(task.numbers([Pair(text, output)]), system.device)
+    with record(model) as read:
+        model.start(*batch.inputs[:2])  # type: ignore[operator]
+    with record(model) as seen:
+        model(*batch.inputs)
+    sites = []
+    for name, looks in sorted(seen.items(), key=lambda item: not item[1].cross):
+        own = source if read[name].calls else ["<bos>", *target[:-1]]  # the decoder has not looked at anything when it starts
+        rows, columns = (target, source) if looks.cross else (own, own)
+        sites.append(SiteView(name, rows, columns, looks.weights()[0].float().cpu().tolist()))
+    return source[:-1], target[:-1], sites
+
+
+def show_reading(system: System, text: str) -> tuple[list[str], list[str], list[SiteView]]:
+    """The attention inside a model that reads one text, and what its label was pooled from, where it has one."""
+    with record(system.model) as seen:
+        tokens, outcome = system.task.look(system.model, text)
+    sites = []
+    if isinstance(system.task, Classification):
+        sites.append(SiteView("pool", [outcome], tokens, [[system.classify([text])[0].weights]]))
+    for name, looks in seen.items():
+        found = looks.calls[-1].weights()[0].float().cpu()
+        if name != "pool" and found.shape[1] == found.shape[2] == len(tokens):
+            sites.append(SiteView(name.removeprefix("body."), tokens, tokens, found.tolist()))
+    return tokens, [outcome], sites

@@ -1,7 +1,5 @@
 """The catalogue: slot → table. `saccade list`, the docs page and the tests read it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from . import models, tasks
@@ -13,33 +11,11 @@ from .layers import embeddings, feedforward, heads, inputs, mixers, norms, pooli
 from .tasks import objectives
 from .training import schedules
 
-SLOTS: dict[str, Table[Any]] = {
-    table.slot: table
-    for table in (
-        scores.table,
-        normalizers.table,
-        masks.table,
-        positions.table,
-        backends.table,
-        mixers.table,
-        feedforward.table,
-        feedforward.activations,
-        residuals.table,
-        norms.table,
-        stack.table,
-        embeddings.table,
-        inputs.table,
-        inputs.joins,
-        heads.table,
-        recurrent.cells,
-        pooling.pools,
-        models.table,
-        tasks.table,
-        objectives.table,
-        schedules.table,
-        corpora.table,
-    )
-}
+CORE = (scores.table, normalizers.table, masks.table, positions.table, backends.table)
+BLOCKS = (mixers.table, feedforward.table, feedforward.activations, residuals.table, norms.table, stack.table)
+ENDS = (embeddings.table, inputs.table, inputs.joins, heads.table, recurrent.cells, pooling.pools)
+WHOLE = (models.table, tasks.table, objectives.table, schedules.table, corpora.table)
+SLOTS: dict[str, Table[Any]] = {table.slot: table for table in (*CORE, *BLOCKS, *ENDS, *WHOLE)}
 
 
 def slot(name: str) -> Table[Any]:
@@ -52,11 +28,6 @@ def slot(name: str) -> Table[Any]:
 def rows(slot_name: str | None = None, where: str | None = None) -> list[dict[str, str]]:
     """The catalogue as rows; `where` keeps those whose name, paper or summary contains it, whatever the case."""
     tables = SLOTS.values() if slot_name is None else [slot(slot_name)]
-    found = [
-        {"slot": table.slot, "name": entry.name, "paper": entry.paper, "what": entry.summary}
-        for table in tables
-        for entry in table
-    ]
-    if where is None:
-        return found
-    return [row for row in found if any(where.lower() in value.lower() for value in row.values())]
+    entries = [(table.slot, entry) for table in tables for entry in table]
+    found = [{"slot": name, "name": entry.name, "paper": entry.paper, "what": entry.summary} for name, entry in entries]
+    return [row for row in found if any((where or "").lower() in value.lower() for value in row.values())]

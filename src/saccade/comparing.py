@@ -1,7 +1,5 @@
 """Several recipes compared fairly: each trained with the same seeds, judged on the same data, mean ± spread of each metric."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import defaultdict
@@ -17,6 +15,9 @@ from .errors import SaccadeError
 from .system import System, load, read_config
 from .training.checkpoints import Progress, RunFolder
 from .training.loop import Watcher
+
+MakeWatcher = Callable[[str, int], AbstractContextManager[Watcher]]
+Options = dict[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -36,15 +37,9 @@ class Row:
 
 
 def compare(
-    recipes: dict[str, Recipe],
-    seeds: Sequence[int],
-    out: Path,
-    watch: Callable[[str, int], AbstractContextManager[Watcher]],
-    data: str = "",
-    options: dict[str, Any] | None = None,
+    recipes: dict[str, Recipe], seeds: Sequence[int], out: Path, watch: MakeWatcher, data: str = "", options: Options = None
 ) -> list[Row]:
-    """Trains each recipe with each seed into `out/NAME-SEED` (finished runs are reused) and judges it on `data`, otherwise on the
-    recipe's test set, otherwise on its dev set."""
+    """Trains each recipe with each seed into `out/NAME-SEED` (finished runs are reused) and judges it on `data`, else on test or dev."""
     rows = []
     for name, recipe in recipes.items():
         found = defaultdict(list)
@@ -53,7 +48,7 @@ def compare(
             with watch(f"{name}, seed {seed}", made.training.updates) as watcher:
                 system, ended = load_finished(made, run, watcher) or api.fit(made, run, resume=True, watcher=watcher)
             examples = system.read(data or ("test" if made.data.test else "dev"))
-            metrics = flatten(api.evaluate(system, examples, **(options or {})))
+            metrics = flatten(system.evaluate(examples, **(options or {})))
             metrics |= {"seconds": ended.seconds, "updates": float(ended.update)}
             metrics["parameters"] = float(sum(p.numel() for p in system.model.parameters()))
             for metric, value in metrics.items():
@@ -74,11 +69,6 @@ def load_finished(recipe: Recipe, run: Path, watcher: Watcher) -> tuple[System, 
         return None
     watcher.note(f"already finished at update {ended.update:,}")
     return load(run / "best", recipe.device), ended
-
-
-def judged_on(recipe: Recipe, data: str) -> str:
-    """What a comparison judges a recipe on, in words."""
-    return data or recipe.data.test or recipe.data.dev or f"{recipe.data.held_out:.0%} held out of {recipe.data.train}"
 
 
 def flatten(metrics: dict[str, Any]) -> dict[str, float]:

@@ -1,7 +1,5 @@
 """The demo: a translator with one fixed context and one with attention, trained side by side, compared, and their attention drawn."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -21,6 +19,7 @@ from .data.generated.phrasebook import LECTURE_SENTENCES
 from .errors import SaccadeError
 from .files import write_atomically
 from .training.loop import Watcher
+from .training.stopping import Stopped
 from .views import pictures
 from .views.page import Section, report_page
 
@@ -31,18 +30,17 @@ MakeWatcher = Callable[[str, int], AbstractContextManager[Watcher]]
 
 @dataclass(frozen=True)
 class Result:
-    """What the demo found; `lengths` has rows of words in the source and both models' BLEU, `sentences` a source and both outputs."""
+    """What the demo found."""
 
     metrics: dict[str, Any]
-    lengths: list[list[str]]
-    sentences: list[list[str]]
+    lengths: list[list[str]]  # words in the source, and both models' BLEU
+    sentences: list[list[str]]  # a source, and both outputs
     report: Path
     pictures: list[Path]
 
 
 def run(out: Path, seed: int, watching: MakeWatcher, settings: Sequence[str] = ()) -> Result:
-    """Trains both models into `out`, evaluates them on the phrasebook's test pairs, draws, and writes the report; `settings` are
-    key=value words for both recipes."""
+    """Trains both models into `out` with `settings` (key=value), evaluates them on the phrasebook's test pairs, and writes the report."""
     began, sources = time.perf_counter(), [pair.source for pair in LECTURE_SENTENCES]
     for name in CALLED:
         shutil.rmtree(out / name, ignore_errors=True)
@@ -98,15 +96,16 @@ def train_both(out: Path, words: Sequence[str], watching: MakeWatcher) -> None:
         ):
             api.fit(recipe, out / ATTENDING, watcher=here)
             other.result()
+    except Stopped as stopped:
+        raise stopped.continue_with("saccade demo, which starts from the beginning") from None
     finally:
         torch.set_num_threads(threads)
 
 
 @contextmanager
 def run_beside(words: Sequence[str], note: Callable[[str], None]) -> Iterator[Future[None]]:
-    """Within the `with`, the command `saccade WORDS` runs in another process with one thread; what it prints about its progress is
-    passed on without the name before it. Yields the future of its end."""
-    kept = {name: value for name, value in os.environ.items() if name != "FORCE_COLOR"}  # there is no terminal for it
+    """Within the `with`, `saccade WORDS` runs in another process, whose progress is noted; yields the future of its end."""
+    kept = {name: value for name, value in os.environ.items() if name != "FORCE_COLOR"}  # its output is not a terminal
     environment = {**kept, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "saccade", *words]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment, encoding="utf-8")
@@ -169,6 +168,5 @@ def write_report(
         ),
         *(Section(row[0], picture=path.read_bytes()) for row, path in zip(sentences, drawn[1:], strict=True)),
     ]
-    path = out / "report.html"
-    write_atomically(path, report_page("saccade: translation with and without attention", sections).encode())
-    return path
+    write_atomically(out / "report.html", report_page("saccade: translation with and without attention", sections).encode())
+    return out / "report.html"

@@ -1,7 +1,5 @@
 """The one error a user meets, and the hint that goes with a wrong name. Imports nothing; every package may import it."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Files that survive a kill: written to a temporary name, synced, renamed. Imports nothing but errors; any package may import it."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json
@@ -72,7 +70,7 @@ def sha256(path: Path) -> str:
 
 
 def write_folder(target: Path, writers: Mapping[str, Writer]) -> None:
-    """A folder of files and their manifest in place of the one that is there; `writers` maps a file's name to what writes it."""
+    """A folder of files and their manifest instead of the one that is there; `writers` maps a file's name to what writes it."""
     with replaced(target) as new:
         for name, write in writers.items():
             write(new / name)
@@ -89,7 +87,7 @@ def replaced(target: Path) -> Iterator[Path]:
     shutil.rmtree(new, ignore_errors=True)
 
     def clean() -> None:
-        if os.path.exists(target):  # else the new folder is complete, and `settle` puts it in place
+        if os.path.exists(target):  # else the new folder is complete, and `settle` renames it
             shutil.rmtree(new, ignore_errors=True)
 
     with report_disk(target, clean):
@@ -111,7 +109,7 @@ def replaced(target: Path) -> Iterator[Path]:
 
 
 def beside(target: Path) -> tuple[Path, Path]:
-    """Where the new and the old folder are while they change places; also for `.`."""
+    """Where the new and the old folder are while one replaces the other; also for `.`."""
     return Path(os.path.abspath(target) + NEW), Path(os.path.abspath(target) + OLD)
 
 
@@ -120,7 +118,7 @@ def settle(target: Path) -> None:
     if not os.path.exists(target):  # not target.exists(), which raises for a name that is too long
         for candidate in beside(target):
             if os.path.isfile(candidate / MANIFEST) and not broken(candidate):
-                with suppress(OSError):  # the training process that writes it has just put it in place
+                with suppress(OSError):  # the training process that writes it has just renamed it
                     os.replace(candidate, target)
                 break
     if os.path.exists(target):

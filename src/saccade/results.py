@@ -1,7 +1,5 @@
 """Result files: what was measured, on what, by which command; `benchmarks/results/NAME.json`, written by programs alone."""
 
-from __future__ import annotations
-
 import datetime
 import importlib.metadata
 import json
@@ -32,8 +30,7 @@ def write_result(
     notes: str = "",
     folder: Path = Path("benchmarks/results"),
 ) -> Path:
-    """Writes a result file; metrics map a name to a value, or to one value per seed. BLEU and a language model's loss are also
-    written under their names in the literature: `bleu_cased`, `val_loss`."""
+    """Writes a result file; a metric is a value, or one per seed; BLEU and a language model's loss get their names in papers too."""
     check_name(name)
     known = {"bleu_cased": metrics.get("bleu"), "val_loss": metrics.get("loss") if "perplexity" in metrics else None}
     program = "saccade" if sys.argv[0].endswith(("saccade", "__main__.py")) else sys.argv[0]

@@ -1,7 +1,5 @@
 """A system: a model with its recipe and its task, and what can be done with it; built fresh, or loaded from a model folder."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -66,11 +64,9 @@ class System:
 
     def check_translatable(self, texts: Sequence[str]) -> Translation:
         """The task, if it is translation and each text a sentence: a whole book would take hours, and all memory."""
-        for number, text in enumerate(texts, 1):
-            if len(text) > LONGEST:
-                raise SaccadeError(
-                    f"line {number} has {len(text):,} characters, more than {LONGEST:,}; put one sentence on each line"
-                )
+        for n, size in enumerate(map(len, texts), 1):
+            if size > LONGEST:
+                raise SaccadeError(f"line {n} has {size:,} characters, more than {LONGEST:,}; put one sentence on each line")
         return self.require(Translation, "translate")
 
     def translations(self, texts: Sequence[str], search: MakeSearch) -> Iterator[tuple[int, Translated]]:
@@ -108,10 +104,7 @@ class System:
         return list(dict.fromkeys(piece for one in encoded for id, piece in zip(one.ids, one.pieces, strict=True) if id == unk))
 
     def evaluate(self, examples: Sequence[Any], **options: Any) -> dict[str, Any]:
-        """The task's metrics on examples: BLEU, chrF, loss and the alignment error rate of translations, accuracy of labels, perplexity.
-
-        Options are the task's own: `beam`, `quarters` and `moses` for generated texts, `stride` for language models.
-        """
+        """The task's metrics on examples; options are its own: `beam`, `quarters` and `moses` for generated texts, `stride` for language."""
         if not examples:
             raise SaccadeError("there are no examples to evaluate on; give data with at least one")
         check_options(self.recipe, options)
@@ -131,10 +124,7 @@ def check_options(recipe: Recipe, options: Mapping[str, Any]) -> None:
 
 
 def build(recipe: Recipe | Mapping[str, Any], train: Sequence[Any] | None = None) -> System:
-    """A fresh, untrained system: vocabularies made from the training examples, parameters drawn by the recipe's seed.
-
-    With `start_from`, the vocabulary and the encoder or decoder of that model folder are taken over.
-    """
+    """A fresh system: vocabularies made from the training examples, parameters drawn by the recipe's seed or taken by `start_from`."""
     made = recipe if isinstance(recipe, Recipe) else config.recipe(recipe)
     examples = examples_of(made, "train") if train is None else train
     first, given = None, None
@@ -174,15 +164,13 @@ def note_unknown(task: Task, examples: Sequence[Any]) -> tuple[str, ...]:
 def check_memory(model: nn.Module, device: torch.device) -> None:
     """Parameters, gradients and the optimizer's two states must fit the device."""
     need = 4 * sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if device.type == "cuda":
         there = torch.cuda.get_device_properties(device).total_memory
-    else:
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if need > there:
-        raise SaccadeError(
-            f"training this model takes at least {need / 2**30:,.1f} GiB (parameters, gradients, optimizer), and there are "
-            f"{there / 2**30:,.1f} GiB here; choose smaller model.* sizes, or more processes with training.parallel=fsdp"
-        )
+        what = f"training this model takes at least {need / 2**30:,.1f} GiB (parameters, gradients, optimizer)"
+        way = "choose smaller model.* sizes, or more processes with training.parallel=fsdp"
+        raise SaccadeError(f"{what}, and there are {there / 2**30:,.1f} GiB here; {way}")
 
 
 def train_and_dev(recipe: Recipe) -> tuple[list[Any], list[Any]]:
@@ -199,9 +187,7 @@ def examples_of(recipe: Recipe, split: str) -> list[Any]:
     if not recipe.data.dev and recipe.data.train and split in ("train", "dev"):
         return train_and_dev(recipe)[split == "dev"]
     if not where:
-        raise SaccadeError(
-            f"data.{split} is not set; name the data, such as data.{split}={split}.tsv, {split}.en,{split}.fr or phrasebook:{split}"
-        )
+        raise SaccadeError(f"data.{split} is not set; name the data, such as data.{split}={split}.tsv or phrasebook:{split}")
     return task.read(recipe, where)
 
 
@@ -219,9 +205,7 @@ def load(folder: str | Path, device: str = "auto") -> System:
     """The system in a model folder (or in the `best/`, else `last/`, of a run folder), checked against its manifest."""
     path = model_folder(Path(folder))
     if os.path.exists(path / METADATA):
-        raise SaccadeError(
-            f"{path} is a sharded checkpoint; make a model folder of it with `saccade convert {folder} --out FOLDER`"
-        )
+        raise SaccadeError(f"{path} is a sharded checkpoint; make a model of it with `saccade convert {folder} --out FOLDER`")
     verified(path, "model folder", MODEL_FILES)
     recipe = read_config(path / "config.json")
     try:
@@ -253,7 +237,5 @@ def read_config(path: Path) -> Recipe:
     values = read_json(path)
     version = values.pop("saccade", None) if isinstance(values, dict) else None
     if version not in (1, VERSION):
-        raise SaccadeError(
-            f"{path} has format {version!r}, expected 1 (written by saccade 0.1.0) or {VERSION}; use the version that wrote it"
-        )
+        raise SaccadeError(f"{path} has format {version!r}, expected 1 or {VERSION}; use the version of saccade that wrote it")
     return config.recipe(upgrade_config(values), strict=False) if version == 1 else config.recipe(values)

@@ -19,7 +19,7 @@ from saccade.errors import SaccadeError
 
 
 def by_line(where: str) -> Any:
-    return documents(where, separated="line")
+    return documents(where, None, "line")
 
 
 def row(id_: str, form: str = "w", upos: str = "X", rest: str = "\t_" * 6) -> str:
@@ -50,34 +50,34 @@ TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
         sentences,
         "a.conllu",
         "# c\n" + row("1") + row("3"),
-        "a.conllu, line 3: word id 3 instead of 2; ids count 1, 2, 3 …, and an empty line ends a sentence",
+        "a.conllu, line 3: the id is '3', expected 2, 2-3 before a range of words, or 1.1 for an empty node; an empty line ends a sentence",
     ),
-    (sentences, "a.conllu", row("1") + row("1"), "a.conllu, line 2: word id 1 instead of 2; ids count …"),
-    (sentences, "a.conllu", row("0"), "a.conllu, line 1: word id 0 instead of 1; ids count …"),
+    (sentences, "a.conllu", row("1") + row("1"), "a.conllu, line 2: the id is '1', expected 2, …"),
+    (sentences, "a.conllu", row("0"), "a.conllu, line 1: the id is '0', expected 1, …"),
     (
         sentences,
         "a.conllu",
         row("one"),
-        "a.conllu, line 1: 'one' is not an id; write 3 for a word, 3-4 for a range, 3.1 for an empty node",
+        "a.conllu, line 1: the id is 'one', expected 1, 1-2 before a range of words, or 0.1 for an empty node; an empty line ends a sentence",
     ),
-    (sentences, "a.conllu", row("²"), "a.conllu, line 1: '²' is not an id; …"),
+    (sentences, "a.conllu", row("²"), "a.conllu, line 1: the id is '²', expected 1, …"),
     (
         sentences,
         "a.conllu",
         row("2-3") + row("1"),
-        "a.conllu, line 1: the range 2-3 must start at the next word, 1, and span two words or more",
+        "a.conllu, line 1: the id is '2-3', expected 1, 1-2 before a range of words, or 0.1 for an empty node; an empty line ends a sentence",
     ),
     (
         sentences,
         "a.conllu",
         row("1-1") + row("1"),
-        "a.conllu, line 1: the range 1-1 must start at the next word, 1, and span two words or more",
+        "a.conllu, line 1: the id is '1-1', expected 1, 1-2 before a range of words, or 0.1 for an empty node; an empty line ends a sentence",
     ),
     (
         sentences,
         "a.conllu",
         row("1-2") + row("1-2") + row("1") + row("2"),
-        "a.conllu, line 2: the range 1-2 must start at …",
+        "a.conllu, line 2: the id is '1-2', expected 1, …",
     ),
     (
         sentences,
@@ -89,13 +89,13 @@ TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
         sentences,
         "a.conllu",
         row("1") + row("1.2"),
-        "a.conllu, line 2: empty node 1.2 instead of 1.1; empty nodes follow their word",
+        "a.conllu, line 2: the id is '1.2', expected 2, 2-3 before a range of words, or 1.1 for an empty node; an empty line ends a sentence",
     ),
     (
         sentences,
         "a.conllu",
         row("1") + row("2.1"),
-        "a.conllu, line 2: empty node 2.1 instead of 1.1; empty nodes follow their word",
+        "a.conllu, line 2: the id is '2.1', expected 2, 2-3 before a range of words, or 1.1 for an empty node; an empty line ends a sentence",
     ),
     (
         sentences,
@@ -148,7 +148,7 @@ TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
         "a b\n",
         "'a.en' does not end in .conllu, .tsv, .jsonl, .txt, so its format is not known; give a .conllu, …",
     ),
-    (lambda where: sentences(where, column="uppos"), "a.conllu", row("1"), "no tag column named 'uppos'; did you mean 'upos'?"),
+    (lambda where: sentences(where, None, "uppos"), "a.conllu", row("1"), "no tag column named 'uppos'; did you mean 'upos'?"),
     (
         sentences,
         "a.conllu",
@@ -314,7 +314,7 @@ TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
     (documents, "a.jsonl", '{"text": "a"}\n{"text": " "}', "a.jsonl, line 2: the text is empty; remove this line"),
     (documents, "a.jsonl", '{"text": null}', 'a.jsonl, line 1: "text" is NoneType, expected a string; the line has: "text"'),
     (
-        lambda where: documents(where, separated="lines"),
+        lambda where: documents(where, None, "lines"),
         "a.txt",
         "x",
         "documents cannot be separated by 'lines'; did you mean 'line'?",
@@ -345,8 +345,8 @@ def test_each_broken_file_has_its_sentence(
 
 
 WHERE: list[tuple[Callable[[str], Any], str, str]] = [
-    (sentences, "nothing.txt", "there is no file 'nothing.txt'; check the path"),
-    (sentences, "goood.conllu", "there is no file 'goood.conllu'; did you mean 'good.conllu'?"),
+    (sentences, "nothing.txt", "no file 'nothing.txt'; check the path"),
+    (sentences, "goood.conllu", "no file 'goood.conllu'; did you mean 'good.conllu'?"),
     (
         sentences,
         ".",
@@ -357,8 +357,8 @@ WHERE: list[tuple[Callable[[str], Any], str, str]] = [
         "",
         ". is a folder, not a file; give a .tsv (text<TAB>label), .jsonl or .csv file, or one of lines 'LABEL TEXT' (each may end in .gz or .xz)",
     ),
-    (labeled, "none.csv", "there is no file 'none.csv'; check the path"),
-    (documents, "good.conllu,none.txt", "there is no file 'none.txt'; check the path"),
+    (labeled, "none.csv", "no file 'none.csv'; check the path"),
+    (documents, "good.conllu,none.txt", "no file 'none.txt'; check the path"),
     (
         documents,
         "good.conllu,",
@@ -401,7 +401,7 @@ READERS: list[tuple[Callable[[str], Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("read", "name"), READERS, ids=[f"{read.__name__}-{name}" for read, name in READERS])
+@pytest.mark.parametrize(("read", "name"), READERS, ids=[f"{n}-{name}" for n, (_, name) in enumerate(READERS)])
 @given(content=st.binary(max_size=40) | st.lists(SCRAPS, max_size=25).map(b"".join))
 def test_whatever_a_file_holds_it_is_read_or_refused(read: Callable[[str], Any], name: str, content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -193,7 +193,7 @@ def test_each_kind_of_an_embedded_corpus(tmp_path: Path) -> None:
         (["a", "b"], "tags", "2 files were given; give one, or two text files --as pairs"),
         (["reviews:dev", "b"], "text", "2 files were given; give one"),
         (["reviews:dev"], "pairs", "the corpus 'reviews' has no pairs; those that have: phrasebook, dates"),
-        (["none.conllu"], None, "there is no file 'none.conllu'"),
+        (["none.conllu"], None, "no file 'none.conllu'"),
     ],
 )
 def test_what_cannot_be_looked_at(where: list[str], kind: str | None, sentence: str) -> None:

@@ -40,7 +40,7 @@ EXAMPLE = """# sent_id = 1
 
 
 def tag_lines(path: Path, tags: Iterable[Sequence[str]], column: str = "upos") -> list[str]:
-    return list(tag_conllu(path, zip(read_sentences(path, column=column), tags, strict=True), column))
+    return list(tag_conllu(path, zip(read_sentences(path, None, column), tags, strict=True), column))
 
 
 def write(folder: Path, name: str, content: str | bytes) -> Path:
@@ -55,7 +55,7 @@ def test_the_example_by_hand(tmp_path: Path) -> None:
         Sentence(("Vamos", "nos", "a", "el", "mar"), ("VERB", "PRON", "ADP", "DET", "NOUN"), 1, (-1, 0, 4, 4, 0)),
         Sentence(("10 000", "fell", "and", "he", "it"), ("NUM", "VERB", "CCONJ", "PRON", "PRON"), 11, (1, -1, 3, 1, 3)),
     ]
-    assert read_sentences(str(path), column="xpos")[0].tags == ("VM", "PP", "SP", "DA", "NC")
+    assert read_sentences(str(path), None, "xpos")[0].tags == ("VM", "PP", "SP", "DA", "NC")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_the_package_reads_the_same(tmp_path: Path) -> None:
             (tuple(t["form"] for t in one if isinstance(t["id"], int)), tuple(t[column] for t in one if isinstance(t["id"], int)))
             for one in conllu.parse(EXAMPLE)
         ]
-        assert [(one.words, one.tags) for one in read_sentences(path, column=column)] == expected
+        assert [(one.words, one.tags) for one in read_sentences(path, None, column)] == expected
     heads = [tuple(t["head"] - 1 for t in one if isinstance(t["id"], int)) for one in conllu.parse(EXAMPLE)]
     assert [one.heads for one in read_sentences(path)] == heads
 
@@ -130,7 +130,7 @@ def as_conllu(given_sentences: list[tuple[list[str], list[str] | None]], column:
 def test_what_the_package_writes_comes_back(sentences: list[tuple[list[str], list[str] | None]], column: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = write(Path(folder), "a.conllu", as_conllu(sentences, column))
-        found = [(list(one.words), list(one.tags) if one.tags else None) for one in read_sentences(path, column=column)]
+        found = [(list(one.words), list(one.tags) if one.tags else None) for one in read_sentences(path, None, column)]
     assert found == sentences
 
 
@@ -152,7 +152,7 @@ def test_simple_forms_become_conllu(sentences: list[tuple[list[str], list[str] |
         assert [list(one.words) for one in read] == words
         assert [one.tags and list(one.tags) for one in read] == [None if name == "a.txt" else one for one in tags]
         lines = "".join(tag_lines(path, tags, column))
-        again = read_sentences(write(Path(folder), "out.conllu", lines), column=column)
+        again = read_sentences(write(Path(folder), "out.conllu", lines), None, column)
     assert [list(one.words) for one in again] == words
     assert [list(one.tags or ()) for one in again] == tags
     oracle = conllu.parse(lines)
@@ -169,11 +169,11 @@ def test_only_the_tags_of_words_change(tmp_path: Path, column: str, change: obje
     assert callable(change)
     content = change(EXAMPLE)
     path = write(tmp_path, "a.conllu", content)
-    own = [one.tags or () for one in read_sentences(path, column=column)]
+    own = [one.tags or () for one in read_sentences(path, None, column)]
     assert "".join(tag_lines(path, own, column)) == content, "its own tags give the file itself"
     other = [[f"T{n}" for n, _ in enumerate(tags)] for tags in own]
     made = "".join(tag_lines(path, other, column))
-    assert [list(one.tags or ()) for one in read_sentences(write(tmp_path, "b.conllu", made), column=column)] == other
+    assert [list(one.tags or ()) for one in read_sentences(write(tmp_path, "b.conllu", made), None, column)] == other
     place = {"upos": 3, "xpos": 4}[column]
     changed = 0
     for before, after in zip(content.split("\n"), made.split("\n"), strict=True):

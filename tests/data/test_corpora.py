@@ -59,4 +59,4 @@ def test_files_of_every_kind(tmp_path: Path) -> None:
     assert sentences(where) == [Sentence(("the",), ("DET",), 1)]
     assert labeled(where) == [Labeled("the", "DET", 1)]
     assert documents(str(tmp_path / "a.txt")) == [Document("the cat\n\nthe dog\n", 1)]
-    assert documents(str(tmp_path / "a.txt"), separated="blank") == [Document("the cat", 1), Document("the dog", 3)]
+    assert documents(str(tmp_path / "a.txt"), None, "blank") == [Document("the cat", 1), Document("the dog", 3)]

@@ -133,7 +133,7 @@ def test_each_kind_is_read_from_its_usual_columns(saved: Path) -> None:
         corpus("all") == corpus("hub:all") == corpus(str(saved / "all")) == [Pair("Hund", "chien", 1), Pair("Katze", "chat", 2)]
     )
     assert sentences("all") == [Sentence(("dogs", "bark"), ("NOUN", "VERB"), 1), Sentence(("cats",), None, 2)]
-    assert sentences("all", column="xpos") == [Sentence(("dogs", "bark"), ("NNS", "VB"), 1), Sentence(("cats",), ("NNS",), 2)]
+    assert sentences("all", None, "xpos") == [Sentence(("dogs", "bark"), ("NNS", "VB"), 1), Sentence(("cats",), ("NNS",), 2)]
     assert labeled("all") == [Labeled("dogs bark", "pos", 1), Labeled("cats", None, 2)]
     assert documents("all") == [Document("dogs bark", 1), Document("cats", 2)]
 

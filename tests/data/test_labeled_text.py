@@ -92,7 +92,7 @@ def test_each_separation_of_documents(tmp_path: Path, documents: str, expected: 
         ("a.txt.gz", gzip.compress(TEXT.encode(), mtime=0)),
         ("a.md", b"\xef\xbb\xbf" + TEXT.encode()),
     ):
-        assert read_documents(write(tmp_path, name, content), separated=documents) == [Document(*row) for row in expected]
+        assert read_documents(write(tmp_path, name, content), None, documents) == [Document(*row) for row in expected]
 
 
 @given(
@@ -121,7 +121,7 @@ def test_a_line_of_a_whole_file_may_be_long_and_the_text_may_not_fill_the_memory
     monkeypatch.chdir(tmp_path)
     write(tmp_path, "a.txt", "x" * 1_200_000)
     assert len(read_documents("a.txt")[0].text) == 1_200_000
-    assert len(read_documents("a.txt", separated="line")[0].text) == 1_200_000
+    assert len(read_documents("a.txt", None, "line")[0].text) == 1_200_000
     monkeypatch.setattr(text_file, "LARGEST", 1_000_000)
     with pytest.raises(
         SaccadeError, match=r"^a.txt has more than 1,000,000 characters of text, the most that is read into memory; split it"
@@ -132,8 +132,8 @@ def test_a_line_of_a_whole_file_may_be_long_and_the_text_may_not_fill_the_memory
         read_documents("b.txt.gz")
     write(tmp_path, "c.txt", ("z" * 99 + "\n") * 6000)
     with pytest.raises(SaccadeError, match=r"^c.txt,./c.txt has more than 1,000,000 characters of text, the most that is read"):
-        read_documents("c.txt,./c.txt", separated="line")
+        read_documents("c.txt,./c.txt", None, "line")
     monkeypatch.setattr(text_file, "LARGEST", 2**31)
     monkeypatch.setattr(text_file, "LONGEST_DOCUMENT", 1000)
     with pytest.raises(SaccadeError, match=r"^a.txt, line 1: longer than 1,000 bytes; put one document on each line$"):
-        read_documents("a.txt", separated="line")
+        read_documents("a.txt", None, "line")

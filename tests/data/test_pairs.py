@@ -237,9 +237,9 @@ def test_each_broken_pair_of_files_has_its_sentence(
 @pytest.mark.parametrize(
     ("where", "sentence"),
     [
-        ("none.tsv", "there is no file 'none.tsv'; check the path"),
-        ("goood.tsv", "there is no file 'goood.tsv'; did you mean 'good.tsv'?"),
-        ("no/such/folder.tsv", "there is no file 'no/such/folder.tsv'"),
+        ("none.tsv", "no file 'none.tsv'; check the path"),
+        ("goood.tsv", "no file 'goood.tsv'; did you mean 'good.tsv'?"),
+        ("no/such/folder.tsv", "no file 'no/such/folder.tsv'"),
         ("good.tsv/a.tsv", "'good.tsv/a.tsv' cannot be read: Not a directory"),
         (".", ". is a folder, not a file; give one .tsv or .jsonl file, or two text files"),
         ("a\0.tsv", "cannot be read: embedded null byte"),

@@ -191,8 +191,8 @@ def test_a_size_is_kept() -> None:
         ({"split": "spaces"}, "no way to split words named 'spaces'; did you mean 'space'?"),
         ({"size": 4}, "a words vocabulary of size 4 is too small; it holds 4 specials and 1 or more pieces, so give at least 5"),
         ({"kind": "bpe", "size": 259}, "size 259 is too small; it holds 4 specials and 256 or more pieces, so give at least 260"),
-        ({"lines": []}, "there is no text to learn a vocabulary from"),
-        ({"lines": ["", " "], "kind": "bpe"}, "there is no text to learn a vocabulary from"),
+        ({"lines": []}, "no text to learn a vocabulary from"),
+        ({"lines": ["", " "], "kind": "bpe"}, "no text to learn a vocabulary from"),
         ({"lines": [None]}, "NoneType instead of text; a vocabulary takes strings"),
         ({"lines": ["a\ud800"]}, "half of a surrogate pair at column 2 of the text"),
     ],
@@ -268,7 +268,7 @@ def test_each_foreign_json_has_its_sentence(entry: object, sentence: str) -> Non
 @pytest.mark.parametrize("number", [-1, len(WORDS), 10**9])
 def test_a_number_out_of_range_is_named(number: int) -> None:
     for ask in (WORDS.token, lambda wrong: WORDS.decode([wrong])):
-        with pytest.raises(SaccadeError, match=f"there is no piece number {number}; the vocabulary has 0 to {len(WORDS) - 1}"):
+        with pytest.raises(SaccadeError, match=f"no piece has the number {number}; the vocabulary has 0 to {len(WORDS) - 1}"):
             ask(number)
 
 

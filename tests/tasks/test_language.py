@@ -19,7 +19,7 @@ from saccade.data.text import Document
 from saccade.data.vocabulary import BOS, EOS, PAD, UNK
 from saccade.errors import SaccadeError
 from saccade.recipe import TrainingRecipe
-from saccade.tasks.language import LanguageModelling, Speller
+from saccade.tasks.language import LanguageModelling, spell
 from saccade.tasks.stream import CarriedWork, Stream, StreamWork
 from saccade.training.checkpoints import Progress, RunFolder
 from saccade.training.loop import Training
@@ -468,7 +468,7 @@ def test_an_empty_prompt_begins_a_document_or_a_line(kind: str) -> None:
 
 
 def spelled(task: LanguageModelling, ids: list[int], begins: bool = True) -> list[str]:
-    return list(Speller(task, begins).spell({0: id} for id in ids))
+    return list(spell(task, ids, begins))
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufffd"), max_size=12))

@@ -276,7 +276,7 @@ def test_only_tagging_reads_trees() -> None:
     from saccade.tasks.classification import Classification
 
     task = Classification(tree_system().task.text, ["good", "bad"])
-    assert "needs the parse trees of tagging data; choose another model.position" in told(lambda: task.build(TreeBuilder()))
+    assert "which needs the parse trees of tagging data; choose another position" in told(lambda: task.build(TreeBuilder()))
 
 
 def test_syntax_positions_are_a_word_in_the_recipe(tmp_path: Path) -> None:

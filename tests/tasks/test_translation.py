@@ -23,8 +23,8 @@ from saccade.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 from saccade.errors import SaccadeError
 from saccade.models.kinds import Seq2Seq
 from saccade.recipe import Recipe
-from saccade.tasks.scoring import scores
-from saccade.tasks.translation import Numbered, TextToText, Translation, by_length, searcher
+from saccade.tasks.scoring import alignment_error_rate, scores
+from saccade.tasks.translation import Numbered, TextToText, Translation, searcher
 from saccade.training.losses import batch_loss
 
 PAIRS = [
@@ -212,7 +212,7 @@ def test_alignments_come_in_the_order_of_the_pairs_and_padding_has_no_say() -> N
 
 def test_a_model_without_attention_to_the_source_has_no_alignment() -> None:
     words = task()
-    with pytest.raises(SaccadeError, match=r"this model does not attend to the source .* use a model with attention"):
+    with pytest.raises(SaccadeError, match=r"this model does not attend to the source, so .* use a model with attention"):
         words.align(tiny(words, "fixed-context"), PAIRS)
 
 
@@ -221,7 +221,12 @@ def test_the_alignment_error_is_taken_over_pairs_with_gold_links() -> None:
     weights = torch.tensor([[0.9, 0.0, 0.1], [0.0, 0.9, 0.1], [0.0, 0.1, 0.9]])
     gold = Pair("the cat", "le chat", alignment=((0, 0), (0, 1)), possible=((1, 1),))
     # A = {0-0, 1-1}, S = {0-0, 0-1}, P adds 1-1: 1 − (1 + 2) / 4
-    assert words.alignment_error(Scripted(weights), [gold]) == pytest.approx(0.25)
+    assert aer_of(words, Scripted(weights), gold) == pytest.approx(0.25)
+
+
+def aer_of(words: Translation, model: nn.Module, pair: Pair) -> float:
+    [found] = words.align(model, [pair])
+    return alignment_error_rate([found.links], [pair.alignment or ()], [pair.possible or ()])
 
 
 def test_scores_are_sacrebleu_s_own() -> None:
@@ -235,14 +240,20 @@ def test_scores_are_sacrebleu_s_own() -> None:
     assert "nc:6|nw:0" in str(found["chrf_signature"])
 
 
-def test_quarters_by_length_hold_every_pair_once() -> None:
+def test_quarters_by_length_hold_every_pair_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for count in (0, 1, 3, 4, 10, 13):
         pairs = [Pair(" ".join("x" * (1 + (7 * n) % 13)), "y") for n in range(count)]
-        groups = by_length(pairs)
-        assert sorted(itertools.chain(*groups)) == list(range(count))
-        assert max(map(len, groups)) - min(map(len, groups)) <= 1
-        lengths = [len(pairs[n].source.split()) for group in groups for n in group]
+        groups: list[list[str]] = []
+        monkeypatch.setattr(Translation, "score", lambda _, outputs, some, groups=groups: groups.append(outputs) or {"bleu": 0.0})
+        rows = task().quarter_scores([str(n) for n in range(count)], pairs)
+        numbers = [int(n) for n in itertools.chain(*groups)]
+        assert sorted(numbers) == list(range(count))
+        assert not count or max(map(len, groups)) - min(map(len, groups)) <= 1
+        lengths = [len(pairs[n].source.split()) for n in numbers]
         assert lengths == sorted(lengths)
+        assert [edge for row in rows for edge in (row["shortest"], row["longest"])] == [
+            edge for group in groups for edge in (lengths[numbers.index(int(group[0]))], lengths[numbers.index(int(group[-1]))])
+        ]
 
 
 def test_a_line_too_long_for_a_batch_is_named() -> None:
@@ -372,7 +383,7 @@ def test_an_evaluation_has_scores_loss_and_alignment_error() -> None:
     assert found["bleu"] == pytest.approx(scored.score)
     assert (found["sentences"], found["beam"]) == (5, 2)
     assert found["loss"] == pytest.approx(mean_loss(words, model, gold), rel=1e-6)
-    assert found["aer"] == words.alignment_error(model, gold[:1]), "pairs without gold links do not count"
+    assert found["aer"] == aer_of(words, model, gold[0]), "pairs without gold links do not count"
     assert len(found["by_length"]) == 4
     plain = words.evaluate(tiny(words, "fixed-context"), gold)
     assert "aer" not in plain

@@ -68,19 +68,6 @@ def test_weights_of_a_model_that_diverged_are_refused(bad: float) -> None:
     assert sentence == "the weights of site 's' are not finite; the model has diverged, train it again"
 
 
-def test_one_head_or_the_mean_of_all(site: Site) -> None:
-    np.testing.assert_allclose(site.head()[0], [0.7, 0.125, 0.125, 0.05])
-    np.testing.assert_array_equal(site.head(1)[1], [0.1, 0.2, 0.6, 0.1])
-    assert site.head_name() == "average of 2 heads"
-    assert site.head_name(1) == "head 1 of 2"
-    assert replace(site, weights=site.weights[:1]).head_name() == ""
-
-
-@pytest.mark.parametrize("head", [2, -1])
-def test_a_head_that_does_not_exist(site: Site, head: int) -> None:
-    assert error_of(lambda: site.head(head)) == f"there is no head {head} in site 'decoder.2.cross'; choose one from 0 to 1"
-
-
 def test_shortening_keeps_24_letters_and_shows_blanks() -> None:
     assert shorten("x" * 24) == "x" * 24
     assert shorten("x" * 25) == "x" * 23 + "…"

@@ -70,10 +70,11 @@ def square(words: list[str], count: int = 1) -> Site:
 
 
 def test_the_strongest_cell_is_black_and_zero_is_white(site: Site, tmp_path: Path) -> None:
-    figure = alignment(site, "Title", head=0)
+    site = replace(site, weights=site.weights[:1])
+    figure = alignment(site, "Title")
     picture, axes = pixels(figure, tmp_path), figure.axes[0]
     shades = np.array([[shade_at(figure, axes, picture, y, x) for x in range(4)] for y in range(3)])
-    weights = site.head(0)
+    weights = np.array(site.weights[0])
     assert shades[2, 1] == 0
     assert (shades[weights == 0] == 255).all()
     np.testing.assert_allclose(shades, 255 * (1 - weights / 0.95), atol=2)
@@ -81,15 +82,16 @@ def test_the_strongest_cell_is_black_and_zero_is_white(site: Site, tmp_path: Pat
 
 def test_no_head_means_the_average_and_the_picture_names_it(site: Site, tmp_path: Path) -> None:
     figure = alignment(site, "Title")
-    picture, mean = pixels(figure, tmp_path), site.head()
+    picture, mean = pixels(figure, tmp_path), np.mean(site.weights, 0)
     assert shade_at(figure, figure.axes[0], picture, 1, 2) == 0  # 0.75, the greatest mean
     assert shade_at(figure, figure.axes[0], picture, 0, 0) == pytest.approx(255 * (1 - mean[0, 0] / 0.75), abs=2)
     assert "decoder.2.cross · average of 2 heads · darker = more weight" in " ".join(texts(figure))
-    assert "decoder.2.cross · head 1 of 2 · darker = more weight" in " ".join(texts(alignment(site, head=1)))
+    alone = alignment(replace(site, weights=site.weights[:1]))
+    assert "decoder.2.cross · darker = more weight" in " ".join(texts(alone))
 
 
 def test_words_and_numbers_are_written(site: Site) -> None:
-    figure = alignment(site, "A title", head=0)
+    figure = alignment(replace(site, weights=site.weights[:1]), "A title")
     written = texts(figure)
     for word in ["A title", *site.rows, *site.columns, ".90", ".95", ".05"]:
         assert word in written
@@ -167,10 +169,6 @@ def test_all_zero_and_negative_weights_can_be_drawn(site: Site, tmp_path: Path) 
     figure = alignment(signed)
     picture = pixels(figure, tmp_path)
     assert [shade_at(figure, figure.axes[0], picture, 0, column) for column in (0, 2)] == [255, 0]
-
-
-def test_a_head_that_does_not_exist_is_refused(site: Site) -> None:
-    assert error_of(lambda: alignment(site, head=9)).startswith("there is no head 9")
 
 
 def test_lines_differ_by_more_than_color_and_carry_their_names() -> None:

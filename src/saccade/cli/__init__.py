@@ -1,7 +1,5 @@
 """The command `saccade`: thin over the API. Results go to stdout, progress and errors to stderr; a mistake ends with code 2."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import re

@@ -1,7 +1,5 @@
 """Progress on stderr: of training runs, and of long outputs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

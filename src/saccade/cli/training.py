@@ -168,7 +168,8 @@ def compare(
     options = keep_given(beam=beam, quarters=lengths, moses=moses)
     numbers = list(range(first.seed, first.seed + seeds))
     comparing.check(recipes, numbers, data, options)
-    note(f"{len(recipes)} × {seeds} training runs into {out_folder}, judged on {comparing.judged_on(first, data)}")
+    judged_on = data or first.data.test or first.data.dev or f"{first.data.held_out:.0%} held out of {first.data.train}"
+    note(f"{len(recipes)} × {seeds} training runs into {out_folder}, judged on {judged_on}")
     try:
         rows = comparing.compare(recipes, numbers, out_folder, Board().watcher, data, options)
     except Stopped as stopped:
@@ -185,7 +186,7 @@ def compare(
 
 
 def side_by_side(rows: "list[Row]") -> Table:
-    """A line per metric, a column per recipe, so that many metrics have room."""
+    """A line per metric, a column per recipe, so that many metrics fit."""
 
     def cell(row: "Row", name: str) -> str:
         mean, spread = row.mean(name), row.spread(name)

@@ -126,7 +126,7 @@ def tag(
         if not found:
             raise SaccadeError("stdin contains no words; give at least one sentence")
     else:
-        found = sentences(file, column=column)
+        found = sentences(file, None, column)
     tags = system.tag(found)
     if json_:
         for one, given in zip(found, tags, strict=True):

@@ -1,7 +1,5 @@
 """Batches of similar lengths under a budget of tokens, and sequences padded into one tensor."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import chain, pairwise
 from typing import TypeVar
@@ -16,12 +14,9 @@ Rows = list[list[int]]  # one row per token: [number] or [number, *bytes]
 
 
 class Plans:
-    """Every index once, in batches with (longest source + longest target) × count ≤ budget; a function of (seed, epoch) alone.
+    """Every index once, in batches with (longest source + longest target) × count ≤ budget; a function of (seed, epoch) alone."""
 
-    Examples are ordered by (target length, source length), equal ones at random, and cut greedily; then the batches are shuffled.
-    Lengths count as rounded up to a `multiple`. Which example is at a position of that order changes from epoch to epoch, but not how
-    long it is: the cuts are made once, and every epoch has batches of the same shapes.
-    """
+    # Ordered by length, equal ones at random, cut greedily, and shuffled: the cuts are made once, so every epoch has the same shapes.
 
     def __init__(self, lengths: Sequence[tuple[int, int]], budget: int, multiple: int = 1) -> None:
         self.sizes = rounded(np.asarray(lengths, dtype=np.int64).reshape(-1, 2), multiple)

@@ -1,7 +1,5 @@
 """What is odd about data of any kind: counts, lengths, and findings with their first line numbers, for `saccade check DATA`."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -4,8 +4,6 @@ CoNLL-U has ten columns: ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC (ht
 The lines of a multiword token (`3-4`) and of an empty node (`3.1`) are not words.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,15 +28,14 @@ Cells = list[tuple[int, str, str]]  # line number, word, tag
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Words with their tags, if those are known; `line` is where the sentence starts in its file, counted from 1.
-
-    `heads` are the indices of the words' heads in a dependency tree, counted from 0, -1 for the root; None if not all are known.
-    """
+    """Words with their tags, if those are known."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...] | None = None
-    line: int = 0
-    heads: tuple[int, ...] | None = None
+    line: int = 0  # where the sentence starts in its file, counted from 1
+    heads: tuple[int, ...] | None = (
+        None  # of the words in a dependency tree, counted from 0, -1 for the root; None if not all are known
+    )
 
 
 def each_sentence(where: str | Path, column: str = "upos") -> Iterator[Sentence | LineError]:
@@ -127,17 +124,12 @@ def _words(block: Block) -> list[tuple[int, list[str]]]:
         if "" in cells:
             raise LineError("columns", f"the column {NAMES[cells.index('')]} is empty; write _ where nothing is known")
         match = _ID.fullmatch(cells[0])
-        if match is None:
-            what = f"'{cells[0][:40]}' is not an id; write 3 for a word, 3-4 for a range, 3.1 for an empty node"
-            raise LineError("ids", what)
-        first, mark, second = int(match[1]), match[2], int(match[3] or 0)
-        if mark == "-" and (first != last + 1 or second <= first or first <= covered):
-            raise LineError("ids", f"the range {cells[0]} must start at the next word, {last + 1}, and span two words or more")
-        if mark == "." and (first, second) != (last, node + 1):
-            raise LineError("ids", f"empty node {cells[0]} instead of {last}.{node + 1}; empty nodes follow their word")
-        if mark is None and first != last + 1:
-            what = f"word id {first} instead of {last + 1}; ids count 1, 2, 3 …, and an empty line ends a sentence"
-            raise LineError("ids", what)
+        first, mark, second = (int(match[1]), match[2], int(match[3] or 0)) if match else (0, None, 0)
+        follows = first == last + 1
+        fits = {None: follows, "-": follows and second > first > covered, ".": (first, second) == (last, node + 1)}
+        if not fits[mark]:
+            expected = f"{last + 1}, {last + 1}-{last + 2} before a range of words, or {last}.{node + 1} for an empty node"
+            raise LineError("ids", f"the id is '{cells[0][:40]}', expected {expected}; an empty line ends a sentence")
         covered = second if mark == "-" else covered
         last, node = (last, node + (mark == ".")) if mark else (first, 0)
         return None if mark else (number, cells)

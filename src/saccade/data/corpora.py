@@ -1,7 +1,5 @@
 """Corpora of every kind: generated ones by name (`phrasebook:test`), datasets as `hub:…`, users' own by path."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -55,31 +53,17 @@ DOCUMENTS = Kind(
 )
 
 
-def corpus(where: str, options: Options = None) -> list[Pair]:
-    """The pairs of `phrasebook:test` (generated with `options`), of a dataset, or of a file or two."""
-    return _read(PAIRS, where, options)
-
-
-def sentences(where: str, options: Options = None, column: str = "upos") -> list[Sentence]:
-    """Sentences with the tags of a column: of `phrasebook:test` (generated with `options`), of a dataset, or of a file."""
-    return _read(SENTENCES, where, options, column)
-
-
-def labeled(where: str, options: Options = None) -> list[Labeled]:
-    """Texts with labels: of `reviews:test` (generated with `options`), of a dataset, or of a file."""
-    return _read(LABELED, where, options)
-
-
-def documents(where: str, options: Options = None, separated: str = "file") -> list[Document]:
-    """Documents: each text of `reviews:test` (generated with `options`), of a dataset, or of files, separated as said."""
-    return _read(DOCUMENTS, where, options, separated)
-
-
-def _read(kind: Kind, where: str, options: Options, *how: str) -> list[Any]:
+def read(kind: Kind, where: str, options: Options = None, *how: str) -> list[Any]:
+    """The examples of `phrasebook:test` (generated with `options`), of a dataset, or of files; `how` is for the kind's own reader."""
     found = list(strict(each_item(kind, where, options, *how)))
     if not found and not is_generated(where):
         raise SaccadeError(f"{where} holds no {kind.what}; add at least one")
     return found
+
+
+corpus, labeled = functools.partial(read, PAIRS), functools.partial(read, LABELED)
+sentences = functools.partial(read, SENTENCES)  # `how` is the column of the tags, upos or xpos
+documents = functools.partial(read, DOCUMENTS)  # `how` is what a document is: file, line or blank
 
 
 def each_item(kind: Kind, where: Any, options: Options = None, *how: str) -> Iterable[Any]:

@@ -1,9 +1,4 @@
-"""Datasets of the Hugging Face hub (`hub:NAME[:CONFIG]:SPLIT`), and folders written by `save_to_disk`; rows count from 1.
-
-Columns are recognized by their names, or named after a `#`: `hub:wmt14:de-en:train#de,en`. Needs the extra `hub`.
-"""
-
-from __future__ import annotations
+"""Datasets of the hub (`hub:NAME[:CONFIG]:SPLIT#COLUMNS`), and folders written by `save_to_disk`; needs the extra `hub`."""
 
 import importlib
 import os
@@ -29,11 +24,7 @@ def in_hub(where: str) -> bool:
 
 
 def each_row(where: str, make: Callable[..., Item], usual: Sequence[Sequence[str]], least: int = 1) -> Iterator[Item | LineError]:
-    """What `make` makes of each row and its columns: at `least` so many named after the #, or those of the usual names.
-
-    The languages of `translation` are columns too. In the second column classes are given by their names; datasets write -1
-    where nobody knows them.
-    """
+    """What `make` makes of each row and its columns: at `least` so many named after the #, or those of the usual names."""
     name, mark, named = where.partition("#")
     columns = [part.strip() for part in named.split(",")] if mark else []
     if mark and not (least <= len(columns) <= len(usual) and all(columns)):
@@ -51,7 +42,7 @@ def each_row(where: str, make: Callable[..., Item], usual: Sequence[Sequence[str
     inner = feature[0] if isinstance(feature, list) else getattr(feature, "feature", feature)
     classes = getattr(inner, "names", None)
 
-    def name_class(value: Any, unknown: str | None = None) -> Any:
+    def name_class(value: Any, unknown: str | None = None) -> Any:  # datasets write -1 where nobody knows a class
         if isinstance(value, list):
             return [name_class(one, NONE) for one in value]
         if not isinstance(value, int) or isinstance(value, bool):

@@ -1,7 +1,5 @@
 """Texts with a label: text<TAB>label, JSONL, CSV, and lines that start with their label; a bad line is named by file and line."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

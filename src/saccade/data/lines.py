@@ -1,7 +1,5 @@
 """Files to lines and rows: UTF-8, plain or as .gz or .xz; a bad line is named by file and line, and no file fills the memory."""
 
-from __future__ import annotations
-
 import csv
 import difflib
 import gzip
@@ -13,14 +11,13 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from ..errors import SaccadeError
 
 LONGEST_LINE = 1_000_000  # bytes: a longer line is a file without line ends or a binary file, never a sentence
 Row = TypeVar("Row")
 Item = TypeVar("Item")
-Rows = Iterator[tuple[int, "Row | LineError"]]
 
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 _UNREADABLE = re.compile("[\0\ud800-\udfff]")
@@ -33,13 +30,16 @@ class LineError(SaccadeError):
         super().__init__(sentence)
         self.kind, self.path, self.line = kind, path, line
 
-    def at(self, path: Path | None, line: int) -> LineError:
+    def at(self, path: Path | None, line: int) -> Self:
         """The error itself, in this file and line unless it has its own."""
         self.path, self.line = self.path or path, line if self.line is None else self.line
         return self
 
     def __str__(self) -> str:
         return f"{self.path}, line {self.line}: {self.args[0]}" if self.line else self.args[0]
+
+
+Rows = Iterator[tuple[int, Row | LineError]]
 
 
 def paths_of(where: str | Path | Iterable[str | Path]) -> list[str]:
@@ -72,12 +72,11 @@ def _explain(path: Path, error: OSError | ValueError) -> SaccadeError:
         there = sorted(os.listdir(path.parent)) if path.parent.is_dir() else []
         close = difflib.get_close_matches(path.name, there, n=1, cutoff=0.7)
         hint = f"did you mean '{path.parent / close[0]}'?" if close else "check the path"
-        return SaccadeError(f"there is no file '{path}'; {hint}")
+        return SaccadeError(f"no file '{path}'; {hint}")
     if isinstance(error, IsADirectoryError):
         return SaccadeError(f"{path} is a folder, not a file; give a file in it")
-    return SaccadeError(
-        f"{str(path)!r} cannot be read: {getattr(error, 'strerror', None) or error}; check its path and permissions"
-    )
+    why = getattr(error, "strerror", None) or error
+    return SaccadeError(f"{str(path)!r} cannot be read: {why}; check its path and permissions")
 
 
 def raw_lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[bytes]:

@@ -1,7 +1,5 @@
 """Pairs, a sentence in two languages, from files: parallel text, TSV and JSONL, each also as .gz or .xz; a bad line is named by file and line."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,17 +18,13 @@ _LINK = re.compile(r"(\d{1,7})([-?p])(\d{1,7})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Source and target text; words are what white space separates, and alignments and tags count words from 0.
-
-    `alignment` holds (source word, target word) pairs that are surely linked, `possible` those that may be linked too.
-    `line` is the pair's line in its file, counted from 1.
-    """
+    """Source and target text; words are what white space separates, and alignments and tags count words from 0."""
 
     source: str
     target: str
-    line: int = 0
-    alignment: Links | None = None
-    possible: Links | None = None
+    line: int = 0  # in its file, counted from 1
+    alignment: Links | None = None  # (source word, target word) that are surely linked
+    possible: Links | None = None  # those that may be linked too
     tags: tuple[str, ...] | None = None
 
 

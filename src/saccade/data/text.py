@@ -1,7 +1,5 @@
 """Documents for language models: a whole file, each line, what blank lines separate, or the lines of JSONL."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Dependency trees as distances between words."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,11 +10,7 @@ from ..errors import SaccadeError
 
 
 def tree_distances(heads: Sequence[Sequence[int]], length: int | None = None) -> Tensor:
-    """Steps between words along dependency trees: B × N × N. `heads[b][n]` is the head of word n, −1 for the root.
-
-    Wang et al. 2019: the distance of two words is the length of the path between them in the tree. Positions beyond a
-    sentence's words are at distance 0 of everything; padding hides them. A tree has one root and no cycle.
-    """
+    """Steps between words along dependency trees (Wang et al. 2019): B × N × N, 0 for padding; `heads[b][n]` is -1 for the root."""
     size = max(map(len, heads), default=0) if length is None else length
     steps = np.zeros((len(heads), size, size), dtype=np.int64)
     for b, row in enumerate(heads):

@@ -1,7 +1,5 @@
 """Text to numbers and back: words, byte-level BPE or characters over the `tokenizers` library; special tokens are data."""
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata
@@ -9,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 from tokenizers import Encoding, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
@@ -31,15 +29,11 @@ _SPLITTERS = {
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A text in pieces: `ids` (no <bos>, no <eos>), `pieces` as they are in the text, and the white-space `words` they are in.
-
-    With bpe and characters the pieces put together are the text again; of several pieces of one character, the first shows it.
-    A piece of white space belongs to the word that follows it, or to the last one.
-    """
+    """A text in pieces, without <bos> and <eos>."""
 
     ids: list[int]
-    pieces: list[str]
-    words: list[int]
+    pieces: list[str]  # as they are in the text; of several pieces of one character, the first shows it
+    words: list[int]  # the white-space word of each piece; white space belongs to the word that follows it, or to the last one
 
 
 class Vocabulary:
@@ -72,12 +66,8 @@ class Vocabulary:
         split: str = "space",
         lowercase: bool = False,
         min_count: int = 1,
-    ) -> Vocabulary:
-        """The `size` most frequent pieces (specials included), those seen less than `min_count` times left out.
-
-        bpe is byte-level (Radford et al. 2019; Sennrich et al. 2016): any text comes back as it was, after NFC, and nothing
-        is unknown. The same lines give the same numbers, in any order of the lines: equal counts are ordered by text.
-        """
+    ) -> Self:
+        """The `size` most frequent pieces (specials included) seen `min_count` times or more, whatever the order of the lines."""
         _check_names(kind, split)
         least = len(SPECIALS) + (256 if kind == "bpe" else 1)  # bpe starts from all bytes, before it can learn a first merge
         if size < least:
@@ -86,7 +76,7 @@ class Vocabulary:
         texts = map(_nfc, lines)
         first = next(filter(str.strip, texts), None)
         if first is None:
-            raise SaccadeError("there is no text to learn a vocabulary from; give at least one line with a word")
+            raise SaccadeError("no text to learn a vocabulary from; give at least one line with a word")
         tokenizer = _bare_tokenizer(kind, split, lowercase)
         options: dict[str, Any] = {"vocab_size": size, "min_frequency": min_count, "show_progress": False}
         trainer: trainers.Trainer = trainers.WordLevelTrainer(**options)
@@ -137,7 +127,7 @@ class Vocabulary:
     def token(self, id: int) -> str:
         """The piece with this number, spelled as it is stored."""
         if not 0 <= id < len(self._tokens):
-            raise SaccadeError(f"there is no piece number {id}; the vocabulary has 0 to {len(self._tokens) - 1}")
+            raise SaccadeError(f"no piece has the number {id}; the vocabulary has 0 to {len(self._tokens) - 1}")
         return self._tokens[id]
 
     def id(self, token: str) -> int:
@@ -157,7 +147,7 @@ class Vocabulary:
         return {**head, "tokenizer": json.loads(self._tokenizer.to_str())}
 
     @classmethod
-    def from_json(cls, entry: Any) -> Vocabulary:
+    def from_json(cls, entry: Any) -> Self:
         """A vocabulary from what `to_json` gave, in this version or an earlier one."""
         entry = {"specials": {}, **entry} if isinstance(entry, dict) else {}
         for key, type_ in {"kind": str, "split": str, "lowercase": bool, "tokenizer": dict, "specials": dict}.items():

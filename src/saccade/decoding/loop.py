@@ -1,14 +1,14 @@
-"""The one decoding loop, and models that read a limited number of tokens at once."""
+"""The one decoding loop, and models made of models: several as one, and one that slides over a long text. B rows, M models."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from ..core import State
-from ..models.kinds import Decodable
+from ..errors import SaccadeError
+from ..models.kinds import CarryingLM, Decodable
 from .searches import Hypothesis, Search
 
 
@@ -49,3 +49,41 @@ class Sliding(Decodable):
             state = self.start(state.read, tokens)
         logits, inner = self.model.step(tokens, state.inner)  # type: ignore[operator]
         return logits, State(inner=inner, read=torch.cat([state.read, tokens.unsqueeze(1)], 1))
+
+
+class Ensemble(Decodable):
+    """log p(y) = log (1/M Σ p_m(y)), called like any one of the models."""
+
+    def __init__(self, models: Sequence[nn.Module]) -> None:
+        super().__init__()
+        if not models:
+            raise SaccadeError("an ensemble of no models; give at least one")
+        self.models = nn.ModuleList(models)
+
+    @classmethod
+    def of(cls, models: Sequence[nn.Module]) -> "Ensemble":
+        """The models as one, which reads a long text in pieces where all of them do."""
+        return (CarryingEnsemble if all(isinstance(model, CarryingLM) for model in models) else cls)(models)
+
+    def mean(self, logits: list[Tensor]) -> Tensor:
+        return torch.stack([one.float().log_softmax(-1) for one in logits]).logsumexp(0) - math.log(len(logits))
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self.mean([model(*inputs) for model in self.models])
+
+    def start(self, source: Tensor, lengths: Tensor) -> State:
+        return State(states=[model.start(source, lengths) for model in self.models])  # type: ignore[operator]
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        return self.each("step", tokens, state)
+
+    def each(self, how: str, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        found = [getattr(model, how)(tokens, one) for model, one in zip(self.models, state.states, strict=True)]
+        return self.mean([logits for logits, _ in found]), state.next(states=[one for _, one in found])
+
+
+class CarryingEnsemble(Ensemble, CarryingLM):  # type: ignore[misc]  # called as its models are
+    """Recurrent language models, whose states are carried from piece to piece of a text."""
+
+    def forward_from(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        return self.each("forward_from", tokens, state)

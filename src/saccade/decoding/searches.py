@@ -1,8 +1,6 @@
 """Searches: how the next tokens are chosen. R rows of the batch, S sentences, W beam width, V vocabulary."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -20,15 +18,18 @@ class Hypothesis:
     finished: bool
 
 
+@dataclass(eq=False)
 class Search:
-    """One decoding of one batch. `bos` (or the last token of a prompt) starts, `eos` ends, `never` are tokens that are not generated."""
+    """One decoding of one batch."""
 
-    tokens: Tensor  # the last token of each row that is still active
-    active: bool
-
-    def __init__(self, bos: int, eos: int, never: tuple[int, ...] = ()) -> None:
-        self.bos, self.eos, self.never = bos, eos, list(never)
-        self.latest: dict[int, int] = {}  # sentence → the token that the last step decided; a beam decides nothing before its end
+    bos: int  # starts; the last token of a prompt does too
+    eos: int
+    never: tuple[int, ...] = ()  # tokens that are not generated
+    tokens: Tensor = field(init=False)  # the last token of each row that is still active
+    active: bool = field(init=False)
+    latest: dict[int, int] = field(
+        init=False, default_factory=dict
+    )  # sentence → token of the last step; none before a beam's end
 
     def begin(self, limits: list[int], device: torch.device) -> Tensor | None:
         """Ready for sentences with these limits; returns the rows of the state to take, None for all as they are."""
@@ -43,33 +44,28 @@ class Search:
 
     def without_never(self, log_probs: Tensor) -> Tensor:
         if self.never:
-            log_probs[:, self.never] = float("-inf")
+            log_probs[:, list(self.never)] = float("-inf")
         return log_probs
 
 
+@dataclass(eq=False)
 class Sample(Search):
     """Draws each token: from the `top_k` likeliest, of the smallest set with probability `top_p`, at a `temperature`; 0 takes the likeliest."""
 
-    def __init__(
-        self,
-        bos: int,
-        eos: int,
-        never: tuple[int, ...] = (),
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(bos, eos, never)
-        if not (0 <= temperature < float("inf")):
-            raise SaccadeError(f"temperature is {temperature}; give a number of 0 or more (0 takes the likeliest token)")
-        if top_k is not None and top_k < 1:
-            raise SaccadeError(f"top_k is {top_k}; give at least 1, or leave it out")
-        if top_p is not None and not 0 < top_p <= 1:
-            raise SaccadeError(f"top_p is {top_p}; give a number above 0 and at most 1, or leave it out")
-        if not 0 <= seed < 2**63:
-            raise SaccadeError(f"the seed is {seed}; give a whole number from 0 to 2^63 − 1")
-        self.temperature, self.top_k, self.top_p, self.seed = temperature, top_k, top_p, seed
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.temperature < float("inf")):
+            raise SaccadeError(f"temperature is {self.temperature}; give a number of 0 or more (0 takes the likeliest token)")
+        if self.top_k is not None and self.top_k < 1:
+            raise SaccadeError(f"top_k is {self.top_k}; give at least 1, or leave it out")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise SaccadeError(f"top_p is {self.top_p}; give a number above 0 and at most 1, or leave it out")
+        if not 0 <= self.seed < 2**63:
+            raise SaccadeError(f"the seed is {self.seed}; give a whole number from 0 to 2^63 − 1")
 
     def begin(self, limits: list[int], device: torch.device) -> Tensor | None:
         self.generator = torch.Generator(device=device).manual_seed(self.seed)
@@ -123,19 +119,18 @@ class Sample(Search):
         return [[Hypothesis(o, p, p, f)] for o, p, f in zip(self.outputs, self.log_probs, self.finished, strict=True)]
 
 
+@dataclass(eq=False)
 class Beam(Search):
-    """Keeps the `width` best beginnings of each sentence; outputs are ranked by log-probability / length^penalty (length with <eos>).
+    """Keeps the `width` best beginnings of each sentence until so many have ended; ranks by log-probability / length^penalty."""
 
-    A sentence is done when `width` outputs have ended, each among the `width` best continuations of its step, or at its limit.
-    """
+    width: int = 4
+    length_penalty: float = 1.0
 
-    def __init__(self, bos: int, eos: int, never: tuple[int, ...] = (), width: int = 4, length_penalty: float = 1.0) -> None:
-        super().__init__(bos, eos, never)
-        if not 1 <= width <= 1000:
-            raise SaccadeError(f"a beam of {width}; give a whole number from 1 to 1000")
-        if not -10 <= length_penalty <= 10:
-            raise SaccadeError(f"a length penalty of {length_penalty}; give a number from -10 to 10 (0 for none)")
-        self.width, self.length_penalty = width, length_penalty
+    def __post_init__(self) -> None:
+        if not 1 <= self.width <= 1000:
+            raise SaccadeError(f"a beam of {self.width}; give a whole number from 1 to 1000")
+        if not -10 <= self.length_penalty <= 10:
+            raise SaccadeError(f"a length penalty of {self.length_penalty}; give a number from -10 to 10 (0 for none)")
 
     def begin(self, limits: list[int], device: torch.device) -> Tensor | None:
         self.limits, self.device = limits, device

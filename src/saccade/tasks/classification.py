@@ -1,7 +1,5 @@
 """Classification: one label per text. B batch, N tokens, C classes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -9,6 +7,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import nn
 
+from ..building import Builder
 from ..data.batches import on, pad_rows
 from ..data.corpora import labeled
 from ..data.labeled import Labeled
@@ -18,7 +17,7 @@ from ..models.labels import Classifier
 from ..recipe import Recipe
 from ..training.losses import Batch
 from .labels import UNLABELED, LabelTask, Numbered, make_rows
-from .task import Builder, device_of, table, without_trees
+from .task import device_of, table, without_trees
 
 
 @dataclass(frozen=True)
@@ -49,10 +48,8 @@ class Classification(LabelTask):
     def learn(cls, recipe: Recipe, train: Sequence[Labeled], given: Vocabulary | None = None) -> Self:
         made = super().learn(recipe, train, given)
         if len(made.labels) > max(20, len(train) // 2):
-            raise SaccadeError(
-                f"the training data has {len(made.labels):,} labels for {len(train):,} texts, nearly one each; check that a .tsv line "
-                "is text<TAB>label"
-            )
+            what = f"the training data has {len(made.labels):,} labels for {len(train):,} texts, nearly one each"
+            raise SaccadeError(f"{what}; check that a .tsv line is text<TAB>label")
         return made
 
     def build(self, builder: Builder) -> nn.Module:

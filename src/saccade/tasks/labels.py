@@ -1,13 +1,12 @@
 """What tasks with labels share: texts as rows of numbers, labels, their loss and accuracy. B batch, N tokens, C classes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
+from ..building import Builder
 from ..data.batches import Rows
 from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError, did_you_mean
@@ -16,7 +15,7 @@ from ..models.kinds import Encoder
 from ..recipe import Recipe
 from ..training.losses import token_loss
 from ..training.work import Work
-from .task import Builder, ExampleTask, WrongExample, device_of, from_tokens, learn_vocabulary, to_tokens
+from .task import ExampleTask, WrongExample, device_of, from_tokens, learn_vocabulary
 
 UNLABELED = -100
 
@@ -57,7 +56,7 @@ class LabelTask(ExampleTask):
         labels = sorted({name for one in train for name in cls.labels_of(one) or ()})
         if len(labels) < 2:
             only = f"only '{labels[0]}'" if labels else "none"
-            raise SaccadeError(f"the training data has {only} as {cls.label}; there must be at least two to tell apart")
+            raise SaccadeError(f"the training data has {only} as {cls.label}; give at least two")
         return cls(learn_vocabulary(recipe, map(cls.text_of, train), given), labels)
 
     @classmethod
@@ -72,7 +71,7 @@ class LabelTask(ExampleTask):
         return cls(from_tokens(tokens, "text"), tokens["labels"])
 
     def tokens(self) -> dict[str, Any]:
-        return {**to_tokens(text=self.text), "labels": self.labels}
+        return {"text": self.text.to_json(), "labels": self.labels}
 
     def texts(self, examples: Sequence[Any]) -> dict[str, tuple[Vocabulary, list[str]]]:
         return {"text": (self.text, [self.text_of(one) for one in examples])}

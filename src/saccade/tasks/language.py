@@ -1,9 +1,8 @@
 """Language modelling: text as a stream of tokens in blocks, its perplexity, and the continuation of a text. B blocks, N tokens."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import distributed, nn
 
+from ..building import Builder
 from ..data.corpora import documents
 from ..data.text import Document
 from ..data.vocabulary import Vocabulary
@@ -22,7 +22,7 @@ from ..training.losses import token_loss
 from .objectives import Objective
 from .objectives import table as objectives
 from .stream import CarriedWork, Stream, StreamWork
-from .task import Builder, Task, device_of, from_tokens, learn_vocabulary, sum_loss, table, to_tokens
+from .task import Task, device_of, from_tokens, learn_vocabulary, sum_loss, table
 
 
 @table.add("language-modelling", paper="Bengio et al. 2003; Radford et al. 2018")
@@ -68,7 +68,7 @@ class LanguageModelling(Task):
         return cls(from_tokens(tokens, "text"), recipe.language, bool(tokens["several"]))
 
     def tokens(self) -> dict[str, Any]:
-        return {**to_tokens(text=self.text), "several": self.several}
+        return {"text": self.text.to_json(), "several": self.several}
 
     def texts(self, examples: Sequence[Document]) -> dict[str, tuple[Vocabulary, list[str]]]:
         return {"text": (self.text, [one.text[:100_000] for one in examples])}
@@ -86,11 +86,10 @@ class LanguageModelling(Task):
 
     def numbers(self, examples: Sequence[Document]) -> list[NDArray[np.int64]]:
         """Each document's tokens: <bos> … <eos> where there are several; between words <eos> is a line's end."""
-        found = []
-        for one in examples:
-            ids = self.encode(one.text.removesuffix("\n") if self.several and self.lines_end else one.text)
-            found.append(np.array([self.text.bos, *ids, self.text.eos] if self.several else ids, dtype=np.int64))
-        return found
+        if not self.several:
+            return [np.array(self.encode(one.text), dtype=np.int64) for one in examples]
+        texts = (one.text.removesuffix("\n") if self.lines_end else one.text for one in examples)
+        return [np.array([self.text.bos, *self.encode(text), self.text.eos], dtype=np.int64) for text in texts]
 
     def encode(self, text: str) -> list[int]:
         if not self.lines_end:
@@ -100,8 +99,7 @@ class LanguageModelling(Task):
 
     @torch.no_grad()
     def metrics(self, model: nn.Module, stream: Stream, budget: int, rows: int = 1) -> dict[str, float]:
-        """Loss and perplexity per asked token: every token of the stream once, in blocks one after another. A recurrent model
-        carries its state through the whole stream, which is cut into `rows` read side by side."""
+        """Loss and perplexity per asked token, in blocks; a recurrent model carries its state through `rows` read side by side."""
         if isinstance(model, CarryingLM):
             return loss_and_perplexity(*self.read_rows(model.eval(), stream, rows))
         starts, count = stream.starts(0), max(1, budget // self.how.block)
@@ -123,8 +121,7 @@ class LanguageModelling(Task):
         return total, self.objective.count(here[:, 1:])
 
     def evaluate(self, model: nn.Module, examples: Sequence[Document], stride: int = 0) -> dict[str, Any]:
-        """Loss, perplexity, and bits per character of a causal model; with a `stride`, also of a window that moves by so many tokens,
-        so that each token is predicted from at least block − stride tokens before it."""
+        """Loss, perplexity, and bits per character of a causal model; with a `stride`, also of a window that moves by so many tokens."""
         stream = self.stream(examples, 0, device_of(model))
         if stride and (self.several or self.how.objective != "causal"):
             raise SaccadeError("a sliding window needs a causal model of one long text; leave out --stride")
@@ -167,13 +164,12 @@ class LanguageModelling(Task):
         model.eval()
         text, ids, device = self.text, self.encode_prompt(prompt), device_of(model)
         never = {text.pad, text.bos, text.unk, text.eos} - ({text.eos} if self.several or self.lines_end else set())
-        search = Sample(
-            ids[-1], text.eos if self.several else -1, tuple(never), **sample
-        )  # in one long text <eos> ends a line at most
+        end = text.eos if self.several else -1  # in one long text <eos> ends a line at most
+        search = Sample(ids[-1], end, tuple(never), **sample)
         reader = model if isinstance(model, CarryingLM) else Sliding(model, self.how.block)
         before = torch.tensor([ids[:-1]], dtype=torch.long, device=device)
-        speller = Speller(self, not prompt or prompt[-1].isspace())
-        return speller.spell(steps(reader, before, torch.tensor([len(ids) - 1]), search, [limit]))
+        decided = steps(reader, before, torch.tensor([len(ids) - 1]), search, [limit])
+        return spell(self, (step[0] for step in decided if step), not prompt or prompt[-1].isspace())
 
     @torch.no_grad()
     def look(self, model: nn.Module, text: str) -> tuple[list[str], str]:
@@ -198,27 +194,17 @@ def loss_and_perplexity(total: float, tokens: int) -> dict[str, float]:
     return {"loss": loss, "perplexity": math.exp(min(loss, 700))}
 
 
-class Speller:
-    """Tokens to text as they come; bytes that are not a whole character yet wait for the next ones. No space is put where it `begins`."""
-
-    def __init__(self, task: LanguageModelling, begins: bool = True) -> None:
-        self.task, self.waiting, self.begins = task, list[int](), begins
-
-    def spell(self, decided: Iterator[dict[int, int]]) -> Iterator[str]:
-        """The text of each step of a decoding of one sentence."""
-        for token in (step[0] for step in decided if step):
-            self.waiting.append(token)
-            text = self.text()
-            yield "" if text.endswith("\ufffd") and len(self.waiting) < 8 else self.release(text)
-        yield self.release(self.text()) if self.waiting else ""
-
-    def text(self) -> str:
-        words = self.task.text
-        if not self.task.lines_end:
-            return words.decode_more(self.waiting)
-        return "".join("\n" if id == words.eos else " " + words.decode([id], keep_unknown=True) for id in self.waiting)
-
-    def release(self, text: str) -> str:
-        shown = text.removeprefix(" ") if self.begins and (self.task.several or self.task.lines_end) else text
-        self.waiting, self.begins = [], text.endswith("\n") if self.task.lines_end else self.begins and not text
-        return shown
+def spell(task: LanguageModelling, tokens: Iterable[int], begins: bool = True) -> Iterator[str]:
+    """The text of tokens as they come, without a space where it `begins`; bytes that are not a whole character yet wait for more."""
+    words, waiting = task.text, list[int]()
+    for token in chain(tokens, [None]):
+        if token is not None:
+            waiting.append(token)
+        text = words.decode_more(waiting)
+        if task.lines_end:
+            text = "".join("\n" if id == words.eos else " " + words.decode([id], keep_unknown=True) for id in waiting)
+        if token is not None and text.endswith("\ufffd") and len(waiting) < 8:
+            yield ""
+            continue
+        yield text.removeprefix(" ") if begins and (task.several or task.lines_end) else text
+        begins, waiting = text.endswith("\n") if task.lines_end else begins and not text, []

@@ -1,7 +1,4 @@
-"""What a language model learns on plain text: causal, masked, denoising and permutation objectives. B blocks, N tokens, V vocabulary.
-
-An objective makes a batch from blocks of a stream: what is read, what is asked for, and the model that goes from one to the other.
-"""
+"""What a language model learns on plain text: causal, masked, denoising and permutation objectives. B blocks, N tokens, V vocabulary."""
 
 from __future__ import annotations
 
@@ -15,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ..building import Builder
 from ..core import masks
 from ..core.table import Table
 from ..data.batches import on, pad
@@ -25,7 +23,7 @@ from ..models.labels import MaskedModel
 from ..models.two_stream import TwoStream
 from ..recipe import LanguageRecipe
 from ..training.losses import Batch
-from .task import Builder, without_trees
+from .task import without_trees
 
 table: Table[type[Objective]] = Table("objectives", "objective")
 Fractions = NDArray[np.float64]  # drawn from [0, 1)
@@ -33,13 +31,12 @@ Fractions = NDArray[np.float64]  # drawn from [0, 1)
 
 @dataclass(frozen=True)
 class Blocks:
-    """Blocks of a stream, B (N + 1) tokens with <pad> behind the end of the text: on the model's device, and as numpy `here`, so that
-    reading them waits for no GPU; the number of each token's document where there are several; and the seeds of what is drawn."""
+    """Blocks of a stream, B (N + 1) tokens with <pad> behind the end of the text."""
 
     tokens: Tensor
-    here: NDArray[np.int64]
-    documents: Tensor | None
-    seeds: Sequence[tuple[int, ...]]
+    here: NDArray[np.int64]  # the same outside the model's device, so that reading them waits for no GPU
+    documents: Tensor | None  # the number of each token's document, where there are several
+    seeds: Sequence[tuple[int, ...]]  # of what is drawn
     lines: Sequence[int]
 
     @cached_property
@@ -54,10 +51,8 @@ class Blocks:
     @property
     def packing(self) -> tuple[Any, ...]:
         """The mask and the positions of packed documents; nothing where there is one text."""
-        if self.documents is None:
-            return ()
-        documents = self.documents[:, :-1]
-        return masks.documents(documents), restart_positions(documents)
+        documents = None if self.documents is None else self.documents[:, :-1]
+        return () if documents is None else (masks.documents(documents), restart_positions(documents))
 
 
 def draw(chance: np.random.PCG64, count: int) -> Fractions:
@@ -100,7 +95,7 @@ class Causal(Objective):
     needs = CausalLM
 
     def build(self, builder: Builder) -> nn.Module:
-        model: CausalLM = builder.make(self.needs, self.vocab)
+        model = builder.make(CausalLM, self.vocab)
         self.attends = model.attends
         return model
 
@@ -116,16 +111,12 @@ class OfPositions(Objective):
     """An objective on an encoder: the tokens at some positions are asked for."""
 
     def body(self, builder: Builder) -> Encoder:
-        body: Encoder = without_trees(builder.make(self.needs, self.vocab + self.extra))
+        body = without_trees(builder.make(Encoder, self.vocab + self.extra))
         if not body.sees_ahead:
-            raise SaccadeError(
-                f"{builder.name} is causal and cannot be trained with the {self.how.objective} objective; choose another model.family, "
-                "such as transformer-encoder"
-            )
+            what = f"{builder.name} is causal and cannot be trained with the {self.how.objective} objective"
+            raise SaccadeError(f"{what}; choose another model.family, such as transformer-encoder")
         if body.embedding.reads_bytes:
-            raise SaccadeError(
-                "model.words reads the bytes of a word, which would leak the masked token; leave model.words out to pretrain"
-            )
+            raise SaccadeError("model.embedding reads the bytes of a word, which would leak the masked token; choose another one")
         self.attends = isinstance(body, AttendingEncoder)
         return body
 
@@ -135,14 +126,13 @@ class OfPositions(Objective):
         rank = np.where(real, blocks.draw(), 2.0).argsort(1).argsort(1)
         return (rank < np.maximum(1, (self.how.share * real.sum(1, keepdims=True)).round())) & real
 
-    def ask(self, blocks: Blocks, asked: NDArray[np.bool_]) -> tuple[Tensor, Tensor, Tensor]:
+    def ask(self, blocks: Blocks, asked: NDArray[np.bool_]) -> tuple[Tensor, ...]:
         """The blocks' lengths, the asked positions, B W, and the tokens there; shorter rows are filled with position 0 and <pad>."""
         at, counts = pad([np.flatnonzero(row).tolist() for row in asked], 0)
         target = torch.from_numpy(np.take_along_axis(blocks.here, at.numpy(), 1))
         target = target.masked_fill(torch.arange(at.shape[1]) >= counts.unsqueeze(1), self.text.pad)
         lengths = torch.from_numpy((blocks.here[:, :-1] != self.text.pad).sum(1))
-        lengths, at, target = on(blocks.tokens.device, lengths, at, target)
-        return lengths, at, target
+        return on(blocks.tokens.device, lengths, at, target)
 
 
 @table.add("masked", paper="Devlin et al. 2019")
@@ -180,16 +170,12 @@ class Permutation(OfPositions):
         lengths, at, target = self.ask(blocks, asked)
         [rank] = on(blocks.tokens.device, torch.from_numpy(order.argsort(1).argsort(1)))
         documents = None if blocks.documents is None else blocks.documents[:, :-1]
-        inputs = (blocks.tokens[:, :-1], lengths, rank, at, documents)
-        return Batch(inputs, target, self.text.pad, int(asked.sum()), blocks.lines)
+        return Batch((blocks.tokens[:, :-1], lengths, rank, at, documents), target, self.text.pad, int(asked.sum()), blocks.lines)
 
 
 @table.add("denoising", paper="Raffel et al. 2020 (T5)")
 class Denoising(Objective):
-    """Spans of about `span` tokens are cut out, `share` of the text in all; the decoder generates them, each behind its own mark.
-
-    A block may hold several documents, and a span may cross from one to the next, as in the paper.
-    """
+    """Spans of about `span` tokens are cut out, `share` of the text in all; the decoder generates them, each behind its own mark."""
 
     needs = Seq2Seq
 
@@ -203,8 +189,7 @@ class Denoising(Objective):
         return noise, max(1, min(round(noise / self.how.span), noise, length - noise))
 
     def build(self, builder: Builder) -> nn.Module:
-        model: Seq2Seq = builder.make(self.needs, self.vocab + self.extra, self.vocab + self.extra)
-        return model
+        return builder.make(Seq2Seq, self.vocab + self.extra, self.vocab + self.extra)
 
     def batch(self, blocks: Blocks) -> Batch:
         text, rows = self.text, zip(blocks.here[:, :-1], blocks.chances, strict=True)
@@ -216,7 +201,7 @@ class Denoising(Objective):
         return Batch(tuple(inputs), target, text.pad, int(sizes.sum()), blocks.lines)
 
     def cut(self, tokens: list[int], chance: np.random.PCG64) -> tuple[list[int], list[int]]:
-        """The text with a mark in place of each span, and each mark with its span."""
+        """The text with a mark instead of each span, and each mark with its span."""
         if len(tokens) < 2:
             return tokens or [self.text.eos], [self.vocab, *tokens]
         noise, spans = self.spans(len(tokens))

@@ -1,7 +1,5 @@
 """Scores of texts against references (BLEU and chrF by sacrebleu), word alignments from attention, and their error rate."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
@@ -14,19 +12,13 @@ Link = tuple[int, int]
 
 
 def word_weights(weights: NDArray[np.floating], rows: Sequence[int], columns: Sequence[int]) -> NDArray[np.floating]:
-    """Piece weights (T N) → word weights: a source word takes the sum of its pieces' weights, a target word the mean of its pieces' rows.
-
-    `rows` and `columns` are the words of the target and source pieces.
-    """
+    """Piece weights (T N) → weights of words: sums over the pieces of a source word (`columns`), means over a target word's (`rows`)."""
     to, of = (np.equal.outer(np.arange(max(words, default=-1) + 1), np.asarray(words, dtype=int)) for words in (rows, columns))
     return (to / np.maximum(to.sum(1, keepdims=True), 1)) @ weights[: len(rows), : len(columns)] @ of.T
 
 
 def links(weights: NDArray[np.floating], nothing: Sequence[float] | None = None) -> list[Link]:
-    """(source word, target word) for each target word: the source word with the largest weight.
-
-    `nothing[t]` is the weight that target word t gave to no word (the end of the source): when it is the largest, t is not linked.
-    """
+    """(source word, target word) for each target word: the largest weight, unless `nothing`, that of the source's end, is larger."""
     largest = enumerate(weights.max(1, initial=0.0))
     return [(int(weights[t].argmax()), t) for t, most in largest if most > 0 and (nothing is None or most >= nothing[t])]
 
@@ -45,7 +37,7 @@ def alignment_error_rate(
 
 
 def scores(outputs: Sequence[str], references: Sequence[str], moses: str | None = None) -> dict[str, float | str]:
-    """BLEU and chrF, cased, on sacrebleu's own tokens, with their signatures; `moses` (a language, such as `de`) adds `bleu_tok_lc`."""
+    """BLEU and chrF, cased, with signatures; `moses`, a language, adds BLEU on lowercase Moses tokens, as papers on Multi30k report it."""
     import sacrebleu  # slow to import, and needed here alone
 
     bleu, chrf = sacrebleu.BLEU(), sacrebleu.CHRF()
@@ -56,18 +48,11 @@ def scores(outputs: Sequence[str], references: Sequence[str], moses: str | None 
         "chrf_signature": str(chrf.get_signature()),
     }
     if moses is not None:
-        found["bleu_tok_lc"] = moses_bleu(outputs, references, moses)
+        tokenizer = moses_tokenizer(moses)
+        texts = [[" ".join(tokenizer.tokenize(line, escape=False)).lower() for line in side] for side in (outputs, references)]
+        found["bleu_tok_lc"] = float(sacrebleu.BLEU(tokenize="none", force=True).corpus_score(texts[0], [texts[1]]).score)
         found["bleu_tok_lc_how"] = f"sacremoses tokens ({moses}), lowercased, sacrebleu tokenize=none"
     return found
-
-
-def moses_bleu(outputs: Sequence[str], references: Sequence[str], language: str) -> float:
-    """BLEU on lowercased Moses tokens, as papers on Multi30k report it."""
-    import sacrebleu
-
-    tokenizer = moses_tokenizer(language)
-    sides = [[" ".join(tokenizer.tokenize(line, escape=False)).lower() for line in side] for side in (outputs, references)]
-    return float(sacrebleu.BLEU(tokenize="none", force=True).corpus_score(sides[0], [sides[1]]).score)
 
 
 def moses_tokenizer(language: str) -> Any:

@@ -61,8 +61,7 @@ class Stream:
         return list(range(first, max(last, 1), self.block))
 
     def blocks(self, starts: Sequence[int], epoch: int) -> Blocks:
-        """The blocks that begin at these positions, with one token more behind each; what each draws is a function of (seed, epoch,
-        start), whichever others it comes with."""
+        """The blocks that begin at these positions, one token longer; what each draws is a function of (seed, epoch, start) alone."""
         positions = np.asarray(starts, dtype=np.int64)[:, None] + np.arange(self.block + 1)
         beyond = positions >= len(self.here)
         positions = positions.clip(max=len(self.here) - 1)
@@ -105,8 +104,7 @@ class StreamWork(Work):
 
 
 class CarriedWork(StreamWork):
-    """Rows that are read from one end of the stream to the other, one block per update: a recurrent model begins each block in the
-    state in which it left the one before (truncated backpropagation through time). Every epoch begins with an empty state."""
+    """Rows read from end to end, one block per update, each from the state that the last one left (truncated backpropagation)."""
 
     only_forward = False
 
@@ -147,21 +145,16 @@ class CarriedWork(StreamWork):
             self.empty[rows] = model.start(tokens[:, :0], torch.zeros(rows, dtype=torch.long)).carried
         widths = [part.shape[-1] for memory in self.empty[rows] for part in memory]
         state = self.states.setdefault(rows, torch.cat([part for memory in self.empty[rows] for part in memory], -1))
-        parts = iter(
-            torch.where(continues, state, 0).split(widths, -1)
-        )  # a copy: gradients need it when the state is written over
-        logits, after = model.forward_from(
-            tokens, State(carried=[tuple(next(parts) for _ in memory) for memory in self.empty[rows]], length=0)
-        )
+        # a copy: gradients need it when the state is written over
+        parts = iter(torch.where(continues, state, 0).split(widths, -1))
+        carried = [tuple(next(parts) for _ in memory) for memory in self.empty[rows]]
+        logits, after = model.forward_from(tokens, State(carried=carried, length=0))
         state.copy_(torch.cat([part.detach() for memory in after.carried for part in memory], -1))
         return logits
 
     def state(self) -> dict[str, Tensor]:
-        return (
-            {"expected": torch.tensor(self.expected), **{str(rows): state for rows, state in self.states.items()}}
-            if self.states
-            else {}
-        )
+        states = {str(rows): state for rows, state in self.states.items()}
+        return {"expected": torch.tensor(self.expected), **states} if states else {}
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
         self.expected = tuple(tensors["expected"].tolist()) if tensors else ()

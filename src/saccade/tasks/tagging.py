@@ -1,7 +1,5 @@
 """Tagging: one label per word. B batch, N tokens, W words, C tags."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -10,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from ..building import Builder
 from ..data.batches import on, pad, pad_rows
 from ..data.conllu import Sentence
 from ..data.corpora import sentences
@@ -19,7 +18,7 @@ from ..models.labels import Tagger
 from ..recipe import Recipe
 from ..training.losses import Batch
 from .labels import UNLABELED, LabelTask, Numbered, make_rows, percent
-from .task import Builder, WrongExample, table
+from .task import WrongExample, table
 
 
 @table.add("tagging", paper="Ling et al. 2015")
@@ -90,10 +89,8 @@ class Tagging(LabelTask):
 def token_distances(one: Sentence, sizes: Sequence[int]) -> Tensor:
     """Steps between a sentence's tokens along its parse tree, N N: a token is where its word is (word n has sizes[n] tokens)."""
     if one.heads is None:
-        raise WrongExample(
-            f"line {one.line}: the sentence has no parse tree, and model.position is 'syntax'; give a .conllu file whose HEAD column is "
-            "filled, or train with another model.position"
-        )
+        what = f"line {one.line}: the sentence has no parse tree, and model.position is 'syntax'"
+        raise WrongExample(f"{what}; give a .conllu file whose HEAD column is filled, or train with another model.position")
     try:
         steps = tree_distances([one.heads])[0].short()
     except SaccadeError as error:

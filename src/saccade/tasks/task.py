@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import nn
 
+from ..building import Builder
 from ..core.table import Table
 from ..data.batches import Plans, padding_share, rounded
 from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError
-from ..layers.pooling import Pool
 from ..models.kinds import Encoder
 from ..recipe import Recipe
 from ..training.losses import Batch, token_loss
@@ -22,35 +22,14 @@ from ..training.work import Work
 table: Table[type[Task]] = Table("tasks", "task")
 
 
-class Builder(Protocol):
-    """Builds what a recipe's `model` names."""
-
-    @property
-    def name(self) -> str | None:
-        """The family's name."""
-
-    @property
-    def dropout(self) -> float: ...
-
-    def make(self, kind: type[Any], *vocab: int) -> Any:
-        """A model of this kind: an encoder–decoder (source and target vocabulary), a causal language model or an encoder."""
-
-    def pool(self, dim: int, vocab: int) -> Pool:
-        """One vector per text: forward(tokens, x, lengths) → B dim."""
-
-
 class Task:
-    """A task that has learned its vocabularies.
+    """A task that has learned its vocabularies."""
 
-    `needs`: the kind of model it is built on; `measures`: the metrics of an evaluation and whether higher is better; `options`: what
-    `evaluate` can be asked for, with a check of each value; `command`: how a trained model is used; `reads`: the vocabulary of its input.
-    """
-
-    needs: type[nn.Module]
-    reads: Vocabulary
-    measures: ClassVar[dict[str, bool]] = {"loss": False}
-    options: ClassVar[dict[str, Callable[[Any], object]]] = {}
-    command: ClassVar[str] = 'translate {model} "your sentence"'
+    needs: type[Any]  # the kind of model it is built on
+    reads: Vocabulary  # of its input
+    measures: ClassVar[dict[str, bool]] = {"loss": False}  # the metrics of an evaluation, and whether higher is better
+    options: ClassVar[dict[str, Callable[[Any], object]]] = {}  # what `evaluate` can be asked for, with a check of each value
+    command: ClassVar[str] = 'translate {model} "your sentence"'  # how a trained model is used
 
     @classmethod
     def usage(cls, recipe: Recipe) -> str:
@@ -64,10 +43,7 @@ class Task:
 
     @classmethod
     def divide(cls, examples: list[Any], share: float) -> tuple[list[Any], list[Any]]:
-        """Examples to train on, and `share` of them that are held out, both in their order.
-
-        The choice does not depend on the seed: models of several seeds have one vocabulary and are compared on one set.
-        """
+        """Examples to train on, and `share` of them that are held out, whatever the seed: models of several seeds are compared."""
         count = round(share * len(examples)) or 1
         if len(examples) < 2:
             raise SaccadeError("there is one training example and no data.dev; give more examples, or a dev set")
@@ -162,10 +138,8 @@ class ExampleWork(Work):
             if sum(rounded(size, self.multiple) for size in sizes) > self.tokens:
                 tokens = " + ".join(str(size) for size in sizes if size)
                 to = f", rounded up to multiples of {self.multiple}" if self.multiple > 1 else ""
-                raise SaccadeError(
-                    f"line {example.line} of the training data has {tokens} tokens{to}, more than a batch may hold "
-                    f"(training.tokens={self.tokens}); raise training.tokens or remove the line"
-                )
+                what = f"line {example.line} of the training data has {tokens} tokens{to}, more than a batch may hold"
+                raise SaccadeError(f"{what} (training.tokens={self.tokens}); raise training.tokens or remove the line")
         self.plans = Plans(self.lengths, self.tokens, self.multiple)
 
     def epoch(self, epoch: int) -> Sequence[list[int]]:
@@ -202,9 +176,7 @@ def sum_loss(model: nn.Module, batches: Iterable[Batch]) -> tuple[float, int]:
 def without_trees(body: Encoder) -> Encoder:
     """The encoder, if it can read a text that has no parse tree."""
     if body.needs_relation:
-        raise SaccadeError(
-            "model.position is 'syntax', which needs the parse trees of tagging data; choose another model.position"
-        )
+        raise SaccadeError("model.position is 'syntax', which needs the parse trees of tagging data; choose another position")
     return body
 
 
@@ -214,12 +186,6 @@ def learn_vocabulary(recipe: Recipe, lines: Iterable[str], given: Vocabulary | N
     return given or Vocabulary.train(lines, how.kind, how.size, how.split, how.lowercase, how.min_count)
 
 
-def to_tokens(**vocabularies: Vocabulary) -> dict[str, Any]:
-    """Vocabularies under their names, as JSON values."""
-    return {name: vocabulary.to_json() for name, vocabulary in vocabularies.items()}
-
-
 def from_tokens(tokens: dict[str, Any], *names: str) -> Vocabulary:
     """The first of these vocabularies that is there."""
-    found = next(tokens[name] for name in names if name in tokens or name == names[-1])
-    return Vocabulary.from_json(found)
+    return Vocabulary.from_json(next(tokens[name] for name in names if name in tokens or name == names[-1]))

@@ -1,7 +1,5 @@
 """Translation: pairs to batches, texts through a model and back, BLEU, chrF and alignments. B batch, N source, T target."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,19 +11,20 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from ..building import Builder
 from ..core import record, sites
 from ..data.batches import on, pad
 from ..data.corpora import corpus
 from ..data.pairs import Pair
 from ..data.vocabulary import Encoded, Vocabulary
-from ..decoding import Beam, Hypothesis, Sample, Search, decode
+from ..decoding import Beam, Sample, Search, decode
 from ..errors import SaccadeError
 from ..models.kinds import Seq2Seq
 from ..recipe import Recipe
 from ..training.losses import Batch
 from ..training.work import Work
 from .scoring import Link, alignment_error_rate, links, moses_tokenizer, scores, word_weights
-from .task import Builder, ExampleTask, ExampleWork, device_of, from_tokens, learn_vocabulary, table, to_tokens
+from .task import ExampleTask, ExampleWork, device_of, from_tokens, learn_vocabulary, table
 
 MakeSearch = Callable[[int, int, tuple[int, ...]], Search]  # from bos, eos and the tokens that are never generated
 
@@ -101,16 +100,15 @@ class Translation(ExampleTask):
         return cls(source, source if "joint" in tokens else from_tokens(tokens, "target"))
 
     def tokens(self) -> dict[str, Any]:
-        if self.source is self.target:
-            return to_tokens(joint=self.source)
-        return to_tokens(source=self.source, target=self.target)
+        names = {"joint": self.source} if self.source is self.target else {"source": self.source, "target": self.target}
+        return {name: vocabulary.to_json() for name, vocabulary in names.items()}
 
     def texts(self, examples: Sequence[Pair]) -> dict[str, tuple[Vocabulary, list[str]]]:
         source, target = [pair.source for pair in examples], [pair.target for pair in examples]
         return {"source": (self.source, source), "target": (self.target, target)}
 
     def build(self, builder: Builder) -> nn.Module:
-        model: Seq2Seq = builder.make(self.needs, len(self.source), len(self.target))
+        model = builder.make(Seq2Seq, len(self.source), len(self.target))
         if self.source is not self.target and model.shares_embedding:
             raise SaccadeError("model.shared is true, and there are two vocabularies; set vocabulary.joint=true")
         return model
@@ -140,8 +138,7 @@ class Translation(ExampleTask):
     def translate(
         self, model: nn.Module, texts: Sequence[str], search: MakeSearch, budget: int = 3072
     ) -> Iterator[tuple[int, Translated]]:
-        """Translations as they come, each with the number of its text: texts of similar lengths go through the model together, at most
-        `budget` source tokens of them. Words that the target vocabulary lacks are copied from where the model looks (PosUnk)."""
+        """Translations as they come, each with the number of its text; texts of similar lengths, `budget` tokens of them, go together."""
         model.eval()
         words = self.target
         encoded = [[*ids, self.source.eos] for ids in self.source.encode_ids(list(texts))]
@@ -157,14 +154,11 @@ class Translation(ExampleTask):
             found = decode(model, source, lengths, started, [2 * len(encoded[n]) + 10 for n in chosen])  # type: ignore[arg-type]
             outputs = [Numbered(encoded[n], one[0].tokens, Pair(texts[n], ""), 0) for n, one in zip(chosen, found, strict=True)]
             for n, hypotheses, copies in zip(chosen, found, self.copy_unknown(model, outputs), strict=True):
-                yield n, self.translated(hypotheses, copies)
-
-    def translated(self, hypotheses: list[Hypothesis], copies: dict[int, str]) -> Translated:
-        best = hypotheses[0]
-        text, *more = (self.target.decode(one.tokens, keep_unknown=True) for one in hypotheses)
-        if copies:
-            text = " ".join(copies.get(n, self.target.token(id)) for n, id in enumerate(best.tokens))
-        return Translated(text, best.log_prob, best.score, best.tokens, best.finished, more)
+                best = hypotheses[0]
+                text, *more = (words.decode(one.tokens, keep_unknown=True) for one in hypotheses)
+                if copies:
+                    text = " ".join(copies.get(at, words.token(id)) for at, id in enumerate(best.tokens))
+                yield n, Translated(text, best.log_prob, best.score, best.tokens, best.finished, more)
 
     @torch.no_grad()
     def copy_unknown(self, model: nn.Module, outputs: Sequence[Numbered]) -> list[dict[int, str]]:
@@ -189,9 +183,7 @@ class Translation(ExampleTask):
             model(*batch.inputs)
         found = [site.weights().mean(-3) for site in seen.values() if site.cross]
         if not found:
-            raise SaccadeError(
-                "this model does not attend to the source (it has one fixed context), so it has no alignment; use a model with attention"
-            )
+            raise SaccadeError("this model does not attend to the source, so it has no alignment; use a model with attention")
         # a site that is called several times has an axis for its calls in front
         by_site = torch.stack([one.mean(0) if one.dim() == 4 else one for one in found])
         mean: NDArray[np.floating] = by_site.mean(0).float().cpu().numpy()
@@ -232,30 +224,23 @@ class Translation(ExampleTask):
         found |= self.metrics(model, self.numbers(pairs))
         gold = [pair for pair in pairs if pair.alignment is not None]
         if gold and attends(model):
-            found["aer"] = self.alignment_error(model, gold)
+            predicted = [one.links for one in self.align(model, gold)]
+            wanted = [(pair.alignment or (), pair.possible or ()) for pair in gold]
+            found["aer"] = alignment_error_rate(predicted, *zip(*wanted, strict=True))
         if quarters:
             found["by_length"] = self.quarter_scores(outputs, pairs)
         return found
 
     def quarter_scores(self, outputs: Sequence[str], pairs: Sequence[Pair]) -> list[dict[str, float]]:
-        """BLEU of each quarter of the pairs by source length."""
+        """BLEU of each quarter of the pairs by the source's length in words, the shortest first."""
+        words = [len(pair.source.split()) for pair in pairs]
+        order = sorted(range(len(pairs)), key=words.__getitem__)
         rows = []
-        for group in filter(None, by_length(pairs)):
-            lengths = [len(pairs[n].source.split()) for n in group]
+        for group in filter(None, (order[k * len(order) // 4 : (k + 1) * len(order) // 4] for k in range(4))):
+            lengths = [words[n] for n in group]
             bleu = float(self.score([outputs[n] for n in group], [pairs[n] for n in group])["bleu"])
-            rows.append({"shortest": min(lengths), "longest": max(lengths), "mean": sum(lengths) / len(lengths), "bleu": bleu})
+            rows.append({"shortest": lengths[0], "longest": lengths[-1], "mean": sum(lengths) / len(lengths), "bleu": bleu})
         return rows
-
-    def alignment_error(self, model: nn.Module, gold: Sequence[Pair]) -> float:
-        """The alignment error rate on pairs with gold links."""
-        found = [one.links for one in self.align(model, gold)]
-        return alignment_error_rate(found, [pair.alignment or () for pair in gold], [pair.possible or () for pair in gold])
-
-
-def by_length(pairs: Sequence[Pair], parts: int = 4) -> list[list[int]]:
-    """The pairs' numbers in `parts` equal groups by the source's length in words, the shortest first."""
-    order = sorted(range(len(pairs)), key=lambda n: len(pairs[n].source.split()))
-    return [order[k * len(order) // parts : (k + 1) * len(order) // parts] for k in range(parts)]
 
 
 def swap(pair: Pair) -> Pair:

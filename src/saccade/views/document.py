@@ -1,7 +1,5 @@
 """The plain document between a record of attention and everything that draws it: words, and heads × rows × columns of weights."""
 
-from __future__ import annotations
-
 import json
 import unicodedata
 from dataclasses import dataclass
@@ -30,22 +28,6 @@ class Site:
     def __post_init__(self) -> None:
         if not np.isfinite(self.weights).all():
             raise SaccadeError(f"the weights of site '{self.name}' are not finite; the model has diverged, train it again")
-
-    def head(self, index: int | None = None) -> np.ndarray:
-        """The rows × columns weights of one head, counted from 0, or the mean over all heads for None."""
-        weights = np.asarray(self.weights, dtype=np.float64)
-        if index is None:
-            return weights.mean(axis=0)
-        if not 0 <= index < len(weights):
-            raise SaccadeError(f"there is no head {index} in site '{self.name}'; choose one from 0 to {len(weights) - 1}")
-        return weights[index]
-
-    def head_name(self, index: int | None = None) -> str:
-        """What a picture calls `head(index)`: 'head 3 of 8', 'average of 8 heads', or nothing for a single head."""
-        count = len(self.weights)
-        if count == 1:
-            return ""
-        return f"average of {count} heads" if index is None else f"head {index} of {count}"
 
 
 @dataclass

@@ -1,9 +1,4 @@
-"""Self-contained HTML pages: the interactive view of a document, and reports of text, tables, pictures and such views.
-
-A page loads nothing from anywhere: style, script and pictures are inside it, and its policy forbids the network.
-"""
-
-from __future__ import annotations
+"""HTML pages that load nothing from anywhere: the interactive view of a document, and reports of text, tables, pictures and views."""
 
 import base64
 import html

@@ -1,10 +1,5 @@
-"""Pictures of attention and of results. Each function returns a matplotlib Figure that no global state knows about.
-
-Weights are drawn dark on white: the darker, the more weight, and black is the greatest weight of the picture. Bahdanau's Figure 3
-has it the other way round; dark on white keeps the numbers in the cells readable and survives a printer.
-"""
-
-from __future__ import annotations
+"""Pictures of attention and of results, as matplotlib Figures; weights are drawn dark on white, unlike Bahdanau's Figure 3, so that
+the numbers in the cells are readable and it survives a printer."""
 
 import functools
 import io
@@ -45,7 +40,7 @@ NARROWEST = 3.6  # inches, so that a title over one single cell is not broken in
 THINNEST = 0.2  # inches, so that one word against hundreds is still a strip
 BAR_ROOM, GAP = 0.9, 0.18
 NAME_STEP, LONGEST_NAME = 0.2, 40  # inches between two names in a legend, and letters of a name
-# Okabe & Ito's colors, which people with any kind of color vision can tell apart, without the yellow that white swallows.
+# Okabe & Ito's colors, which people with any kind of color vision can distinguish, without the yellow that white swallows.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 # Neither date nor program is written: the same weights give the same bytes.
@@ -56,18 +51,19 @@ METADATA: dict[str, dict[str, None]] = {
 }
 
 
-def alignment(site: Site, title: str = "", head: int | None = None) -> Figure:
-    """Who looked at whom: queries down the left, keys along the top (Bahdanau et al. 2015, Figure 3)."""
-    longest = max(len(site.rows), len(site.columns))
+def alignment(site: Site, title: str = "") -> Figure:
+    """Who looked at whom, by the mean of the heads: queries down the left, keys along the top (Bahdanau et al. 2015, Figure 3)."""
+    longest, count = max(len(site.rows), len(site.columns)), len(site.weights)
     cell = 0.4 if longest <= 16 else 0.34 * min(1.0, MOST_NUMBERED / longest)
-    return _panels(site, title, site.head_name(head), {"": site.head(head)}, max(0.02, cell))
+    note = f"average of {count} heads" if count > 1 else ""
+    return _panels(site, title, note, {"": np.mean(site.weights, 0)}, max(0.02, cell))
 
 
 def heads(site: Site, title: str = "") -> Figure:
-    """All heads of a site side by side on one scale, up to 16 of them (Vaswani et al. 2017, the figures of the appendix)."""
+    """All heads of a site side by side on one scale, up to 16 of them (Vaswani et al. 2017, appendix)."""
     count = len(site.weights)
     note = f"the first {MOST_HEADS} of {count} heads" if count > MOST_HEADS else f"{count} head{'s' * (count > 1)}"
-    shown = {f"head {n}": site.head(n) for n in range(min(count, MOST_HEADS))}
+    shown = {f"head {n}": np.asarray(weights) for n, weights in enumerate(site.weights[:MOST_HEADS])}
     return _panels(site, title, note, shown, min(0.34, 2.4 / max(len(site.rows), len(site.columns))))
 
 

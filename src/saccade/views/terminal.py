@@ -1,7 +1,5 @@
 """Attention in the terminal: shaded words, and the worked example step by step."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rich.columns import Columns

@@ -1,10 +1,4 @@
-"""Self-attention by hand: small numbers, every step in words (the worked example of the lectures, and the reader's own sentence).
-
-Legend: x inputs (tokens × dim), q = x W_q, k = x W_k, v = x W_v, scores = q kᵀ, weights = softmax(scores), outputs = weights v.
-The lectures leave out the division by √d_k; `scaled=True` puts it in (Vaswani et al. 2017).
-"""
-
-from __future__ import annotations
+"""Self-attention by hand, every step in words: the worked example of the lectures, and the reader's own sentence; x are the inputs."""
 
 import hashlib
 from collections.abc import Sequence
@@ -65,8 +59,7 @@ class Worked:
     def steps(self) -> list[Step]:
         """The calculation in seven steps, explained for the first token and shown for all; the texts are in worked.txt."""
         blocks = files("saccade.views").joinpath("worked.txt").read_text(encoding="utf-8").strip().split("\n\n")
-        words = self._words()
-        texts = [block.split("\n", 1) for block in blocks]
+        texts, words = [block.split("\n", 1) for block in blocks], self._words()
         return [Step(title, text.format_map(words), shown) for (title, text), shown in zip(texts, self._shown(), strict=True)]
 
     def _words(self) -> dict[str, object]:
@@ -134,7 +127,7 @@ def worked_sentence(tokens: Sequence[str], scaled: bool = False) -> Worked:
 
 
 def _work(tokens: list[str], inputs: Any, learned: Sequence[Any], scaled: bool) -> Worked:
-    """outputs = softmax(x W_q (x W_k)ᵀ [/ √d_k]) x W_v, keeping everything on the way."""
+    """outputs = softmax(x W_q (x W_k)ᵀ) x W_v, with everything on the way; `scaled` divides by √d_k, which the lectures leave out."""
     x, W_q, W_k, W_v = (np.asarray(matrix, dtype=np.float64) for matrix in (inputs, *learned))
     q, k, v = x @ W_q, x @ W_k, x @ W_v
     scores = q @ k.T

@@ -1,7 +1,5 @@
 """Generated corpora: the same examples for the same seed on every machine and every Python, with no download."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable, Iterable, Sequence
@@ -37,10 +35,7 @@ def load_words(corpus: str) -> Any:
 def draw_parts(
     corpus: str, most: int, sizes: Sequence[int], draw: Callable[[int], Item], text: str, meaning: str, known: Iterable[str] = ()
 ) -> dict[str, list[Item]]:
-    """The parts train, dev and test of these sizes, of the examples that `draw(line)` gives.
-
-    No attribute `text` occurs twice or is among the `known`, and no two parts share an attribute `meaning`.
-    """
+    """Parts of these sizes of what `draw(line)` gives: no `text` twice or among the `known`, no `meaning` in two parts."""
     parts: dict[str, list[Item]] = {"train": [], "dev": [], "test": []}
     if min(sizes) < 0 or sum(sizes) > most:
         asked = ", ".join(f"{name}={size}" for name, size in zip(parts, sizes, strict=True))

@@ -1,7 +1,5 @@
 """The phrasebook's choices: which word, which determiner, which adjectives, which date; nothing here is recursive."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from . import Dice

@@ -6,8 +6,6 @@ the weekday alone decides. Slashes with the year at the end are never written. A
 reader ("the first Monday in March 2011", "day 123 of 1998"): about one text in thirty.
 """
 
-from __future__ import annotations
-
 from bisect import bisect
 from calendar import isleap, monthrange
 from collections.abc import Callable

@@ -12,10 +12,9 @@ plural, participle) and `frames`, who does it to what; `quick` ones go with "qui
 `placed` ones happen somewhere, `receivers` are those to whom it is done. A determiner without a number does not go with it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -35,9 +34,8 @@ def members(value: Any) -> Any:
     """The value, with the names of groups in its lists replaced by their members."""
     if not isinstance(value, list):
         return value
-    return tuple(
-        name for item in value for name in (GROUPS[item] if isinstance(item, str) and item in GROUPS else (members(item),))
-    )
+    each = (GROUPS[item] if isinstance(item, str) and item in GROUPS else (members(item),) for item in value)
+    return tuple(chain.from_iterable(each))
 
 
 def records(rows: Sequence[dict[str, Any]]) -> tuple[SimpleNamespace, ...]:
@@ -88,7 +86,7 @@ class Phrase:
     french: tuple[Mot, ...] = ()
     head: Head = Head()
 
-    def __add__(self, other: Phrase) -> Phrase:
+    def __add__(self, other: "Phrase") -> "Phrase":
         return Phrase(self.english + other.english, self.french + other.french, self.head)
 
     def __len__(self) -> int:
@@ -118,10 +116,7 @@ def adjective(entry: Adjective, head: Head, very: bool = False) -> Phrase:
 def noun_phrase(
     noun: Noun, plural: bool, determiners: Sequence[Determiner], before: Any = (), after: Any = (), very: bool = False
 ) -> Phrase:
-    """Determiners, adjectives, noun: the famous old english hats, les vieux chapeaux anglais célèbres.
-
-    The adjectives are those French puts `before` the noun and those it puts `after` it, the latter in English order.
-    """
+    """Determiners, adjectives (those French puts `before` the noun, and `after` it), noun: old english hats, vieux chapeaux anglais."""
     chosen = (*before, *after)
     head = Head(noun.feminine, plural, (noun.kind,), tuple(entry.sense for entry in chosen))
     phrase = Phrase(head=head)
@@ -156,10 +151,7 @@ def preposition(name: str) -> Phrase:
 
 
 def active(verb: Verb, past: bool, subject: Head, adverb: Phrase = NOTHING, before: Head | None = None) -> Phrase:
-    """A verb with its subject's number; the French adverb follows what is conjugated: quickly opened, a rapidement ouvert.
-
-    The participle agrees with the subject after être, and with a direct object that comes `before` avoir (que).
-    """
+    """A verb; its participle agrees with the subject after être, and with a direct object that comes `before` avoir (que)."""
     source = Word(verb.english[2] if past else verb.english[0 if subject.plural else 1], "VERB")
     conjugated, rest = verb.french[subject.plural], Names()
     if past and verb.auxiliary == "être":

@@ -8,8 +8,6 @@ or nouns inside a relative clause, two predicates share a subject only if no rel
 only the first clause may have two subjects.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 
@@ -78,9 +76,9 @@ class Author(Chooser):
         if noun.kind in PLACES:
             name = self.pick(("near", "behind", "next to", "in front of"))
             return self.after(name, self.noun((*BUILDINGS, "yard", "tree"), name), room, depth)
-        return self.place(room, depth)
+        return self.location(room, depth)
 
-    def place(self, room: int, depth: int) -> Phrase:
+    def location(self, room: int, depth: int) -> Phrase:
         """Where something is or happens; one is in one place at a time."""
         name = self.pick(("in", "in", "near", "on", "under", "behind", "at", "next to", "in front of"))
         noun = self.noun((*PLACES, "thing", "opening"), name)
@@ -107,7 +105,7 @@ class Author(Chooser):
         if verb.receivers:
             return self.after("to", self.noun(verb.receivers), room, depth)
         if verb.placed and room >= 3 and self.chance(0.6):
-            return self.after("with", self.noun(PEOPLE), room, depth) if self.chance(0.12) else self.place(room, depth)
+            return self.after("with", self.noun(PEOPLE), room, depth) if self.chance(0.12) else self.location(room, depth)
         return say.word(*HERE) if verb.placed and room >= 1 and self.chance(0.3) else Phrase()
 
     def predicate(self, subject: Head, room: int, depth: int) -> Phrase | None:
@@ -187,7 +185,7 @@ class Author(Chooser):
         return phrase
 
     def staying(self, subject: Head, room: int, depth: int) -> Phrase | None:
-        return say.being(self.past, subject) + (self.place(room - 1, depth) or say.word(*HERE))
+        return say.being(self.past, subject) + (self.location(room - 1, depth) or say.word(*HERE))
 
     def going(self, subject: Head, room: int, depth: int) -> Phrase | None:
         noun = self.noun(PLACES, "to")
@@ -257,7 +255,5 @@ LECTURE_SENTENCES = tuple(
 
 def phrasebook(train: int = 6000, dev: int = 300, test: int = 500, seed: int = 0) -> dict[str, list[Pair]]:
     """English-French pairs with alignments and tags, in three parts that share no English sentence, nor the lecture's two."""
-    author, known = Author(seed), [pair.source for pair in LECTURE_SENTENCES]
-    return draw_parts(
-        "phrasebook", MOST, (train, dev, test), lambda line: say.pair(author.draw(), line), "source", "source", known
-    )
+    author, known, sizes = Author(seed), [pair.source for pair in LECTURE_SENTENCES], (train, dev, test)
+    return draw_parts("phrasebook", MOST, sizes, lambda line: say.pair(author.draw(), line), "source", "source", known)

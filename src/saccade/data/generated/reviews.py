@@ -6,8 +6,6 @@ a clause's polarity is that of its word of opinion, reversed by a word such as *
 what others said (`critics called it dull`) counts for nothing; opinions in one review agree; the rest is small talk.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -46,10 +44,7 @@ class Reviewer(Dice):
         return f"{self.pick(WORDS['others'])} called it {said} , but {self.clause(good)}"
 
     def clause(self, good: bool) -> str:
-        """One opinion, `plain` or `reversed` by a word such as "not": of a part or of the whole, by one word of two polarities.
-
-        Of two-sided words only both together decide: the high quality, the low price; the low quality, the high price.
-        """
+        """One opinion, `plain` or `reversed` by a word such as "not"; with two-sided words the thing decides: high quality, low price."""
         name = self.pick(WORDS["clauses"])
         rule = WORDS["rules"][name]
         part = self.pick((*self.topic["parts"], self.topic["name"])) if name in ("part", "verb") else ""
