@@ -35,15 +35,10 @@ class Mechanism(nn.Module):
         position: Position | None = None,
     ) -> None:
         super().__init__()
-        kinds = {
-            "score": (score, Score),
-            "normalizer": (normalize, Normalizer),
-            "mask": (mask, Mask),
-            "position": (position, Position),
-        }
-        for name, (part, kind) in kinds.items():
+        for part, kind in ((score, Score), (normalize, Normalizer), (mask, Mask), (position, Position)):
             if part is not None and not isinstance(part, kind):
-                raise SaccadeError(f"expected a {kind.__name__} object, got {part!r}; build one from saccade.core.{name}s")
+                name = kind.__name__
+                raise SaccadeError(f"expected a {name} object, got {part!r}; build one from saccade.core.{name.lower()}s")
         self.score = ScaledDot() if score is None else score
         self.normalize = Softmax() if normalize is None else normalize
         self.mask = Full() if mask is None else mask
