@@ -53,10 +53,7 @@ class Mechanism(nn.Module):
         return type(position) is not NoPosition and (position.encodes or position.biases or position.adds_values)
 
     def prepare(self, k: Tensor, v: Tensor, positions: Positions | None = None, heads: int | None = None) -> Ready:
-        """k (B H' K D) encoded and projected, v (B H' K E) encoded, at 0, 1, 2 … when no positions are given.
-
-        `heads`: those of the queries, where they are more than those of k and each has a projection of its own.
-        """
+        """k (B H' K D) encoded and projected, v (B H' K E) encoded, at 0, 1, 2 … by default; `heads`: those of the queries, where more."""
         if heads is not None and k.shape[1] != heads and next(self.score.parameters(), None) is not None:
             k = k.repeat_interleave(heads // k.shape[1], 1)
         if type(self.position) is not NoPosition and self.position.encodes:

@@ -59,11 +59,7 @@ class Softmax(Normalizer):
 
 
 class Pointwise(Normalizer):
-    """A normalizer that looks at one score at a time; rows need not sum to one.
-
-    `by_count` tames long rows: ReLU is divided by the number of keys n (Wortsman et al. 2023), sigmoid is shifted by
-    −log n (Ramapuram et al. 2024).
-    """
+    """A normalizer that looks at one score at a time; rows need not sum to one. `by_count` tames long rows."""
 
     sums_to_one = False
 

@@ -238,10 +238,7 @@ class T5Buckets(Position):
 
 @table.add("shaw", paper="Shaw et al. 2018", example={"max_distance": 3})
 class Shaw(Position):
-    """Learned vectors for distances clipped to ±`max_distance`: q·a^K_(j−i) added to the scores, a^V_(j−i) to the values.
-
-    The score's own scale holds for both: with scaled dot, (q·k + q·a)/√D, as in the paper.
-    """
+    """Learned vectors for distances clipped to ±`max_distance`: scale · q·a^K_(j−i) added to the scores, a^V_(j−i) to the values."""
 
     least = -1  # the least distance is this times `max_distance`
 

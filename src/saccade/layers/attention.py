@@ -97,10 +97,7 @@ class MultiHeadAttention(Site, Mixer):
 
 
 class Reader(Site):
-    """One head without projections of its own: a decoder's state looks into a memory, as in Bahdanau's and Luong's models.
-
-    A score that compares equal widths alone gets a projection of the query to the memory's width when they differ.
-    """
+    """One head, without projections unless its score needs equal widths: a decoder's state looks into a memory (Bahdanau, Luong)."""
 
     cross = True
 

@@ -30,15 +30,12 @@ class LinearHead(nn.Module):
             self.weight = nn.Parameter(nn.init.normal_(torch.empty(vocab, dim), std=dim**-0.5))
         self.bias = nn.Parameter(torch.zeros(vocab)) if bias else None
 
-    def output(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         [tied] = self._tied
         if tied is None:
             return F.linear(x, self.weight, self.bias)
         logits = tied.logits(x)
         return logits if self.bias is None else logits + self.bias
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.output(x)
 
 
 @table.add("mixture", paper="Yang et al. 2018", example={"count": 2})
@@ -55,7 +52,7 @@ class MixtureOfSoftmaxes(LinearHead):
     def forward(self, x: Tensor) -> Tensor:
         latent = torch.tanh(self.latent(x)).unflatten(-1, (self.count, -1))  # … K D
         wide = torch.promote_types(latent.dtype, torch.float32)
-        each = self.output(latent).log_softmax(-1, dtype=wide)  # … K V
+        each = super().forward(latent).log_softmax(-1, dtype=wide)  # … K V
         return (each + self.prior(x).log_softmax(-1, dtype=wide).unsqueeze(-1)).logsumexp(-2)
 
 
@@ -67,4 +64,4 @@ class TransformHead(LinearHead):
         self.transform, self.norm = nn.Linear(dim, inner), LayerNorm(inner)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.output(self.norm(F.gelu(self.transform(x))))
+        return super().forward(self.norm(F.gelu(self.transform(x))))

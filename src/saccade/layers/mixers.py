@@ -46,10 +46,7 @@ class LastInputs(Cache):
 
 @table.add("light-convolution", paper="Wu et al. 2019", example={"width": 3})
 class LightConvolution(Mixer):
-    """W₂ · conv(glu(W₁ x)): y_n = Σ_k softmax(w_h)_k x_(n+k), one kernel per head, the same at every position.
-
-    Causal kernels reach `width` − 1 positions back; otherwise half of the width to each side.
-    """
+    """W₂ · conv(glu(W₁ x)): y_n = Σ_k softmax(w_h)_k x_(n+k), one kernel per head, the same at every position."""
 
     def __init__(self, dim: int, heads: int = 8, width: Annotated[int, Range(1, 4096)] = 7, kernel_dropout: Share = 0.0) -> None:
         super().__init__()

@@ -70,10 +70,7 @@ class Last(Pool):
 
 @pools.add("tf-idf", paper="Spärck Jones 1972")
 class TfIdf(Pool):
-    """tf·idf over its sum: tf = count in the text / length, idf = log(N / n_j), N texts of which n_j hold token j.
-
-    A token that occurs c times shares its c/length · idf among its c positions, so that each weighs idf / length.
-    """
+    """tf·idf over its sum: tf = count in the text / length, idf = log(N / n_j), N texts of which n_j hold token j."""
 
     idf: Tensor
 

@@ -1,7 +1,4 @@
-"""Kinds of models: what a task may ask of one. B batch, N source tokens, T target tokens, V vocabulary.
-
-A task names the kind it needs; a family names the kinds it can build.
-"""
+"""Kinds of models: what a task may ask of one, and a family can build. B batch, N source tokens, T target tokens, V vocabulary."""
 
 from __future__ import annotations
 

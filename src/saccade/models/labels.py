@@ -1,7 +1,4 @@
-"""What is built on an encoder: a label for a text, a label for a word, a hidden token.
-
-B batch, N positions, W asked positions, C classes, V vocabulary.
-"""
+"""What is built on an encoder: a label for a text or a word, a hidden token. B batch, N positions, W asked positions, C classes, V vocabulary."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class RnnReader(nn.Module):
         super().__init__()
         tokens = c.embedding(vocab=vocab, dim=c.dim)
         self.embedding = inputs.WordInput(tokens, LockedDropout(c.input_dropout), c.embedding_dropout, std=0.1 / 3**0.5)
-        self.decoder = Layers(c)
+        self.decoder, self.dim = Layers(c), c.dim
 
     def empty(self, tokens: Tensor) -> list[Carried]:
         """What is carried before the first token."""
@@ -101,10 +101,6 @@ class RnnDecoder(RnnReader, Encoder):
     """Each position knows the tokens up to its own: B N dim."""
 
     sees_ahead = False
-
-    def __init__(self, vocab: int, c: Config) -> None:
-        super().__init__(vocab, c)
-        self.dim = c.dim
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return self.read(tokens, self.empty(tokens))[0]

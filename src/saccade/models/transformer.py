@@ -189,13 +189,12 @@ class CausalStack(nn.Module):
 
     def __init__(self, vocab: int, config: Config) -> None:
         super().__init__()
-        self.heads = config.heads
+        self.dim, self.heads = config.dim, config.heads
         self.embedding = make_input(vocab, config)
         self.decoder = without_relation(make_stack(config))
 
     def features(self, tokens: Tensor, mask: masks.Mask | None = None, positions: Tensor | None = None) -> Tensor:
-        """One vector per position, B N dim, from the tokens up to it. `mask` is added to the causal one (packed documents, say);
-        `positions` (N or B N) are 0, 1, 2 … when not given, so that each document may begin at 0."""
+        """One vector per position, B N dim. `mask` is added to the causal one; `positions` (N or B N) are 0, 1, 2 … by default."""
         batch, size = tokens.shape[:2]
         at = Positions.same(positions, None, size, tokens.device)
         both = masks.causal() if mask is None else masks.causal() & mask
@@ -207,10 +206,6 @@ class TransformerDecoder(CausalStack, Encoder):
     """Each position knows the tokens up to its own, so that padding behind them is invisible: B N dim."""
 
     sees_ahead = False
-
-    def __init__(self, vocab: int, config: Config) -> None:
-        super().__init__(vocab, config)
-        self.dim = config.dim
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return self.features(tokens)

@@ -20,8 +20,7 @@ from .transformer import TransformerEncoder
 
 
 def two_streams(lengths: Tensor, order: Tensor, at: Tensor, documents: Tensor | None = None) -> masks.Mask:
-    """Who sees whom among [content; query]: B 1 (N+W) (N+W). Nobody sees a query, which is there through its residual alone, and
-    nobody sees into another document (`documents` B N: the number of each position's)."""
+    """Who sees whom among [content; query], B 1 (N+W) (N+W): nobody sees a query, nor into another document (`documents` B N)."""
     here = torch.arange(order.shape[1], device=order.device) < lengths.unsqueeze(1)
     content = order.unsqueeze(1) <= order.unsqueeze(2)  # B N N: rows see columns
     query = order.unsqueeze(1) < order.gather(1, at).unsqueeze(2)  # B W N
