@@ -57,9 +57,8 @@ class Builder:
             raise SaccadeError(f"model.family is '{self.name}', which is not {title}; choose one of: {able}")
         made = self.checked(lambda: build(*vocabularies, self.config))
         if isinstance(made, models.Decodable) and any(getattr(part, "reads_bytes", False) for part in made.modules()):
-            raise SaccadeError(
-                f"model.embedding reads a token's bytes, and this {self.name} generates token ids alone; choose model.embedding=tokens"
-            )
+            wrong = f"model.embedding reads a token's bytes, and this {self.name} generates token ids alone"
+            raise SaccadeError(f"{wrong}; choose model.embedding=tokens")
         return made  # type: ignore[return-value]
 
     def pool(self, dim: int, vocab: int) -> Pool:
@@ -79,16 +78,13 @@ class Builder:
                     size = sum(parameter.numel() * parameter.element_size() for parameter in make().parameters())
                 there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
                 if size > there:
-                    raise SaccadeError(
-                        f"the parameters of this {self.name} alone take {size / 2**30:,.0f} GiB, and this machine has "
-                        f"{there / 2**30:,.0f}; choose smaller model.* sizes"
-                    )
+                    wrong = f"the parameters of this {self.name} alone take {size / 2**30:,.0f} GiB, and this machine has"
+                    raise SaccadeError(f"{wrong} {there / 2**30:,.0f}; choose smaller model.* sizes")
             return make()
         except (RuntimeError, ArithmeticError, ValueError) as error:
             why = str(error).split("\n")[0][:200]
-            raise SaccadeError(
-                f"{self.name} cannot be built with these settings ({why}); change model.* sizes or options"
-            ) from None
+            wrong = f"{self.name} cannot be built with these settings ({why})"
+            raise SaccadeError(f"{wrong}; change model.* sizes or options") from None
 
 
 # where settings of version 0.1.0 went
@@ -102,8 +98,8 @@ RENAMED = {
 
 
 def complete(values: Mapping[str, Any], sketch: Callable[[Builder], Any], strict: bool = True) -> dict[str, Any]:
-    """The model's settings with every default written out, and none that has no effect: `sketch` builds the task's model, without
-    memory, and what it did not read is left out. One that was given and has no effect is refused, where `strict`."""
+    """The model's settings with every default written out, but for those that `sketch`, which builds the task's model without memory,
+    does not read; such a one that was given is refused, where `strict`."""
     builder = Builder(values)
     with torch.device("meta"):
         sketch(builder)

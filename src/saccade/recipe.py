@@ -13,8 +13,9 @@ import torch
 from .core.options import number, one_of, setting
 from .errors import SaccadeError
 
-MOST_VALUES, DEEPEST = 100_000, 20  # of a recipe; a few lines of YAML with aliases can stand for billions
-PAIRS, LANGUAGE = ("translation", "text-to-text"), ("language-modelling",)
+MOST_VALUES, DEEPEST = 100_000, 20  # of a recipe; a few lines of YAML with aliases can mean billions
+PAIRS, LANGUAGE, HIDING = ("translation", "text-to-text"), ("language-modelling",), ("masked", "permutation", "denoising")
+AGREEMENT = "R-Drop's α: each example is read twice with different dropout, and the two answers are drawn together"
 
 
 def when(what: str, test: Callable[[Recipe], bool]) -> dict[str, Any]:
@@ -37,7 +38,12 @@ def for_corpus(name: str) -> Any:
     return field(default_factory=dict, metadata={"what": what, **rule})
 
 
-FRESH_VOCABULARY = when("a recipe without start_from", lambda recipe: not recipe.start_from)
+FRESH = when("a recipe without start_from", lambda r: not r.start_from)
+FRESH_WORDS = when("vocabulary.kind=words, without start_from", lambda r: r.vocabulary.kind == "words" and not r.start_from)
+FRESH_PAIRS = when("task=translation or text-to-text, without start_from", lambda r: r.task in PAIRS and not r.start_from)
+NO_DEV = when("a recipe without data.dev", lambda r: not r.data.dev)
+NOT_LANGUAGE = when("a task other than language-modelling", lambda r: r.task not in LANGUAGE)
+OTHER_WATCH = when("pairs, and another training.watch than bleu", lambda r: r.task in PAIRS and r.training.watch != "bleu")
 
 
 @dataclass(frozen=True)
@@ -49,9 +55,7 @@ class DataRecipe:
     )
     dev: str = setting("", "the same formats; selects the best checkpoint")
     test: str = setting("", "the same formats, for `saccade compare`")
-    held_out: float = number(
-        0.05, 0.001, 0.5, "which share of `train` is held out", **when("a recipe without data.dev", lambda r: not r.data.dev)
-    )
+    held_out: float = number(0.05, 0.001, 0.5, "which share of `train` is held out", **NO_DEV)
     swap: bool = setting(False, "swap source and target", **for_tasks(*PAIRS))
     column: str = one_of(("upos", "xpos"), "the CoNLL-U column that a tagger learns", **for_tasks("tagging"))
     documents: str = one_of(("file", "line", "blank"), "what separates the documents of plain text", **for_tasks(*LANGUAGE))
@@ -72,22 +76,12 @@ class DataRecipe:
 class VocabularyRecipe:
     """How text is split into tokens."""
 
-    kind: str = one_of(
-        ("bpe", "words", "characters"), "byte-level pieces (nothing is unknown), words, or characters", **FRESH_VOCABULARY
-    )
-    size: int = number(8000, 5, 1_000_000, "at most so many tokens, the most frequent", **FRESH_VOCABULARY)
-    split: str = one_of(
-        ("space", "punctuation"),
-        "where words end",
-        **when("vocabulary.kind=words, without start_from", lambda r: r.vocabulary.kind == "words" and not r.start_from),
-    )
-    lowercase: bool = setting(False, "lowercase the text", **FRESH_VOCABULARY)
-    min_count: int = number(1, 1, 1_000_000, "tokens seen less often are left out", **FRESH_VOCABULARY)
-    joint: bool = setting(
-        False,
-        "one vocabulary for both sides of pairs",
-        **when("task=translation or text-to-text, without start_from", lambda r: r.task in PAIRS and not r.start_from),
-    )
+    kind: str = one_of(("bpe", "words", "characters"), "byte-level pieces (nothing is unknown), words, or characters", **FRESH)
+    size: int = number(8000, 5, 1_000_000, "at most so many tokens, the most frequent", **FRESH)
+    split: str = one_of(("space", "punctuation"), "where words end", **FRESH_WORDS)
+    lowercase: bool = setting(False, "lowercase the text", **FRESH)
+    min_count: int = number(1, 1, 1_000_000, "tokens seen less often are left out", **FRESH)
+    joint: bool = setting(False, "one vocabulary for both sides of pairs", **FRESH_PAIRS)
 
 
 @dataclass(frozen=True)
@@ -103,9 +97,7 @@ class LanguageRecipe:
         "recurrent models: each update continues where the last one stopped, with the state it left",
         **for_objectives("causal"),
     )
-    share: float = number(
-        0.15, 0.01, 0.9, "which share of the tokens is hidden", **for_objectives("masked", "permutation", "denoising")
-    )
+    share: float = number(0.15, 0.01, 0.9, "which share of the tokens is hidden", **for_objectives(*HIDING))
     span: float = number(3.0, 1.0, 100.0, "mean length of the spans that are cut out", **for_objectives("denoising"))
 
 
@@ -116,11 +108,7 @@ class TrainingRecipe:
     updates: int = number(2000, 1, 10**9, "optimizer steps, at most")
     tokens: int = number(4096, 8, 10**8, "tokens per batch, padding counted")
     round_to: int = number(
-        1,
-        1,
-        1024,
-        "lengths are rounded up to a multiple of this: more padding, fewer shapes of batches",
-        **when("a task other than language-modelling", lambda r: r.task not in LANGUAGE),
+        1, 1, 1024, "lengths are rounded up to a multiple of this: more padding, fewer shapes of batches", **NOT_LANGUAGE
     )
     learning_rate: float = number(1e-3, 0.0, 100.0, "peak learning rate")
     schedule: str = setting(
@@ -132,13 +120,7 @@ class TrainingRecipe:
     clip: float = number(1.0, 0.0, 1e9, "maximum gradient norm; 0 for no clipping")
     accumulate: int = number(1, 1, 10**6, "batches per update")
     smoothing: float = number(0.1, 0.0, 0.99, "label smoothing")
-    agreement: float = number(
-        0.0,
-        0.0,
-        1000.0,
-        "R-Drop's α: each example is read twice with different dropout, and the two answers are drawn together",
-        **when("a task other than language-modelling", lambda r: r.task not in LANGUAGE),
-    )
+    agreement: float = number(0.0, 0.0, 1000.0, AGREEMENT, **NOT_LANGUAGE)
     precision: str = one_of(("float32", "bf16"), "`bf16` uses autocast")
     compile: bool = setting(False, "`torch.compile`")
     graphs: bool = setting(False, "on a GPU: capture each update as a CUDA graph per batch shape and replay it")
@@ -152,11 +134,7 @@ class TrainingRecipe:
     patience: int = number(0, 0, 10**9, "evaluations without improvement before stopping; 0 for never")
     average: int = number(0, 0, 1000, "average the parameters of the last N evaluations, kept if better; 0 for none")
     watch: str = setting("loss", "metric that selects the best model: `loss`, `bleu`, `accuracy`, `perplexity`")
-    dev_bleu: bool = setting(
-        False,
-        "compute greedy BLEU on the dev set too",
-        **when("pairs, and another training.watch than bleu", lambda one: one.task in PAIRS and one.training.watch != "bleu"),
-    )
+    dev_bleu: bool = setting(False, "compute greedy BLEU on the dev set too", **OTHER_WATCH)
 
     @property
     def autocast(self) -> torch.dtype | None:
@@ -208,9 +186,8 @@ def plain(values: Any, what: str = "the recipe") -> Any:
         nonlocal left
         left -= 1
         if left < 0 or depth > DEEPEST:
-            raise SaccadeError(
-                f"{what} has more than {MOST_VALUES:,} values or {DEEPEST} levels; write only what differs from the defaults"
-            )
+            most = f"{MOST_VALUES:,} values or {DEEPEST} levels"
+            raise SaccadeError(f"{what} has more than {most}; write only what differs from the defaults")
         if isinstance(value, Mapping):
             return {str(name): copy(one, f"{path}.{name}" if path else str(name), depth + 1) for name, one in value.items()}
         if isinstance(value, list | tuple):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from saccade.core.options import Choice
 from saccade.errors import SaccadeError
 from saccade.layers.embeddings import CharacterCnn, Embedding, Factorized, Tokens
-from saccade.layers.heads import Head, LinearHead, MixtureOfSoftmaxes, TransformHead, table
+from saccade.layers.heads import LinearHead, MixtureOfSoftmaxes, TransformHead, table
 
 VOCAB, DIM = 7, 4
 EMBEDDINGS: dict[str, Callable[[], Embedding]] = {
@@ -53,7 +53,7 @@ def some(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64)
 
 
-def made(name: str, tied: Embedding | None = None, bias: bool = False) -> Head:
+def made(name: str, tied: Embedding | None = None, bias: bool = False) -> LinearHead:
     head = Choice(table[name], table.entry(name).example)(dim=DIM, vocab=VOCAB, tied=tied, bias=bias).double()
     with torch.no_grad():
         for parameter in head.parameters():

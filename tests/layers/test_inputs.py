@@ -16,7 +16,6 @@ from saccade.layers.embeddings import table as embeddings
 from saccade.layers.inputs import (
     Add,
     Concatenate,
-    Join,
     Learned,
     NoPositionEmbedding,
     PositionedInput,
@@ -43,7 +42,7 @@ POSITIONS: dict[str, Callable[[nn.Module, Tensor, Tensor], Tensor]] = {
     "sinusoidal": lambda one, x, at: x + sinusoids(at),
     "learned": lambda one, x, at: x + torch.stack([one.vectors[t] for t in at.flatten().tolist()]).view(*at.shape, DIM),
 }
-JOINS: dict[str, Callable[[Join, Tensor, Tensor], Tensor]] = {
+JOINS: dict[str, Callable[[nn.Module, Tensor, Tensor], Tensor]] = {
     "add": lambda one, x, p: x + p,
     "concatenate": lambda one, x, p: x @ one.project.weight[:, :DIM].T + p @ one.project.weight[:, DIM:].T + one.project.bias,
 }
@@ -65,7 +64,7 @@ def test_position_embeddings(name: str) -> None:
 @pytest.mark.parametrize("name", joins.names())
 @pytest.mark.parametrize("position", ["sinusoidal", "learned"])
 def test_positions_join_tokens_in_each_way(name: str, position: str) -> None:
-    join, x, p = joins[name](DIM), torch.randn(2, 3, DIM), torch.randn(3, DIM)
+    join, x, p = Choice(joins[name])(dim=DIM), torch.randn(2, 3, DIM), torch.randn(3, DIM)
     torch.testing.assert_close(join(x, p), JOINS[name](join, x, p))
     one, x = choose(positions, {"name": position, "join": name}, "p")(dim=DIM), torch.randn(2, 2, DIM)
     torch.testing.assert_close(one(x, AT), JOINS[name](one.join, x, one.vectors_at(AT)))

@@ -8,23 +8,5 @@ from .record import Site, record, sites
 from .state import Cache, KeyValues, State
 from .table import Table
 
-__all__ = [
-    "Cache",
-    "KeyValues",
-    "Mechanism",
-    "Positions",
-    "Ready",
-    "Site",
-    "State",
-    "Table",
-    "attend",
-    "explain",
-    "masks",
-    "normalizers",
-    "positions",
-    "read",
-    "record",
-    "scores",
-    "sites",
-    "weights",
-]
+__all__ = ["Cache", "KeyValues", "Mechanism", "Positions", "Ready", "Site", "State", "Table", "attend", "explain"]
+__all__ += ["masks", "normalizers", "positions", "read", "record", "scores", "sites", "weights"]

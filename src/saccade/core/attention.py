@@ -74,12 +74,13 @@ def call_of(
     """Queries encoded and projected; the mechanism's own mask and the given one as one, prepared for these sizes."""
     parts = mechanism._modules  # read directly: a module's attributes cost a microsecond each, as much as a small kernel in all
     score, position, key, own = parts["score"], parts["position"], ready.key, mechanism.mask
+    (batch, heads, queries, _), keys = q.shape, key.shape[2]
     if type(position) is NoPosition or not mechanism.uses_positions:
         query, positions = score.query(q), None  # type: ignore[union-attr, operator]
     else:
-        positions = Positions.line(q.shape[2], key.shape[2], q.device) if positions is None else positions
+        positions = Positions.line(queries, keys, q.device) if positions is None else positions
         query = score.query(position.encode(q, positions.i, positions))  # type: ignore[union-attr, operator]
-    sizes = (q.shape[0], q.shape[1], q.shape[2], key.shape[2])
+    sizes = (batch, heads, queries, keys)
     if type(mask) is Prepared and mask.sizes == sizes and not mask.computed and not own.computed:
         both = mask if type(own) is Full else mask.within(own)
     else:
@@ -126,8 +127,9 @@ def check_kinds(mechanism: Mechanism, mask: Mask | None, positions: Positions | 
     if not isinstance(mechanism, Mechanism):
         raise SaccadeError(f"expected a Mechanism, got {mechanism!r}; pass Mechanism(score, normalize, mask, position)")
     if mask is not None and not isinstance(mask, Mask):
+        kind = type(mask).__name__
         raise SaccadeError(
-            f"expected a mask, got {type(mask).__name__}; make one with saccade.masks, such as masks.matrix(allowed) of 0/1 numbers"
+            f"expected a mask, got {kind}; make one with saccade.masks, such as masks.matrix(allowed) of 0/1 numbers"
         )
     if positions is not None and not isinstance(positions, Positions):
         raise SaccadeError(f"expected Positions, got {type(positions).__name__}; pass Positions(i, j), or Positions.line(Q, K)")
@@ -138,10 +140,8 @@ def check_kinds(mechanism: Mechanism, mask: Mask | None, positions: Positions | 
 def check_order(mask: Mask, queries: int, keys: int) -> None:
     """Raises when a mask compares positions, and there are more queries than keys."""
     if mask.compares_positions and queries > keys:
-        raise SaccadeError(
-            f"mask {mask!r} compares positions and needs Q ≤ K, got {queries} queries and {keys} keys; "
-            "use a mask on keys alone, such as padding"
-        )
+        got = f"got {queries} queries and {keys} keys; use a mask on keys alone, such as padding"
+        raise SaccadeError(f"mask {mask!r} compares positions and needs Q ≤ K, {got}")
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -165,14 +165,10 @@ def check_sizes(q: Tensor, k: Tensor, v: Tensor, mechanism: Mechanism) -> None:
         raise SaccadeError(f"{shapes}: there must be at least one head, one query and one key")
     if q.shape[1] % k.shape[1]:
         raise SaccadeError(f"{shapes}: the heads of q must be a multiple of those of k and v")
-    if mechanism.position.heads not in (None, q.shape[1]):
-        raise SaccadeError(
-            f"{shapes}: the position is made for {mechanism.position.heads} heads; build it with heads={q.shape[1]}"
-        )
+    heads = mechanism.position.heads
+    if heads not in (None, q.shape[1]):
+        raise SaccadeError(f"{shapes}: the position is made for {heads} heads; build it with heads={q.shape[1]}")
     if not mechanism.score.unequal_widths and q.shape[-1] != k.shape[-1]:
         raise SaccadeError(
             f"{shapes}: this score compares equal widths; use bilinear, reduced-rank or additive, or project first"
         )
-
-
-__all__ = ["Explanation", "Verdict", "attend", "explain", "read", "weights"]

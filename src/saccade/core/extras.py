@@ -15,11 +15,8 @@ from torch import Tensor
 
 
 class Join(torch.autograd.Function):
-    """The identity on x and a cost, as one node of the graph.
-
-    Its backward runs when the gradients of both have arrived. FSDP2 gathers a block's parameters when the gradient of the block's
-    output arrives: a cost that went back by a path of its own would reach them before they are there.
-    """
+    """The identity on x and a cost, as one node of the graph, whose backward runs when the gradients of both have arrived: FSDP2
+    gathers a block's parameters when its output's gradient arrives, and a cost by a path of its own would come before them."""
 
     @staticmethod
     def forward(x: Tensor, cost: Tensor) -> tuple[Tensor, Tensor]:
@@ -40,10 +37,7 @@ class Left:
         self.costs: list[tuple[str, Tensor]] = []
 
     def total(self, tokens: Tensor, repeats: int = 1) -> Tensor | float:
-        """Σ of all costs over the batch's tokens, so that they add up over batches and ranks as the token loss does.
-
-        `tokens` (B): how many tokens of each row the loss sums over; `repeats`: how often the batch stands in the pass (R-Drop: twice).
-        """
+        """Σ of all costs over the tokens of each row (B), so that they add up as the token loss does; the pass has the batch `repeats` times."""
         each = tokens.repeat(repeats)
         parts = [(cost * each).sum() / repeats if cost.dim() else cost * tokens.sum() for _, cost in self.costs]
         return sum(parts, 0.0)

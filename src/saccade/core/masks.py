@@ -1,8 +1,7 @@
 """Masks: who may attend to whom, as a predicate on (b, h, i, j): batch row, head, position of the query, position of the key.
 
 True = may attend. i and j are absolute: the last query is at the position of the last key. Combine with `&` and `|`. A mask is asked
-with index tensors that broadcast, so one predicate serves the dense matrix, the block mask of FlexAttention and a single row. A mask of
-one's own is `masks.where(lambda b, h, i, j: …)` or a subclass with `__call__`.
+with index tensors that broadcast. A mask of one's own is `masks.where(lambda b, h, i, j: …)` or a subclass with `__call__`.
 
 Slides that write the causal mask as "mask out e_(i>j)" have i and j swapped: the future of query i is j > i, and that is hidden here.
 `torch.nn.MultiheadAttention.key_padding_mask` and its `attn_mask` have the opposite polarity (True = may NOT attend).
@@ -11,20 +10,19 @@ Slides that write the causal mask as "mask out e_(i>j)" have i and j swapped: th
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Sequence
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import SaccadeError
-from .options import Range
-from .state import Cache
+from .options import Natural, Positive, Range
+from .state import Cache, Keeper
 from .table import Table
 
 table: Table[type[Mask]] = Table("masks", "mask")
-Made = TypeVar("Made")
 Predicate = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
@@ -49,8 +47,10 @@ class Mask:
         """Raises when the mask does not fit these sizes."""
 
     def causal_and_keys(self) -> tuple[bool, Mask] | None:
-        """(whether it is causal, what else it says about keys alone), or None for a mask that is more than these two."""
-        return None
+        """(whether it is causal, what else it says about keys alone), or None for a mask that is more, such as any subclass."""
+        if type(self) is Causal:
+            return True, Full()
+        return (False, self) if type(self) in (Full, Padding) else None
 
     def to(self, device: torch.device | str) -> Mask:
         """The same mask with its tensors on `device`."""
@@ -91,30 +91,20 @@ class Mask:
         return self.answer(batch, heads, torch.arange(keys - queries, keys, device=device), j).expand(-1, -1, -1, keys)
 
     def answer(self, batch: int, heads: int, i: Tensor, j: Tensor) -> Tensor:
-        """The predicate for all rows and heads at positions i (Q) and j (K), B|1 × H|1 × Q|1 × K|1: a size it does not depend on
-        stays 1."""
+        """The predicate for all rows and heads at positions i (Q) and j (K), B|1 × H|1 × Q|1 × K|1."""
         b = torch.arange(batch, device=i.device).view(-1, 1, 1, 1)
         h = torch.arange(heads, device=i.device).view(-1, 1, 1)
         allowed = booleans(self.to(i.device)(b, h, i.view(-1, 1), j), self)
         return allowed.view((1,) * (4 - allowed.dim()) + tuple(allowed.shape))
 
 
-class Prepared(Mask, Cache):
-    """A mask for fixed sizes: what is made of it (booleans, numbers to add, block masks) is made once and kept.
-
-    It is as lasting as a pass or a sentence: a mask whose tensors are changed in place must be prepared anew.
-    """
+class Prepared(Mask, Cache, Keeper):
+    """A mask for fixed sizes: booleans, numbers to add and block masks are made once, and anew after its tensors were changed."""
 
     def __init__(self, mask: Mask, sizes: tuple[int, int, int, int], device: torch.device | str) -> None:
         self.mask, self.sizes, self.device = mask, sizes, device
         self.compares_positions, self.computed = mask.compares_positions, mask.computed
-        self.kept: dict[Hashable, Any] = {}
-
-    def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        if key not in self.kept:
-            self.kept[key] = make()
-        found: Made = self.kept[key]
-        return found
+        self.kept = {}
 
     def allowed(self) -> Tensor:
         """B|1 H|1 Q|1 K"""
@@ -221,9 +211,6 @@ class Full(Mask):
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return j >= 0
 
-    def causal_and_keys(self) -> tuple[bool, Mask] | None:
-        return (False, self) if type(self) is Full else None
-
 
 @table.add("causal", paper="Vaswani et al. 2017")
 class Causal(Mask):
@@ -232,15 +219,12 @@ class Causal(Mask):
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return j <= i
 
-    def causal_and_keys(self) -> tuple[bool, Mask] | None:
-        return (True, Full()) if type(self) is Causal else None
-
 
 @table.add("window", paper="Luong et al. 2015", example={"left": 2, "right": 1})
 class Window(Mask):
     """Neighbors only: i − left ≤ j ≤ i + right; `right` is `left` when not given."""
 
-    def __init__(self, left: Annotated[int, Range(0, 10**6)], right: Annotated[int | None, Range(0, 10**6)] = None) -> None:
+    def __init__(self, left: Natural, right: Annotated[int | None, Range(0, 10**6)] = None) -> None:
         right = left if right is None else right
         if not isinstance(left, int) or not isinstance(right, int) or left < 0 or right < 0:
             raise SaccadeError(f"a window must reach 0 or more positions to each side, got {left!r} and {right!r}")
@@ -253,13 +237,14 @@ class Window(Mask):
 class PerRow(Mask):
     """A mask that looks something up for each row of the batch."""
 
-    values: Tensor
+    def __init__(self, lengths: Tensor | Sequence[int]) -> None:
+        self.values = integers(lengths, 1, "lengths")
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
-        if self.values.shape[0] != batch:
+        size, name = self.values.shape[0], table.name_of(self)
+        if size != batch:
             raise SaccadeError(
-                f"the {table.name_of(self)} mask was made for a batch of {self.values.shape[0]}, got a batch of {batch}; "
-                "make the mask from the same batch"
+                f"the {name} mask was made for a batch of {size}, got a batch of {batch}; make the mask from the same batch"
             )
 
 
@@ -269,22 +254,13 @@ class Padding(PerRow):
 
     compares_positions = False
 
-    def __init__(self, lengths: Tensor | Sequence[int]) -> None:
-        self.values = integers(lengths, 1, "lengths")
-
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return j < self.values[b]
-
-    def causal_and_keys(self) -> tuple[bool, Mask] | None:
-        return (False, self) if type(self) is Padding else None
 
 
 @table.add("prefix", paper="Raffel et al. 2020", per_batch=True)
 class Prefix(PerRow):
     """Causal, but the first lengths[b] keys are seen by everybody."""
-
-    def __init__(self, lengths: Tensor | Sequence[int]) -> None:
-        self.values = integers(lengths, 1, "lengths")
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return (j <= i) | (j < self.values[b])
@@ -308,26 +284,20 @@ class Documents(PerRow):
 
 @table.add("blocks", paper="Zaheer et al. 2020 (Big Bird)", example={"length": 16, "size": 2, "random": 1})
 class Blocks(Mask):
-    """Big Bird: a window of blocks, some global blocks, and some random ones.
-
-    Blocks are `size` positions; a row of blocks sees `window` blocks either side, the first `globals` blocks (which see everybody,
-    too) and `random` more.
-    """
+    """Big Bird: a block of `size` sees `window` blocks to each side, the first `globals`, which see everybody, and `random` more."""
 
     def __init__(
         self,
-        length: Annotated[int, Range(1, 10**6)],
-        size: Annotated[int, Range(1, 10**6)] = 64,
-        window: Annotated[int, Range(0, 10**6)] = 1,
-        globals: Annotated[int, Range(0, 10**6)] = 1,
-        random: Annotated[int, Range(0, 10**6)] = 3,
-        seed: Annotated[int, Range(0, 10**6)] = 0,
+        length: Positive,
+        size: Positive = 64,
+        window: Natural = 1,
+        globals: Natural = 1,
+        random: Natural = 3,
+        seed: Natural = 0,
     ) -> None:
         if min(length, size) < 1 or min(window, globals, random) < 0 or -(-length // size) > 65536:
-            raise SaccadeError(
-                f"blocks of {size} over {length} positions with window {window}, globals {globals}, random {random}; "
-                "size and length must be positive, the rest not negative, at most 65,536 blocks"
-            )
+            got = f"blocks of {size} over {length} positions with window {window}, globals {globals}, random {random}"
+            raise SaccadeError(f"{got}; size and length must be positive, the rest not negative, at most 65,536 blocks")
         count = -(-length // size)
         at = np.arange(count)
         allowed = np.abs(at[:, None] - at[None]) <= window
@@ -350,23 +320,20 @@ class Blocks(Mask):
 class TopBlocks(Mask):
     """Computed from q and k: a query sees, causally, its own block and the `count` earlier blocks whose mean key fits it best."""
 
-    def __init__(self, size: Annotated[int, Range(1, 10**6)] = 64, count: Annotated[int, Range(0, 10**6)] = 3) -> None:
+    def __init__(self, size: Positive = 64, count: Natural = 3) -> None:
         self.size, self.count = size, count
 
     def given(self, query: Tensor, key: Tensor) -> Mask:
         """The mask of one call: B H Q K. An earlier block is always whole, so a cached step selects what the whole pass does."""
         size, keys, queries = self.size, key.shape[2], query.shape[2]
-        whole = keys // size
-        position = torch.arange(keys - queries, keys, device=key.device)
-        block = torch.arange(keys, device=key.device) // size
-        own = block == (position // size).unsqueeze(-1)
-        allowed = own.expand(*query.shape[:3], keys)
+        whole, block = keys // size, torch.arange(keys, device=key.device) // size
+        at = block[keys - queries :].unsqueeze(-1)  # the queries' own blocks
+        allowed = (block == at).expand(*query.shape[:3], keys)
         if whole and self.count:
             means = key[:, :, : whole * size].unflatten(2, (whole, size)).mean(3)
             means = means.repeat_interleave(query.shape[1] // key.shape[1], 1)
             fit = (query @ means.transpose(-2, -1)).detach()  # B H Q blocks
-            later = torch.arange(whole, device=key.device) >= (position // size).unsqueeze(-1)
-            fit = fit.masked_fill(later, float("-inf"))
+            fit = fit.masked_fill(torch.arange(whole, device=key.device) >= at, float("-inf"))
             best = fit.topk(min(self.count, whole), -1)
             chosen = torch.zeros_like(fit, dtype=torch.bool).scatter(-1, best.indices, best.values.isfinite())
             chosen = torch.nn.functional.pad(chosen, (0, -(-keys // size) - whole))
@@ -396,14 +363,12 @@ class Matrix(Mask):
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         of, planes, rows, columns = self.shape
         if of not in (1, batch) or planes not in (1, heads):
-            raise SaccadeError(
-                f"the mask is for batch {of} and {planes} heads, got batch {batch} and {heads} heads; give 1 for all"
-            )
+            got = f"got batch {batch} and {heads} heads"
+            raise SaccadeError(f"the mask is for batch {of} and {planes} heads, {got}; give 1 for all")
         # A square matrix over more positions than there are is read from its first position on.
         if not (columns == keys and rows in (1, queries)) and not rows == columns >= keys >= queries:
-            raise SaccadeError(
-                f"the mask is {rows} × {columns}, the scores are {queries} × {keys}; give one row per query, one column per key"
-            )
+            got = f"the mask is {rows} × {columns}, the scores are {queries} × {keys}"
+            raise SaccadeError(f"{got}; give one row per query, one column per key")
 
 
 class Pair(Mask):
@@ -437,10 +402,8 @@ class Both(Pair):
         return self.first(b, h, i, j) & self.second(b, h, i, j)
 
     def causal_and_keys(self) -> tuple[bool, Mask] | None:
-        parts = (self.first.causal_and_keys(), self.second.causal_and_keys())
-        if parts[0] is None or parts[1] is None or type(self) is not Both:
-            return None
-        return parts[0][0] or parts[1][0], parts[0][1] & parts[1][1]
+        one, two = self.first.causal_and_keys(), self.second.causal_and_keys()
+        return None if one is None or two is None or type(self) is not Both else (one[0] or two[0], one[1] & two[1])
 
 
 class Either(Pair):
@@ -456,9 +419,8 @@ def integers(values: Tensor | Sequence[Any], dims: int, what: str) -> Tensor:
     """`values` as a tensor of whole numbers with `dims` dimensions."""
     tensor = as_tensor(values, what)
     if tensor.dim() != dims or tensor.is_floating_point() or tensor.dtype == torch.bool:
-        raise SaccadeError(
-            f"{what} must be whole numbers in {dims} dimension(s), got shape {tuple(tensor.shape)} of {tensor.dtype}"
-        )
+        got = f"got shape {tuple(tensor.shape)} of {tensor.dtype}"
+        raise SaccadeError(f"{what} must be whole numbers in {dims} dimension(s), {got}")
     return tensor
 
 

@@ -35,15 +35,10 @@ class Mechanism(nn.Module):
         position: Position | None = None,
     ) -> None:
         super().__init__()
-        kinds = {
-            "score": (score, Score),
-            "normalizer": (normalize, Normalizer),
-            "mask": (mask, Mask),
-            "position": (position, Position),
-        }
-        for name, (part, kind) in kinds.items():
+        for part, kind in ((score, Score), (normalize, Normalizer), (mask, Mask), (position, Position)):
             if part is not None and not isinstance(part, kind):
-                raise SaccadeError(f"expected a {kind.__name__} object, got {part!r}; build one from saccade.core.{name}s")
+                name = kind.__name__
+                raise SaccadeError(f"expected a {name} object, got {part!r}; build one from saccade.core.{name.lower()}s")
         self.score = ScaledDot() if score is None else score
         self.normalize = Softmax() if normalize is None else normalize
         self.mask = Full() if mask is None else mask
@@ -58,10 +53,7 @@ class Mechanism(nn.Module):
         return type(position) is not NoPosition and (position.encodes or position.biases or position.adds_values)
 
     def prepare(self, k: Tensor, v: Tensor, positions: Positions | None = None, heads: int | None = None) -> Ready:
-        """k (B H' K D) encoded and projected, v (B H' K E) encoded, at 0, 1, 2 … when no positions are given.
-
-        `heads`: those of the queries, where they are more than those of k and each has a projection of its own.
-        """
+        """k (B H' K D) encoded and projected, v (B H' K E) encoded, at 0, 1, 2 … by default; `heads`: those of the queries, where more."""
         if heads is not None and k.shape[1] != heads and next(self.score.parameters(), None) is not None:
             k = k.repeat_interleave(heads // k.shape[1], 1)
         if type(self.position) is not NoPosition and self.position.encodes:

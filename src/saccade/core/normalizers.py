@@ -59,11 +59,7 @@ class Softmax(Normalizer):
 
 
 class Pointwise(Normalizer):
-    """A normalizer that looks at one score at a time; rows need not sum to one.
-
-    `by_count` tames long rows: ReLU is divided by the number of keys n (Wortsman et al. 2023), sigmoid is shifted by
-    −log n (Ramapuram et al. 2024).
-    """
+    """A normalizer that looks at one score at a time; rows need not sum to one. `by_count` tames long rows."""
 
     sums_to_one = False
 
@@ -97,12 +93,9 @@ class Sum(Normalizer):
     """s_j / Σ s, for kernel scores, which are never negative."""
 
     def mismatch(self, score: Score, position: Position) -> str | None:
-        if score.kernel and not position.biases:
-            return None
-        return (
-            "the normalizer `sum` divides by the sum of scores that are never negative; use a kernel score such as elu-kernel and a "
-            "position that adds no bias, or the normalizer softmax"
-        )
+        way_out = "use a kernel score such as elu-kernel and a position that adds no bias, or the normalizer softmax"
+        wrong = f"the normalizer `sum` divides by the sum of scores that are never negative; {way_out}"
+        return None if score.kernel and not position.biases else wrong
 
     def rows(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
         kept = scores if hidden is None else scores.masked_fill(hidden, 0.0)
@@ -112,15 +105,15 @@ class Sum(Normalizer):
 class Entmax(Normalizer):
     """argmax_p p·s + H_α(p): sparse weights [max(0, (α−1)s_j − τ)]^(1/(α−1)), with τ such that a row sums to one."""
 
+    projection: type[torch.autograd.Function]
+
     def rows(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
         # The row's largest score is moved to 0, so that float32 keeps its digits; a hidden position is below any support.
         floor = torch.finfo(scores.dtype).min
         top = (scores if hidden is None else scores.masked_fill(hidden, floor)).amax(-1, keepdim=True).detach()
         shifted = scores - top
-        return self.project(shifted if hidden is None else shifted.masked_fill(hidden, -1e4))
-
-    def project(self, shifted: Tensor) -> Tensor:
-        raise NotImplementedError
+        found: Tensor = self.projection.apply(shifted if hidden is None else shifted.masked_fill(hidden, -1e4))
+        return found
 
 
 class Projection(torch.autograd.Function):
@@ -154,8 +147,7 @@ class SparsemaxProjection(Projection):
 class Sparsemax(Entmax):
     """The Euclidean projection of the scores onto the simplex: max(0, s_j − τ), Σ = 1."""
 
-    def project(self, shifted: Tensor) -> Tensor:
-        return SparsemaxProjection.apply(shifted)
+    projection = SparsemaxProjection
 
 
 class Entmax15Projection(Projection):
@@ -183,5 +175,4 @@ class Entmax15Projection(Projection):
 class Entmax15(Entmax):
     """Between softmax and sparsemax: max(0, s_j/2 − τ)², Σ = 1."""
 
-    def project(self, shifted: Tensor) -> Tensor:
-        return Entmax15Projection.apply(shifted)
+    projection = Entmax15Projection

@@ -10,7 +10,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from torch import nn
 
@@ -29,7 +29,10 @@ class Range:
     high: float
 
 
-SHARE = Range(0.0, 0.99)  # of what dropout removes
+Width = Annotated[int, Range(1, 65536)]
+Positive = Annotated[int, Range(1, 10**6)]
+Natural = Annotated[int, Range(0, 10**6)]
+Share = Annotated[float, Range(0.0, 0.99)]  # of what dropout removes
 
 
 def overrides(thing: object, method: str, base: type) -> bool:
@@ -47,18 +50,15 @@ class Choice:
     def __call__(self, **facts: Any) -> Any:
         """Built from the options and those of the facts that its signature asks for."""
         wanted = parameters(self.make)
-        known = {name: fact() if isinstance(fact, Later) else fact for name, fact in facts.items() if name in wanted}
+        known = {name: fact.make() if isinstance(fact, Later) else fact for name, fact in facts.items() if name in wanted}
         return self.make(**{**known, **self.options})
 
 
+@dataclass(frozen=True)
 class Later:
     """A fact that is made only for a member that asks for it: what no member asks for has not been used."""
 
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self.make = make
-
-    def __call__(self) -> Any:
-        return self.make()
+    make: Callable[[], Any]
 
 
 def number(default: Any, low: float, high: float, what: str, **rules: Any) -> Any:
@@ -117,16 +117,12 @@ def check(value: Any, kind: Any, rules: Mapping[str, Any], path: str, default: A
         raise SaccadeError(f"{path} is {value}; it must be a finite number")
     allowed = rules.get("range")
     if allowed and isinstance(value, int | float) and not isinstance(value, bool) and not allowed.low <= value <= allowed.high:
-        raise SaccadeError(f"{path} is {value}; it must lie between {spell_number(allowed.low)} and {spell_number(allowed.high)}")
+        low, high = (f"{bound:,}" if isinstance(bound, int) else f"{bound:g}" for bound in (allowed.low, allowed.high))
+        raise SaccadeError(f"{path} is {value}; it must lie between {low} and {high}")
     names = rules.get("names")
     if names and value not in names:
         raise SaccadeError(f"{path} is '{value}'{did_you_mean(value, names)}")
     return value
-
-
-def spell_number(bound: float) -> str:
-    """A bound as people write it: 2,147,483,647 or 1e-06."""
-    return f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
 
 
 def choose(table: Table[Any], value: Any, path: str, default: Choice | None = None) -> Choice:
@@ -175,11 +171,8 @@ def spell(table: Table[Any], chosen: Choice) -> Any:
 
 def spell_all(made: Any) -> dict[str, Any]:
     """A settings dataclass as plain values, parts by their names."""
-    values = {}
-    for f in dataclasses.fields(made):
-        value = getattr(made, f.name)
-        values[f.name] = spell(f.metadata["table"], value) if "table" in f.metadata else value
-    return values
+    given = {f.name: (f.metadata.get("table"), getattr(made, f.name)) for f in dataclasses.fields(made)}
+    return {name: value if table is None else spell(table, value) for name, (table, value) in given.items()}
 
 
 def constructor(make: Callable[..., Any]) -> Any:

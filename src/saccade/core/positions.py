@@ -7,29 +7,26 @@ A position may *encode* q and k before they are scored (rotary), add a *bias* to
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import SaccadeError
 from .masks import may_read
-from .options import Range, overrides
+from .options import Positive, Range, overrides
+from .state import Keeper
 from .table import Table
 
 table: Table[type[Position]] = Table("positions", "position", facts=("dim", "dim_values", "heads"))
-Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, eq=False)
-class Positions:
+class Positions(Keeper):
     """Where queries and keys are. i: Q or B × Q; j: K or B × K; `relation`: B|1 × Q × K, what each pair is to each other (steps
-    along a parse tree, edges of a graph, offsets in a window), for positions that ask for it.
-
-    One object serves a whole pass over a model: what layers compute from it alone (angles, say) is computed once.
-    """
+    along a parse tree), for positions that ask for it. One object serves a whole pass, so that angles are computed once."""
 
     i: Tensor
     j: Tensor
@@ -53,13 +50,6 @@ class Positions:
         """j − i: Q × K or B × Q × K."""
         return self.j.unsqueeze(-2) - self.i.unsqueeze(-1)
 
-    def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """What depends on the positions and `key` alone."""
-        if key not in self.kept:
-            self.kept[key] = make()
-        found: Made = self.kept[key]
-        return found
-
     def rows(self, cut: slice) -> Positions:
         """The same for some of the queries."""
         relation = None if self.relation is None else self.relation[:, cut]
@@ -67,8 +57,7 @@ class Positions:
 
 
 class Position(nn.Module):
-    """What all positions share; this one knows nothing. One of one's own overrides `encode`, `bias` or `values`: what it does is
-    derived from that."""
+    """What all positions share. One of one's own overrides `encode`, `bias` or `values`: what it does is derived from that."""
 
     first_layer_only = False  # in a stack, only the first block has it
     needs_relation = False  # asks for `Positions.relation`
@@ -249,16 +238,11 @@ class T5Buckets(Position):
 
 @table.add("shaw", paper="Shaw et al. 2018", example={"max_distance": 3})
 class Shaw(Position):
-    """Learned vectors for distances clipped to ±`max_distance`: q·a^K_(j−i) added to the scores, a^V_(j−i) to the values.
-
-    The score's own scale holds for both: with scaled dot, (q·k + q·a)/√D, as in the paper.
-    """
+    """Learned vectors for distances clipped to ±`max_distance`: scale · q·a^K_(j−i) added to the scores, a^V_(j−i) to the values."""
 
     least = -1  # the least distance is this times `max_distance`
 
-    def __init__(
-        self, dim: int, max_distance: Annotated[int, Range(1, 10**6)] = 16, values: bool = True, dim_values: int | None = None
-    ) -> None:
+    def __init__(self, dim: int, max_distance: Positive = 16, values: bool = True, dim_values: int | None = None) -> None:
         super().__init__()
         if max_distance < 1:
             raise SaccadeError(f"max_distance must be at least 1, got {max_distance}")
@@ -276,12 +260,10 @@ class Shaw(Position):
 
     def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor:
         if q.shape[-1] != self.keys.shape[1]:
-            raise SaccadeError(
-                f"the position expects queries of width {self.keys.shape[1]}, got {q.shape[-1]}; build it with that dim"
-            )
-        by_distance = scale * (
-            q @ self.keys.to(q.dtype).transpose(0, 1)
-        )  # B H Q R: one score per distance, not one vector per pair
+            wanted, got = self.keys.shape[1], q.shape[-1]
+            raise SaccadeError(f"the position expects queries of width {wanted}, got {got}; build it with that dim")
+        # B H Q R: one score per distance, not one vector per pair
+        by_distance = scale * (q @ self.keys.to(q.dtype).transpose(0, 1))
         return by_distance.gather(-1, broadcast_index(self.index(positions), by_distance))
 
     def values(self, weights: Tensor, positions: Positions) -> Tensor | None:
@@ -314,10 +296,8 @@ def broadcast_index(index: Tensor, like: Tensor) -> Tensor:
 def check_within(at: Tensor, size: int) -> None:
     """A clear error for a position beyond a learned table."""
     if at.numel() and may_read() and int(at.max()) >= size:
-        raise SaccadeError(
-            f"position {int(at.max())} is beyond the learned table of {size}; shorten the text, or train with a larger max_len or "
-            "with sinusoidal positions"
-        )
+        wrong = f"position {int(at.max())} is beyond the learned table of {size}"
+        raise SaccadeError(f"{wrong}; shorten the text, or train with a larger max_len or with sinusoidal positions")
 
 
 def sinusoid(at: Tensor, dim: int, base: float = 10000.0, dtype: torch.dtype | None = None) -> Tensor:

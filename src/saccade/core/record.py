@@ -6,8 +6,9 @@ Nothing is kept while no record is open: a site then has one `is None` to test. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
@@ -38,8 +39,7 @@ class Site(nn.Module):
         dropout: float = 0.0,
         first: int = 0,
     ) -> Tensor:
-        """`read` with this site's mechanism, noticed by an open record. `first`: how many queries of this pass came in earlier calls,
-        as in the steps of a decoder; with 0 a new pass begins."""
+        """`read` with this site's mechanism, noticed by an open record. `first`: how many queries of this pass came in earlier calls."""
         if self.tape is not None:
             self.tape.append(Look(self.mechanism, q.detach(), ready.key.detach(), mask, positions, first))
         return read(q, ready, self.mechanism, mask, positions, dropout)
@@ -130,8 +130,7 @@ class Looks:
 
     @property
     def passes(self) -> list[list[Look]]:
-        """The calls that belong together: a pass over a whole sequence, or the steps of a decoder one after another. A block that a
-        model uses several times has as many passes."""
+        """The calls that belong together: a pass over a whole sequence, or the steps of a decoder one after another."""
         found: list[list[Look]] = []
         rows: list[int] = []
         for call in self.calls:
@@ -145,15 +144,13 @@ class Looks:
         return found
 
     def weights(self, rows: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> Tensor:
-        """B × heads × rows × K, the steps of a decoder as rows, shorter rows ending in zeros; with several passes, an axis for these
-        in front."""
+        """B × heads × rows × K, steps of a decoder as rows, shorter rows ending in zeros; several passes are an axis in front."""
         if not self.calls:
             raise SaccadeError(f"'{self.name}' was not called while the record was open; run the model inside the `with`")
         each = self.passes
         if len({(one[0].sizes[0], sum(call.sizes[2] for call in one), one[-1].sizes[3]) for one in each}) > 1:
-            raise SaccadeError(
-                f"'{self.name}' saw batches of different sizes; look at one call: seen['{self.name}'].calls[0].weights()"
-            )
+            one = f"seen['{self.name}'].calls[0].weights()"
+            raise SaccadeError(f"'{self.name}' saw batches of different sizes; look at one call: {one}")
         found = [pass_weights(one, rows, heads) for one in each]
         return found[0] if len(found) == 1 else torch.stack(found)
 
@@ -162,9 +159,7 @@ def pass_weights(calls: list[Look], rows: Sequence[int] | None, heads: Sequence[
     """The weights of one pass."""
     if len(calls) == 1:
         return calls[0].weights(rows, heads)
-    starts = [0]
-    for call in calls:
-        starts.append(starts[-1] + call.sizes[2])
+    starts = list(accumulate((call.sizes[2] for call in calls), initial=0))
     longest = max(call.sizes[3] for call in calls)
     found = []
     for row in indices(rows, starts[-1], "row"):
@@ -174,22 +169,11 @@ def pass_weights(calls: list[Look], rows: Sequence[int] | None, heads: Sequence[
     return torch.cat(found, 2)
 
 
-class Seen(Mapping[str, Looks]):
+class Seen(dict[str, Looks]):
     """What a record saw: site name → looks. Names are the paths of the layers in the model, such as `decoder.2.cross`."""
 
-    def __init__(self, looks: dict[str, Looks]) -> None:
-        self._looks = looks
-
-    def __getitem__(self, name: str) -> Looks:
-        if name not in self._looks:
-            raise SaccadeError(f"no attention named '{name}'{did_you_mean(name, self._looks)}")
-        return self._looks[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._looks)
-
-    def __len__(self) -> int:
-        return len(self._looks)
+    def __missing__(self, name: str) -> Looks:
+        raise SaccadeError(f"no attention named '{name}'{did_you_mean(name, self)}")
 
 
 @contextmanager
@@ -200,12 +184,12 @@ def record(model: nn.Module) -> Iterator[Seen]:
     found = sites(model)
     if any(site.tape is not None for site in found.values()):
         raise SaccadeError("a record of this model is already open; close it first")
-    seen = {}
+    seen = Seen()
     for name, site in found.items():
         site.tape = []
         seen[name] = Looks(name, site, site.tape)
     try:
-        yield Seen(seen)
+        yield seen
     finally:
         for site in found.values():
             del site.tape  # not `= None`: an attribute of its own would be a third version to torch.compile

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import SaccadeError
-from .options import Range
+from .options import Range, Width
 from .table import Table
 
 table: Table[type[Score]] = Table("scores", "score", facts=("dim_q", "dim_k", "heads"))
@@ -103,7 +103,7 @@ class ReducedRank(Score):
 
     unequal_widths = True
 
-    def __init__(self, dim_q: int, dim_k: int, rank: Annotated[int, Range(1, 65536)] = 32, heads: int = 1) -> None:
+    def __init__(self, dim_q: int, dim_k: int, rank: Width = 32, heads: int = 1) -> None:
         super().__init__()
         if rank < 1:
             raise SaccadeError(f"rank must be at least 1, got {rank}")

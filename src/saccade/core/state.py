@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Callable, Hashable
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor
 
+Made = TypeVar("Made")
+
+
+class Keeper:
+    """Keeps what is made from it, so that it is made once."""
+
+    kept: dict[Hashable, Any]
+
+    def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What depends on this object and `key` alone."""
+        if key not in self.kept:
+            self.kept[key] = make()
+        found: Made = self.kept[key]
+        return found
+
 
 class Cache:
-    """What one block carries (keys and values, the last inputs of a convolution, a running sum). Never changed: `append` and the like
-    return a new one."""
+    """What one block carries (keys and values, the last inputs of a convolution). Never changed: `append` returns a new one."""
 
     def reorder(self, rows: Tensor) -> Self:
         """Row n of the new cache is row rows[n] of this one: rows may repeat, move and be left out."""
@@ -27,8 +42,7 @@ class Buffer:
 class KeyValues(Cache):
     """The keys and values seen so far, B H N D and B H N E, in a buffer that doubles when full.
 
-    Caches may share a buffer: the one that reaches to its used end writes behind it, any other one (a second step from an older state)
-    copies its own part first.
+    Caches may share a buffer: the one that reaches to its used end writes behind it, any other one copies its own part first.
     """
 
     def __init__(self, buffer: Buffer | None = None, length: int = 0) -> None:
@@ -72,8 +86,7 @@ def grow(taken: Tensor, size: int) -> Tensor:
 
 
 class State:
-    """Named parts: tensors with the batch first, caches, prepared masks, numbers, or tuples and lists of these. `length` is its clock:
-    how many tokens have been read or generated."""
+    """Named parts: tensors with the batch first, caches, numbers, or tuples and lists of these. `length`: tokens read or generated."""
 
     length: int
 

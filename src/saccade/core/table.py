@@ -28,10 +28,7 @@ class Entry(Generic[T]):
 
 
 class Table(Generic[T]):
-    """Names → classes or functions of one slot, in the order in which they were added.
-
-    `facts` are the arguments that whoever builds a member fills in (widths, heads …); all others are options of the member.
-    """
+    """Names → classes or functions of one slot, in order. `facts`: arguments that whoever builds a member fills in (widths, heads …)."""
 
     def __init__(self, slot: str, singular: str, facts: tuple[str, ...] = ()) -> None:
         self.slot, self.singular, self.facts = slot, singular, facts

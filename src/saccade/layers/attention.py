@@ -8,15 +8,13 @@ from ..core import KeyValues, Mechanism, Positions, Ready, Site
 from ..core.attention import check_kinds, check_order
 from ..core.masks import Mask
 from ..errors import SaccadeError
+from .feedforward import initialize
 from .mixers import Mixer, table
 
 
 @table.add("attention", paper="Vaswani et al. 2017")
 class MultiHeadAttention(Site, Mixer):
-    """Project to q, k, v; attend in each head; project back. Self-attention, or over `memory`; with `kv_heads` fewer heads of k and v.
-
-    The number of parameters does not depend on the number of heads: each head is dim / heads wide.
-    """
+    """Project to q, k, v; attend in each head; project back. Self-attention, or over `memory`; with `kv_heads` fewer heads of k and v."""
 
     def __init__(
         self,
@@ -44,10 +42,7 @@ class MultiHeadAttention(Site, Mixer):
         self.k = nn.Linear(dim_memory, kv_heads * self.width, bias)
         self.v = nn.Linear(dim_memory, kv_heads * self.width, bias)
         self.out = nn.Linear(dim, dim, bias)
-        for layer in (self.q, self.k, self.v, self.out):
-            nn.init.xavier_uniform_(layer.weight)
-            if bias:
-                nn.init.zeros_(layer.bias)
+        initialize(self.q, self.k, self.v, self.out)
 
     @property
     def needs_relation(self) -> bool:  # type: ignore[override]
@@ -102,10 +97,7 @@ class MultiHeadAttention(Site, Mixer):
 
 
 class Reader(Site):
-    """One head without projections of its own: a decoder's state looks into a memory, as in Bahdanau's and Luong's models.
-
-    A score that compares equal widths alone gets a projection of the query to the memory's width when they differ.
-    """
+    """One head, without projections unless its score needs equal widths: a decoder's state looks into a memory (Bahdanau, Luong)."""
 
     cross = True
 

@@ -32,11 +32,7 @@ class Block(nn.Module):
     own_shard = True  # where a model is divided over processes, one block at a time is gathered
 
     def __init__(
-        self,
-        mixer: Mixer,
-        feedforward: nn.Module,
-        residual: Callable[[], Residual],
-        cross: MultiHeadAttention | None = None,
+        self, mixer: Mixer, feedforward: nn.Module, residual: Callable[[], Residual], cross: MultiHeadAttention | None = None
     ) -> None:
         super().__init__()
         self.mixer, self.cross, self.feedforward = mixer, cross, feedforward
@@ -68,7 +64,7 @@ class Block(nn.Module):
         return self.around_feedforward(x, self.feedforward)
 
     def start(self, x: Tensor, memory: Tensor | None = None) -> BlockCache:
-        """The cache before the first position; x (B … dim) tells the batch, type and device."""
+        """The cache before the first position; x (B … dim) has the batch, type and device."""
         return BlockCache(self.mixer.start(x), None if memory is None else self.prepare(memory))
 
     def step(

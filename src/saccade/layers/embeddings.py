@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.masks import may_read
-from ..core.options import SHARE, Range
+from ..core.options import Range, Share, Width
 from ..core.table import Table
 from ..errors import SaccadeError
 from .recurrent import Bidirectional, Lstm
@@ -64,10 +64,8 @@ class Embedding(nn.Module):
 
     def check(self, tokens: Tensor) -> None:
         if tokens.dim() > 2:
-            raise SaccadeError(
-                f"this model reads token ids alone, batch × positions, got shape {tuple(tokens.shape)}; or choose "
-                "model.embedding=characters-cnn"
-            )
+            shape = f"batch × positions, got shape {tuple(tokens.shape)}"
+            raise SaccadeError(f"this model reads token ids alone, {shape}; or choose model.embedding=characters-cnn")
 
 
 @table.add("tokens")
@@ -93,7 +91,7 @@ class Tokens(nn.Embedding, Embedding):
 class Factorized(Embedding):
     """P e: a vector e of `rank` numbers per token, and one matrix P to the model's width."""
 
-    def __init__(self, vocab: int, dim: int, rank: Annotated[int, Range(1, 65536)] = 128, scale: SCALE = None) -> None:
+    def __init__(self, vocab: int, dim: int, rank: Width = 128, scale: SCALE = None) -> None:
         super().__init__()
         self.vocab, self.dim, self.scale = vocab, dim, scale
         self.table, self.project = nn.Embedding(vocab, rank), nn.Linear(rank, dim, bias=False)
@@ -119,9 +117,8 @@ class Characters(Embedding):
     def __init__(self, vocab: int, dim: int, width: int, byte_dim: int, word_dropout: float) -> None:
         super().__init__()
         if min(width, byte_dim) < 1 or not 0 <= word_dropout < 1:
-            raise SaccadeError(
-                f"widths must be at least 1 and word_dropout in [0, 1), got {byte_dim}, {width} and {word_dropout}"
-            )
+            got = f"{byte_dim}, {width} and {word_dropout}"
+            raise SaccadeError(f"widths must be at least 1 and word_dropout in [0, 1), got {got}")
         self.table, self.vocab, self.dim = nn.Embedding(vocab, dim), vocab, dim
         self.bytes = nn.Embedding(SYMBOLS, byte_dim, padding_idx=0)
         self.join = nn.Linear(dim + width, dim)
@@ -139,9 +136,8 @@ class Characters(Embedding):
 
     def forward(self, tokens: Tensor) -> Tensor:
         if tokens.dim() != 3 or tokens.shape[-1] < 2:
-            raise SaccadeError(
-                f"this model reads bytes too, batch × positions × (1 + bytes) as `spell` writes them, got shape {tuple(tokens.shape)}"
-            )
+            shape = f"batch × positions × (1 + bytes) as `spell` writes them, got shape {tuple(tokens.shape)}"
+            raise SaccadeError(f"this model reads bytes too, {shape}")
         ids, bytes = tokens[..., 0], tokens[..., 1:]
         if self.training and self.word_dropout:
             ids = ids.masked_fill(torch.rand(ids.shape, device=ids.device) < self.word_dropout, UNK)
@@ -160,14 +156,7 @@ class Characters(Embedding):
 class CharacterCnn(Characters):
     """The word's vector and, of each filter over 2 to 5 bytes, the largest answer in the word: max_n relu(w · bytes_(n…n+k) + b)."""
 
-    def __init__(
-        self,
-        vocab: int,
-        dim: int,
-        byte_dim: Annotated[int, Range(1, 65536)] = 32,
-        filters: Annotated[int, Range(1, 65536)] = 32,
-        word_dropout: Annotated[float, SHARE] = 0.0,
-    ) -> None:
+    def __init__(self, vocab: int, dim: int, byte_dim: Width = 32, filters: Width = 32, word_dropout: Share = 0.0) -> None:
         super().__init__(vocab, dim, len(WIDTHS) * filters, byte_dim, word_dropout)
         self.filters = nn.ModuleList(nn.Conv1d(byte_dim, filters, width) for width in WIDTHS)
 
@@ -186,14 +175,7 @@ class CharacterCnn(Characters):
 class CharacterRnn(Characters):
     """The word's vector and the two last states of a bidirectional LSTM over its bytes."""
 
-    def __init__(
-        self,
-        vocab: int,
-        dim: int,
-        byte_dim: Annotated[int, Range(1, 65536)] = 32,
-        hidden: Annotated[int, Range(1, 65536)] = 64,
-        word_dropout: Annotated[float, SHARE] = 0.0,
-    ) -> None:
+    def __init__(self, vocab: int, dim: int, byte_dim: Width = 32, hidden: Width = 64, word_dropout: Share = 0.0) -> None:
         super().__init__(vocab, dim, 2 * hidden, byte_dim, word_dropout)
         self.reader = Bidirectional(Lstm, byte_dim, hidden)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Annotated
 
 import torch
@@ -21,17 +22,24 @@ activations: Table[type[nn.Module]] = Table("activations", "activation")
 class Activation(nn.Module):
     """A function of one number at a time."""
 
-
-@activations.add("relu", paper="Nair & Hinton 2010")
-class Relu(Activation):
-    """max(x, 0)"""
+    function: Callable[[Tensor], Tensor]
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.relu(x)
+        return self.function(x)
+
+
+def add_activation(name: str, function: Callable[[Tensor], Tensor], formula: str, paper: str = "") -> type[Activation]:
+    """A class of the table, with the formula as its docstring."""
+    made = type(name.title(), (Activation,), {"function": staticmethod(function), "__doc__": formula, "__module__": __name__})
+    activations.add(name, paper)(made)
+    return made
+
+
+Relu = add_activation("relu", F.relu, "max(x, 0)", "Nair & Hinton 2010")
 
 
 @activations.add("gelu", paper="Hendrycks & Gimpel 2016")
-class Gelu(Activation):
+class Gelu(nn.Module):
     """x Φ(x), Φ the normal distribution function; with `tanh` its approximation, as GPT-2 has it"""
 
     def __init__(self, tanh: bool = False) -> None:
@@ -42,30 +50,9 @@ class Gelu(Activation):
         return F.gelu(x, approximate=self.approximate)
 
 
-@activations.add("swish", paper="Ramachandran et al. 2017")
-class Swish(Activation):
-    """x σ(x), with σ(x) = 1 / (1 + exp(−x))"""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.silu(x)
-
-
-@activations.add("sigmoid")
-class Sigmoid(Activation):
-    """σ(x) = 1 / (1 + exp(−x))"""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.sigmoid()
-
-
-@activations.add("linear")
-class Linear(Activation):
-    """x, as it is"""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x
-
-
+Swish = add_activation("swish", F.silu, "x σ(x), with σ(x) = 1 / (1 + exp(−x))", "Ramachandran et al. 2017")
+Sigmoid = add_activation("sigmoid", torch.sigmoid, "σ(x) = 1 / (1 + exp(−x))")
+Linear = add_activation("linear", lambda x: x, "x, as it is")
 RELU = Choice(Relu)
 
 
@@ -109,49 +96,23 @@ class Gated(nn.Module):
         return self.outer(self.dropout(self.activation(self.inner(x)) * self.linear(x)))
 
 
-@table.add("glu", paper="Dauphin et al. 2017; Shazeer 2020")
-class GLU(Gated):
-    """W₂ (σ(W₁ x) ∘ V x)"""
-
-    gate = Sigmoid
-
-
-@table.add("reglu", paper="Shazeer 2020")
-class ReGLU(Gated):
-    """W₂ (max(W₁ x, 0) ∘ V x)"""
-
-    gate = Relu
-
-
-@table.add("geglu", paper="Shazeer 2020")
-class GeGLU(Gated):
-    """W₂ (gelu(W₁ x) ∘ V x)"""
-
-    gate = Gelu
-
-
-@table.add("swiglu", paper="Shazeer 2020")
-class SwiGLU(Gated):
-    """W₂ (swish(W₁ x) ∘ V x)"""
-
-    gate = Swish
-
-
-@table.add("liglu", paper="Shazeer 2020 (bilinear); Mnih & Hinton 2007")
-class LiGLU(Gated):
-    """W₂ (W₁ x ∘ V x)"""
-
-    gate = Linear
+for name, gate, formula, paper in (
+    ("GLU", Sigmoid, "W₂ (σ(W₁ x) ∘ V x)", "Dauphin et al. 2017; Shazeer 2020"),
+    ("ReGLU", Relu, "W₂ (max(W₁ x, 0) ∘ V x)", "Shazeer 2020"),
+    ("GeGLU", Gelu, "W₂ (gelu(W₁ x) ∘ V x)", "Shazeer 2020"),
+    ("SwiGLU", Swish, "W₂ (swish(W₁ x) ∘ V x)", "Shazeer 2020"),
+    ("LiGLU", Linear, "W₂ (W₁ x ∘ V x)", "Shazeer 2020 (bilinear); Mnih & Hinton 2007"),
+):
+    table.add(name.lower(), paper)(type(name, (Gated,), {"gate": gate, "__doc__": formula, "__module__": __name__}))
 
 
 @table.add("experts", paper="Shazeer et al. 2017; Fedus et al. 2021 (Switch)", example={"count": 3, "top": 2})
 class Experts(nn.Module):
     """Σ of the `top` likeliest of `count` MLPs, each weighted by the router's probability p = softmax(W x).
 
-    With top = 1 it is the Switch Transformer's, with top = 2 the probabilities are divided by their sum. In training an expert takes at
-    most `capacity` times its even share of the tokens, so that sizes are fixed; what is beyond it adds nothing, and the residual
-    carries it on. Otherwise every token gets its experts. The cost E · Σ_e f_e p̄_e (f_e: the share of tokens sent to e, p̄_e: the mean of
-    its probability) is least when all are used alike; `balance` times it joins the loss.
+    With top = 1 it is the Switch Transformer's; with more, the probabilities are divided by their sum. In training an expert takes at
+    most `capacity` times its even share of the tokens; the residual carries what is beyond it. `balance` times the cost E · Σ_e f_e p̄_e
+    (f_e: the share of tokens sent to e, p̄_e: the mean of its probability), least when all are used alike, joins the loss.
     """
 
     def __init__(

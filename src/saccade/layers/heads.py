@@ -14,11 +14,12 @@ from ..errors import SaccadeError
 from .embeddings import Embedding
 from .norms import LayerNorm
 
-table: Table[type[Head]] = Table("heads", "head", facts=("dim", "vocab", "tied", "bias"))
+table: Table[type[LinearHead]] = Table("heads", "head", facts=("dim", "vocab", "tied", "bias"))
 
 
-class Head(nn.Module):
-    """What heads share: `output` gives logits by the vectors of an embedding (tied), or by a matrix of its own, W x + b."""
+@table.add("linear", paper="Press & Wolf 2017")
+class LinearHead(nn.Module):
+    """W x (+ b); tied to the embedding, W holds its vectors."""
 
     def __init__(self, dim: int, vocab: int, tied: Embedding | None = None, bias: bool = False) -> None:
         super().__init__()
@@ -29,36 +30,20 @@ class Head(nn.Module):
             self.weight = nn.Parameter(nn.init.normal_(torch.empty(vocab, dim), std=dim**-0.5))
         self.bias = nn.Parameter(torch.zeros(vocab)) if bias else None
 
-    def output(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         [tied] = self._tied
         if tied is None:
             return F.linear(x, self.weight, self.bias)
         logits = tied.logits(x)
         return logits if self.bias is None else logits + self.bias
 
-    def forward(self, x: Tensor) -> Tensor:
-        raise NotImplementedError
-
-
-@table.add("linear", paper="Press & Wolf 2017")
-class LinearHead(Head):
-    """W x (+ b); tied to the embedding, W holds its vectors."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.output(x)
-
 
 @table.add("mixture", paper="Yang et al. 2018", example={"count": 2})
-class MixtureOfSoftmaxes(Head):
+class MixtureOfSoftmaxes(LinearHead):
     """log Σ_k π_k softmax(W tanh(A_k x)): log-probabilities of a rank above D, which a softmax of them leaves as they are."""
 
     def __init__(
-        self,
-        dim: int,
-        vocab: int,
-        tied: Embedding | None = None,
-        bias: bool = False,
-        count: Annotated[int, Range(2, 256)] = 4,
+        self, dim: int, vocab: int, tied: Embedding | None = None, bias: bool = False, count: Annotated[int, Range(2, 256)] = 4
     ) -> None:
         super().__init__(dim, vocab, tied, bias)
         self.count = count
@@ -67,11 +52,11 @@ class MixtureOfSoftmaxes(Head):
     def forward(self, x: Tensor) -> Tensor:
         latent = torch.tanh(self.latent(x)).unflatten(-1, (self.count, -1))  # … K D
         wide = torch.promote_types(latent.dtype, torch.float32)
-        each = self.output(latent).log_softmax(-1, dtype=wide)  # … K V
+        each = super().forward(latent).log_softmax(-1, dtype=wide)  # … K V
         return (each + self.prior(x).log_softmax(-1, dtype=wide).unsqueeze(-1)).logsumexp(-2)
 
 
-class TransformHead(Head):
+class TransformHead(LinearHead):
     """W norm(gelu(A x + a)) + b, as BERT has it, tied to the embedding of width `inner`."""
 
     def __init__(self, dim: int, vocab: int, tied: Embedding, inner: int) -> None:
@@ -79,4 +64,4 @@ class TransformHead(Head):
         self.transform, self.norm = nn.Linear(dim, inner), LayerNorm(inner)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.output(self.norm(F.gelu(self.transform(x))))
+        return super().forward(self.norm(F.gelu(self.transform(x))))

@@ -8,28 +8,18 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from ..core.options import Choice, Range
+from ..core.options import Choice, Positive
 from ..core.positions import check_within, sinusoid
 from ..core.table import Table
 from .dropouts import drop_words
 from .embeddings import Embedding, ids_of
 
 table: Table[type[nn.Module]] = Table("position-embeddings", "position embedding", facts=("dim",))
-joins: Table[type[Join]] = Table("joins", "join of positions", facts=("dim",))
-
-
-class Join(nn.Module):
-    """How position vectors join token vectors."""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-
-    def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        raise NotImplementedError
+joins: Table[type[nn.Module]] = Table("joins", "join of positions", facts=("dim",))
 
 
 @joins.add("add", paper="Vaswani et al. 2017")
-class Add(Join):
+class Add(nn.Module):
     """x + p"""
 
     def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
@@ -37,11 +27,11 @@ class Add(Join):
 
 
 @joins.add("concatenate")
-class Concatenate(Join):
+class Concatenate(nn.Module):
     """W [x; p]"""
 
     def __init__(self, dim: int) -> None:
-        super().__init__(dim)
+        super().__init__()
         self.project = nn.Linear(2 * dim, dim)
 
     def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
@@ -85,7 +75,7 @@ class Sinusoidal(PositionEmbedding):
 class Learned(PositionEmbedding):
     """A learned table of `max_len` vectors; an error beyond it."""
 
-    def __init__(self, dim: int, max_len: Annotated[int, Range(1, 10**6)] = 512, join: Annotated[Choice, joins] = ADD) -> None:
+    def __init__(self, dim: int, max_len: Positive = 512, join: Annotated[Choice, joins] = ADD) -> None:
         super().__init__(dim, join)
         self.vectors = nn.Parameter(torch.randn(max_len, dim) * math.sqrt(0.5))  # as wide as sinusoids, beside tokens of width 1
 
@@ -101,11 +91,7 @@ class PositionedInput(nn.Module):
         super().__init__()
         self.tokens, self.position, self.dropout = tokens, position, nn.Dropout(dropout)
         tokens.initialize(1 / math.sqrt(dim))
-        self.scale = math.sqrt(dim) if tokens.scale is None else tokens.scale
-
-    @property
-    def reads_bytes(self) -> bool:
-        return self.tokens.reads_bytes
+        self.scale, self.reads_bytes = math.sqrt(dim) if tokens.scale is None else tokens.scale, tokens.reads_bytes
 
     def forward(self, tokens: Tensor, at: Tensor) -> Tensor:
         """`at`: the positions of the tokens, N or B N."""
@@ -123,12 +109,8 @@ class WordInput(nn.Module):
         """In training, whole words of the vocabulary are dropped wherever they occur, with probability `word_dropout`."""
         super().__init__()
         self.tokens, self.dropout, self.word_dropout = tokens, dropout, word_dropout
-        tokens.initialize(std)  # wide enough to tell words apart from the start
-        self.scale = 1.0 if tokens.scale is None else tokens.scale
-
-    @property
-    def reads_bytes(self) -> bool:
-        return self.tokens.reads_bytes
+        tokens.initialize(std)  # wide enough to keep words apart from the start
+        self.scale, self.reads_bytes = 1.0 if tokens.scale is None else tokens.scale, tokens.reads_bytes
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.tokens(tokens)

@@ -1,4 +1,4 @@
-"""Mixers: how positions exchange information, attention or what may be in its place. B batch, N positions, H heads, D dim."""
+"""Mixers: how positions exchange information, by attention or otherwise. B batch, N positions, H heads, D dim."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from torch.nn import functional as F
 
 from ..core import Cache, Positions
 from ..core.masks import Full, Mask
-from ..core.options import SHARE, Range
+from ..core.options import Range, Share
 from ..core.table import Table
 from ..errors import SaccadeError
+from .feedforward import initialize
 
 table: Table[type[Mixer]] = Table("mixers", "mixer", facts=("dim", "heads", "kv_heads", "mechanism", "dropout", "dim_memory"))
 
@@ -26,7 +27,7 @@ class Mixer(nn.Module):
         raise NotImplementedError
 
     def start(self, x: Tensor) -> Cache:
-        """The cache before the first position; x (B … dim) tells the batch, type and device."""
+        """The cache before the first position; x (B … dim) has the batch, type and device."""
         raise NotImplementedError
 
     def step(self, x: Tensor, cache: Any, mask: Mask | None, positions: Positions) -> tuple[Tensor, Cache]:
@@ -45,28 +46,17 @@ class LastInputs(Cache):
 
 @table.add("light-convolution", paper="Wu et al. 2019", example={"width": 3})
 class LightConvolution(Mixer):
-    """W₂ · conv(glu(W₁ x)): y_n = Σ_k softmax(w_h)_k x_(n+k), one kernel per head, the same at every position.
+    """W₂ · conv(glu(W₁ x)): y_n = Σ_k softmax(w_h)_k x_(n+k), one kernel per head, the same at every position."""
 
-    Causal kernels reach `width` − 1 positions back; otherwise half of the width to each side.
-    """
-
-    def __init__(
-        self,
-        dim: int,
-        heads: int = 8,
-        width: Annotated[int, Range(1, 4096)] = 7,
-        kernel_dropout: Annotated[float, SHARE] = 0.0,
-    ) -> None:
+    def __init__(self, dim: int, heads: int = 8, width: Annotated[int, Range(1, 4096)] = 7, kernel_dropout: Share = 0.0) -> None:
         super().__init__()
         if heads < 1 or dim % heads:
             raise SaccadeError(f"dim must be a multiple of heads, got dim={dim} and heads={heads}; choose heads that divide it")
         self.heads, self.width, self.kernel_dropout = heads, width, kernel_dropout
         self.inner, self.outer = nn.Linear(dim, 2 * dim), nn.Linear(dim, dim)
         self.kernel = nn.Parameter(torch.empty(heads, width))
-        for parameter in (self.inner.weight, self.outer.weight, self.kernel):
-            nn.init.xavier_uniform_(parameter)
-        nn.init.zeros_(self.inner.bias)
-        nn.init.zeros_(self.outer.bias)
+        initialize(self.inner, self.outer)
+        nn.init.xavier_uniform_(self.kernel)
 
     def mix(self, x: Tensor, mask: Mask | None, positions: Positions | None) -> Tensor:
         parts = (False, Full()) if mask is None else mask.causal_and_keys()

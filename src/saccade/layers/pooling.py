@@ -70,10 +70,7 @@ class Last(Pool):
 
 @pools.add("tf-idf", paper="Spärck Jones 1972")
 class TfIdf(Pool):
-    """tf·idf over its sum: tf = count in the text / length, idf = log(N / n_j), N texts of which n_j hold token j.
-
-    A token that occurs c times shares its c/length · idf among its c positions, so that each weighs idf / length.
-    """
+    """tf·idf over its sum: tf = count in the text / length, idf = log(N / n_j), N texts of which n_j hold token j."""
 
     idf: Tensor
 
@@ -89,14 +86,12 @@ class TfIdf(Pool):
             held.update(set(text))
             count += 1
         if not held:
-            raise SaccadeError(
-                f"tf-idf needs texts with tokens, got {count} texts without any; pass the training texts as token ids"
-            )
+            got = f"got {count} texts without any"
+            raise SaccadeError(f"tf-idf needs texts with tokens, {got}; pass the training texts as token ids")
         wrong = [token for token in held if not 0 <= token < len(self.idf)]
         if wrong:
-            raise SaccadeError(
-                f"expected ids below {len(self.idf)}, got {wrong[0]}; encode the texts with the model's vocabulary"
-            )
+            rule = f"expected ids below {len(self.idf)}, got {wrong[0]}"
+            raise SaccadeError(f"{rule}; encode the texts with the model's vocabulary")
         self.idf.fill_(math.log(count / min(held.values())))
         for token, texts_with_it in held.items():
             self.idf[token] = math.log(count / texts_with_it)

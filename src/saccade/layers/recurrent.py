@@ -101,10 +101,7 @@ class Recurrence(nn.Module):
         return tuple(part.transpose(0, 1) for part in (last if self.cell.carries > 1 else (last,)))
 
     def project(self, x: Tensor, start: int = 0) -> Tensor:
-        """What x, in the columns of the input from `start` on, gives the gates of the first layer; the bias goes with column 0.
-
-        Inputs known beforehand are projected for all steps at once; only what a step computes is projected in the step.
-        """
+        """What x, in the input's columns from `start` on, gives the gates of the first layer, for all steps at once; the bias is column 0's."""
         weight, bias = self.parameter("weight_ih_l0"), self.parameter("bias_ih_l0")
         return F.linear(x, weight[:, start : start + x.shape[-1]], bias if start == 0 else None)
 
@@ -142,8 +139,7 @@ class Bidirectional(nn.Module):
         self.dropout = nn.Dropout(dropout) if drop is None else drop
 
     def favor_own_word(self, by: float = 1.5) -> None:
-        """Starts the gates so that the state at a position depends on its own word most: what attention finds there is that word's,
-        not a neighbor's, and alignments come out right more often."""
+        """Starts the gates so that a position's state depends on its own word most, and alignments come out right more often."""
         for layer in (*self.forwards, *self.backwards):
             assert isinstance(layer, Recurrence)
             if layer.cell.carry_gate is not None:

@@ -14,14 +14,13 @@ MakeNorm = Callable[[], nn.Module]
 
 
 class Residual(nn.Module):
-    """What all residual connections share. A member asks for the facts it needs: `norm` (makes one), `dropout`, its block's number
-    `n` (from 0) of `depth`."""
+    """What all residual connections share. Facts for a member: `norm` (makes one), `dropout`, its block's number `n` of `depth`."""
 
     final_norm = True  # a stack of these wants a norm after its last block
 
-    def __init__(self, dropout: float = 0.0) -> None:
+    def __init__(self, norm: MakeNorm, dropout: float = 0.0) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.norm, self.dropout = norm(), nn.Dropout(dropout)
 
     def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
         raise NotImplementedError
@@ -33,10 +32,6 @@ class PostNorm(Residual):
 
     final_norm = False
 
-    def __init__(self, norm: MakeNorm, dropout: float = 0.0) -> None:
-        super().__init__(dropout)
-        self.norm = norm()
-
     def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
         return self.norm(x + self.dropout(part(x)))
 
@@ -44,10 +39,6 @@ class PostNorm(Residual):
 @table.add("pre-norm", paper="Xiong et al. 2020")
 class PreNorm(Residual):
     """x + part(norm(x))"""
-
-    def __init__(self, norm: MakeNorm, dropout: float = 0.0) -> None:
-        super().__init__(dropout)
-        self.norm = norm()
 
     def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
         return x + self.dropout(part(self.norm(x)))
@@ -58,9 +49,8 @@ class ReZero(Residual):
     """x + α · part(x) with a learned α that starts at 0: each block begins as the identity. With `normed`, part(norm(x))."""
 
     def __init__(self, norm: MakeNorm, dropout: float = 0.0, normed: bool = False) -> None:
-        super().__init__(dropout)
+        super().__init__(norm if normed else nn.Identity, dropout)
         self.final_norm = normed
-        self.norm: nn.Module = norm() if normed else nn.Identity()
         self.alpha = nn.Parameter(torch.zeros(()))
 
     def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:

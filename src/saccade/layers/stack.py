@@ -60,16 +60,11 @@ class Stack(nn.Module):
         return self.norm(x)
 
     def start(self, x: Tensor, memory: Tensor | None = None) -> list[BlockCache]:
-        """One cache per depth; x (B … dim) tells the batch, type and device."""
+        """One cache per depth; x (B … dim) has the batch, type and device."""
         return [block.start(x, memory) for block in self]
 
     def step(
-        self,
-        x: Tensor,
-        caches: list[BlockCache],
-        mask: Mask | None,
-        memory_mask: Mask | None,
-        positions: Positions,
+        self, x: Tensor, caches: list[BlockCache], mask: Mask | None, memory_mask: Mask | None, positions: Positions
     ) -> tuple[Tensor, list[BlockCache]]:
         """Further positions x (B N dim), and the caches with them."""
         after = []
@@ -84,11 +79,7 @@ class SharedStack(Stack):
     """One block used `depth` times, or `groups` blocks in turn: the parameters of few layers, the depth of many."""
 
     def __init__(
-        self,
-        block: Callable[[int], Block],
-        depth: int,
-        norm: Callable[[], nn.Module],
-        groups: Annotated[int, Range(1, 1000)] = 1,
+        self, block: Callable[[int], Block], depth: int, norm: Callable[[], nn.Module], groups: Annotated[int, Range(1, 1000)] = 1
     ) -> None:
         self.groups = min(groups, depth)
         super().__init__(block, depth, norm)

@@ -9,26 +9,6 @@ from .rnn_decoder import RnnDecoder, RnnLanguageModel
 from .transformer import LanguageModel, Transformer, TransformerDecoder, TransformerEncoder
 from .two_stream import TwoStream
 
-__all__ = [
-    "AttendingEncoder",
-    "Bag",
-    "CarryingLM",
-    "CausalLM",
-    "Classifier",
-    "Decodable",
-    "Encoder",
-    "Family",
-    "LanguageModel",
-    "MaskedModel",
-    "RnnDecoder",
-    "RnnEncoder",
-    "RnnLanguageModel",
-    "RnnSeq2Seq",
-    "Seq2Seq",
-    "Tagger",
-    "Transformer",
-    "TransformerDecoder",
-    "TransformerEncoder",
-    "TwoStream",
-    "table",
-]
+__all__ = ["AttendingEncoder", "Bag", "CarryingLM", "CausalLM", "Classifier", "Decodable", "Encoder", "Family", "LanguageModel"]
+__all__ += ["MaskedModel", "RnnDecoder", "RnnEncoder", "RnnLanguageModel", "RnnSeq2Seq", "Seq2Seq", "Tagger", "Transformer"]
+__all__ += ["TransformerDecoder", "TransformerEncoder", "TwoStream", "table"]

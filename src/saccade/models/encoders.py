@@ -10,7 +10,7 @@ from ..core.options import Choice, number, part
 from ..layers import embeddings, inputs, pooling
 from ..layers.dropouts import LockedDropout
 from ..layers.recurrent import Bidirectional, Lstm, cells
-from .families import Family, table
+from .families import add_family
 from .kinds import Encoder
 
 
@@ -62,7 +62,6 @@ class RnnEncoder(Encoder):
         return self.encoder(self.embedding(tokens), lengths)[0]
 
 
-table.add("bag", paper="Harris 1954")(Family(BagConfig, {Encoder: Bag}, "Bag of words: one vector per token."))
-table.add("rnn-encoder", paper="Graves & Schmidhuber 2005")(
-    Family(RnnConfig, {Encoder: RnnEncoder}, "RNN encoder alone, from both ends: one vector per token.")
-)
+add_family("bag", "Harris 1954", BagConfig, {Encoder: Bag}, "Bag of words: one vector per token.")
+about = "RNN encoder alone, from both ends: one vector per token."
+add_family("rnn-encoder", "Graves & Schmidhuber 2005", RnnConfig, {Encoder: RnnEncoder}, about)

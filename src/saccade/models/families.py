@@ -10,13 +10,15 @@ from torch import Tensor, nn
 from ..core.table import Table
 from ..errors import SaccadeError
 
+Builds = dict[type[nn.Module], Callable[..., nn.Module]]
+
 
 @dataclass(frozen=True)
 class Family:
     """`config` is a dataclass of settings with defaults, ranges and meanings; `builds`: kind → build(*vocabulary sizes, config)."""
 
     config: type
-    builds: dict[type[nn.Module], Callable[..., nn.Module]]
+    builds: Builds
     __doc__: str = ""
 
     def build(self, kind: type[nn.Module]) -> Callable[..., nn.Module] | None:
@@ -27,10 +29,11 @@ class Family:
 table: Table[Family] = Table("models", "model")
 
 
+def add_family(name: str, paper: str, config: type, builds: Builds, summary: str) -> None:
+    table.add(name, paper)(Family(config, builds, summary))
+
+
 def check_prompts(source: Tensor, lengths: Tensor) -> None:
     """Raises when the prompts of a batch (B N) are not all equally long."""
     if len(lengths) and int(lengths.min()) != source.shape[1]:
         raise SaccadeError(f"prompts must have one length, got {int(lengths.min())} to {source.shape[1]} tokens in one batch")
-
-
-__all__ = ["Family", "check_prompts", "table"]

@@ -1,7 +1,4 @@
-"""Kinds of models: what a task may ask of one. B batch, N source tokens, T target tokens, V vocabulary.
-
-A task names the kind it needs; a family names the kinds it can build.
-"""
+"""Kinds of models: what a task may ask of one, and a family can build. B batch, N source tokens, T target tokens, V vocabulary."""
 
 from __future__ import annotations
 
@@ -16,8 +13,8 @@ from ..core.masks import Mask
 class Encoder(nn.Module):
     """Reads one sequence: one vector per token, B N dim, in which padding is invisible.
 
-    The input is whatever its embedding understands: token ids (B N), ids with bytes (B N 1+C), image patches, graph nodes. Its
-    parameters are named `embedding.…` and `encoder.…` or `decoder.…`, whatever is built on it.
+    The input is what its embedding takes: token ids (B N), ids with bytes (B N 1+C). Its parameters are named `embedding.…` and
+    `encoder.…` or `decoder.…`, whatever is built on it.
     """
 
     title = "an encoder"
@@ -41,8 +38,7 @@ class AttendingEncoder(Encoder):
         positions: Tensor | None = None,
         relation: Tensor | None = None,
     ) -> Tensor:
-        """`mask` is added to the padding's; `positions` (N or B N) are 0, 1, 2 … when not given; `relation` (B N N): what each pair of
-        tokens is to each other, such as their distance in a parse tree."""
+        """`mask` is added to the padding's; `positions` (N or B N) are 0, 1, 2 … by default; `relation` (B N N): of each pair of tokens."""
         raise NotImplementedError
 
 

@@ -1,7 +1,4 @@
-"""What is built on an encoder: a label for a text, a label for a word, a hidden token.
-
-B batch, N positions, W asked positions, C classes, V vocabulary.
-"""
+"""What is built on an encoder: a label for a text or a word, a hidden token. B batch, N positions, W asked positions, C classes, V vocabulary."""
 
 from __future__ import annotations
 
@@ -42,8 +39,7 @@ class Tagger(nn.Module):
         self.dropout, self.head = nn.Dropout(dropout), nn.Linear(body.dim, classes)
 
     def forward(self, tokens: Tensor, lengths: Tensor, at: Tensor, relation: Tensor | None = None) -> Tensor:
-        """`at` (B W): the position of each word's first token, any position for padding → B W C. `relation` (B N N): for an encoder
-        that needs one."""
+        """`at` (B W): the position of each word's first token → B W C. `relation` (B N N): for an encoder that needs one."""
         x = self.body(tokens, lengths) if relation is None else self.body(tokens, lengths, relation=relation)
         return self.head(self.dropout(rows(x, at)))
 
@@ -59,14 +55,12 @@ class MaskedModel(nn.Module):
 
     def __init__(self, body: Encoder, vocab: int) -> None:
         super().__init__()
-        self.body = body
-        self.head = hidden_head(body, vocab)
+        self.body, self.head = body, hidden_head(body, vocab)
 
     def forward(
         self, tokens: Tensor, lengths: Tensor, at: Tensor | None = None, mask: Mask | None = None, positions: Tensor | None = None
     ) -> Tensor:
-        """Logits at every position, B N V, or at the asked ones (B W) alone: B W V. `mask` and `positions` are for a body that
-        attends (packed documents, say)."""
+        """Logits at every position, B N V, or at the asked ones (B W) alone: B W V. `mask` and `positions`: for a body that attends."""
         if mask is None and positions is None:
             x = self.body(tokens, lengths)
         else:

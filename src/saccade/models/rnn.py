@@ -13,7 +13,7 @@ from ..core.options import Choice, number, part
 from ..layers import embeddings, heads, inputs
 from ..layers.attention import Reader
 from ..layers.recurrent import Bidirectional, Gru, Recurrence, cells
-from .families import Family, table
+from .families import add_family
 from .kinds import Seq2Seq
 
 
@@ -32,7 +32,7 @@ class Config:
 
 @dataclass(frozen=True)
 class BahdanauConfig(Config):
-    """Bahdanau's settings: an additive score unless another is named. There is no order among queries and keys, and so no position."""
+    """Bahdanau's settings: an additive score unless another is named. Queries and keys have no common order, and so no position."""
 
     score: Choice = part(scores.table, scores.Additive)
     normalize: Choice = part(normalizers.table, normalizers.Softmax)
@@ -45,53 +45,28 @@ class LuongConfig(BahdanauConfig):
     score: Choice = part(scores.table, scores.Bilinear)
 
 
-def make_reader(c: BahdanauConfig) -> Reader:
-    """The decoder's state looks into the encoder's output."""
-    facts = {"dim_q": c.hidden, "dim_k": 2 * c.hidden, "heads": 1}
-    return Reader(c.hidden, 2 * c.hidden, Mechanism(c.score(**facts), c.normalize(**facts)))
-
-
 class Decoder(nn.Module):
-    """What the decoders share: `start` from the encoder's output, `forward` over a whole target, `step` over one token."""
+    """The source's one vector is the first state and nothing else (Sutskever et al. 2014); what the other decoders share."""
 
     reads_memory = False  # every position of the encoder's output, not its end alone
 
-    def __init__(self, c: Config, dim_input: int) -> None:
+    def __init__(self, c: Config, dim_input: int | None = None) -> None:
         super().__init__()
-        self.rnn = Recurrence(c.cell.make, dim_input, c.hidden, c.depth, c.dropout)  # type: ignore[arg-type]
+        self.rnn = Recurrence(c.cell.make, dim_input or c.dim, c.hidden, c.depth, c.dropout)  # type: ignore[arg-type]
         self.first = nn.Linear(2 * c.hidden, c.depth * c.hidden)
         self.dim, self.hidden, self.depth = c.dim, c.hidden, c.depth
 
-    def first_state(self, end: Tensor) -> tuple[Tensor, ...]:
-        """The decoder's first state, from the encoder's last states (B 2H); an LSTM's cell starts empty."""
-        h = torch.tanh(self.first(end)).unflatten(-1, (self.depth, self.hidden))
-        return (h, *(torch.zeros_like(h) for _ in range(self.rnn.cell.carries - 1)))
-
     def start(self, memory: Tensor, end: Tensor, lengths: Tensor) -> State:
-        raise NotImplementedError
+        """From the encoder's output and its last states (B 2H); an LSTM's cell starts empty."""
+        h = torch.tanh(self.first(end)).unflatten(-1, (self.depth, self.hidden))
+        return State(carried=(h, *(torch.zeros_like(h) for _ in range(self.rnn.cell.carries - 1))), length=0)
 
     def forward(self, x: Tensor, state: State) -> Tensor:
         """Embedded targets, B T dim → features B T H."""
-        raise NotImplementedError
-
-    def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        """One embedded token, B dim → features B H."""
-        raise NotImplementedError
-
-
-class FirstStateDecoder(Decoder):
-    """The source's one vector is the decoder's first state, and nothing else (Sutskever et al. 2014)."""
-
-    def __init__(self, c: Config) -> None:
-        super().__init__(c, c.dim)
-
-    def start(self, memory: Tensor, end: Tensor, lengths: Tensor) -> State:
-        return State(carried=self.first_state(end), length=0)
-
-    def forward(self, x: Tensor, state: State) -> Tensor:
         return self.rnn(x, state.carried)[0]
 
     def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """One embedded token, B dim → features B H."""
         top, carried = self.rnn.step(self.rnn.project(x), state.carried)
         return top, state.next(carried=carried, length=state.length + 1)
 
@@ -103,7 +78,7 @@ class EveryStepDecoder(Decoder):
         super().__init__(c, c.dim + 2 * c.hidden)
 
     def start(self, memory: Tensor, end: Tensor, lengths: Tensor) -> State:
-        return State(carried=self.first_state(end), context=end, length=0)
+        return super().start(memory, end, lengths).next(context=end)
 
     def forward(self, x: Tensor, state: State) -> Tensor:
         context = state.context.unsqueeze(1).expand(-1, x.shape[1], -1)
@@ -115,21 +90,33 @@ class EveryStepDecoder(Decoder):
         return top, state.next(carried=carried, length=state.length + 1)
 
 
-class BahdanauDecoder(Decoder):
+class AttendingDecoder(Decoder):
+    """A decoder whose state looks into the encoder's output, and a tanh layer that reads the output from both."""
+
+    reads_memory = True
+
+    def __init__(self, c: BahdanauConfig, dim_input: int, dim_readout: int) -> None:
+        super().__init__(c, dim_input)
+        facts = {"dim_q": c.hidden, "dim_k": 2 * c.hidden, "heads": 1}
+        self.cross = Reader(c.hidden, 2 * c.hidden, Mechanism(c.score(**facts), c.normalize(**facts)))
+        self.readout = nn.Linear(dim_readout, c.hidden)
+
+    def start(self, memory: Tensor, end: Tensor, lengths: Tensor) -> State:
+        """The memory's keys and its mask are prepared once per sentence."""
+        ready = self.cross.prepare(memory)
+        readable = masks.padding(lengths).prepare(len(memory), 1, 1, memory.shape[1], memory.device)
+        readable.allowed()
+        return super().start(memory, end, lengths).next(key=ready.key, value=ready.value, readable=readable)
+
+
+class BahdanauDecoder(AttendingDecoder):
     """The state *before* a step asks for the step's context: c_t = attend(s_(t−1)), s_t = cell([y_(t−1); c_t], s_(t−1)).
 
     The output is read from [s_t; c_t; y_(t−1)] through one tanh layer (the paper has a maxout there).
     """
 
-    reads_memory = True
-
     def __init__(self, c: BahdanauConfig) -> None:
-        super().__init__(c, c.dim + 2 * c.hidden)
-        self.cross = make_reader(c)
-        self.readout = nn.Linear(3 * c.hidden + c.dim, c.hidden)
-
-    def start(self, memory: Tensor, end: Tensor, lengths: Tensor) -> State:
-        return attending(self, memory, end, lengths)
+        super().__init__(c, c.dim + 2 * c.hidden, 3 * c.hidden + c.dim)
 
     def move(self, projected: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
         """One step: state and context after it."""
@@ -154,21 +141,14 @@ class BahdanauDecoder(Decoder):
         return torch.tanh(self.readout(torch.cat([top, context, x], -1)))
 
 
-class LuongDecoder(Decoder):
+class LuongDecoder(AttendingDecoder):
     """The state *after* a step asks for a context, and [h_t; a_t] goes through a feed-forward layer to the output.
 
     No step's state depends on a context, so a whole target is one recurrence and one attention.
     """
 
-    reads_memory = True
-
     def __init__(self, c: LuongConfig) -> None:
-        super().__init__(c, c.dim)
-        self.cross = make_reader(c)
-        self.readout = nn.Linear(3 * c.hidden, c.hidden)
-
-    def start(self, memory: Tensor, end: Tensor, lengths: Tensor) -> State:
-        return attending(self, memory, end, lengths)
+        super().__init__(c, c.dim, 3 * c.hidden)
 
     def forward(self, x: Tensor, state: State) -> Tensor:
         return self.read(self.rnn(x, state.carried)[0], state)
@@ -182,14 +162,6 @@ class LuongDecoder(Decoder):
         return torch.tanh(self.readout(torch.cat([tops, contexts], -1)))
 
 
-def attending(decoder: BahdanauDecoder | LuongDecoder, memory: Tensor, end: Tensor, lengths: Tensor) -> State:
-    """The first state of a decoder that attends: the memory's keys and its mask are prepared once per sentence."""
-    ready = decoder.cross.prepare(memory)
-    readable = masks.padding(lengths).prepare(len(memory), 1, 1, memory.shape[1], memory.device)
-    readable.allowed()
-    return State(carried=decoder.first_state(end), key=ready.key, value=ready.value, readable=readable, length=0)
-
-
 class RnnSeq2Seq(Seq2Seq):
     """A bidirectional encoder and one of the decoders above."""
 
@@ -199,7 +171,7 @@ class RnnSeq2Seq(Seq2Seq):
             inputs.WordInput(c.embedding(vocab=vocab, dim=c.dim), nn.Dropout(c.dropout)) for vocab in (source_vocab, target_vocab)
         )
         self.encoder = Bidirectional(c.cell.make, c.dim, c.hidden, c.depth, c.dropout)  # type: ignore[arg-type]
-        self.decoder = decoder(c)  # type: ignore[call-arg]
+        self.decoder = decoder(c)
         self.dropout = nn.Dropout(c.dropout)
         self.head = c.head(dim=c.hidden, vocab=target_vocab, tied=None, bias=True)
         if self.decoder.reads_memory:
@@ -219,11 +191,9 @@ class RnnSeq2Seq(Seq2Seq):
 
 
 for name, decoder, config, paper, summary in (
-    ("fixed-first", FirstStateDecoder, Config, "Sutskever et al. 2014", "one fixed context as the first state."),
+    ("fixed-first", Decoder, Config, "Sutskever et al. 2014", "one fixed context as the first state."),
     ("fixed-context", EveryStepDecoder, Config, "Cho et al. 2014", "one fixed context, an input of every step."),
     ("bahdanau", BahdanauDecoder, BahdanauConfig, "Bahdanau et al. 2015", "the state before a step attends, additive score."),
     ("luong", LuongDecoder, LuongConfig, "Luong et al. 2015", "the state after a step attends, bilinear score."),
 ):
-    table.add(name, paper=paper)(
-        Family(config, {Seq2Seq: partial(RnnSeq2Seq, decoder=decoder)}, f"RNN encoder–decoder; {summary}")
-    )
+    add_family(name, paper, config, {Seq2Seq: partial(RnnSeq2Seq, decoder=decoder)}, f"RNN encoder–decoder; {summary}")

@@ -20,7 +20,7 @@ from ..errors import SaccadeError
 from ..layers import embeddings, heads, inputs, pooling
 from ..layers.dropouts import LockedDropout, WeightDropped
 from ..layers.recurrent import Carried, Lstm, cells
-from .families import Family, check_prompts, table
+from .families import Builds, add_family, check_prompts
 from .kinds import CarryingLM, Encoder
 
 
@@ -60,9 +60,6 @@ class Layers(nn.Module):
             assert isinstance(layer, WeightDropped)
             yield layer
 
-    def empty(self, batch: int, like: Tensor) -> list[Carried]:
-        return [layer.empty(batch, like) for layer in self]
-
     def forward(self, x: Tensor, carried: list[Carried]) -> tuple[Tensor, list[Carried]]:
         """B N dim → B N dim, not yet dropped, and what is carried on."""
         after = []
@@ -87,11 +84,12 @@ class RnnReader(nn.Module):
         super().__init__()
         tokens = c.embedding(vocab=vocab, dim=c.dim)
         self.embedding = inputs.WordInput(tokens, LockedDropout(c.input_dropout), c.embedding_dropout, std=0.1 / 3**0.5)
-        self.decoder = Layers(c)
+        self.decoder, self.dim = Layers(c), c.dim
 
     def empty(self, tokens: Tensor) -> list[Carried]:
         """What is carried before the first token."""
-        return self.decoder.empty(len(tokens), next(self.embedding.parameters()))
+        like = next(self.embedding.parameters())
+        return [layer.empty(len(tokens), like) for layer in self.decoder]
 
     def read(self, tokens: Tensor, carried: list[Carried]) -> tuple[Tensor, list[Carried]]:
         """B N → B N dim and what is carried on."""
@@ -103,10 +101,6 @@ class RnnDecoder(RnnReader, Encoder):
     """Each position knows the tokens up to its own: B N dim."""
 
     sees_ahead = False
-
-    def __init__(self, vocab: int, c: Config) -> None:
-        super().__init__(vocab, c)
-        self.dim = c.dim
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return self.read(tokens, self.empty(tokens))[0]
@@ -128,8 +122,7 @@ class RnnLanguageModel(RnnReader, CarryingLM):
         return (leave(dropped, "activations", self.penalty(plain, dropped)) if self.training else dropped), after
 
     def penalty(self, plain: Tensor, dropped: Tensor) -> Tensor:
-        """Added to the loss of each token of a row, B: α · mean(output²) after dropout, and β · mean of the squared changes from
-        position to position before it (Merity et al. 2017)."""
+        """Added to the loss of each token of a row, B: α · mean(output²) after dropout + β · mean(change²) between positions before it."""
         size = self.size_penalty * dropped.float().square().mean((1, 2))
         if plain.shape[1] < 2:
             return size
@@ -138,22 +131,17 @@ class RnnLanguageModel(RnnReader, CarryingLM):
     def features(self, tokens: Tensor, mask: masks.Mask | None = None) -> Tensor:
         """What the head reads: B N dim."""
         if mask is not None and type(mask) is not masks.Full:
-            raise SaccadeError(
-                f"a recurrent model takes no mask, got {mask!r}: its state carries everything before; give one document per row"
-            )
+            why = "its state carries everything before"
+            raise SaccadeError(f"a recurrent model takes no mask, got {mask!r}: {why}; give one document per row")
         return self.read(tokens, self.empty(tokens))[0]
 
     def forward(self, tokens: Tensor, mask: masks.Mask | None = None, positions: Tensor | None = None) -> Tensor:
-        """Logits for the token after each: B N V."""
         if positions is not None:
             raise SaccadeError("a recurrent model takes no positions: it reads one token after another")
         return self.head(self.features(tokens, mask))
 
     def forward_from(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """Logits (B N V) for tokens that follow those the state has read, and the state after them.
-
-        Gradients stop at the given state: backpropagation through time, truncated where a piece begins.
-        """
+        """As in `CarryingLM`: backpropagation through time is truncated where a piece begins."""
         carried = [tuple(part.detach() for part in one) for one in state.carried]
         features, carried = self.read(tokens, carried)
         return self.head(features), state.next(carried=carried, length=state.length + tokens.shape[1])
@@ -169,10 +157,6 @@ class RnnLanguageModel(RnnReader, CarryingLM):
         return self.head(features), state.next(carried=carried, length=state.length + 1)
 
 
-table.add("rnn-decoder", paper="Merity et al. 2018")(
-    Family(
-        Config,
-        {CarryingLM: RnnLanguageModel, Encoder: RnnDecoder},
-        "RNN decoder alone: a language model in the manner of AWD-LSTM.",
-    )
-)
+kinds: Builds = {CarryingLM: RnnLanguageModel, Encoder: RnnDecoder}
+about = "RNN decoder alone: a language model in the manner of AWD-LSTM."
+add_family("rnn-decoder", "Merity et al. 2018", Config, kinds, about)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -14,9 +15,9 @@ from ..errors import SaccadeError
 from ..layers import embeddings, feedforward, inputs, mixers, norms, pooling, residuals, stack
 from ..layers.attention import MultiHeadAttention
 from ..layers.block import Block
-from ..layers.heads import Head, LinearHead
+from ..layers.heads import LinearHead
 from ..layers.heads import table as head_table
-from .families import Family, check_prompts, table
+from .families import Builds, add_family, check_prompts
 from .kinds import AttendingEncoder, CausalLM, Encoder, Seq2Seq
 
 
@@ -67,7 +68,8 @@ def make_stack(c: Config, cross: bool = False) -> stack.Stack:
     """`depth` blocks by the stack's plan; with `cross`, each attends to a memory."""
     if c.dim % c.heads:
         raise SaccadeError(f"model.dim={c.dim} is not a multiple of model.heads={c.heads}; choose heads that divide it")
-    facts = {"dim": c.dim // c.heads, "dim_q": c.dim // c.heads, "dim_k": c.dim // c.heads, "heads": c.heads}
+    width = c.dim // c.heads
+    facts = {"dim": width, "dim_q": width, "dim_k": width, "heads": c.heads}
     mask: list[masks.Mask] = []  # one object for all blocks, so that a pass prepares it once
 
     def self_attention(n: int) -> Mechanism:
@@ -78,26 +80,17 @@ def make_stack(c: Config, cross: bool = False) -> stack.Stack:
             position = positions.NoPosition()
         return Mechanism(c.score(**facts), c.normalize(**facts), mask[0], position)
 
-    def attention_facts(mechanism: Later) -> dict[str, Any]:
-        return {
-            "dim": c.dim,
-            "heads": c.heads,
-            "kv_heads": Later(lambda: c.kv_heads),
-            "mechanism": mechanism,
-            "dropout": Later(lambda: c.attention_dropout),
-        }
+    def attention(make: Choice, mechanism: Callable[[], Mechanism]) -> Any:
+        late = {"kv_heads": Later(lambda: c.kv_heads), "dropout": Later(lambda: c.attention_dropout)}
+        return make(dim=c.dim, heads=c.heads, mechanism=Later(mechanism), **late)
 
     def block(n: int) -> Block:
-        def residual() -> residuals.Residual:
-            made: residuals.Residual = c.residual(norm=norm, dropout=c.dropout, n=n, depth=c.depth)
-            return made
-
-        mixer = c.mixer(**attention_facts(Later(lambda: self_attention(n))))
+        mixer = attention(c.mixer, lambda: self_attention(n))
         feed = c.feedforward(dim=c.dim, hidden=c.hidden, dropout=c.dropout)
         # A memory's positions have nothing to do with those of the queries: no position, and no mask between them.
-        plain = Later(lambda: Mechanism(c.score(**facts), c.normalize(**facts)))
-        reader = Choice(MultiHeadAttention)(**attention_facts(plain)) if cross else None
-        return Block(mixer, feed, residual, reader)
+        plain = lambda: Mechanism(c.score(**facts), c.normalize(**facts))  # noqa: E731
+        reader = attention(Choice(MultiHeadAttention), plain) if cross else None
+        return Block(mixer, feed, partial(c.residual, norm=norm, dropout=c.dropout, n=n, depth=c.depth), reader)
 
     def norm() -> nn.Module:
         made: nn.Module = c.norm(dim=c.dim)
@@ -114,8 +107,8 @@ def without_relation(made: stack.Stack) -> stack.Stack:
     return made
 
 
-def make_head(vocab: int, tokens: embeddings.Embedding, c: Config) -> Head:
-    made: Head = c.head(dim=c.dim, vocab=vocab, tied=tokens if c.tied else None, bias=False)
+def make_head(vocab: int, tokens: embeddings.Embedding, c: Config) -> LinearHead:
+    made: LinearHead = c.head(dim=c.dim, vocab=vocab, tied=tokens if c.tied else None, bias=False)
     return made
 
 
@@ -141,14 +134,9 @@ class TransformerEncoder(AttendingEncoder):
         relation: Tensor | None = None,
     ) -> Tensor:
         at = Positions.same(positions, relation, tokens.shape[1], tokens.device)
-        return self.read(self.embedding(tokens, at.i), lengths, mask, at)
-
-    def read(self, x: Tensor, lengths: Tensor, mask: masks.Mask | None, at: Positions) -> Tensor:
-        """Embedded tokens, B N dim, through the stack."""
-        padding: masks.Mask = masks.padding(lengths)
-        both = padding if mask is None else padding & mask
-        ready = both.prepare(x.shape[0], self.heads, x.shape[1], x.shape[1], x.device)
-        return self.encoder(x, ready, positions=at)
+        both = masks.padding(lengths) if mask is None else masks.padding(lengths) & mask
+        ready = both.prepare(len(tokens), self.heads, tokens.shape[1], tokens.shape[1], tokens.device)
+        return self.encoder(self.embedding(tokens, at.i), ready, positions=at)
 
 
 class Transformer(Seq2Seq):
@@ -157,10 +145,8 @@ class Transformer(Seq2Seq):
     def __init__(self, source_vocab: int, target_vocab: int, config: Config) -> None:
         super().__init__()
         if config.shared and source_vocab != target_vocab:
-            raise SaccadeError(
-                f"model.shared needs one vocabulary, got {source_vocab} source and {target_vocab} target tokens; set "
-                "vocabulary.joint=true, or model.shared=false"
-            )
+            got = f"{source_vocab} source and {target_vocab} target tokens"
+            raise SaccadeError(f"model.shared needs one vocabulary, got {got}; set vocabulary.joint=true, or model.shared=false")
         self.heads = config.heads
         self.source = make_input(source_vocab, config)
         self.target = self.source if config.shared else make_input(target_vocab, config)
@@ -203,29 +189,23 @@ class CausalStack(nn.Module):
 
     def __init__(self, vocab: int, config: Config) -> None:
         super().__init__()
-        self.heads = config.heads
+        self.dim, self.heads = config.dim, config.heads
         self.embedding = make_input(vocab, config)
         self.decoder = without_relation(make_stack(config))
 
     def features(self, tokens: Tensor, mask: masks.Mask | None = None, positions: Tensor | None = None) -> Tensor:
-        """One vector per position, B N dim, from the tokens up to it. `mask` is added to the causal one (packed documents, say);
-        `positions` (N or B N) are 0, 1, 2 … when not given, so that each document may begin at 0."""
+        """One vector per position, B N dim. `mask` is added to the causal one; `positions` (N or B N) are 0, 1, 2 … by default."""
         batch, size = tokens.shape[:2]
         at = Positions.same(positions, None, size, tokens.device)
         both = masks.causal() if mask is None else masks.causal() & mask
-        return self.decoder(
-            self.embedding(tokens, at.i), both.prepare(batch, self.heads, size, size, tokens.device), positions=at
-        )
+        ready = both.prepare(batch, self.heads, size, size, tokens.device)
+        return self.decoder(self.embedding(tokens, at.i), ready, positions=at)
 
 
 class TransformerDecoder(CausalStack, Encoder):
     """Each position knows the tokens up to its own, so that padding behind them is invisible: B N dim."""
 
     sees_ahead = False
-
-    def __init__(self, vocab: int, config: Config) -> None:
-        super().__init__(vocab, config)
-        self.dim = config.dim
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return self.features(tokens)
@@ -261,12 +241,9 @@ class LanguageModel(CausalStack, CausalLM):
         return x, state.next(caches=caches, length=state.length + size)
 
 
-table.add("transformer", paper="Vaswani et al. 2017")(
-    Family(Config, {Seq2Seq: Transformer, AttendingEncoder: TransformerEncoder}, "Encoder–decoder Transformer.")
-)
-table.add("transformer-decoder", paper="Radford et al. 2018")(
-    Family(Config, {CausalLM: LanguageModel, Encoder: TransformerDecoder}, "Decoder alone: a language model.")
-)
-table.add("transformer-encoder", paper="Devlin et al. 2019")(
-    Family(Config, {AttendingEncoder: TransformerEncoder}, "Encoder alone: one vector per token.")
-)
+pair: Builds = {Seq2Seq: Transformer, AttendingEncoder: TransformerEncoder}
+causal: Builds = {CausalLM: LanguageModel, Encoder: TransformerDecoder}
+add_family("transformer", "Vaswani et al. 2017", Config, pair, "Encoder–decoder Transformer.")
+add_family("transformer-decoder", "Radford et al. 2018", Config, causal, "Decoder alone: a language model.")
+encoder: Builds = {AttendingEncoder: TransformerEncoder}
+add_family("transformer-encoder", "Devlin et al. 2019", Config, encoder, "Encoder alone: one vector per token.")

@@ -20,8 +20,7 @@ from .transformer import TransformerEncoder
 
 
 def two_streams(lengths: Tensor, order: Tensor, at: Tensor, documents: Tensor | None = None) -> masks.Mask:
-    """Who sees whom among [content; query]: B 1 (N+W) (N+W). Nobody sees a query, which is there through its residual alone, and
-    nobody sees into another document (`documents` B N: the number of each position's)."""
+    """Who sees whom among [content; query], B 1 (N+W) (N+W): nobody sees a query, nor into another document (`documents` B N)."""
     here = torch.arange(order.shape[1], device=order.device) < lengths.unsqueeze(1)
     content = order.unsqueeze(1) <= order.unsqueeze(2)  # B N N: rows see columns
     query = order.unsqueeze(1) < order.gather(1, at).unsqueeze(2)  # B W N
@@ -37,14 +36,12 @@ class TwoStream(nn.Module):
     def __init__(self, body: Encoder, vocab: int) -> None:
         super().__init__()
         if not isinstance(body, TransformerEncoder):
-            raise SaccadeError(
-                f"two streams need a transformer-encoder, got a {type(body).__name__}; choose model.family=transformer-encoder"
-            )
+            got = f"got a {type(body).__name__}; choose model.family=transformer-encoder"
+            raise SaccadeError(f"two streams need a transformer-encoder, {got}")
         for block in body.encoder:
             if not isinstance(block.mixer, MultiHeadAttention) or type(block.mixer.mechanism.mask) is not masks.Full:
-                raise SaccadeError(
-                    "two streams are side by side, where a convolution or model.mask would count positions wrong; leave them out"
-                )
+                wrong = "a convolution or model.mask would count positions wrong"
+                raise SaccadeError(f"two streams are side by side, where {wrong}; leave them out")
         self.body = body
         self.query = nn.Parameter(torch.randn(body.dim))  # as wide as a scaled token vector
         self.head = hidden_head(body, vocab)
@@ -61,7 +58,6 @@ class TwoStream(nn.Module):
         query = embedding.join(self.query.to(content.dtype).expand(*at.shape, -1), at)
         where = torch.cat([line, at], 1)
         both = torch.cat([content, query], 1)
-        mask = two_streams(lengths, order, at, documents).prepare(
-            len(both), self.body.heads, both.shape[1], both.shape[1], both.device
-        )
-        return self.body.encoder(both, mask, positions=Positions(where, where))[:, count:]
+        size, mask = both.shape[1], two_streams(lengths, order, at, documents)
+        ready = mask.prepare(len(both), self.body.heads, size, size, both.device)
+        return self.body.encoder(both, ready, positions=Positions(where, where))[:, count:]

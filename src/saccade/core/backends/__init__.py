@@ -25,7 +25,13 @@ def all_named() -> list[tuple[str, Backend]]:
 
 def choose(call: Call, without: Backend | None = None) -> Backend:
     """The best of those that do not refuse, `without` left out; `eager` never refuses. The same kind of call gets the same answer."""
-    if without is not None or call.score.kernel or flex.backend.failed or len(table) > OWN or torch.compiler.is_compiling():
+    if (
+        without is not None
+        or call.score.kernel
+        or flex.backend.failed
+        or len(table._entries) > OWN
+        or torch.compiler.is_compiling()
+    ):
         return best_of(call, without)
     key = kind_of(call)
     found = _chosen.get(key)
@@ -43,28 +49,16 @@ OWN = len(table)  # with a backend that somebody has added, nothing is known of 
 def kind_of(call: Call) -> tuple[Any, ...]:
     """All that the answers of backends depend on, but for kernel scores, whose masks are taken apart. A method that is set on a part
     itself, or on its class, makes another kind."""
-    q, query, key, score, normalize, position = call.q, call.query, call.key, call.score, call.normalize, call.position
-    parts = (type(score), type(score).compare, len(vars(score)), type(normalize), type(normalize).rows, len(vars(normalize)))
-    more = (
-        type(position),
-        type(position).bias,
-        len(vars(position)),
-        len(normalize._forward_hooks),
-        len(normalize._forward_pre_hooks),
-    )
-    sizes = (q.shape[2] == 1, q.shape[2] * key.shape[2] >= flex.LONG**2, query.shape[3], key.shape[3], call.value.shape[3])
-    grad = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or call.value.requires_grad)
-    return (
-        *parts,
-        *more,
-        *sizes,
-        grad,
-        type(call.mask.mask),
-        q.device.type,
-        query.dtype,
-        call.dropout > 0,
-        call.positions is None,
-    )
+    query, value, score, normalize, position = call.query, call.value, call.score, call.normalize, call.position
+    by, norm, at = type(score), type(normalize), type(position)
+    methods = (by, by.compare, by.scale, norm, norm.rows, norm.forward, at, at.bias, at.values)
+    added = (len(score.__dict__), len(normalize.__dict__), len(position.__dict__))
+    hooks = (len(normalize._forward_hooks), len(normalize._forward_pre_hooks))
+    _, _, queries, width = query.shape
+    long = queries * call.key.shape[2] >= flex.LONG**2
+    grad = torch.is_grad_enabled() and (query.requires_grad or call.key.requires_grad or value.requires_grad)
+    sizes = (queries == 1, long, width, value.shape[3], query.device, query.dtype, grad)
+    return methods, added, hooks, sizes, type(call.mask.mask), call.dropout > 0, call.positions is None
 
 
 def best_of(call: Call, without: Backend | None = None) -> Backend:

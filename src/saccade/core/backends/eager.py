@@ -1,8 +1,6 @@
 """The definition, in a few plain lines that hold B H Q K numbers:
 
 weights = normalize( score( encode(q), encode(k) ) + bias, mask )        output = weights @ v
-
-`call.query` is score.query(encode(q)) and `call.key` is score.key(encode(k)): keys are prepared once, and queries beside them.
 """
 
 from __future__ import annotations

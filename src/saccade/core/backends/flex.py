@@ -94,13 +94,8 @@ def attention(call: Call, kernel: Any) -> Tensor:
         tensors = (call.query.detach(), call.key.detach(), value.detach())
     make = lambda: block_mask(call.mask.mask, call.sizes, call.q.device)  # noqa: E731
     blocks = None if call.unmasked else call.mask.once("blocks", make)
-    output: Tensor = kernel(
-        *tensors,
-        score_mod=score_mod(call),
-        block_mask=blocks,
-        scale=call.scale,
-        enable_gqa=call.query.shape[1] != call.key.shape[1],
-    )
+    grouped = call.query.shape[1] != call.key.shape[1]
+    output: Tensor = kernel(*tensors, score_mod=score_mod(call), block_mask=blocks, scale=call.scale, enable_gqa=grouped)
     return output
 
 
@@ -130,7 +125,7 @@ def block_mask(mask: Mask, sizes: tuple[int, int, int, int], device: torch.devic
     batch, heads, queries, keys = sizes
     mask.check(*sizes)
     here, offset, zero = mask.to(device), keys - queries, torch.zeros(1, dtype=torch.int64, device=device)
-    # one answer tells by its shape whether the batch row and the head matter
+    # the shape of one answer shows whether the batch row and the head matter
     rows, planes = (size if size > 1 else None for size in mask.answer(batch, heads, zero + offset, zero).shape[:2])
 
     def mask_mod(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
