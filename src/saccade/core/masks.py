@@ -284,7 +284,7 @@ class Documents(PerRow):
 
 @table.add("blocks", paper="Zaheer et al. 2020 (Big Bird)", example={"length": 16, "size": 2, "random": 1})
 class Blocks(Mask):
-    """Big Bird: a block of `size` sees `window` blocks to each side, the first `globals`, which see everybody, and `random` more."""
+    """Big Bird: a window of blocks, some global blocks, and some random ones."""
 
     def __init__(
         self,

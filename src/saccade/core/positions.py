@@ -238,7 +238,7 @@ class T5Buckets(Position):
 
 @table.add("shaw", paper="Shaw et al. 2018", example={"max_distance": 3})
 class Shaw(Position):
-    """Learned vectors for distances clipped to ±`max_distance`: scale · q·a^K_(j−i) added to the scores, a^V_(j−i) to the values."""
+    """Learned vectors for distances clipped to ±`max_distance`: q·a^K_(j−i) added to the scores, a^V_(j−i) to the values."""
 
     least = -1  # the least distance is this times `max_distance`
 
