@@ -119,3 +119,10 @@ def test_a_folder_of_version_0_1_0_gives_what_it_gave(folder: Path) -> None:
 
 def test_no_folder_is_missing() -> None:
     assert [folder.name for folder in FOLDERS] == json.loads((INPUTS / "folders.json").read_text(encoding="utf-8"))
+
+
+def test_a_run_of_the_old_version_is_not_resumed(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "recipe.json").write_text('{"saccade": 1, "model": {"family": "bahdanau"}}')
+    with pytest.raises(SaccadeError, match=r"was started by saccade 0\.1\.0, which can finish it; start a new run"):
+        api.fit({"data": {"train": "phrasebook:train"}, "model": {"family": "bahdanau"}}, tmp_path / "run", resume=True)

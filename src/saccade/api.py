@@ -15,7 +15,7 @@ from .data.pairs import Pair
 from .decoding import Ensemble
 from .errors import SaccadeError
 from .files import held, write_atomically
-from .system import System, build, check_memory, check_options, load, model_files, read_config, train_and_dev
+from .system import System, build, check_memory, check_options, load, model_files, read_config, read_json, train_and_dev
 from .tasks.classification import Classification
 from .tasks.language import LanguageModelling
 from .tasks.translation import Translation, searcher
@@ -76,6 +76,8 @@ def claim(path: Path, recipe: Recipe, resume: bool) -> None:
     if os.path.exists(kept):
         if not resume:
             raise SaccadeError(f"{path} already contains a run; use --resume to continue it, or choose another --out")
+        if read_json(kept).get("saccade") == 1:
+            raise SaccadeError(f"{path} was started by saccade 0.1.0, which can finish it; start a new run with another --out")
         changed = differences(read_config(kept).to_dict(), mine)
         wrong = [name for name in changed if name not in MAY_CHANGE]
         if wrong:

@@ -75,11 +75,7 @@ class Builder:
         try:
             if sizes[0] * max(sizes[:2]) * sizes[2] > LARGE and torch.empty(0).device.type != "meta":
                 with torch.device("meta"):
-                    size = sum(parameter.numel() * parameter.element_size() for parameter in make().parameters())
-                there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-                if size > there:
-                    wrong = f"the parameters of this {self.name} alone take {size / 2**30:,.0f} GiB, and this machine has"
-                    raise SaccadeError(f"{wrong} {there / 2**30:,.0f}; choose smaller model.* sizes")
+                    check_fits(make(), str(self.name))
             return make()
         except (RuntimeError, ArithmeticError, ValueError) as error:
             why = str(error).split("\n")[0][:200]
@@ -97,12 +93,21 @@ RENAMED = {
 }
 
 
+def check_fits(model: nn.Module, name: str) -> None:
+    """Raises when the parameters of a model (built without memory) are more than this machine can hold."""
+    size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if size > there:
+        wrong = f"the parameters of this {name} alone take {size / 2**30:,.0f} GiB, and this machine has {there / 2**30:,.0f}"
+        raise SaccadeError(f"{wrong}; choose smaller model.* sizes")
+
+
 def complete(values: Mapping[str, Any], sketch: Callable[[Builder], Any], strict: bool = True) -> dict[str, Any]:
     """The model's settings with every default written out, but for those that `sketch`, which builds the task's model without memory,
     does not read; such a one that was given is refused, where `strict`."""
     builder = Builder(values)
     with torch.device("meta"):
-        sketch(builder)
+        check_fits(sketch(builder), str(builder.name))
     every, used = spell_all(builder.settings), builder.config._read
     unused = [name for name in values if name != "family" and name not in used]
     if unused and strict:

@@ -38,7 +38,8 @@ def recipe(values: Mapping[str, Any] | None = None, overrides: Sequence[str] = (
     tasks.objectives.table.entry(made.language.objective)
     for path, what in without_effect(made):
         section, _, name = path.rpartition(".")
-        if strict and name in (tree.get(section, {}) if section else tree):
+        given = tree.get(section, {}) if section else tree
+        if strict and given.get(name) not in (None, {}):
             raise SaccadeError(f"{path} has no effect here: it is for {what}; leave it out")
     if made.training.watch not in kind.measures:
         raise SaccadeError(f"training.watch is '{made.training.watch}'{did_you_mean(made.training.watch, kind.measures)}")

@@ -153,8 +153,24 @@ def test_options_are_written_out_and_come_back_as_themselves() -> None:
 
 def test_a_sketch_takes_no_memory() -> None:
     seen = []
-    complete({"family": "transformer", "depth": 1}, lambda builder: seen.append(builder.make(Seq2Seq, V, V)))
+
+    def make(builder: Builder) -> nn.Module:
+        seen.append(builder.make(Seq2Seq, V, V))
+        return seen[0]
+
+    complete({"family": "transformer", "depth": 1}, make)
     assert {parameter.device.type for parameter in seen[0].parameters()} == {"meta"}
+
+
+def test_a_sketch_of_more_than_the_memory_is_refused() -> None:
+    experts = {"name": "experts", "count": 4096}  # sizes whose product is small without them
+    with pytest.raises(SaccadeError, match=r"the parameters of this transformer alone take [\d,]+ GiB, and this machine has"):
+        complete({"family": "transformer", "hidden": 8192, "feedforward": experts}, sketch(Seq2Seq))
+
+
+def test_options_of_attention_reach_cross_attention_too() -> None:
+    model = Builder({"family": "transformer", "depth": 1, "mixer": {"bias": False}}).make(Seq2Seq, V, V)
+    assert not [name for name, _ in model.named_parameters() if name.endswith((".q.bias", ".k.bias", ".v.bias", ".out.bias"))]
 
 
 # --- positions

@@ -89,7 +89,8 @@ def make_stack(c: Config, cross: bool = False) -> stack.Stack:
         feed = c.feedforward(dim=c.dim, hidden=c.hidden, dropout=c.dropout)
         # A memory's positions have nothing to do with those of the queries: no position, and no mask between them.
         plain = lambda: Mechanism(c.score(**facts), c.normalize(**facts))  # noqa: E731
-        reader = attention(Choice(MultiHeadAttention), plain) if cross else None
+        make = c.mixer if c.mixer.make is MultiHeadAttention else Choice(MultiHeadAttention)  # with the mixer's own options
+        reader = attention(make, plain) if cross else None
         return Block(mixer, feed, partial(c.residual, norm=norm, dropout=c.dropout, n=n, depth=c.depth), reader)
 
     def norm() -> nn.Module:
