@@ -1,4 +1,5 @@
-"""What a forward pass leaves besides its output: costs that join the loss (balance of experts, halting, activations kept small).
+"""What a forward pass leaves besides its output: costs that join the loss (balance of experts, halting, activations kept small), and
+the log-probabilities of choices that were sampled (hard attention).
 
 A layer calls `x = leave(x, "balance", cost)`; whoever computes a loss opens `with collect() as left:` around the forward pass and adds
 `left.total(tokens)`. While nobody collects, `leave` returns x as it is and costs nothing.
@@ -35,6 +36,7 @@ class Left:
 
     def __init__(self) -> None:
         self.costs: list[tuple[str, Tensor]] = []
+        self.samples: list[tuple[str, Tensor]] = []  # log-probabilities of the choices that each row made, B
 
     def total(self, tokens: Tensor, repeats: int = 1) -> Tensor | float:
         """Σ of all costs over the tokens of each row (B), so that they add up as the token loss does; the pass has the batch `repeats` times."""
@@ -52,6 +54,15 @@ def leave(x: Tensor, name: str, cost: Tensor) -> Tensor:
         return x
     x, cost = Join.apply(x, cost.float())
     _open[-1].costs.append((name, cost))
+    return x
+
+
+def leave_sample(x: Tensor, name: str, log_prob: Tensor) -> Tensor:
+    """x unchanged; the choices that each row (B) made are learned by how much better than others its loss is (REINFORCE)."""
+    if not _open:
+        return x
+    x, log_prob = Join.apply(x, log_prob.float())
+    _open[-1].samples.append((name, log_prob))
     return x
 
 

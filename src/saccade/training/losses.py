@@ -31,6 +31,16 @@ def token_loss(logits: Tensor, target: Tensor, ignore: int, smoothing: float = 0
     )
 
 
+@torch.no_grad()
+def advantage(logits: Tensor, target: Tensor, ignore: int) -> Tensor:
+    """How much more each row (B) loses than it would at the other rows' loss per token: times log p of what it sampled, the gradient is
+    that of the expected loss (REINFORCE, Williams 1992), since a row's own choice is no part of its baseline."""
+    losses = F.cross_entropy(logits.flatten(0, -2).float(), target.flatten(), ignore_index=ignore, reduction="none")
+    losses = losses.view(len(target), -1).sum(1)
+    counts = (target != ignore).reshape(len(target), -1).sum(1)
+    return losses - counts * (losses.sum() - losses) / (counts.sum() - counts).clamp_min(1)
+
+
 def batch_loss(model: nn.Module, batch: Batch, smoothing: float = 0.0, agreement: float = 0.0) -> Tensor:
     """The token loss of a batch and the costs that layers leave; an `agreement` α reads each row twice (R-Drop, Wu et al. 2021)."""
     wanted = batch.target != batch.ignore
@@ -39,6 +49,8 @@ def batch_loss(model: nn.Module, batch: Batch, smoothing: float = 0.0, agreement
         logits = model(*(torch.cat([one, one]) if agreement else one for one in batch.inputs))
     target = torch.cat([batch.target] * repeats)
     loss = token_loss(logits, target, batch.ignore, smoothing) / repeats + left.total(counts, repeats)
+    for _, log_prob in left.samples:
+        loss = loss + (advantage(logits, target, batch.ignore) * log_prob).sum() / repeats
     if not agreement:
         return loss
     first, second = logits.float().log_softmax(-1).chunk(2)
