@@ -84,9 +84,8 @@ class Vocabulary:
             alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
             trainer = trainers.BpeTrainer(special_tokens=list(SPECIALS.values()), initial_alphabet=alphabet, **options)
         tokenizer.train_from_iterator(chain([first], texts), trainer)
-        if kind == "bpe":
-            model = tokenizer.model
-        else:
+        model = tokenizer.model
+        if kind != "bpe":
             # specials are added here: the trainer's own would go wrong where one is also a word, as <unk> is in wikitext
             found = tokenizer.get_vocab()
             names = dict.fromkeys([*SPECIALS.values(), *sorted(found, key=found.__getitem__)])
