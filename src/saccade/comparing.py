@@ -47,8 +47,7 @@ def compare(
             made, run = replace(recipe, seed=seed), out / f"{name}-{seed}"
             with watch(f"{name}, seed {seed}", made.training.updates) as watcher:
                 system, ended = load_finished(made, run, watcher) or api.fit(made, run, resume=True, watcher=watcher)
-            examples = system.read(data or ("test" if made.data.test else "dev"))
-            measured = system.evaluate(examples, **(options or {}))
+            measured = system.evaluate(system.read(data or ("test" if made.data.test else "dev")), **(options or {}))
             metrics = {metric: float(value) for metric, value in measured.items() if isinstance(value, int | float)}
             for n, row in enumerate(measured.get("by_length", []), 1):
                 metrics |= {f"bleu_quarter_{n}": row["bleu"], f"words_quarter_{n}": row["mean"]}

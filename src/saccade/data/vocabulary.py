@@ -54,8 +54,9 @@ class Vocabulary:
         self._special = {self.pad, self.unk, self.bos, self.eos}
         self._tokens = sorted(ids, key=ids.__getitem__)
         if sorted(ids.values()) != list(range(len(ids))):
-            what = f"the tokenizer has {len(ids)} tokens, but not the numbers 0 to {len(ids) - 1}"
-            raise SaccadeError(f"{what}; leave no number out")
+            raise SaccadeError(
+                f"the tokenizer has {len(ids)} tokens, but not the numbers 0 to {len(ids) - 1}; leave no number out"
+            )
 
     @classmethod
     def train(

@@ -191,8 +191,7 @@ class Author(Chooser):
         """Subject and predicate, perhaps with a second predicate."""
         draw = self.random()
         kinds = ANIMATE if draw < 0.45 else BODIES if draw < 0.55 else ("pact", "policy") if draw < 0.75 else THINGS
-        share = self.between(2, min(9, max(2, room - 2)))
-        subject = self.nouns(kinds, share, DEEPEST - 1, two=first)
+        subject = self.nouns(kinds, self.between(2, min(9, max(2, room - 2))), DEEPEST - 1, two=first)
         if subject is None:
             return None
         left = room - len(subject)
