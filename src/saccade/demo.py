@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,17 @@ from typing import Any
 import torch
 
 from . import api, config
-from .comparing import MakeWatcher
 from .data.generated.phrasebook import LECTURE_SENTENCES
 from .errors import SaccadeError
 from .files import write_atomically
+from .training.loop import Watcher
 from .training.stopping import Stopped
 from .views import pictures
 from .views.page import Section, report_page
 
 FIXED, ATTENDING = "fixed-context", "bahdanau"
 CALLED = {FIXED: "fixed context", ATTENDING: "with attention"}
+MakeWatcher = Callable[[str, int], AbstractContextManager[Watcher]]
 
 
 @dataclass(frozen=True)
