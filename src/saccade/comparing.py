@@ -47,8 +47,10 @@ def compare(
             made, run = replace(recipe, seed=seed), out / f"{name}-{seed}"
             with watch(f"{name}, seed {seed}", made.training.updates) as watcher:
                 system, ended = load_finished(made, run, watcher) or api.fit(made, run, resume=True, watcher=watcher)
-            examples = system.read(data or ("test" if made.data.test else "dev"))
-            metrics = flatten(system.evaluate(examples, **(options or {})))
+            measured = system.evaluate(system.read(data or ("test" if made.data.test else "dev")), **(options or {}))
+            metrics = {metric: float(value) for metric, value in measured.items() if isinstance(value, int | float)}
+            for n, row in enumerate(measured.get("by_length", []), 1):
+                metrics |= {f"bleu_quarter_{n}": row["bleu"], f"words_quarter_{n}": row["mean"]}
             metrics |= {"seconds": ended.seconds, "updates": float(ended.update)}
             metrics["parameters"] = float(sum(p.numel() for p in system.model.parameters()))
             for metric, value in metrics.items():
@@ -69,14 +71,6 @@ def load_finished(recipe: Recipe, run: Path, watcher: Watcher) -> tuple[System, 
         return None
     watcher.note(f"already finished at update {ended.update:,}")
     return load(run / "best", recipe.device), ended
-
-
-def flatten(metrics: dict[str, Any]) -> dict[str, float]:
-    """The metrics that are numbers; for quarters by length, the BLEU and the mean length of each."""
-    found = {name: float(value) for name, value in metrics.items() if isinstance(value, int | float)}
-    for n, row in enumerate(metrics.get("by_length", []), 1):
-        found |= {f"bleu_quarter_{n}": row["bleu"], f"words_quarter_{n}": row["mean"]}
-    return found
 
 
 def check(recipes: dict[str, Recipe], seeds: Sequence[int], data: str, options: dict[str, Any]) -> None:

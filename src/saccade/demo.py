@@ -52,8 +52,7 @@ def run(out: Path, seed: int, watching: MakeWatcher, settings: Sequence[str] = (
     lengths = [[f"{a['shortest']}–{a['longest']}", f"{a['bleu']:.1f}", f"{b['bleu']:.1f}"] for a, b in by_length]
     lengths.append(["all", f"{found[FIXED]['bleu']:.1f}", f"{found[ATTENDING]['bleu']:.1f}"])
     sentences = [list(row) for row in zip(sources, *outputs, strict=True)]
-    drawn = draw(out, systems[ATTENDING], found)
-    report = write_report(out, systems[ATTENDING], found[ATTENDING]["aer"], lengths, sentences, drawn)
+    report, drawn = write_report(out, systems[ATTENDING], found, lengths, sentences)
     metrics = {
         "bleu": round(found[ATTENDING]["bleu"], 2),
         "bleu_fixed_context": round(found[FIXED]["bleu"], 2),
@@ -128,21 +127,16 @@ def run_beside(words: Sequence[str], note: Callable[[str], None]) -> Iterator[Fu
             process.kill()  # nothing where it has ended; a run folder survives a kill
 
 
-def draw(out: Path, system: api.System, found: dict[str, dict[str, Any]]) -> list[Path]:
-    """BLEU against length, and an alignment heat map for each of the lectures' sentences."""
+def write_report(
+    out: Path, system: api.System, found: dict[str, dict[str, Any]], lengths: list[list[str]], sentences: list[list[str]]
+) -> tuple[Path, list[Path]]:
+    """The report page, whole in one HTML file, and pictures: BLEU against length, and an alignment of each of the lectures' sentences."""
     series = {CALLED[name]: [(row["mean"], row["bleu"]) for row in found[name]["by_length"]] for name in CALLED}
     figure = pictures.lines(series, "words in the source sentence", "BLEU", "BLEU against sentence length")
     drawn = [pictures.save(figure, out / "bleu-by-length.png")]
     for n, pair in enumerate(LECTURE_SENTENCES):
         site = api.show(system, pair.source).sites[0]
         drawn.append(pictures.save(pictures.alignment(site, "Where the model looks"), out / f"alignment-{n + 1}.png"))
-    return drawn
-
-
-def write_report(
-    out: Path, system: api.System, aer: float, lengths: list[list[str]], sentences: list[list[str]], drawn: list[Path]
-) -> Path:
-    """The report page, whole in one HTML file."""
     sections = [
         Section(
             "Two translators",
@@ -159,14 +153,14 @@ def write_report(
         Section(
             "The lectures' sentences",
             "None of them was among the training sentences.",
-            table=[["source", *CALLED.values()], *sentences],
+            [["source", *CALLED.values()], *sentences],
         ),
         Section(
             "Alignment for free",
-            f"The model was never given an alignment. Against the corpus's gold links its alignment error rate is {aer:.3f}.",
+            f"The model was never given an alignment. Against the corpus's gold links its alignment error rate is {found[ATTENDING]['aer']:.3f}.",
             document=api.show(system, max((row[0] for row in sentences), key=len)),
         ),
         *(Section(row[0], picture=path.read_bytes()) for row, path in zip(sentences, drawn[1:], strict=True)),
     ]
     write_atomically(out / "report.html", report_page("saccade: translation with and without attention", sections).encode())
-    return out / "report.html"
+    return out / "report.html", drawn

@@ -34,6 +34,10 @@ def write_result(
     check_name(name)
     known = {"bleu_cased": metrics.get("bleu"), "val_loss": metrics.get("loss") if "perplexity" in metrics else None}
     program = "saccade" if sys.argv[0].endswith(("saccade", "__main__.py")) else sys.argv[0]
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
     content = {
         "name": name,
         "recipe": recipe,
@@ -41,7 +45,7 @@ def write_result(
         "commit": commit(),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "device": device(),
-        "versions": versions(),
+        "versions": versions,
         "seeds": seeds or [],
         "figures": {**metrics, **{key: value for key, value in known.items() if value is not None}},
         "peers": peers or {},
@@ -82,11 +86,3 @@ def device() -> str:
     with suppress(OSError):
         model = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
     return f"CPU: {model[1] if model else platform.processor()}, {torch.get_num_threads()} threads"
-
-
-def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
-    return found

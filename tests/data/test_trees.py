@@ -11,8 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from saccade.data.batches import tree_distances
 from saccade.data.corpora import sentences
-from saccade.data.trees import tree_distances
 from saccade.errors import SaccadeError
 
 

@@ -1,4 +1,4 @@
-"""Batches of similar lengths under a budget of tokens, and sequences padded into one tensor."""
+"""Batches of similar lengths under a budget of tokens, sequences padded into one tensor, and dependency trees as distances."""
 
 from collections.abc import Sequence
 from itertools import chain, pairwise
@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from ..errors import SaccadeError
 
 Sizes = TypeVar("Sizes", int, NDArray[np.int64])
 Rows = list[list[int]]  # one row per token: [number] or [number, *bytes]
@@ -21,7 +23,14 @@ class Plans:
     def __init__(self, lengths: Sequence[tuple[int, int]], budget: int, multiple: int = 1) -> None:
         self.sizes = rounded(np.asarray(lengths, dtype=np.int64).reshape(-1, 2), multiple)
         ordered = self.sizes[np.lexsort((self.sizes[:, 0], self.sizes[:, 1]))]
-        self.cuts = _cuts(ordered.tolist(), budget)
+        self.cuts = [0]  # where batches begin, and the end
+        source = target = 0
+        for index, (source_length, target_length) in enumerate(ordered.tolist()):
+            source, target = max(source, source_length), max(target, target_length)
+            if index > self.cuts[-1] and (source + target) * (index + 1 - self.cuts[-1]) > budget:
+                self.cuts.append(index)
+                source, target = source_length, target_length
+        self.cuts += [len(ordered)] if len(ordered) else []
 
     def __call__(self, seed: int, epoch: int) -> list[list[int]]:
         # numpy promises the raw numbers of a bit generator for all versions, but not what a Generator makes of them
@@ -73,13 +82,21 @@ def on(device: torch.device, *tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(tensor.to(device, non_blocking=True) for tensor in tensors)
 
 
-def _cuts(sizes: list[list[int]], budget: int) -> list[int]:
-    """Where batches begin, and the end: a batch grows until the next example would take it over the budget."""
-    cuts = [0]
-    source = target = 0
-    for index, (source_length, target_length) in enumerate(sizes):
-        source, target = max(source, source_length), max(target, target_length)
-        if index > cuts[-1] and (source + target) * (index + 1 - cuts[-1]) > budget:
-            cuts.append(index)
-            source, target = source_length, target_length
-    return [*cuts, len(sizes)] if sizes else [0]
+def tree_distances(heads: Sequence[Sequence[int]], length: int | None = None) -> Tensor:
+    """Steps between words along dependency trees (Wang et al. 2019): B × N × N, 0 for padding; `heads[b][n]` is -1 for the root."""
+    size = max(map(len, heads), default=0) if length is None else length
+    steps = np.zeros((len(heads), size, size), dtype=np.int64)
+    for b, row in enumerate(heads):
+        count = len(row)
+        near = np.where(np.eye(count, dtype=bool), 0, count)  # `count` steps: further than any path
+        for n, head in enumerate(row):
+            if not -1 <= head < count:
+                raise SaccadeError(f"sentence {b}: word {n} has head {head}; heads are words of the sentence, -1 for the root")
+            if head not in (-1, n):
+                near[n, head] = near[head, n] = 1
+        for k in range(count):  # Floyd and Warshall: shortest paths by way of the first k words
+            near = np.minimum(near, near[:, k, None] + near[k])
+        if count and (list(row).count(-1) != 1 or near.max() == count):
+            raise SaccadeError(f"sentence {b}: the heads do not form a tree; all words must lead to one root, without a cycle")
+        steps[b, :count, :count] = near
+    return torch.from_numpy(steps)

@@ -187,7 +187,16 @@ def report(kind: str, items: Sequence[Any], name: str, broken: Iterable[Finding]
     for kinds, named, level, what, is_odd in SHAPES:
         if kind in kinds.split() and not (bare and named == "length ratio"):
             add(named, level, what, [line for line, row, n in zip(lines, texts, counts, strict=True) if is_odd(row, n)])
-    again, other = find_repeats(lines, facts)
+    seen: dict[Hashable, set[Hashable]] = {}
+    again, other = (
+        list[int](),
+        list[int](),
+    )  # the lines of what occurs again, with the same label, tags or target, and with others
+    for line, (_, key, value) in zip(lines, facts, strict=True):
+        values = seen.setdefault(key, set())
+        if values:
+            (again if value in values else other).append(line)
+        values.add(value)
     add("duplicates", "note", "repeating an earlier one", again)
     several, level = look.labels or "targets", "warning" if look.labels else "note"
     add(f"several {several}", level, f"with other {several} than an earlier one of the same {look.sides[0]}", other)
@@ -213,19 +222,6 @@ def measure(counts: Sequence[int]) -> dict[str, float]:
     median, p95 = np.percentile(values, [50, 95]).tolist()
     least, most = int(values.min()), int(values.max())
     return {"words": int(values.sum()), "min": least, "median": median, "mean": float(values.mean()), "p95": p95, "max": most}
-
-
-def find_repeats(lines: Sequence[int], facts: Iterable[tuple[Texts, Hashable, Hashable]]) -> tuple[list[int], list[int]]:
-    """The lines of what occurs again, with the same label, tags or target, and with others."""
-    seen: dict[Hashable, set[Hashable]] = {}
-    again: list[int] = []
-    other: list[int] = []
-    for line, (_, key, value) in zip(lines, facts, strict=True):
-        values = seen.setdefault(key, set())
-        if values:
-            (again if value in values else other).append(line)
-        values.add(value)
-    return again, other
 
 
 def find_text(pattern: str, lines: Sequence[int], texts: Sequence[Texts], by_line: bool) -> Iterator[int]:

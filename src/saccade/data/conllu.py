@@ -1,8 +1,4 @@
-"""Sentences and their tags: CoNLL-U, word<TAB>tag, JSONL and plain text in; CoNLL-U with other tags out.
-
-CoNLL-U has ten columns: ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC (https://universaldependencies.org/format.html).
-The lines of a multiword token (`3-4`) and of an empty node (`3.1`) are not words.
-"""
+"""Sentences and their tags: CoNLL-U, word<TAB>tag, JSONL and plain text in; CoNLL-U (https://universaldependencies.org/format.html) out."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,9 +29,7 @@ class Sentence:
     words: tuple[str, ...]
     tags: tuple[str, ...] | None = None
     line: int = 0  # where the sentence starts in its file, counted from 1
-    heads: tuple[int, ...] | None = (
-        None  # of the words in a dependency tree, counted from 0, -1 for the root; None if not all are known
-    )
+    heads: tuple[int, ...] | None = None  # in a dependency tree, from 0, -1 for the root; None if not all are known
 
 
 def each_sentence(where: str | Path, column: str = "upos") -> Iterator[Sentence | LineError]:
@@ -92,7 +86,14 @@ def tag_conllu(path: str | Path, tagged: Iterable[tuple[Sentence, Sequence[str]]
 
 def _from_conllu(column: int, start: int, block: Block) -> Sentence:
     rows = _words(block)
-    return _sentence([(number, cells[1], cells[column]) for number, cells in rows], start, NAMES[column], _heads(rows))
+    for number, cells in rows:
+        head = cells[HEAD]
+        if head != NONE and not (head.isascii() and head.isdigit() and int(head) <= len(rows)):
+            what = f"the head of '{cells[1][:40]}' is {head[:40]}, and the sentence has words 1 to {len(rows)}"
+            raise LineError("heads", f"{what}; write a word's id, 0 for the root, or _", line=number)
+    heads = [cells[HEAD] for _, cells in rows]
+    counted = None if NONE in heads else tuple(int(head) - 1 for head in heads)
+    return _sentence([(number, cells[1], cells[column]) for number, cells in rows], start, NAMES[column], counted)
 
 
 def _from_tsv(start: int, block: Block) -> Sentence:
@@ -142,17 +143,6 @@ def _words(block: Block) -> list[tuple[int, list[str]]]:
     if not rows:
         raise LineError("columns", "a sentence without words; add its words or remove its lines")
     return rows
-
-
-def _heads(rows: list[tuple[int, list[str]]]) -> tuple[int, ...] | None:
-    """The heads of a sentence's words, from 0, the root's -1; None if one of them is `_`."""
-    for number, cells in rows:
-        head = cells[HEAD]
-        if head != NONE and not (head.isascii() and head.isdigit() and int(head) <= len(rows)):
-            what = f"the head of '{cells[1][:40]}' is {head[:40]}, and the sentence has words 1 to {len(rows)}"
-            raise LineError("heads", f"{what}; write a word's id, 0 for the root, or _", line=number)
-    heads = [cells[HEAD] for _, cells in rows]
-    return None if NONE in heads else tuple(int(head) - 1 for head in heads)
 
 
 def _check_cell(text: str, what: str) -> str:

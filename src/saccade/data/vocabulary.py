@@ -54,8 +54,9 @@ class Vocabulary:
         self._special = {self.pad, self.unk, self.bos, self.eos}
         self._tokens = sorted(ids, key=ids.__getitem__)
         if sorted(ids.values()) != list(range(len(ids))):
-            what = f"the tokenizer has {len(ids)} tokens, but not the numbers 0 to {len(ids) - 1}"
-            raise SaccadeError(f"{what}; leave no number out")
+            raise SaccadeError(
+                f"the tokenizer has {len(ids)} tokens, but not the numbers 0 to {len(ids) - 1}; leave no number out"
+            )
 
     @classmethod
     def train(
@@ -84,9 +85,8 @@ class Vocabulary:
             alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
             trainer = trainers.BpeTrainer(special_tokens=list(SPECIALS.values()), initial_alphabet=alphabet, **options)
         tokenizer.train_from_iterator(chain([first], texts), trainer)
-        if kind == "bpe":
-            model = tokenizer.model
-        else:
+        model = tokenizer.model
+        if kind != "bpe":
             # specials are added here: the trainer's own would go wrong where one is also a word, as <unk> is in wikitext
             found = tokenizer.get_vocab()
             names = dict.fromkeys([*SPECIALS.values(), *sorted(found, key=found.__getitem__)])

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from ..building import Builder
-from ..data.batches import on, pad, pad_rows
+from ..data.batches import on, pad, pad_rows, tree_distances
 from ..data.conllu import Sentence
 from ..data.corpora import sentences
-from ..data.trees import tree_distances
 from ..errors import SaccadeError
 from ..models.labels import Tagger
 from ..recipe import Recipe

@@ -48,20 +48,20 @@ def report_page(title: str, sections: Sequence[Section]) -> str:
     if len(sections) > 2:
         links = "".join(f'<li><a href="#part-{n}">{_escape(section.heading)}</a></li>' for n, section in enumerate(sections, 1))
         parts.append(f'<nav class="contents" aria-label="Contents"><ol>{links}</ol></nav>')
-    parts += [_section(section, number) for number, section in enumerate(sections, 1)]
+    for number, section in enumerate(sections, 1):
+        parts.append(f'<section class="section" id="part-{number}" aria-labelledby="head-{number}">')
+        parts.append(f'<h2 id="head-{number}">{_escape(section.heading)}</h2>')
+        paragraphs = re.split(r"\n\s*\n", section.text.strip())
+        parts += [f"<p>{_escape(paragraph.strip())}</p>" for paragraph in paragraphs if paragraph.strip()]
+        parts += [_table(section.table, section.heading)] if section.table else []
+        if section.picture:  # inside the page itself, as large as on paper: its dots per inch against the 96 of a page
+            with Image.open(io.BytesIO(section.picture)) as image:
+                width = round(image.width * 96 / image.info.get("dpi", (96, 96))[0])
+            data, alt = base64.b64encode(section.picture).decode("ascii"), _escape(f"Picture: {section.heading}")
+            parts.append(f'<figure class="picture"><img alt="{alt}" width="{width}" src="data:image/png;base64,{data}"></figure>')
+        parts += [_view(section.document)] if section.document else []
+        parts.append("</section>")
     return _page(title, "\n".join(parts), interactive=any(section.document is not None for section in sections))
-
-
-def _section(section: Section, number: int) -> str:
-    """A section in reading order: its text, then its table, picture and view."""
-    parts = [f'<section class="section" id="part-{number}" aria-labelledby="head-{number}">']
-    parts.append(f'<h2 id="head-{number}">{_escape(section.heading)}</h2>')
-    paragraphs = re.split(r"\n\s*\n", section.text.strip())
-    parts += [f"<p>{_escape(paragraph.strip())}</p>" for paragraph in paragraphs if paragraph.strip()]
-    parts.append(_table(section.table, section.heading) if section.table else "")
-    parts.append(_picture(section.picture, section.heading) if section.picture else "")
-    parts.append(_view(section.document) if section.document else "")
-    return "\n".join(filter(None, [*parts, "</section>"]))
 
 
 def _table(rows: Sequence[Sequence[object]], heading: str) -> str:
@@ -80,14 +80,6 @@ def _table(rows: Sequence[Sequence[object]], heading: str) -> str:
         f'<div class="scroll" tabindex="0" role="region" aria-label="{_escape(f"Table: {heading}")}">'
         f'<table class="table"><thead>{head}</thead><tbody>{body}</tbody></table></div>'
     )
-
-
-def _picture(png: bytes, heading: str) -> str:
-    """A PNG inside the page itself, as large as it would be on paper: its dots per inch against the 96 of a page."""
-    with Image.open(io.BytesIO(png)) as image:
-        width = round(image.width * 96 / image.info.get("dpi", (96, 96))[0])
-    data, alt = base64.b64encode(png).decode("ascii"), _escape(f"Picture: {heading}")
-    return f'<figure class="picture"><img alt="{alt}" width="{width}" src="data:image/png;base64,{data}"></figure>'
 
 
 def _view(document: Document) -> str:

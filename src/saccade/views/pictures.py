@@ -1,5 +1,4 @@
-"""Pictures of attention and of results, as matplotlib Figures; weights are drawn dark on white, unlike Bahdanau's Figure 3, so that
-the numbers in the cells are readable and it survives a printer."""
+"""Pictures of attention and of results, as matplotlib Figures; weights are dark on white, readable and fit for a printer."""
 
 import functools
 import io
@@ -44,11 +43,7 @@ NAME_STEP, LONGEST_NAME = 0.2, 40  # inches between two names in a legend, and l
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 # Neither date nor program is written: the same weights give the same bytes.
-METADATA: dict[str, dict[str, None]] = {
-    "png": {"Software": None},
-    "svg": {"Date": None, "Creator": None},
-    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-}
+METADATA = {"png": ("Software",), "svg": ("Date", "Creator"), "pdf": ("CreationDate", "Creator", "Producer")}
 
 
 def alignment(site: Site, title: str = "") -> Figure:
@@ -73,7 +68,12 @@ def _panels(site: Site, title: str, note: str, panels: Mapping[str, np.ndarray],
     low, high = min(0.0, float(weights.min())), float(weights.max()) if weights.max() > 0 else 1.0
     rows, columns = [label(token) for token in site.rows], [label(token) for token in site.columns]
     across = {1: 1, 2: 2, 3: 3, 4: 2, 5: 3, 6: 3, 9: 3}.get(len(panels), 4)  # so that few positions stay empty
-    left, above, right = label_room(rows, columns, cell)
+    size = float(np.clip(72 * cell * 0.8, 5, 10))  # points that fit a cell; letters smaller than 5 cannot be read
+    left, longest = (max(width_of(name, size) for name in names) for names in (rows, columns))
+    left, right = left + 0.12, longest * math.cos(TILT)  # the last of the leaning labels needs room to the right
+    above = longest * math.sin(TILT) + size / 72 * math.cos(TILT) + 0.1
+    every = max(1, math.ceil(size / (72 * cell)))  # only every n-th word is written where cells are too small
+    tilt: dict[str, Any] = {"rotation": math.degrees(TILT), "rotation_mode": "anchor", "ha": "left", "va": "center"}
     wide, tall = max(cell * len(columns), THINNEST), max(cell * len(rows), THINNEST)
     step, down = max(wide + GAP, 0.6), tall + (0.36 if named else 0.0)
     end = MARGIN + left + (across - 1) * step + wide
@@ -84,13 +84,24 @@ def _panels(site: Site, title: str, note: str, panels: Mapping[str, np.ndarray],
         y, x = divmod(index, across)
         axes = add_axes(figure, MARGIN + left + x * step, top + above + y * down, wide, tall)
         image = heat(axes, values, cell, low, high)
-        name_cells(axes, rows if x == 0 else [], columns if y == 0 else [], cell)
+        beside, over = rows if x == 0 else [], columns if y == 0 else []
+        axes.set_yticks(range(0, len(beside), every), beside[::every], **style(size))
+        axes.xaxis.tick_top()
+        axes.set_xticks(range(0, len(over), every), over[::every], **style(size), **tilt)
         if named:
             axes.set_xlabel(name, labelpad=4, **style(8, GRAY))
         elif max(values.shape) <= MOST_NUMBERED:
-            write_cells(axes, values, low, high, 72 * cell * 0.27)
+            for (down_at, across_at), value in np.ndenumerate(values):  # two digits, as .87; nothing for what rounds to zero
+                text = f"{value:.2f}".replace("0.", ".", 1) if abs(value) < 0.995 else f"{round(value, 2):.3g}"
+                ink = "white" if (value - low) / (high - low) > DARK else "#1a1a1a"
+                if text.strip("-") != ".00":
+                    axes.text(across_at, down_at, text, ha="center", va="center_baseline", **style(72 * cell * 0.27, ink))
     height = min(tall, 1.6)
-    scale_bar(figure, image, add_axes(figure, end + GAP, top + above + tall - height, 0.12, height))
+    bar = figure.colorbar(image, cax=add_axes(figure, end + GAP, top + above + tall - height, 0.12, height))
+    bar.set_ticks([low, high], labels=[f"{low:.3g}", f"{high:.3g}"], **style(8, GRAY))
+    bar.minorticks_off()
+    bar.outline.set(color=EDGE, linewidth=0.6)
+    bar.ax.tick_params(length=0, pad=3)
     return figure
 
 
@@ -125,7 +136,7 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
     kind = path.suffix.lower().removeprefix(".")
     content = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "saccade"}):
-        figure.savefig(content, format=kind, dpi=figure.dpi, metadata=METADATA.get(kind))
+        figure.savefig(content, format=kind, dpi=figure.dpi, metadata=dict.fromkeys(METADATA.get(kind, ())))
     write_atomically(path, content.getvalue())
     return path
 
@@ -188,19 +199,6 @@ def add_axes(figure: Figure, left: float, top: float, width: float, height: floa
     return figure.add_axes((left / across, 1 - (top + height) / down, width / across, height / down))
 
 
-def label_size(cell: float) -> float:
-    """The font size in points that fits a cell's side in inches; letters smaller than 5 points cannot be read."""
-    return float(np.clip(72 * cell * 0.8, 5, 10))
-
-
-def label_room(rows: Sequence[str], columns: Sequence[str], cell: float) -> tuple[float, float, float]:
-    """Inches that labels need to the left of the cells, above them, and to the right, where the last one leans over."""
-    size = label_size(cell)
-    longest = max(width_of(name, size) for name in columns)
-    above = longest * math.sin(TILT) + size / 72 * math.cos(TILT) + 0.1
-    return max(width_of(name, size) for name in rows) + 0.12, above, longest * math.cos(TILT)
-
-
 def heat(axes: Axes, values: np.ndarray, cell: float, low: float, high: float) -> AxesImage:
     """One shade per cell, with thin lines between cells that are large enough for them."""
     image = axes.imshow(values, cmap="gray_r", vmin=low, vmax=high, aspect="auto", interpolation="nearest")
@@ -212,31 +210,3 @@ def heat(axes: Axes, values: np.ndarray, cell: float, low: float, high: float) -
             for n in range(1, count):
                 draw(n - 0.5, color=FAINT, linewidth=0.5)
     return image
-
-
-def name_cells(axes: Axes, rows: Sequence[str], columns: Sequence[str], cell: float) -> None:
-    """Words down the left, and along the top, each leaning over its own column; only every n-th where cells are too small."""
-    every, look = max(1, math.ceil(label_size(cell) / (72 * cell))), style(label_size(cell))
-    tilt: dict[str, Any] = {"rotation": math.degrees(TILT), "rotation_mode": "anchor", "ha": "left", "va": "center"}
-    axes.set_yticks(range(0, len(rows), every), rows[::every], **look)
-    axes.xaxis.tick_top()
-    axes.set_xticks(range(0, len(columns), every), columns[::every], **look, **tilt)
-
-
-def write_cells(axes: Axes, values: np.ndarray, low: float, high: float, size: float) -> None:
-    """Each weight in the middle of its cell with two digits, as .87; nothing for what rounds to zero."""
-    for (y, x), value in np.ndenumerate(values):
-        text = f"{value:.2f}".replace("0.", ".", 1) if abs(value) < 0.995 else f"{round(value, 2):.3g}"
-        if text.strip("-") != ".00":
-            ink = "white" if (value - low) / (high - low) > DARK else "#1a1a1a"
-            axes.text(x, y, text, ha="center", va="center_baseline", **style(size, ink))
-
-
-def scale_bar(figure: Figure, image: AxesImage, axes: Axes) -> None:
-    """What the shades mean, with numbers at both ends."""
-    low, high = image.get_clim()
-    bar = figure.colorbar(image, cax=axes)
-    bar.set_ticks([low, high], labels=[f"{low:.3g}", f"{high:.3g}"], **style(8, GRAY))
-    bar.minorticks_off()
-    bar.outline.set(color=EDGE, linewidth=0.6)
-    axes.tick_params(length=0, pad=3)

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -31,22 +30,19 @@ class Step(NamedTuple):
     matrices: list[Matrix]
 
 
-@dataclass
 class Worked:
     """All numbers of one self-attention, in float64; `scores` are the plain dot products, before any scaling."""
 
-    tokens: list[str]
-    x: np.ndarray
-    W_q: np.ndarray
-    W_k: np.ndarray
-    W_v: np.ndarray
-    q: np.ndarray
-    k: np.ndarray
-    v: np.ndarray
-    scores: np.ndarray
-    scaled: bool
-    weights: np.ndarray
-    outputs: np.ndarray
+    def __init__(self, tokens: list[str], inputs: Any, learned: Sequence[Any], scaled: bool) -> None:
+        """outputs = softmax(x W_q (x W_k)ᵀ) x W_v; `scaled` divides by √d_k, which the lectures leave out."""
+        self.tokens = tokens
+        self.x, self.W_q, self.W_k, self.W_v = (np.asarray(matrix, dtype=np.float64) for matrix in (inputs, *learned))
+        self.q, self.k, self.v = self.x @ self.W_q, self.x @ self.W_k, self.x @ self.W_v
+        self.scores, self.scaled = self.q @ self.k.T, scaled
+        logits = self.scores / np.sqrt(self.k.shape[1]) if scaled else self.scores
+        powers = np.exp(logits - logits.max(axis=1, keepdims=True))  # the maximum changes nothing but keeps e^s finite
+        self.weights = powers / powers.sum(axis=1, keepdims=True)
+        self.outputs = self.weights @ self.v
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, and the steps, as plain lists and numbers for JSON."""
@@ -58,12 +54,6 @@ class Worked:
 
     def steps(self) -> list[Step]:
         """The calculation in seven steps, explained for the first token and shown for all; the texts are in worked.txt."""
-        blocks = files("saccade.views").joinpath("worked.txt").read_text(encoding="utf-8").strip().split("\n\n")
-        texts, words = [block.split("\n", 1) for block in blocks], self._words()
-        return [Step(title, text.format_map(words), shown) for (title, text), shown in zip(texts, self._shown(), strict=True)]
-
-    def _words(self) -> dict[str, object]:
-        """What the texts are filled with: the numbers of the first token."""
         (count, dim), width, first = self.x.shape, self.k.shape[1], self.weights[0]
         each_score, each_value = [], []
         for token, key, value, score, weight in zip(self.tokens, self.k, self.v, self.scores[0], first, strict=True):
@@ -72,24 +62,16 @@ class Worked:
             each_value.append(f"{weight:.4f} · {_row(value)} = {_row(weight * value)}")
         winners = [f"'{token}'" for token, weight in zip(self.tokens, first, strict=True) if np.isclose(weight, first.max())]
         divide = f"First divide the scores by √{width} = {np.sqrt(width):.4f}, so that wide keys do not make them large. "
-        return {
+        words = {
             **{name: _row(getattr(self, name)[0]) for name in ("x", "q", "k", "v", "scores", "weights", "outputs")},
-            "tokens": f"{count} token{'s' * (count > 1)}",
-            "dim": dim,
-            "first": self.tokens[0],
-            "each_score": _first_few(each_score),
-            "each_value": _first_few(each_value),
+            **{"tokens": f"{count} token{'s' * (count > 1)}", "dim": dim, "first": self.tokens[0]},
+            **{"each_score": _first_few(each_score), "each_value": _first_few(each_value)},
             "winners": " and ".join(dict.fromkeys(winners)),
-            "divide": divide if self.scaled else "",
-            "root": f" / √{width}" if self.scaled else "",
+            **({"divide": divide, "root": f" / √{width}"} if self.scaled else {"divide": "", "root": ""}),
         }
-
-    def _shown(self) -> list[list[Matrix]]:
-        """The matrices of each step."""
-        inputs, width = _numbered("x", self.x.shape[1]), self.k.shape[1]
-        learned = [Matrix(f"W_{name}", getattr(self, f"W_{name}"), inputs, _numbered(name, width)) for name in "qkv"]
+        learned = [Matrix(f"W_{name}", getattr(self, f"W_{name}"), _numbered("x", dim), _numbered(name, width)) for name in "qkv"]
         weights = self._matrix("weights", self.weights)
-        return [
+        shown = [
             [self._matrix("x", self.x, "x")],
             learned + [self._matrix(name, getattr(self, name), name) for name in "qkv"],
             [self._matrix("scores", self.scores)],
@@ -98,6 +80,9 @@ class Worked:
             [Matrix("output", self.outputs[:1], self.tokens[:1], _numbered("o", width))],
             [weights, self._matrix("V", self.v, "v"), self._matrix("outputs", self.outputs, "o")],
         ]
+        blocks = files("saccade.views").joinpath("worked.txt").read_text(encoding="utf-8").strip().split("\n\n")
+        texts = [block.split("\n", 1) for block in blocks]
+        return [Step(title, text.format_map(words), each) for (title, text), each in zip(texts, shown, strict=True)]
 
     def _matrix(self, name: str, matrix: np.ndarray, letter: str = "") -> Matrix:
         """A matrix with one row per token, and one column per token too where no letter names the columns."""
@@ -110,7 +95,7 @@ def worked_example(scaled: bool = False) -> Worked:
     W_q = [[1, 0, 1], [1, 0, 0], [0, 0, 1], [0, 1, 1]]
     W_k = [[0, 0, 1], [1, 1, 0], [0, 1, 0], [1, 1, 0]]
     W_v = [[0, 2, 0], [0, 3, 0], [1, 0, 3], [1, 1, 0]]
-    return _work(["input 1", "input 2", "input 3"], x, (W_q, W_k, W_v), scaled)
+    return Worked(["input 1", "input 2", "input 3"], x, (W_q, W_k, W_v), scaled)
 
 
 def worked_sentence(tokens: Sequence[str], scaled: bool = False) -> Worked:
@@ -119,26 +104,7 @@ def worked_sentence(tokens: Sequence[str], scaled: bool = False) -> Worked:
         raise SaccadeError("the sentence is empty; give at least one word")
     if len(tokens) > MOST_TOKENS:
         raise SaccadeError(f"the sentence has {len(tokens)} words, but {MOST_TOKENS} are the most one can follow; shorten it")
-    # a single 1 in each column of W_q and W_k, so that scores stay small enough for a softmax with shades
-    W_q = [[0, 1, 0], [1, 0, 0], [0, 0, 0], [0, 0, 1]]
-    W_k = [[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
-    W_v = [[0, 1, 0], [2, 0, 2], [0, 2, 0], [0, 1, 1]]
-    return _work(list(tokens), _embeddings(tokens), (W_q, W_k, W_v), scaled)
-
-
-def _work(tokens: list[str], inputs: Any, learned: Sequence[Any], scaled: bool) -> Worked:
-    """outputs = softmax(x W_q (x W_k)ᵀ) x W_v, with everything on the way; `scaled` divides by √d_k, which the lectures leave out."""
-    x, W_q, W_k, W_v = (np.asarray(matrix, dtype=np.float64) for matrix in (inputs, *learned))
-    q, k, v = x @ W_q, x @ W_k, x @ W_v
-    scores = q @ k.T
-    logits = scores / np.sqrt(k.shape[1]) if scaled else scores
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))  # the maximum changes nothing but keeps e^s finite
-    weights = powers / powers.sum(axis=1, keepdims=True)
-    return Worked(tokens, x, W_q, W_k, W_v, q, k, v, scores, scaled, weights, weights @ v)
-
-
-def _embeddings(tokens: Sequence[str]) -> list[tuple[int, ...]]:
-    """A vector of 0, 1 and 2 for each different word; a word whose vector is taken draws again, in the end from larger numbers."""
+    # a vector of 0, 1 and 2 for each different word; one whose vector is taken draws again, in the end from larger numbers
     taken: dict[str, tuple[int, ...]] = {}
     for token in dict.fromkeys(tokens):
         attempt, vector = 0, (0,) * DIM
@@ -149,7 +115,11 @@ def _embeddings(tokens: Sequence[str]) -> list[tuple[int, ...]]:
             vector = tuple(numbers[value % len(numbers)] for value in drawn)
             attempt += 1
         taken[token] = vector
-    return [taken[token] for token in tokens]
+    # a single 1 in each column of W_q and W_k, so that scores stay small enough for a softmax with shades
+    W_q = [[0, 1, 0], [1, 0, 0], [0, 0, 0], [0, 0, 1]]
+    W_k = [[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
+    W_v = [[0, 1, 0], [2, 0, 2], [0, 2, 0], [0, 1, 1]]
+    return Worked(list(tokens), [taken[token] for token in tokens], (W_q, W_k, W_v), scaled)
 
 
 def _first_few(parts: list[str], most: int = 5) -> str:

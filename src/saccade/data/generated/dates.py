@@ -1,9 +1,7 @@
 """Dates: days as people write them and as ISO 8601 writes them. Each form writes text that only that day in 1700–2099 can mean.
 
-`3.5.1998` is day.month.year and `1998/5/3` year/month/day; a roman month is between day and year; a year of two digits is
-written only for 1950–2049 and with its weekday, and the weekdays of one day and month in four centuries all differ, so that
-the weekday alone decides. Slashes with the year at the end are never written. A few forms need a calendar rather than a
-reader ("the first Monday in March 2011", "day 123 of 1998"): about one text in thirty.
+`3.5.1998` is day.month.year and `1998/5/3` year/month/day; slashes with the year at the end are never written. A year of two
+digits is written only for 1950–2049 and with its weekday, since the weekdays of one day and month in four centuries all differ.
 """
 
 from bisect import bisect

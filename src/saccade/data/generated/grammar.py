@@ -1,9 +1,6 @@
 """The bilingual grammar of the phrasebook: its words, and rules that build an English and a French phrase at once.
 
-A French word points at the English words it translates, so phrases are composed by plain concatenation and the alignment
-is right by construction; elision, contraction and forms before a vowel happen in one function, `spell`, at the very end.
-Tags are universal parts of speech; months and "yesterday" are NOUN, possessives PRON, "several" ADJ, as in treebanks.
-
+A French word points at the English words it translates, so the alignment is right by construction; `spell` elides at the end.
 Words are records of phrasebook.json. A *kind* groups nouns that take the same adjectives (`before` the French noun, or `inner`
 and `outer` ones after it: european economic area, zone économique européenne), `owners` and verbs, so that sentences make sense
 as well as agree. A noun has `sites`, the prepositions that go with it as a location. Two adjectives of one `sense` exclude each

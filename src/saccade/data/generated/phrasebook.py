@@ -1,8 +1,5 @@
 """The phrasebook: English sentences and their French from a small grammar, with gold alignments and part-of-speech tags.
 
-`grammar` builds each phrase in both languages at once, `choice` picks words; here sentences are drawn, each into a given room
-(a number of English words), so that length is chosen first.
-
 English decides French: relative clauses and prepositional phrases belong to the nearest noun, "and" joins no clauses, verbs
 or nouns inside a relative clause, two predicates share a subject only if no relative clause could claim the second, and
 only the first clause may have two subjects.
@@ -112,23 +109,17 @@ class Author(Chooser):
         """A verb and all that follows it, in at most `room` words; `depth` counts the relative clauses around it."""
         people = all(kind in PEOPLE for kind in subject.kinds)
         animate = all(kind in ANIMATE for kind in subject.kinds)
-        ways: list[tuple[int, Callable[[Head, int, int], Phrase | None]]] = []
+        ways: list[Callable[[Head, int, int], Phrase | None]] = []
         if room >= 3 and (frame := self.verb(subject.kinds, 0)):
-            ways.append((6, partial(self.transitive, frame)))
+            ways += [partial(self.transitive, frame)] * 6
         if room >= 2 and self.past and (frame := self.verb(subject.kinds, 1)):
-            ways.append((2 if animate else 8, partial(self.undergoing, frame)))
-        if room >= 2 and depth < DEEPEST:
-            ways.append((2 if room <= 4 else 1, self.property))
-        if animate:
-            ways.append((3 if room <= 4 else 1, self.intransitive))
-        if room >= 4 and (animate or subject.kinds[0] in ("thing", "document")):
-            ways.append((1, self.staying))
-        if room >= 4 and animate:
-            ways.append((1, self.going))
-        if room >= 4 and people:
-            ways.append((1, self.speaking))
-        chosen = [way for weight, way in ways for _ in range(weight)]
-        return self.pick(chosen)(subject, room, depth) if chosen else None
+            ways += [partial(self.undergoing, frame)] * (2 if animate else 8)
+        ways += [self.property] * (0 if room < 2 or depth >= DEEPEST else 2 if room <= 4 else 1)
+        ways += [self.intransitive] * (0 if not animate else 3 if room <= 4 else 1)
+        ways += [self.staying] * (room >= 4 and (animate or subject.kinds[0] in ("thing", "document")))
+        ways += [self.going] * (room >= 4 and animate)
+        ways += [self.speaking] * (room >= 4 and people)
+        return self.pick(ways)(subject, room, depth) if ways else None
 
     def transitive(self, frame: Frame, subject: Head, room: int, depth: int) -> Phrase | None:
         """A verb, its direct object, and the rest; before "to ..." the object is short, so that the verb stays near."""
@@ -200,8 +191,7 @@ class Author(Chooser):
         """Subject and predicate, perhaps with a second predicate."""
         draw = self.random()
         kinds = ANIMATE if draw < 0.45 else BODIES if draw < 0.55 else ("pact", "policy") if draw < 0.75 else THINGS
-        share = self.between(2, min(9, max(2, room - 2)))
-        subject = self.nouns(kinds, share, DEEPEST - 1, two=first)
+        subject = self.nouns(kinds, self.between(2, min(9, max(2, room - 2))), DEEPEST - 1, two=first)
         if subject is None:
             return None
         left = room - len(subject)
@@ -236,14 +226,11 @@ class Author(Chooser):
 
     def draw(self) -> Phrase:
         """A sentence of a length drawn first: mostly short, fewer and fewer up to 23 words; over a quarter beyond, up to 40."""
-        if self.chance(0.73):
-            room = SHORTEST + int(20 * min(self.random(), self.random()))
-        else:
-            room = self.between(23, LONGEST)
-        while True:
-            phrase = self.sentence(room)
-            if phrase is not None and len(phrase) >= max(SHORTEST, room - 3):
-                return phrase
+        short = self.chance(0.73)
+        room = SHORTEST + int(20 * min(self.random(), self.random())) if short else self.between(23, LONGEST)
+        while (phrase := self.sentence(room)) is None or len(phrase) < max(SHORTEST, room - 3):
+            pass
+        return phrase
 
 
 # the two sentences that explain alignment everywhere, as the grammar builds them
