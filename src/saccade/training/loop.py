@@ -24,6 +24,10 @@ from .work import Work
 RANK_SEED = 7_919_000_000_033  # each rank draws its own dropout; rank 0 draws what a single process would
 
 
+def captures(settings: TrainingRecipe, device: torch.device) -> bool:
+    return settings.graphs and device.type == "cuda"  # a recipe that asks for it can be used without a GPU too
+
+
 class Watcher:
     """Is called while a run trains; this one does nothing."""
 
@@ -53,7 +57,7 @@ class Training:
         self.watcher = watcher if watcher is not None and self.ranks.leads else Watcher()
         self.device = next(model.parameters()).device
         kind = PARALLEL[settings.parallel] if self.ranks.count > 1 else Update
-        if settings.graphs and self.device.type == "cuda":  # a recipe that asks for it can be used without a GPU too
+        if captures(settings, self.device):
             if self.ranks.count == settings.accumulate == 1:
                 kind = CapturedUpdate
             else:
