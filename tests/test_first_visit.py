@@ -131,7 +131,7 @@ def test_a_finished_run_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_stopped_comparison_continues_with_the_same_command() -> None:
-    stopped = Stopped(2, 7).continue_with("the same command")
+    stopped = Stopped(*Stopped(2, 7).at, "the same command")
     assert str(stopped) == "stopped by SIGINT after update 7; a checkpoint was written, continue with the same command"
     assert stopped.code == 130
 

@@ -1,7 +1,5 @@
 """Recipes ↔ dataclasses ↔ key=value. Names become objects here: nothing below compares strings."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json
@@ -55,7 +53,6 @@ def complete_model(model: str, task_name: str, language: str, strict: bool) -> s
 
 
 def task(made: Recipe) -> type[tasks.Task]:
-    """The class of the recipe's task."""
     return tasks.table[made.task]
 
 
@@ -87,33 +84,29 @@ def read_recipe(where: str | Path, overrides: Sequence[str] = ()) -> Recipe:
             raise SaccadeError(f"{path} is larger than a recipe can be; give a small YAML file")
         text = path.read_text(encoding="utf-8")
         values = yaml.safe_load(text)
-        twice = repeated(yaml.compose(text, yaml.SafeLoader))
+        twice = repeated(yaml.compose(text, yaml.SafeLoader), set())
     except UnicodeDecodeError:
         raise SaccadeError(f"{path} is not UTF-8 text; give a YAML file") from None
     except OSError as error:
         raise SaccadeError(f"{path} cannot be read as text ({error.strerror or error}); give a YAML file") from None
     except NOT_READ as error:
-        mark = getattr(error, "problem_mark", None)
-        at = f", line {mark.line + 1}" if mark else ""
+        at = f", line {mark.line + 1}" if (mark := getattr(error, "problem_mark", None)) else ""
         raise SaccadeError(f"{path}{at}: invalid YAML; write `key: value` lines") from None
     if twice is not None:
-        key, line = twice
-        raise SaccadeError(f"{path}, line {line}: duplicate key '{key}'; merge the two")
+        raise SaccadeError(f"{path}, line {twice[1]}: duplicate key '{twice[0]}'; merge the two")
     if values is None:
         raise SaccadeError(f"{path} is empty; write at least `data:` and `model:`")
     if not isinstance(values, dict):
-        raise SaccadeError(
-            f"{path} holds {'a list' if isinstance(values, list) else 'one value'}, not settings; write `key: value` lines"
-        )
+        what = "a list" if isinstance(values, list) else "one value"
+        raise SaccadeError(f"{path} holds {what}, not settings; write `key: value` lines")
     return recipe(values, overrides)
 
 
 RECIPES = Path(__file__).resolve().parent / "recipes"  # in a checkout a link to the folder beside `src`
 
 
-def repeated(node: Any, seen: set[int] | None = None) -> tuple[str, int] | None:
+def repeated(node: Any, seen: set[int]) -> tuple[str, int] | None:
     """The first key that a mapping of a YAML document has twice, and its line: YAML itself would drop the first one."""
-    seen = set() if seen is None else seen
     if node is None or id(node) in seen:  # an alias may be its own parent
         return None
     seen.add(id(node))
@@ -155,7 +148,6 @@ def device(name: str) -> torch.device:
     if found.type == "cuda" and not torch.cuda.is_available():
         raise SaccadeError(f"device is '{name}', and no GPU is available; choose cpu or auto")
     if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
-        raise SaccadeError(
-            f"device is '{name}', and there are {torch.cuda.device_count()} GPUs, counted from 0; write device=cuda"
-        )
+        count = torch.cuda.device_count()
+        raise SaccadeError(f"device is '{name}', and there are {count} GPUs, counted from 0; write device=cuda")
     return found

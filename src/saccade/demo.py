@@ -96,7 +96,7 @@ def train_both(out: Path, words: Sequence[str], watching: MakeWatcher) -> None:
             api.fit(recipe, out / ATTENDING, watcher=here)
             other.result()
     except Stopped as stopped:
-        raise stopped.continue_with("saccade demo, which starts from the beginning") from None
+        raise Stopped(*stopped.at, "saccade demo, which starts from the beginning") from None
     finally:
         torch.set_num_threads(threads)
 

@@ -72,9 +72,13 @@ def sha256(path: Path) -> str:
 def write_folder(target: Path, writers: Mapping[str, Writer]) -> None:
     """A folder of files and their manifest instead of the one that is there; `writers` maps a file's name to what writes it."""
     with replaced(target) as new:
-        for name, write in writers.items():
-            write(new / name)
-            sync(new / name)
+        write_files(new, writers)
+
+
+def write_files(folder: Path, writers: Mapping[str, Writer]) -> None:
+    for name, write in writers.items():
+        write(folder / name)
+        sync(folder / name)
 
 
 @contextmanager
@@ -85,12 +89,8 @@ def replaced(target: Path) -> Iterator[Path]:
         raise SaccadeError(f"cannot write {target}: it is a file, not a folder; choose another path")
     new, old = beside(target)
     shutil.rmtree(new, ignore_errors=True)
-
-    def clean() -> None:
-        if os.path.exists(target):  # else the new folder is complete, and `settle` renames it
-            shutil.rmtree(new, ignore_errors=True)
-
-    with report_disk(target, clean):
+    # where there is no target, the new folder is complete, and `settle` renames it
+    with report_disk(target, lambda: shutil.rmtree(new, ignore_errors=True) if os.path.exists(target) else None):
         new.mkdir(parents=True)
         yield new
         rows = {path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in sorted(new.iterdir())}

@@ -138,7 +138,6 @@ def unreachable() -> int:
 )
 def test_a_heartbeat_gives_up_a_rank_that_is_not_heard(store: Store, left: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[bool] = []
-    watch = Heartbeat(store, 0, 2)
 
     def leave(prints: bool) -> None:
         found.append(prints)
@@ -146,7 +145,7 @@ def test_a_heartbeat_gives_up_a_rank_that_is_not_heard(store: Store, left: list[
 
     for name, value in (("BEAT", 0.01), ("PATIENCE", 0.3), ("GRACE", 0.7), ("leave", leave)):
         monkeypatch.setattr(f"saccade.training.distributed.{name}", value)
-    watch.start()
+    watch = Heartbeat(store, 0, 2)
     watch.over.wait(10.0 if left else 0.6)
     watch.over.set()
     assert found == left

@@ -134,10 +134,8 @@ def list_(
     if not found:
         raise SaccadeError(f"nothing in the catalogue contains '{where}'; run `saccade list` to see it all")
     table = Table("slot", "name", "what", "paper", box=None, pad_edge=False, header_style="bold")
-    before = ""
-    for row in found:
-        table.add_row(row["slot"] if row["slot"] != before else "", row["name"], row["what"], row["paper"])
-        before = row["slot"]
+    for row, before in zip(found, [{"slot": ""}, *found], strict=False):
+        table.add_row(row["slot"] if row["slot"] != before["slot"] else "", row["name"], row["what"], row["paper"])
     out.print(table)
 
 

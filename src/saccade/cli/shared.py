@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,16 +24,8 @@ PEER = re.compile(r"([^:]+):([^=]+)=([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)", r
 ALL_SITES = (".html", ".json")  # files that contain every attention of a model
 out = Console(highlight=False, emoji=False)  # what a user typed is printed as it was: `:cat:` is not a picture
 err = Console(stderr=True, highlight=False, emoji=False)
-
-
-def write(text: str) -> None:
-    """Text for people on stdout, as it is."""
-    out.print(text, markup=False, soft_wrap=True)
-
-
-def note(text: str) -> None:
-    """Text for people on stderr, as it is."""
-    err.print(text, markup=False, soft_wrap=True)
+write = partial(out.print, markup=False, soft_wrap=True)  # text for people on stdout, as it is
+note = partial(err.print, markup=False, soft_wrap=True)  # and on stderr
 
 
 def print_json(value: Any) -> None:
@@ -50,7 +43,6 @@ def report(as_json: bool, facts: Any, text: str) -> None:
 
 
 def keep_given(**options: Any) -> dict[str, Any]:
-    """The options that were given."""
     return {name: value for name, value in options.items() if value is not None and value is not False}
 
 
@@ -106,7 +98,6 @@ def note_unknown(system: System, lines: list[str]) -> None:
 
 
 def check_drawable(out_file: Path | None) -> None:
-    """Raises when a file's ending is not that of a picture, a page or numbers."""
     if out_file is not None and out_file.suffix.lower() not in (".png", ".svg", ".pdf", *ALL_SITES):
         raise SaccadeError(f"cannot draw to '{out_file}'; name a file ending in .png, .svg, .pdf, .html or .json")
 
@@ -125,8 +116,7 @@ def draw(document: Document, site: Site, heads: bool, out_file: Path) -> None:
 
 
 def result_writer(name: str | None, words: list[str] | None) -> Callable[[dict[str, Any], str, list[int]], object]:
-    """Checks the name of a result file and its peers (`nanoGPT:val_loss=1.4697`) before anything is measured; returns what writes
-    metrics, recipe and seeds, which a command calls last, so that the metrics are printed even where the file cannot be written."""
+    """Checks a result file's name and peers before anything is measured; returns what writes it, called when all is printed."""
     from ..results import check_name, write_result
 
     peers: dict[str, dict[str, float]] = {}

@@ -90,7 +90,6 @@ def train(
 
 
 def usage(recipe: "Recipe", folder: Path) -> str:
-    """How a model of this recipe is used."""
     from .. import config
 
     return f"Use it: {command_name()} {config.task(recipe).usage(recipe).format(model=folder)}"
@@ -173,7 +172,7 @@ def compare(
     try:
         rows = comparing.compare(recipes, numbers, out_folder, Board().watcher, data, options)
     except Stopped as stopped:
-        raise stopped.continue_with("the same command") from None
+        raise Stopped(*stopped.at, "the same command") from None
     metric = next((name for name in ("accuracy", "exact", "bleu", "perplexity") if name in rows[0].metrics), "loss")
     higher = config.task(first).measures.get(metric, metric in ("exact", "bleu"))
     if json_:

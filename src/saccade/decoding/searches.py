@@ -1,6 +1,8 @@
 """Searches: how the next tokens are chosen. R rows of the batch, S sentences, W beam width, V vocabulary."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -27,20 +29,12 @@ class Search:
     never: tuple[int, ...] = ()  # tokens that are not generated
     tokens: Tensor = field(init=False)  # the last token of each row that is still active
     active: bool = field(init=False)
-    latest: dict[int, int] = field(
-        init=False, default_factory=dict
-    )  # sentence → token of the last step; none before a beam's end
-
-    def begin(self, limits: list[int], device: torch.device) -> Tensor | None:
-        """Ready for sentences with these limits; returns the rows of the state to take, None for all as they are."""
-        raise NotImplementedError
-
-    def advance(self, log_probs: Tensor) -> Tensor | None:
-        """Chooses from log-probabilities (R V); returns the rows of the state to continue with, None for all as they are."""
-        raise NotImplementedError
-
-    def results(self) -> list[list[Hypothesis]]:
-        raise NotImplementedError
+    latest: dict[int, int] = field(init=False, default_factory=dict)  # sentence → token of the last step; a beam has none
+    # Both return the rows of the state to continue with, None for all as they are: `begin` from the sentences' limits and the device,
+    # `advance` by choosing from log-probabilities (R V).
+    begin: ClassVar[Callable[..., Tensor | None]]
+    advance: ClassVar[Callable[..., Tensor | None]]
+    results: ClassVar[Callable[..., list[list[Hypothesis]]]]
 
     def without_never(self, log_probs: Tensor) -> Tensor:
         if self.never:
@@ -76,7 +70,6 @@ class Sample(Search):
         return self._keep([n for n, limit in enumerate(limits) if limit > 0])
 
     def pick(self, log_probs: Tensor) -> Tensor:
-        """One token per row."""
         if self.temperature == 0:
             return log_probs.argmax(-1)
         # counted from the best, so that no temperature, however low or high, makes all of them −∞ or one of them NaN
@@ -157,14 +150,7 @@ class Beam(Search):
         parents, tokens = parents.gather(1, order), tokens.gather(1, order)
         before = self.prefixes.gather(1, parents.unsqueeze(-1).expand(-1, -1, self.prefixes.shape[-1]))
         self.prefixes = torch.cat([before, tokens.unsqueeze(-1)], -1)
-        return self._leave(parents, tokens)
-
-    def _take(self, sentence: int, tokens: list[int], log_prob: float, finished: bool) -> None:
-        length = len(tokens) + finished
-        self.ended[sentence].append(Hypothesis(tokens, log_prob, log_prob / max(length, 1) ** self.length_penalty, finished))
-
-    def _leave(self, parents: Tensor, tokens: Tensor) -> Tensor:
-        """Lets sentences go that are done; returns the rows of the state to continue with."""
+        # Sentences that are done leave the batch.
         length, staying = self.prefixes.shape[-1], []
         dead = self.scores[:, 0].isneginf().tolist()
         for row, sentence in enumerate(self.sentences):
@@ -181,6 +167,10 @@ class Beam(Search):
             self.scores, self.prefixes, rows, tokens = self.scores[at], self.prefixes[at], rows[at], tokens[at]
         self.active, self.tokens = bool(self.sentences), tokens.flatten()
         return rows.flatten()
+
+    def _take(self, sentence: int, tokens: list[int], log_prob: float, finished: bool) -> None:
+        length = len(tokens) + finished
+        self.ended[sentence].append(Hypothesis(tokens, log_prob, log_prob / max(length, 1) ** self.length_penalty, finished))
 
     def results(self) -> list[list[Hypothesis]]:
         return [sorted(ended, key=lambda h: -h.score)[: self.width] or [Hypothesis([], 0.0, 0.0, False)] for ended in self.ended]

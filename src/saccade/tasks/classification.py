@@ -87,7 +87,6 @@ class Classification(LabelTask):
 
     @torch.no_grad()
     def classify(self, model: nn.Module, texts: Sequence[str]) -> list[Classified]:
-        """Each text's label, with the weight of each piece."""
         numbers = self.numbers([Labeled(text, None, n) for n, text in enumerate(texts, 1)])
         found = []
         for text, example, [row] in zip(texts, numbers, self.logits(model, numbers), strict=True):

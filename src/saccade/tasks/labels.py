@@ -61,7 +61,6 @@ class LabelTask(ExampleTask):
 
     @classmethod
     def check_labeled(cls, examples: Sequence[Any], where: str = "", more: str = "") -> None:
-        """Raises at the first example without labels."""
         bare = next((one for one in examples if cls.labels_of(one) is None), None)
         if bare is not None:
             raise WrongExample(f"line {bare.line}{where} has no {cls.label}; give every {cls.unit} one{more}")
@@ -110,7 +109,6 @@ class LabelTask(ExampleTask):
         return found
 
     def metrics(self, model: nn.Module, numbers: Sequence[Numbered], budget: int = 8192) -> dict[str, float]:
-        """Loss per label and the share of correct labels, in percent."""
         return self.judge(model, numbers, budget)[0]
 
     def judge(self, model: nn.Module, numbers: Sequence[Numbered], budget: int = 8192) -> tuple[dict[str, float], Tensor, Tensor]:

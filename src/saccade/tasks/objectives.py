@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -73,15 +73,11 @@ class Objective:
     needs: type[nn.Module] = Encoder
     extra = 0
     attends = True  # the model takes a mask and positions
+    build: Callable[[Builder], nn.Module]
+    batch: Callable[[Blocks], Batch]
 
     def __init__(self, text: Vocabulary, how: LanguageRecipe) -> None:
         self.text, self.how, self.vocab = text, how, len(text)
-
-    def build(self, builder: Builder) -> nn.Module:
-        raise NotImplementedError
-
-    def batch(self, blocks: Blocks) -> Batch:
-        raise NotImplementedError
 
     def count(self, tokens: NDArray[np.int64]) -> int:
         """How many tokens are asked for of a causal model: neither padding nor what begins a document."""

@@ -56,7 +56,6 @@ def scores(outputs: Sequence[str], references: Sequence[str], moses: str | None 
 
 
 def moses_tokenizer(language: str) -> Any:
-    """The tokenizer of a language, with its abbreviations."""
     try:
         from sacremoses import MosesTokenizer
         from sacremoses.corpus import NonbreakingPrefixes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -135,8 +136,7 @@ class CarriedWork(StreamWork):
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         if not isinstance(model, CarryingLM):
             raise SaccadeError("language.carry is for a recurrent model; leave it out, or choose model.family=rnn-decoder")
-        read = lambda tokens, continues: self.read(model, tokens, continues)  # noqa: E731
-        return batch_loss(read, batch, self.smoothing)  # type: ignore[arg-type]
+        return batch_loss(partial(self.read, model), batch, self.smoothing)  # type: ignore[arg-type]
 
     def read(self, model: CarryingLM, tokens: Tensor, continues: Tensor) -> Tensor:
         """The logits of a batch, read from the state carried so far, which becomes the state after it."""

@@ -56,8 +56,11 @@ class Tagging(LabelTask):
         tokens, lengths = pad_rows([one.rows for one in numbers], self.text.pad, multiple)
         at, words = pad([one.at for one in numbers], 0, multiple)
         target, _ = pad([one.labels for one in numbers], UNLABELED, multiple)
-        relation = pad_squares([one.distances for one in numbers if one.distances is not None], tokens.shape[1])
-        tokens, lengths, at, target, *more = on(device, tokens, lengths, at, target, *relation)
+        squares = [one.distances for one in numbers if one.distances is not None]
+        relation = torch.zeros(len(squares), tokens.shape[1], tokens.shape[1], dtype=torch.long)
+        for n, square in enumerate(squares):
+            relation[n, : len(square), : len(square)] = square
+        tokens, lengths, at, target, *more = on(device, tokens, lengths, at, target, *([relation] if squares else []))
         return Batch((tokens, lengths, at, *more), target, UNLABELED, int(words.sum()), [one.line for one in numbers])
 
     def evaluate(self, model: nn.Module, examples: Sequence[Sentence]) -> dict[str, Any]:
@@ -74,7 +77,6 @@ class Tagging(LabelTask):
         return found
 
     def tag(self, model: nn.Module, examples: Sequence[Sentence]) -> list[list[str]]:
-        """A tag for each word of each sentence."""
         numbers = self.numbers([replace(one, tags=None) for one in examples])
         return [[self.labels[tag] for tag in rows.argmax(-1).tolist()] for rows in self.logits(model, numbers)]
 
@@ -96,11 +98,3 @@ def token_distances(one: Sentence, sizes: Sequence[int]) -> Tensor:
         raise WrongExample(f"line {one.line}: {error}") from None
     word = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
     return steps[word][:, word]
-
-
-def pad_squares(squares: Sequence[Tensor], size: int) -> list[Tensor]:
-    """Square matrices in one tensor, B × size × size with 0 beyond them; no tensor where there are none."""
-    found = torch.zeros(len(squares), size, size, dtype=torch.long)
-    for n, square in enumerate(squares):
-        found[n, : len(square), : len(square)] = square
-    return [found] if squares else []

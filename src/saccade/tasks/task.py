@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -30,16 +30,19 @@ class Task:
     measures: ClassVar[dict[str, bool]] = {"loss": False}  # the metrics of an evaluation, and whether higher is better
     options: ClassVar[dict[str, Callable[[Any], object]]] = {}  # what `evaluate` can be asked for, with a check of each value
     command: ClassVar[str] = 'translate {model} "your sentence"'  # how a trained model is used
+    read: ClassVar[Callable[..., list[Any]]]  # by a recipe: the examples of a file or an embedded corpus
+    learn: ClassVar[Callable[..., Task]]  # from a recipe, training examples, and the vocabulary that a first model brings
+    restore: ClassVar[Callable[..., Task]]  # from a recipe and what `tokens` gave
+    tokens: Callable[[], dict[str, Any]]  # all that was learned from the examples, as JSON values
+    texts: Callable[..., dict[str, tuple[Vocabulary, list[str]]]]  # of examples: the name, vocabulary and lines of each side
+    build: Callable[[Builder], nn.Module]  # a fresh model
+    work: Callable[[Recipe, Sequence[Any], Sequence[Any], torch.device], Work]  # what the training loop asks for
+    evaluate: Callable[..., dict[str, Any]]  # metrics of a model on examples, for people; may take the `options`
 
     @classmethod
     def usage(cls, recipe: Recipe) -> str:
         """The command that uses a model trained by this recipe; `{model}` is its folder."""
         return cls.command
-
-    @classmethod
-    def read(cls, recipe: Recipe, where: str) -> list[Any]:
-        """The examples of a file or an embedded corpus."""
-        raise NotImplementedError
 
     @classmethod
     def divide(cls, examples: list[Any], share: float) -> tuple[list[Any], list[Any]]:
@@ -51,59 +54,21 @@ class Task:
         return [one for n, one in enumerate(examples) if n not in chosen], [examples[n] for n in sorted(chosen)]
 
     @classmethod
-    def learn(cls, recipe: Recipe, train: Sequence[Any], given: Vocabulary | None = None) -> Self:
-        """The task with vocabularies learned from the training examples, or with the one that a first model brings along."""
-        raise NotImplementedError
-
-    @classmethod
-    def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
-        """The task from what `tokens` gave."""
-        raise NotImplementedError
-
-    def tokens(self) -> dict[str, Any]:
-        """All that was learned from the examples, as JSON values."""
-        raise NotImplementedError
-
-    def texts(self, examples: Sequence[Any]) -> dict[str, tuple[Vocabulary, list[str]]]:
-        """What is read and generated: its name, its vocabulary, and its lines in some examples."""
-        raise NotImplementedError
-
-    @classmethod
     def sketch(cls, recipe: Recipe, builder: Builder) -> nn.Module:
         """A model for a task that has learned nothing yet, from which the settings it uses are known."""
         tiny = Vocabulary.train(["a"], "words").to_json()
         return cls.restore(recipe, {"text": tiny, "joint": tiny, "labels": ["a", "b"], "several": False}).build(builder)
 
-    def build(self, builder: Builder) -> nn.Module:
-        """A fresh model for this task."""
-        raise NotImplementedError
-
     def prepare(self, model: nn.Module, train: Sequence[Any]) -> None:
         """Fills what a model takes from the training examples without learning it; usually nothing."""
-
-    def work(self, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device) -> Work:
-        """What the training loop asks for."""
-        raise NotImplementedError
-
-    def evaluate(self, model: nn.Module, examples: Sequence[Any]) -> dict[str, Any]:
-        """Metrics for people; what more a task can be asked for are `options` of its own."""
-        raise NotImplementedError
 
 
 class ExampleTask(Task):
     """A task whose examples are sequences of their own, not cut from a stream."""
 
-    def numbers(self, examples: Sequence[Any]) -> list[Any]:
-        """Each example as token numbers, with its `line`."""
-        raise NotImplementedError
-
-    def size(self, example: Any) -> tuple[int, int]:
-        """How many tokens of a numbered example are read, and how many generated."""
-        raise NotImplementedError
-
-    def batch(self, numbers: Sequence[Any], device: torch.device, multiple: int = 1) -> Batch:
-        """Lengths are rounded up to a multiple."""
-        raise NotImplementedError
+    numbers: Callable[[Sequence[Any]], list[Any]]  # each example as token numbers, with its `line`
+    size: Callable[[Any], tuple[int, int]]  # how many tokens of a numbered example are read, and how many generated
+    batch: Callable[..., Batch]  # of numbered examples, on a device; lengths are rounded up to a multiple
 
     def batches(self, numbers: Sequence[Any], device: torch.device, budget: int) -> Iterator[tuple[list[int], Batch]]:
         """Batches of numbered examples of similar lengths, with their indices."""
@@ -113,7 +78,6 @@ class ExampleTask(Task):
 
     @torch.no_grad()
     def metrics(self, model: nn.Module, numbers: Sequence[Any], budget: int = 8192) -> dict[str, float]:
-        """Metrics on numbered examples: the loss per token."""
         total, tokens = sum_loss(model, (batch for _, batch in self.batches(numbers, device_of(model), budget)))
         return {"loss": total / max(tokens, 1)}
 

@@ -186,8 +186,7 @@ class Translation(ExampleTask):
             raise SaccadeError("this model does not attend to the source, so it has no alignment; use a model with attention")
         # a site that is called several times has an axis for its calls in front
         by_site = torch.stack([one.mean(0) if one.dim() == 4 else one for one in found])
-        mean: NDArray[np.floating] = by_site.mean(0).float().cpu().numpy()
-        return mean
+        return by_site.mean(0).float().cpu().numpy()
 
     @torch.no_grad()
     def align(self, model: nn.Module, pairs: Sequence[Pair], budget: int = 4096) -> list[Aligned]:
@@ -195,23 +194,18 @@ class Translation(ExampleTask):
         model.eval()
         found: dict[int, Aligned] = {}
         for indices, batch in self.batches(self.numbers(pairs), device_of(model), budget):
-            weights = self.source_weights(model, batch)
-            found |= {n: self.link_words(pairs[n], rows) for n, rows in zip(indices, weights, strict=True)}
+            for n, rows in zip(indices, self.source_weights(model, batch), strict=True):
+                source, target = self.source.encode(pairs[n].source), self.target.encode(pairs[n].target)
+                weights = rows[: len(target.ids) + 1, : len(source.ids) + 1]  # the last row and column are <eos>
+                by_word = word_weights(weights, target.words, source.words)
+                end = word_weights(weights[:, len(source.ids) :], target.words, [0])[:, 0]
+                found[n] = Aligned(source, target, weights, links(by_word, list(end)))
         return [found[n] for n in range(len(pairs))]
 
-    def link_words(self, pair: Pair, weights: NDArray[np.floating]) -> Aligned:
-        source, target = self.source.encode(pair.source), self.target.encode(pair.target)
-        weights = weights[: len(target.ids) + 1, : len(source.ids) + 1]  # the last row and column are <eos>
-        by_word = word_weights(weights, target.words, source.words)
-        end = word_weights(weights[:, len(source.ids) :], target.words, [0])[:, 0]
-        return Aligned(source, target, weights, links(by_word, list(end)))
-
     def score(self, outputs: Sequence[str], pairs: Sequence[Pair], moses: str | None = None) -> dict[str, float | str]:
-        """BLEU and chrF by sacrebleu, with its signatures; also as the literature counts it when a language for Moses is named."""
         return scores(outputs, [pair.target for pair in pairs], moses)
 
     def outputs(self, model: nn.Module, pairs: Sequence[Pair], beam: int = 1) -> list[str]:
-        """The translations of the pairs' sources."""
         found = dict(self.translate(model, [pair.source for pair in pairs], searcher(beam)))
         return [found[n].text for n in range(len(pairs))]
 
@@ -250,7 +244,6 @@ def swap(pair: Pair) -> Pair:
 
 
 def attends(model: nn.Module) -> bool:
-    """Whether a model has attention to a source."""
     return any(site.cross for site in sites(model).values())
 
 
@@ -261,8 +254,7 @@ class WorkWithBleu(ExampleWork):
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         pairs = [one.pair for one in self.dev]
-        bleu = float(self.task.score(self.task.outputs(model, pairs), pairs)["bleu"])
-        return {**super().evaluate(model), "bleu": bleu}
+        return {**super().evaluate(model), "bleu": float(self.task.score(self.task.outputs(model, pairs), pairs)["bleu"])}
 
 
 @table.add("text-to-text", paper="Raffel et al. 2020")

@@ -1,9 +1,7 @@
 """Updates captured as CUDA graphs and replayed: a small model's update then takes no longer than its arithmetic."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,18 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ..recipe import TrainingRecipe
-from .distributed import Ranks
 from .update import Parts, Update
-
-
-def captures(settings: TrainingRecipe, device: torch.device, ranks: Ranks, note: Callable[[str], None]) -> bool:
-    """Whether updates are captured: where the recipe asks for it, in one process on a GPU, with one batch per update."""
-    wanted = settings.graphs and device.type == "cuda"  # a recipe that asks for it can be used without a GPU too
-    able = ranks.count == 1 and settings.accumulate == 1
-    if wanted and not able:
-        note("training.graphs needs one process and one batch per update; continuing without")
-    return wanted and able
 
 
 def tensors(batch: Any) -> Iterator[Tensor]:

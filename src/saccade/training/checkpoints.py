@@ -1,7 +1,5 @@
 """Run folders, checkpoints and model folders: tensors in safetensors, which contain no pickle, or in parts (`sharded`)."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..errors import SaccadeError
-from ..files import Writer, broken, listed, replaced, settle, sync, verified, write_folder
+from ..files import Writer, broken, listed, replaced, settle, verified, write_files, write_folder
 from .distributed import Ranks
 from .sharded import METADATA, divide_like, gather, library, list_parts
 
@@ -56,7 +54,6 @@ def store(tensors: Tensors, path: Path) -> None:
 
 @contextmanager
 def open_tensors(path: Path) -> Iterator[Any]:
-    """An open file of safetensors."""
     try:
         with safe_open(path, framework="pt") as file:
             yield file
@@ -102,11 +99,8 @@ def set_state(optimizer: Optimizer, parameters: Mapping[str, Tensor], key: str, 
     """A tensor goes where its parameter is, a number (such as `step`) to every rank, on the CPU unless the optimizer is fused."""
     name, _, state = key.rpartition("/")
     parameter = parameters[name]
-    if value.dim():
-        value = divide_like(value, parameter)
-    else:
-        value = value.to("cpu" if state == "step" and not optimizer.param_groups[0].get("fused") else parameter.device)
-    optimizer.state[parameter][state] = value
+    device = "cpu" if state == "step" and not optimizer.param_groups[0].get("fused") else parameter.device
+    optimizer.state[parameter][state] = divide_like(value, parameter) if value.dim() else value.to(device)
 
 
 @dataclass(frozen=True)
@@ -158,8 +152,7 @@ class RunFolder:
             shutil.rmtree(old)
 
     def kept(self) -> list[Path]:
-        """The oldest first."""
-        return sorted(path for path in (self.path / "kept").glob("*") if path.name.isdigit())
+        return sorted(path for path in (self.path / "kept").glob("*") if path.name.isdigit())  # the oldest first
 
     def forget(self, update: int) -> None:
         """Removes what was kept after an update from which the run now resumes, and what a kill left half written."""
@@ -168,7 +161,6 @@ class RunFolder:
                 shutil.rmtree(path)
 
     def mean_kept(self) -> Tensors:
-        """The mean of the parameters that were kept."""
         try:
             return mean_parameters([load_file(path / "model.safetensors") for path in self.kept()])
         except (OSError, SafetensorError) as error:
@@ -203,14 +195,8 @@ class RunFolder:
             new = Path(ranks.lead(lambda: str(stack.enter_context(replaced(self.path / "last")))))
             with library() as checkpoint:
                 checkpoint.save(tensors, storage_writer=checkpoint.FileSystemWriter(new))
-
-            def finish() -> None:
-                for name, write in writers.items():
-                    write(new / name)
-                    sync(new / name)
-                stack.close()  # the new folder replaces the old one
-
-            ranks.lead(finish)
+            ranks.lead(lambda: write_files(new, writers))
+            ranks.lead(stack.close)  # the new folder replaces the old one
 
 
 def convert(run: Path, out: Path) -> None:

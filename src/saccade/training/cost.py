@@ -1,7 +1,5 @@
 """What a training run will cost, estimated before it starts: parameters, FLOPs counted on a real batch, seconds measured on it."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable
@@ -25,11 +23,9 @@ class Cost:
     at_most: bool = False
 
     def __str__(self) -> str:
-        return (
-            f"{self.parameters:,} parameters, {self.updates:,} updates at most, {self.flops_per_update:.2e} FLOPs per update "
-            f"({self.flops_per_update * self.updates:.2e} in all), {'at most' if self.at_most else 'about'} "
-            f"{duration(self.seconds_per_update * self.updates)} here"
-        )
+        flops = f"{self.flops_per_update:.2e} FLOPs per update ({self.flops_per_update * self.updates:.2e} in all)"
+        time = f"{'at most' if self.at_most else 'about'} {duration(self.seconds_per_update * self.updates)} here"
+        return f"{self.parameters:,} parameters, {self.updates:,} updates at most, {flops}, {time}"
 
 
 def duration(seconds: float) -> str:

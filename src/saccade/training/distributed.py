@@ -1,7 +1,4 @@
-"""Several processes, one training run (torchrun): a rank is one process, and rank 0 leads, it alone writes files and prints. Counts,
-decisions and sentences go over gloo as JSON, so that no GPU waits for them; gradients and parameters go over nccl between GPUs."""
-
-from __future__ import annotations
+"""Several processes, one training run (torchrun): rank 0 alone writes files and prints. Messages are JSON over gloo: no GPU waits."""
 
 import itertools
 import json
@@ -70,7 +67,6 @@ class Ranks:
         return [sum(each) for each in zip(*self.everyone(list(numbers)), strict=True)]
 
     def largest(self, number: float) -> float:
-        """The largest of the ranks' numbers."""
         return float(max(self.everyone(number)))
 
     def agree(self, do: Callable[[], T]) -> T:
@@ -98,14 +94,11 @@ class Ranks:
 
 
 class Heartbeat:
-    """Signs of life in the store that all ranks share, so that none waits for a process or a machine that died: each rank listens for
-    the next one, and reports to all when that is lost."""
+    """Signs of life in the store that all ranks share, so that none waits for one that died: each listens for the next one."""
 
     def __init__(self, store: Any, rank: int, count: int) -> None:
         self.store, self.rank, self.next = store, rank, (rank + 1) % count
         self.over, self.answered = threading.Event(), time.monotonic()
-
-    def start(self) -> None:
         for target in (self.beat, self.watch_store):
             threading.Thread(target=target, daemon=True).start()
 
@@ -137,12 +130,6 @@ class Heartbeat:
             self.store.add("lost", int(lost))
             return bool(self.store.add("printed", 1) == 1)
         return True
-
-    def finish(self) -> None:
-        """This rank ends as it should: the others must not wait for its beats."""
-        self.over.set()
-        with suppress(RuntimeError):
-            self.store.add(f"beat/{self.rank}", FINISHED)
 
 
 def leave(prints: bool) -> None:
@@ -205,13 +192,13 @@ def meet(backend: str) -> Heartbeat:
     except (ValueError, RuntimeError) as error:
         why = str(error).split("\n")[0][:200]
         raise SaccadeError(f"the training processes cannot connect ({why}); start them with torchrun") from None
-    heart = Heartbeat(store, rank, count)
-    heart.start()
-    return heart
+    return Heartbeat(store, rank, count)
 
 
 def close(heart: Heartbeat) -> None:
-    heart.finish()
+    heart.over.set()
+    with suppress(RuntimeError):  # this rank ends as it should: the others must not wait for its beats
+        heart.store.add(f"beat/{heart.rank}", FINISHED)
     # A gloo group that is freed joins its threads while it holds Python's lock, for which one of them may wait: the process would hang
     # (seen with torch 2.13). So the group is kept until the process ends.
     _closed.append(dist.group.WORLD)

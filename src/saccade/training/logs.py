@@ -1,7 +1,5 @@
 """Logs of a run: `metrics.csv` for spreadsheets, `log.jsonl` for programs. A resumed run continues both."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from pathlib import Path
@@ -17,15 +15,16 @@ class Logs:
 
     def __init__(self, folder: Path, since: int = 0, writes: bool = True) -> None:
         self.csv, self.jsonl, self.writes = folder / "metrics.csv", folder / "log.jsonl", writes
+        if not writes:
+            return
         rows: list[dict[str, Any]] = []
-        if since and writes and self.jsonl.exists():
+        if since and self.jsonl.exists():
             for line in self.jsonl.read_text(encoding="utf-8", errors="replace").splitlines():
                 with suppress(ValueError):  # a line that a kill cut off
                     rows.append(json.loads(line))
         rows = [row for row in rows if isinstance(row, dict) and row.get("update", 0) <= since]
-        if writes:
-            write_atomically(self.jsonl, "".join(json.dumps(row) + "\n" for row in rows).encode())
-            write_atomically(self.csv, (",".join(COLUMNS) + "\n" + "".join(map(as_csv, rows))).encode())
+        write_atomically(self.jsonl, "".join(json.dumps(row) + "\n" for row in rows).encode())
+        write_atomically(self.csv, (",".join(COLUMNS) + "\n" + "".join(map(as_csv, rows))).encode())
 
     def add(self, **row: Any) -> None:
         """One event; numbers are rounded to six digits."""

@@ -1,7 +1,4 @@
-"""The training loop. The order of batches is a function of (seed, epoch), dropout of (seed, update), and what a task carries between
-updates is in the checkpoint: a resumed run continues bit for bit on a CPU."""
-
-from __future__ import annotations
+"""The training loop. What is drawn depends on (seed, epoch, update) alone: a resumed run continues bit for bit on a CPU."""
 
 import math
 import time
@@ -15,7 +12,7 @@ from torch import Tensor, nn
 
 from ..recipe import TrainingRecipe
 from . import schedules
-from .capture import CapturedUpdate, captures
+from .capture import CapturedUpdate
 from .checkpoints import Progress, RunFolder, set_parameters
 from .cost import Cost, measure
 from .distributed import Ranks, Shared
@@ -25,6 +22,10 @@ from .update import PARALLEL, Update
 from .work import Work
 
 RANK_SEED = 7_919_000_000_033  # each rank draws its own dropout; rank 0 draws what a single process would
+
+
+def captures(settings: TrainingRecipe, device: torch.device) -> bool:
+    return settings.graphs and device.type == "cuda"  # a recipe that asks for it can be used without a GPU too
 
 
 class Watcher:
@@ -56,8 +57,11 @@ class Training:
         self.watcher = watcher if watcher is not None and self.ranks.leads else Watcher()
         self.device = next(model.parameters()).device
         kind = PARALLEL[settings.parallel] if self.ranks.count > 1 else Update
-        if captures(settings, self.device, self.ranks, self.watcher.note):
-            kind = CapturedUpdate
+        if captures(settings, self.device):
+            if self.ranks.count == settings.accumulate == 1:
+                kind = CapturedUpdate
+            else:
+                self.watcher.note("training.graphs needs one process and one batch per update; continuing without")
         self.update = kind(model, work, settings, self.ranks, self.watcher.note)
         self.schedule = schedules.table[settings.schedule]
         self.at = Progress()
@@ -108,7 +112,6 @@ class Training:
         return self.at
 
     def _due(self, what: str) -> bool:
-        """Whether the update just made is one to log, evaluate or checkpoint at."""
         return self.at.update % int(getattr(self.settings, f"{what}_every")) == 0
 
     def _cost(self) -> Cost:

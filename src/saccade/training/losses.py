@@ -1,7 +1,5 @@
 """Batches and their loss, a sum over tokens, so that batches of any size add up. B rows, N tokens, V classes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,9 +24,8 @@ class Batch:
 
 def token_loss(logits: Tensor, target: Tensor, ignore: int, smoothing: float = 0.0) -> Tensor:
     """Σ of the tokens' cross-entropies; `smoothing` of the probability is spread over all classes (Szegedy et al. 2016)."""
-    return F.cross_entropy(
-        logits.flatten(0, -2).float(), target.flatten(), ignore_index=ignore, label_smoothing=smoothing, reduction="sum"
-    )
+    rows = logits.flatten(0, -2).float()
+    return F.cross_entropy(rows, target.flatten(), ignore_index=ignore, label_smoothing=smoothing, reduction="sum")
 
 
 @torch.no_grad()

@@ -1,7 +1,5 @@
 """Schedules: the learning rate at an update (counted from 1) as a factor of its peak, after a linear warm-up."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,10 +1,5 @@
-"""Tensors that are divided over ranks: gathered, divided, and read from a checkpoint to which each rank wrote its part.
-
-Reading such a checkpoint unpickles its `.metadata`, which can run any code: its folder's manifest is checked first, and one from a
-stranger must never be read.
-"""
-
-from __future__ import annotations
+"""Tensors that are divided over ranks, and checkpoints to which each rank wrote its part. Reading such a checkpoint unpickles its
+`.metadata`, which can run any code: its folder's manifest is checked first, and one from a stranger must never be read."""
 
 import warnings
 from collections.abc import Iterator, Mapping
@@ -27,12 +22,8 @@ def whole(tensor: Tensor) -> Tensor:
 
 def gather(tensors: Mapping[str, Tensor], keep: bool) -> dict[str, Tensor]:
     """All tensors whole, one at a time, so that only a rank that keeps them needs the memory of all."""
-    found = {}
-    for name, tensor in tensors.items():
-        one = whole(tensor.detach())
-        if keep:
-            found[name] = one.cpu()
-    return found
+    each = ((name, whole(tensor.detach())) for name, tensor in tensors.items())
+    return {name: one.cpu() for name, one in each if keep}
 
 
 def divide_like(value: Tensor, like: Tensor) -> Tensor:

@@ -1,7 +1,5 @@
 """Stopping cleanly: after Ctrl-C or SIGTERM a checkpoint is written, and the process exits with 130 or 143."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Iterator
@@ -16,10 +14,6 @@ class Stopped(Exception):
         name = signal.Signals(number).name
         super().__init__(f"stopped by {name} after update {update}; a checkpoint was written, continue with {how}")
         self.code, self.at = 128 + number, (number, update)
-
-    def continue_with(self, how: str) -> Stopped:
-        """The same, for a command that continues in another way."""
-        return Stopped(*self.at, how)
 
 
 @contextmanager

@@ -1,7 +1,5 @@
 """Starting from what another model has learned: its embedding, encoder or decoder, by the names of the parameters."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

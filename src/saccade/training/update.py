@@ -1,7 +1,4 @@
-"""One update: the gradients of some batches, clipped, and a step of the optimizer; in one process, or by ranks that each have the whole
-model (DDP) or a part of it (FSDP2). See `capture` for its faster form."""
-
-from __future__ import annotations
+"""One update, in one process or by ranks that each have the whole model (DDP) or a part of it (FSDP2); `capture` is faster."""
 
 import copy
 from collections.abc import Callable, Iterator, Sequence

@@ -1,8 +1,6 @@
 """What the training loop asks of a task."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -15,26 +13,14 @@ class Work:
 
     smoothing = agreement = 0.0  # of the loss; see `batch_loss`
     only_forward = True  # whether `loss` uses nothing of the model but model(*inputs)
-
-    def epoch(self, epoch: int) -> Sequence[Any]:
-        """The plans of an epoch's batches, in order. A plan is a sequence of examples: rank r of R ranks takes plan[r::R]."""
-        raise NotImplementedError
-
-    def batch(self, plan: Any) -> Any:
-        """The batch of a plan, on the model's device."""
-        raise NotImplementedError
+    epoch: Callable[[int], Sequence[Any]]  # the plans of its batches: sequences of examples; rank r of R takes plan[r::R]
+    batch: Callable[[Any], Any]  # of a plan, on the model's device
+    evaluate: Callable[[nn.Module], dict[str, float]]  # metrics on the dev set, `loss` among them
+    padding: Callable[[], float]  # its share in an epoch's batches
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The loss summed over the batch's tokens."""
         return batch_loss(model, batch, self.smoothing, self.agreement)
-
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Metrics on the dev set, `loss` among them."""
-        raise NotImplementedError
-
-    def padding(self) -> float:
-        """The share of padding in an epoch's batches."""
-        raise NotImplementedError
 
     def state(self) -> dict[str, Tensor]:
         """What is carried from one update to the next; part of every checkpoint."""
