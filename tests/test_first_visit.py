@@ -87,8 +87,9 @@ def test_a_model_that_sees_nothing_behind_cannot_guess_what_is_hidden(family: st
 
 
 def test_a_model_larger_than_the_machine_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    huge = config.recipe({"model": {"family": "transformer", "dim": 65536, "hidden": 65536, "depth": 100}}).model
-    sentence = error_of(lambda: config.Builder(huge).make(Seq2Seq, 50, 50))
+    huge = {"family": "transformer", "dim": 65536, "hidden": 65536, "depth": 100}
+    sentence = error_of(lambda: config.recipe({"model": huge}))
+    assert sentence == error_of(lambda: config.Builder(huge).make(Seq2Seq, 5, 5))
     assert sentence.startswith("the parameters of this transformer alone take 2")
     assert sentence.endswith("choose smaller model.* sizes")
     small = config.recipe({"model": {"family": "transformer", **TINY}}).model

@@ -1,7 +1,5 @@
 """Models from a recipe's `model`: a family's settings are filled in, and a model of the kind that a task needs is built from them."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Callable, Mapping

@@ -89,7 +89,7 @@ def replaced(target: Path) -> Iterator[Path]:
         raise SaccadeError(f"cannot write {target}: it is a file, not a folder; choose another path")
     new, old = beside(target)
     shutil.rmtree(new, ignore_errors=True)
-    # where there is no target, the new folder is complete, and `settle` renames it
+    # without a target, the new folder is complete, and `settle` renames it
     with report_disk(target, lambda: shutil.rmtree(new, ignore_errors=True) if os.path.exists(target) else None):
         new.mkdir(parents=True)
         yield new

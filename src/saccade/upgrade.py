@@ -1,7 +1,5 @@
 """Model folders of version 0.1.0: their settings and the names of their parameters, as they are called now."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Mapping

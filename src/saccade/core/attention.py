@@ -1,7 +1,5 @@
 """`attend`: any mechanism, on the best backend that can run it. B batch, H heads, Q queries, K keys, D key width, E value width."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -5,8 +5,6 @@ A layer calls `x = leave(x, "balance", cost)`; whoever computes a loss opens `wi
 `left.total(tokens)`. While nobody collects, `leave` returns x as it is and costs nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -3,8 +3,6 @@
 weights = normalize( score( encode(q), encode(k) ) + bias, mask )        output = weights @ v
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor, nn

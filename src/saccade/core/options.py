@@ -1,7 +1,5 @@
 """Settings as dataclasses: each field says its default, its range and its meaning; parts are chosen by name from a slot's table."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import inspect

@@ -1,7 +1,5 @@
 """A table: the names of one slot and what they make. Adding a variant is one decorator in the slot's file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar

@@ -1,7 +1,5 @@
 """Attention layers. B batch, N positions, M memory positions, H heads, D width of a head."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from ..core import KeyValues, Mechanism, Positions, Ready, Site

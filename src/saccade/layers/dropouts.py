@@ -1,7 +1,5 @@
 """Dropouts for recurrent models: one mask for all positions, whole words, and the weights between states. B batch, N positions, D width."""
 
-from __future__ import annotations
-
 import warnings
 
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """Feed-forward parts: what a block does at each position by itself. T tokens, E experts, C capacity of an expert."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Annotated

@@ -1,7 +1,5 @@
 """The input of a model: embedded tokens, with positions worked into them where the mechanism knows none. B batch, N positions, D width."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated
 

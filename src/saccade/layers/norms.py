@@ -1,7 +1,5 @@
 """Norms of the last dimension."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import torch

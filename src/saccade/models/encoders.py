@@ -1,7 +1,5 @@
 """Encoders without attention of their own: a bag of words, a recurrence from both ends. B batch, N positions, H hidden width."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """The table of model families: which settings a family takes, and which kinds of models it can build from them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

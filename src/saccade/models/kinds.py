@@ -1,7 +1,5 @@
 """Kinds of models: what a task may ask of one, and a family can build. B batch, N source tokens, T target tokens, V vocabulary."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor, nn

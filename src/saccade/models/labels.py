@@ -1,7 +1,5 @@
 """What is built on an encoder: a label for a text or a word, a hidden token. B batch, N positions, W asked positions, C classes, V vocabulary."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from ..core.masks import Mask

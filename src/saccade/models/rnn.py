@@ -1,7 +1,5 @@
 """Sequence to sequence with RNNs: a fixed context, Bahdanau's and Luong's attention. B batch, N source, T target, H hidden, V vocabulary."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 

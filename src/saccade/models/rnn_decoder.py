@@ -5,8 +5,6 @@ mask for all positions each), and the weights from state to state. Kept small in
 position to position (Merity et al. 2017).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Transformers: encoder, decoder (language model), encoder–decoder. B batch, N source positions, T target positions, V vocabulary."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial

@@ -6,8 +6,6 @@ Two streams through one stack, side by side: *content* (the tokens) and *query* 
     content i sees content j  iff  rank_j ≤ rank_i        query w sees content j  iff  rank_j < rank_at(w)
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

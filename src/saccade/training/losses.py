@@ -31,7 +31,7 @@ def token_loss(logits: Tensor, target: Tensor, ignore: int, smoothing: float = 0
 @torch.no_grad()
 def advantage(logits: Tensor, target: Tensor, ignore: int) -> Tensor:
     """How much more each row (B) loses than it would at the other rows' loss per token: times log p of what it sampled, the gradient is
-    that of the expected loss (REINFORCE, Williams 1992), since a row's own choice is no part of its baseline."""
+    that of the expected loss (REINFORCE, Williams 1992), since its baseline does not depend on its own choice."""
     losses = F.cross_entropy(logits.flatten(0, -2).float(), target.flatten(), ignore_index=ignore, reduction="none")
     losses = losses.view(len(target), -1).sum(1)
     counts = (target != ignore).reshape(len(target), -1).sum(1)

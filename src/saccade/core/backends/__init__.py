@@ -4,8 +4,6 @@ A kernel of one's own becomes a backend by `table.add("name")(MyBackend())`: it 
 can, and runs.
 """
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a backend is given, and what it must answer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

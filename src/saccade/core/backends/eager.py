@@ -3,8 +3,6 @@
 weights = normalize( score( encode(q), encode(k) ) + bias, mask )        output = weights @ v
 """
 
-from __future__ import annotations
-
 from torch import Tensor
 from torch.nn import functional as F
 

@@ -1,7 +1,5 @@
 """PyTorch's FlexAttention: masks as predicates and biases by position compiled into one kernel; masked blocks cost nothing."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

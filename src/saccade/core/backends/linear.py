@@ -1,7 +1,5 @@
 """Kernel scores divided by their sum, in time linear in the length: φ(Q) (φ(K)ᵀ V) / φ(Q) Σφ(K)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

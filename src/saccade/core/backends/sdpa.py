@@ -1,7 +1,5 @@
 """PyTorch's scaled_dot_product_attention: the fused kernels of CPU and GPU for dot products with a softmax."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
