@@ -48,19 +48,18 @@ _open: list[Left] = []
 
 def leave(x: Tensor, name: str, cost: Tensor) -> Tensor:
     """x unchanged; `cost` joins the loss that is being computed, if one is."""
-    if not _open:
-        return x
-    x, cost = Join.apply(x, cost.float())
-    _open[-1].costs.append((name, cost))
-    return x
+    return keep(x, name, cost, _open[-1].costs) if _open else x
 
 
 def leave_sample(x: Tensor, name: str, log_prob: Tensor) -> Tensor:
     """x unchanged; the choices that each row (B) made are learned by how much better than others its loss is (REINFORCE)."""
-    if not _open:
-        return x
-    x, log_prob = Join.apply(x, log_prob.float())
-    _open[-1].samples.append((name, log_prob))
+    return keep(x, name, log_prob, _open[-1].samples) if _open else x
+
+
+def keep(x: Tensor, name: str, value: Tensor, kept: list[tuple[str, Tensor]]) -> Tensor:
+    """x, joined with a value that is kept."""
+    x, value = Join.apply(x, value.float())
+    kept.append((name, value))
     return x
 
 
