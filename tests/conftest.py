@@ -20,8 +20,3 @@ settings.load_profile("saccade")
 def same_random_numbers() -> None:
     """Every test starts from the same seed, whatever ran before it."""
     torch.manual_seed(0)
-
-
-def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
-    """Sets are named in sorted order: their own order differs from process to process, and workers must collect the same names."""
-    return "+".join(sorted(map(str, val))) or "none" if isinstance(val, set | frozenset) else None
