@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from .distributed import Ranks
+from .operations import counter
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def duration(seconds: float) -> str:
 
 def measure(model: nn.Module, loss: Callable[[], Tensor], updates: int, batches: int, ranks: Ranks) -> Cost:
     """Runs forward and backward of a batch, of which an update has so many: once counting, then timing, the best of three."""
-    with FlopCounterMode(display=False) as counter:
+    with counter() as counted:
         loss().backward()
     seconds = math.inf
     for _ in range(3):
@@ -48,7 +48,7 @@ def measure(model: nn.Module, loss: Callable[[], Tensor], updates: int, batches:
         if ranks.largest(seconds) > 5:  # all ranks stop, or none
             break
     model.zero_grad(set_to_none=True)
-    [flops] = ranks.total([float(counter.get_total_flops())])
+    [flops] = ranks.total([float(counted.get_total_flops())])
     return Cost(sum(p.numel() for p in model.parameters()), flops * batches, ranks.largest(seconds) * batches, updates)
 
 

@@ -1,0 +1,48 @@
+"""Operations (FLOPs), counted as they run: PyTorch's counter, with formulas for the kernels that it counts as zero or in another way."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+aten = torch.ops.aten
+Shape = Sequence[int]
+
+
+def counter() -> FlopCounterMode:
+    """Counts while it is open; the same numbers on every device and with every kernel. A product of matrices counts 2 per multiplication."""
+    return FlopCounterMode(display=False, custom_mapping=FORMULAS)
+
+
+def attention(query: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> int:
+    """q kᵀ and the weighted sum; masked scores count too, as they do in plain matrix products."""
+    return 2 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
+
+
+def attention_backward(_: Any, query: Shape, key: Shape, value: Shape, *__: Any, **___: Any) -> int:
+    """Twice the forward pass; what a fused kernel computes again to save memory is not counted."""
+    return 2 * attention(query, key, value)
+
+
+def one_layer(x: Shape, weight_in: Shape, weight_hidden: Shape, *_: Any, **__: Any) -> int:
+    return 2 * prod(x[:-1]) * (prod(weight_in) + prod(weight_hidden))
+
+
+def every_layer(x: Shape, weights: Sequence[Shape], *_: Any, **__: Any) -> int:
+    """All layers and directions of a recurrent net: each matrix is applied once per token."""
+    return 2 * prod(x[:-1]) * sum(prod(weight) for weight in weights if len(weight) == 2)
+
+
+FORMULAS = {
+    aten._scaled_dot_product_flash_attention_for_cpu: attention,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: attention_backward,
+    aten._scaled_dot_product_flash_attention_backward: attention_backward,
+    aten._scaled_dot_product_efficient_attention_backward: attention_backward,
+    aten._scaled_dot_product_cudnn_attention_backward: attention_backward,
+    aten.mkldnn_rnn_layer: one_layer,
+    aten.mkldnn_rnn_layer_backward: lambda *shapes, **more: 2 * one_layer(*shapes, **more),
+    aten._cudnn_rnn: every_layer,
+    aten._cudnn_rnn_backward: lambda *shapes, **more: 2 * every_layer(*shapes, **more),
+}
