@@ -1,7 +1,8 @@
 """Corpora of every kind: generated ones by name (`phrasebook:test`), datasets as `hub:…`, users' own by path."""
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..core.table import Table
@@ -11,9 +12,14 @@ from .generated.dates import dates
 from .generated.phrasebook import phrasebook
 from .generated.reviews import reviews
 from .hub import each_row, in_hub
-from .labeled import LABEL, TEXTS, Labeled, each_labeled, labeled_of
-from .lines import strict
+from .labeled import LABEL, Labeled, each_labeled, labeled_of
+from .labeled import PREFIX as MARK
+from .labeled import USUAL as label_columns
+from .lines import LineError, bare_suffix, one_file, open_text, paths_of, strict
+from .pairs import USUAL as pair_columns
 from .pairs import Pair, each_pair, pair_of
+from .skipping import Skipped
+from .tables import SUFFIXES, each_entry, split_name
 from .text import Document, document_of, each_document, within_memory
 
 Options = dict[str, Any] | None
@@ -29,23 +35,43 @@ class Kind(NamedTuple):
     """One kind of data: its readers of files and of datasets, the generated corpora that have it, and how their examples become it."""
 
     what: str
+    thing: str
+    key: Callable[[Any], Any]  # two examples with the same one have the same input
     from_file: Callable[..., Iterable[Any]]
     from_hub: Callable[..., Iterable[Any]]
     generated: tuple[str, ...]
     make: Callable[[Any], Any] = lambda example: example
 
 
-PAIRS = Kind("pairs", each_pair, lambda where: each_row(where, pair_of, (("source",), ("target",)), 2), ("phrasebook", "dates"))
+PAIRS = Kind(
+    "pairs",
+    "pair",
+    lambda pair: pair.source.strip(),
+    each_pair,
+    lambda where: each_row(where, pair_of, (("source",), ("target",)), 2),
+    ("phrasebook", "dates"),
+)
 SENTENCES = Kind(
     "sentences with tags",
+    "sentence",
+    lambda sentence: sentence.words,
     each_sentence,
     lambda where, column="upos": each_row(where, sentence_of, (("tokens", "words"), (column, "pos_tags", "tags"))),
     ("phrasebook",),
     lambda pair: Sentence(tuple(pair.source.split()), pair.tags, pair.line),
 )
-LABELED = Kind("texts with labels", each_labeled, lambda where: each_row(where, labeled_of, (TEXTS, (LABEL,))), ("reviews",))
+LABELED = Kind(
+    "texts with labels",
+    "text",
+    lambda one: one.text.strip(),
+    each_labeled,
+    lambda where: each_row(where, labeled_of, (("text", "sentence"), (LABEL,))),
+    ("reviews",),
+)
 DOCUMENTS = Kind(
     "documents",
+    "document",
+    lambda document: document.text.strip(),
     each_document,
     lambda where, _="file": within_memory(each_row(where, document_of, (("text",),)), where),
     ("phrasebook", "dates", "reviews"),
@@ -53,17 +79,55 @@ DOCUMENTS = Kind(
 )
 
 
-def read(kind: Kind, where: str, options: Options = None, *how: str) -> list[Any]:
-    """The examples of `phrasebook:test` (generated with `options`), of a dataset, or of files; `how` is for the kind's own reader."""
-    found = list(strict(each_item(kind, where, options, *how)))
+def read(kind: Kind, where: str, options: Options = None, *how: str, skipped: Skipped | None = None) -> list[Any]:
+    """The examples of `phrasebook:test` (generated with `options`), of a dataset, or of files; `how` is for the kind's own reader.
+    The first bad line is an error, unless `skipped` counts them."""
+    items = each_item(kind, where, options, *how)
+    if skipped is None:
+        found = list(strict(items))
+    elif whole_files(kind, where, how):
+        found = skipped.good(where, items, "line", lambda document: document.text.count("\n") + 1)
+    else:
+        found = skipped.good(where, items, kind.thing)
     if not found and not is_generated(where):
         raise SaccadeError(f"{where} holds no {kind.what}; add at least one")
     return found
 
 
+def whole_files(kind: Kind, where: Any, how: Sequence[str] = ("file",)) -> bool:
+    """Whether each document is a whole text file, so that many lines make one example."""
+    names = [] if kind is not DOCUMENTS or "file" not in how or is_generated(where) else paths_of(where)
+    return bool(names) and not any(in_hub(name) or "#" in name or bare_suffix(Path(name)) == ".jsonl" for name in names)
+
+
 corpus, labeled = functools.partial(read, PAIRS), functools.partial(read, LABELED)
 sentences = functools.partial(read, SENTENCES)  # `how` is the column of the tags, upos or xpos
 documents = functools.partial(read, DOCUMENTS)  # `how` is what a document is: file, line or blank
+
+
+def inputs(kind: Kind, where: str, second: bool = False) -> list[str]:
+    """The texts to work on, without gold labels or targets: a column of a table or a dataset, else the lines of a file; a
+    broken line is an error and an empty one is kept, so that outputs can be matched. `second`: the target's side of pairs."""
+    if is_generated(where) or in_hub(where):
+        found = [getattr(one, ("source", "target")[second] if kind is PAIRS else "text") for one in read(kind, where)]
+        return [on_one_line(text) for text in found]
+    name, columns = split_name(where)
+    parts = paths_of(name)
+    path = one_file(parts[min(second, len(parts) - 1)], "a file of texts")
+    suffix = bare_suffix(path)
+    if suffix == ".conllu":
+        raise SaccadeError(f"{path} holds sentences with tags, not texts; give a file with one text per line, or use `saccade tag`")
+    if suffix not in SUFFIXES:
+        return [line.partition(" ")[2] if line.startswith(MARK) else line for line in open_text(path)]
+    usual = {PAIRS: pair_columns, LABELED: label_columns}[kind][second : second + 1]
+    cell = lambda line: (line.split("\t")[second:] or [""])[0]  # noqa: E731
+    take = lambda number, entry, column: on_one_line(str(entry.get(column) or ""))  # noqa: E731
+    items = each_entry(path, take, usual, columns[-1:] if second else columns[:1], lambda number, line: cell(line))
+    return list(strict("" if isinstance(one, LineError) and one.kind == "empty line" else one for one in items))
+
+
+def on_one_line(text: str) -> str:
+    return " ".join(text.splitlines()) if "\n" in text or "\r" in text else text
 
 
 def each_item(kind: Kind, where: Any, options: Options = None, *how: str) -> Iterable[Any]:
