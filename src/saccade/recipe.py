@@ -15,6 +15,8 @@ from .errors import SaccadeError
 
 MOST_VALUES, DEEPEST = 100_000, 20  # of a recipe; a few lines of YAML with aliases can mean billions
 PAIRS, LANGUAGE, HIDING = ("translation", "text-to-text"), ("language-modelling",), ("masked", "permutation", "denoising")
+TOKENIZERS = ("auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores101", "flores200", "spm", "none")
+TOKENIZE = "sacrebleu's tokenizer for BLEU; `auto` is `13a`, and what fits the script where no spaces separate words"
 AGREEMENT = "R-Drop's α: each example is read twice with different dropout, and the two answers are drawn together"
 
 
@@ -56,6 +58,22 @@ class DataRecipe:
     dev: str = setting("", "the same formats; selects the best checkpoint")
     test: str = setting("", "the same formats, for `saccade compare`")
     held_out: float = number(0.05, 0.001, 0.5, "which share of `train` is held out", **NO_DEV)
+    strict: bool = setting(False, "stop at the first bad line or example; otherwise such are skipped, counted and reported")
+    max_length: int = number(
+        0,
+        0,
+        10**6,
+        "skip training examples of more tokens (per side, its end counted); 0: those that no batch holds",
+        **NOT_LANGUAGE,
+    )
+    max_ratio: float = number(
+        9.0,
+        0.0,
+        1000.0,
+        "skip pairs with one side more than this many times as long as the other; 0: none",
+        **for_tasks("translation"),
+    )
+    tokenize: str = one_of(TOKENIZERS, TOKENIZE, **for_tasks(*PAIRS))
     swap: bool = setting(False, "swap source and target", **for_tasks(*PAIRS))
     column: str = one_of(("upos", "xpos"), "the CoNLL-U column that a tagger learns", **for_tasks("tagging"))
     documents: str = one_of(("file", "line", "blank"), "what separates the documents of plain text", **for_tasks(*LANGUAGE))

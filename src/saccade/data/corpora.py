@@ -116,7 +116,9 @@ def inputs(kind: Kind, where: str, second: bool = False) -> list[str]:
     path = one_file(parts[min(second, len(parts) - 1)], "a file of texts")
     suffix = bare_suffix(path)
     if suffix == ".conllu":
-        raise SaccadeError(f"{path} holds sentences with tags, not texts; give a file with one text per line, or use `saccade tag`")
+        raise SaccadeError(
+            f"{path} holds sentences with tags, not texts; give a file with one text per line, or use `saccade tag`"
+        )
     if suffix not in SUFFIXES:
         return [line.partition(" ")[2] if line.startswith(MARK) else line for line in open_text(path)]
     usual = {PAIRS: pair_columns, LABELED: label_columns}[kind][second : second + 1]

@@ -1,4 +1,4 @@
-"""Pairs, a sentence in two languages, from files: parallel text, TSV, CSV and JSONL, each also as .gz or .xz; a bad line is named by file and line."""
+"""Pairs, a sentence in two languages, from files: parallel text and tables, each also as .gz or .xz; a bad line is named by file and line."""
 
 import re
 from collections.abc import Iterable, Iterator

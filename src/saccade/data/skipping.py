@@ -13,13 +13,13 @@ Item = TypeVar("Item")
 
 # how lines of each kind are reported
 PHRASES = {
-    "empty line": "that are empty",
+    "empty line": "empty",
     "empty side": "with an empty side",
     "columns": "with wrong columns",
-    "encoding": "that are not UTF-8",
+    "encoding": "not UTF-8",
     "NUL": "with damaged characters",
-    "JSON": "that are not valid JSON",
-    "CSV": "that are not valid CSV",
+    "JSON": "not valid JSON",
+    "CSV": "not valid CSV",
     "label": "with a wrong label",
     "tags": "with wrong tags",
     "ids": "with wrong ids",
@@ -66,7 +66,8 @@ class Skipped:
         """One sentence for each set that something was left out of."""
         found = []
         for where, kinds in self.kinds.items():
-            each = [f"{n:,} {PHRASES.get(kind, kind)} (first: line {line:,})" for kind, (n, line) in kinds.items()]
+            first = {kind: f"{'first: ' * (n > 1)}line {line:,}" for kind, (n, line) in kinds.items()}
+            each = [f"{n:,} {PHRASES.get(kind, kind)} ({first[kind]})" for kind, (n, _) in kinds.items()]
             count, thing = self.read.get(where, (0, "example"))
             total = sum(n for n, _ in kinds.values())
             of = f"{total:,} of {many(count, thing)}" if count else many(total, thing)

@@ -52,9 +52,9 @@ def each_entry(
     if isinstance(first, LineError) and (suffix == ".csv" or columns):
         raise first.at(path, number)
     found = None if isinstance(first, LineError) else locate(path, first, usual, columns)
-    if found is None and suffix == ".tsv" and not columns:
+    if isinstance(first, LineError) or (found is None and suffix == ".tsv"):
         return convert(path, full_lines(path), plain)
-    if found is None or isinstance(first, LineError):
+    if found is None:
         there = ", ".join(f"'{cell[:20]}'" for cell in first[:8])
         wanted, shown = " and one named ".join(names[0] for names in usual), ",".join(str(n) for n, _ in enumerate(usual, 1))
         way = f"or choose columns by name or number, such as {path.name}#{shown}"
@@ -68,8 +68,8 @@ def each_entry(
             what = f"{len(row)} column{'s' * (len(row) > 1)} instead of the {len(first)} of line 1"
             hint = "put quotes around a text with commas" if suffix == ".csv" else "remove tabs inside a text"
             raise LineError("columns", f"{what}; {hint}")
-        cells = {name: row[n] for name, n in zip(names, at, strict=True)}
-        return make(number, cells | {"alignment": row[n] for n in links}, *names)
+        cells = zip((*names, *["alignment"] * len(links)), (row[n] for n in (*at, *links)), strict=True)
+        return make(number, dict(cells), *names)
 
     return convert(path, rows if has_header else chain([(number, first)], rows), item)
 

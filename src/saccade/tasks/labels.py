@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ..building import Builder
 from ..data.batches import Rows
+from ..data.skipping import Skipped
 from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError, did_you_mean
 from ..layers.embeddings import spell
@@ -15,7 +16,7 @@ from ..models.kinds import Encoder
 from ..recipe import Recipe
 from ..training.losses import token_loss
 from ..training.work import Work
-from .task import ExampleTask, WrongExample, device_of, from_tokens, learn_vocabulary
+from .task import ExampleTask, ExampleWork, WrongExample, device_of, from_tokens, learn_vocabulary
 
 UNLABELED = -100
 
@@ -51,6 +52,16 @@ class LabelTask(ExampleTask):
         self.reads_bytes = self.needs_relation = False
 
     @classmethod
+    def read(cls, recipe: Recipe, where: str, skipped: Skipped | None = None) -> list[Any]:
+        found = super().read(recipe, where, skipped)
+        bare = [one for one in found if cls.labels_of(one) is None] if skipped is not None else []
+        if skipped is None or len(bare) in (0, len(found)):
+            return found
+        for one in bare:
+            skipped.add(where, f"without a {cls.label}", one.line)
+        return [one for one in found if cls.labels_of(one) is not None]
+
+    @classmethod
     def learn(cls, recipe: Recipe, train: Sequence[Any], given: Vocabulary | None = None) -> Self:
         cls.check_labeled(train, " of the training data")
         labels = sorted({name for one in train for name in cls.labels_of(one) or ()})
@@ -83,7 +94,15 @@ class LabelTask(ExampleTask):
 
     def work(self, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device) -> Work:
         self.check_labeled(dev, " of the dev data")
-        return super().work(recipe, train, dev, device)
+        known = set(self.known)
+        strange = [not known.issuperset(self.labels_of(one) or ()) for one in dev]
+        if recipe.data.strict or all(strange):  # reported as the mistake it is
+            return super().work(recipe, train, dev, device)
+        work = ExampleWork(self, recipe, train, [one for one, odd in zip(dev, strange, strict=True) if not odd], device)
+        for one in (one for one, odd in zip(dev, strange, strict=True) if odd):
+            kind = f"with a {self.label} that no training example has"
+            work.skipped.add(recipe.data.dev or recipe.data.train, kind, one.line)
+        return work
 
     def size(self, example: Numbered) -> tuple[int, int]:
         return len(example.rows), 0

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..building import Builder
 from ..data.batches import on, pad, pad_rows, tree_distances
 from ..data.conllu import Sentence
-from ..data.corpora import sentences
+from ..data.corpora import SENTENCES
 from ..errors import SaccadeError
 from ..models.labels import Tagger
 from ..recipe import Recipe
@@ -24,6 +24,7 @@ from .task import WrongExample, table
 class Tagging(LabelTask):
     """One label for each word, such as its part of speech; a word of several pieces is tagged at its first."""
 
+    data = SENTENCES
     label, unit = "tag", "word"
     text_of = staticmethod(lambda example: " ".join(example.words))
     labels_of = staticmethod(lambda example: example.tags)
@@ -31,8 +32,8 @@ class Tagging(LabelTask):
     command: ClassVar[str] = "tag {model} your.conllu"
 
     @classmethod
-    def read(cls, recipe: Recipe, where: str) -> list[Sentence]:
-        return sentences(where, recipe.data.options(where), recipe.data.column)
+    def reading(cls, recipe: Recipe) -> tuple[str, ...]:
+        return (recipe.data.column,)
 
     def build(self, builder: Builder) -> nn.Module:
         return Tagger(self.encoder(builder), len(self.labels), builder.dropout)

@@ -14,8 +14,9 @@ from torch import nn
 from ..building import Builder
 from ..core import record, sites
 from ..data.batches import on, pad
-from ..data.corpora import corpus
+from ..data.corpora import PAIRS
 from ..data.pairs import Pair
+from ..data.skipping import Skipped, lopsided
 from ..data.vocabulary import Encoded, Vocabulary
 from ..decoding import Beam, Sample, Search, decode
 from ..errors import SaccadeError
@@ -74,7 +75,8 @@ class Aligned:
 class Translation(ExampleTask):
     """From one text to another: two vocabularies and what can be done with a model between them."""
 
-    needs = Seq2Seq
+    needs, data = Seq2Seq, PAIRS
+    alike: ClassVar[bool] = True  # whether the sides of a pair should be about as long as each other
     measures: ClassVar[dict[str, bool]] = {"loss": False, "bleu": True}
     options: ClassVar[dict[str, Callable[[Any], object]]] = {"beam": searcher, "quarters": bool, "moses": moses_tokenizer}
 
@@ -82,8 +84,8 @@ class Translation(ExampleTask):
         self.source, self.reads, self.target = source, source, target
 
     @classmethod
-    def read(cls, recipe: Recipe, where: str) -> list[Pair]:
-        pairs = corpus(where, recipe.data.options(where))
+    def read(cls, recipe: Recipe, where: str, skipped: Skipped | None = None) -> list[Pair]:
+        pairs = super().read(recipe, where, skipped)
         return [swap(pair) for pair in pairs] if recipe.data.swap else pairs
 
     @classmethod
@@ -125,6 +127,13 @@ class Translation(ExampleTask):
 
     def size(self, example: Numbered) -> tuple[int, int]:
         return len(example.source), len(example.target) + 1
+
+    def misfit(self, example: Numbered, recipe: Recipe) -> tuple[str, str] | None:
+        ratio, texts = recipe.data.max_ratio, (example.pair.source, example.pair.target)
+        if self.alike and lopsided((len(example.source) - 1, len(example.target)), texts, ratio):
+            what = f"with one side more than {ratio:g} times as long as the other (data.max_ratio)"
+            return what, f"line {example.line} of the training data is a pair {what}; raise it, or remove the line"
+        return super().misfit(example, recipe)
 
     def batch(self, numbers: Sequence[Numbered], device: torch.device, multiple: int = 1) -> Batch:
         """Targets are read with <bos> in front of them, and asked for with <eos> behind them."""
@@ -260,6 +269,8 @@ class WorkWithBleu(ExampleWork):
 @table.add("text-to-text", paper="Raffel et al. 2020")
 class TextToText(Translation):
     """Any text to any text (summaries, dialogue, brackets, code): as translation, judged also by how many outputs are entirely correct."""
+
+    alike = False
 
     def score(self, outputs: Sequence[str], pairs: Sequence[Pair], moses: str | None = None) -> dict[str, float | str]:
         right = sum(output.strip() == pair.target.strip() for output, pair in zip(outputs, pairs, strict=True))
