@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,8 +34,18 @@ class Stream:
     """Documents one after another as one row of tokens, cut into blocks; the order and the cuts are a function of (seed, epoch)."""
 
     def __init__(
-        self, each: Sequence[NDArray[np.int64]], block: int, several: bool, seed: int, device: torch.device, pad: int = PAD
+        self,
+        each: Sequence[NDArray[np.int64]],
+        block: int,
+        several: bool,
+        seed: int,
+        device: torch.device,
+        pad: int = PAD,
+        lines: Sequence[int] = (),
     ) -> None:
+        """`lines` are where the documents start in their file; those of several files are counted instead."""
+        ordered = len(lines) == len(each) and all(a < b for a, b in pairwise(lines))
+        self.lines = list(lines) if ordered else list(range(1, len(each) + 1))
         self.each, self.block, self.several, self.seed, self.device, self.pad = list(each), block, several, seed, device, pad
         self._made = -1
         if sum(map(len, self.each)) < 2:
@@ -69,7 +80,7 @@ class Stream:
         here = np.where(beyond, self.pad, self.here[positions])
         at, gone = on(self.device, torch.from_numpy(positions), torch.from_numpy(beyond))
         documents = self.documents[at].masked_fill(gone, -1) if self.several else None
-        lines = [int(self.numbers[start]) + 1 if self.numbers is not None else start for start in starts]
+        lines = [self.lines[self.numbers[start]] if self.numbers is not None else start for start in starts]
         tokens = self.tokens[at].masked_fill(gone, self.pad)
         return Blocks(tokens, here, documents, [(self.seed, epoch, int(start)) for start in starts], lines)
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,8 @@ from ..building import Builder
 from ..data.batches import on, pad, pad_rows, tree_distances
 from ..data.conllu import Sentence
 from ..data.corpora import SENTENCES
+from ..data.vocabulary import Vocabulary
+from ..data.words import SPLITS, split_words, splits_punctuation
 from ..errors import SaccadeError
 from ..models.labels import Tagger
 from ..recipe import Recipe
@@ -30,10 +32,30 @@ class Tagging(LabelTask):
     labels_of = staticmethod(lambda example: example.tags)
     outcome: ClassVar[str] = "tags"
     command: ClassVar[str] = "tag {model} your.conllu"
+    split: str = SPLITS[0]  # how raw text is split into words such as those of the training data
 
     @classmethod
     def reading(cls, recipe: Recipe) -> tuple[str, ...]:
         return (recipe.data.column,)
+
+    @classmethod
+    def learn(cls, recipe: Recipe, train: Sequence[Sentence], given: Vocabulary | None = None) -> Self:
+        made = super().learn(recipe, train, given)
+        made.split = SPLITS[splits_punctuation([one.words for one in train[:2000]])]
+        return made
+
+    @classmethod
+    def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
+        made = super().restore(recipe, tokens)
+        made.split = tokens.get("split", SPLITS[made.text.kind == "words" and made.text.id(".") != made.text.unk])
+        return made
+
+    def tokens(self) -> dict[str, Any]:
+        return {**super().tokens(), "split": self.split}
+
+    def words(self, text: str, split: str = "") -> tuple[str, ...]:
+        """The words of a raw text, split at spaces or as in the training data, unless asked for one of `SPLITS`."""
+        return tuple(split_words(text) if (split or self.split) == "words" else text.split())
 
     def build(self, builder: Builder) -> nn.Module:
         return Tagger(self.encoder(builder), len(self.labels), builder.dropout)
@@ -82,8 +104,8 @@ class Tagging(LabelTask):
         return [[self.labels[tag] for tag in rows.argmax(-1).tolist()] for rows in self.logits(model, numbers)]
 
     def look(self, model: nn.Module, text: str) -> tuple[list[str], str]:
-        """Reads a sentence of words between spaces; its tokens, and the words' tags."""
-        sentence = Sentence(tuple(text.split()), None, 1)
+        """Reads a sentence; its tokens, and the words' tags."""
+        sentence = Sentence(self.words(text), None, 1)
         pieces = [self.text.token(row[0]) for row in self.numbers([sentence])[0].rows]
         return list(sentence.words) if self.text.kind == "words" else pieces, " ".join(self.tag(model, [sentence])[0])
 
