@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +12,10 @@ from . import config
 from .config import Recipe
 from .core import record
 from .data.pairs import Pair
-from .data.skipping import Skipped
 from .decoding import Ensemble
 from .errors import SaccadeError
 from .files import held, write_atomically
-from .system import (
-    System,
-    build,
-    check_memory,
-    check_options,
-    load,
-    model_files,
-    note_data,
-    read_config,
-    read_json,
-    train_and_dev,
-)
+from .system import System, build, check_options, load, model_files, prepared, read_config, read_json
 from .tasks.classification import Classification
 from .tasks.language import LanguageModelling
 from .tasks.translation import Translation, searcher
@@ -71,18 +58,6 @@ def fit(
             higher = config.task(made).measures[made.training.watch]
             ended = Training(system.model, work, made.training, folder, watcher, ranks, made.seed, higher).run()
             return ranks.agree(lambda: load(path / "best", made.device)), ended
-
-
-def prepared(made: Recipe) -> tuple[System, Any]:
-    """An untrained system, and its work on the recipe's data."""
-    skipped = Skipped()
-    train, dev = train_and_dev(made, skipped)
-    system = build(made, train)
-    check_memory(system.model, system.device)
-    work = system.task.work(made, train, dev, system.device)
-    skipped.merge(getattr(work, "skipped", Skipped()))
-    notes = (*note_data(system.task, made, train, dev, work, skipped), *work.notes, *system.notes)
-    return replace(system, notes=notes), work
 
 
 def claim(path: Path, recipe: Recipe, resume: bool) -> None:

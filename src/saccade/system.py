@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,8 +13,9 @@ from torch import nn
 from . import config
 from .config import Recipe
 from .data.conllu import Sentence
+from .data.corpora import overlap
 from .data.pairs import Pair
-from .data.skipping import Skipped, many, overlap, short_name
+from .data.skipping import Skipped, many
 from .errors import SaccadeError
 from .files import Writer, settle, verified
 from .tasks.classification import Classification, Classified
@@ -198,16 +199,27 @@ def source_of(recipe: Recipe, split: str) -> str:
     return where
 
 
+def prepared(made: Recipe) -> tuple[System, Work]:
+    """An untrained system, and its work on the recipe's data."""
+    skipped = Skipped()
+    train, dev = train_and_dev(made, skipped)
+    system = build(made, train)
+    check_memory(system.model, system.device)
+    work: Work = system.task.work(made, train, dev, system.device)
+    skipped.merge(getattr(work, "skipped", Skipped()))
+    return replace(system, notes=(*note_data(system.task, made, train, dev, work, skipped), *work.notes, *system.notes)), work
+
+
 def note_data(task: Task, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], work: Work, skipped: Skipped) -> list[str]:
     """What was read, held out and skipped, the sizes of the vocabularies, and what the dev examples share with those of training."""
     thing, data = task.data.thing, recipe.data
     used, judged = len(getattr(work, "examples", train)), len(dev)
-    own = f"in {short_name(data.dev)}" if data.dev else f"held out of it ({data.held_out:.3g})"
+    own = f"in {data.dev}" if data.dev else f"held out of it ({data.held_out:.3g})"
     sizes = {id(vocabulary): len(vocabulary) for vocabulary, _ in task.texts([]).values()}
     vocabulary = f"{' and '.join(f'{size:,}' for size in sizes.values())} tokens{' (source and target)' * (len(sizes) > 1)}"
-    read = f"{many(used, thing)} to train on in {short_name(data.train)}, {many(judged, thing)} {own} for dev"
+    read = f"{many(used, thing)} to train on in {data.train}, {many(judged, thing)} {own} for dev"
     notes = [f"data: {read}; vocabulary: {vocabulary}", *skipped.notes()]
-    shared = overlap(task.data.key, train, dev)
+    shared = overlap(task.data, train, dev)
     if shared:
         what = f"{shared:,} of {many(judged, f'dev {thing}')} also {'occurs' if judged == 1 else 'occur'} in the training data"
         level = "warning" if 10 * shared > judged else "note"

@@ -135,7 +135,7 @@ def tag(
         found = sentences(file, None, column)
     else:
         lines = read_lines(None, None if file == "-" else file, "tag")
-        found = [Sentence(task.words(line, split), None, n) for n, line in enumerate(lines, 1) if line.strip()]
+        found = [Sentence(task.words(line, split or ""), None, n) for n, line in enumerate(lines, 1) if line.strip()]
         if not found:
             raise SaccadeError(f"{'stdin' if file == '-' else file} contains no words; give at least one sentence")
         how = "at spaces" if (split or task.split) == "space" else "into words and punctuation"

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ..errors import SaccadeError, did_you_mean
-from .corpora import DOCUMENTS, LABELED, PAIRS, SENTENCES, Kind, each_item, is_generated, whole_files
+from .corpora import DOCUMENTS, LABELED, PAIRS, SENTENCES, Kind, each_item, is_generated, overlap, whole_files
 from .hub import in_hub
 from .lines import LineError, bare_suffix, open_text, paths_of
-from .skipping import many, overlap
+from .skipping import many
 from .tables import split_name
 
 LEVELS = ("error", "warning", "note")
@@ -147,7 +147,7 @@ def check_other(first: Gathered, where: str, separated: str = "file") -> Report:
     """A report on another set of the same kind, which also says how much of it is in the first."""
     parts = [where] if "#" in where else paths_of(where)
     other, look = gather(parts, first.kind, separated), LOOKS[first.kind]
-    found, shared = report(*other), overlap(look.data.key, first.items, other.items)
+    found, shared = report(*other), overlap(look.data, first.items, other.items)
     what = f"{shared:,} of {many(len(other.items), look.data.thing)} also in {first.name} (the same {look.sides[0]})"
     more = [Finding("overlap", "warning", shared, [], f"{what}; remove them from one of the two")] if shared else []
     return replace(found, findings=tuple(sorted([*found.findings, *more], key=lambda one: LEVELS.index(one.level))))

@@ -34,8 +34,7 @@ def clean(data: Gathered, where: str, unique: bool = False, longest: int | None 
     """Writes the good items; a sentence on how many they are and what was skipped."""
     paths, skipped, good = check_names(data.kind, where), Skipped(), list[Any]()
     for finding in data.broken:
-        for line in (finding.lines or [0]) + [0] * (finding.count - max(len(finding.lines), 1)):
-            skipped.add(data.name, finding.kind, line)
+        skipped.add(data.name, finding.kind, (finding.lines or [0])[0], finding.count)
     for item, reason in judge(data, unique, LONG_WORDS * (data.kind in ("pairs", "tags")) if longest is None else longest):
         if reason:
             skipped.add(data.name, reason, item.line)
@@ -65,7 +64,7 @@ def judge(data: Gathered, unique: bool, longest: int) -> Iterator[tuple[Any, str
             reason = f"longer than {longest:,} words or characters"
         elif data.kind == "pairs" and lopsided(sizes, [str(side) for side in sides], RATIO):
             reason = f"with one side more than {RATIO:g} times as long as the other"
-        elif data.kind in ("labels", "tags") and value is None:
+        elif LOOKS[data.kind].labels and value is None:
             reason = f"without {LOOKS[data.kind].labels}"
         elif unique and (key, value) in seen:
             reason = "repeating an earlier one"

@@ -14,7 +14,6 @@ from .tables import LABELS, SUFFIXES, TEXTS, each_entry, split_name
 
 FORMS = "a .tsv (text<TAB>label), .jsonl or .csv file, or one of lines 'LABEL TEXT' (each may end in .gz or .xz)"
 LABEL = "label"
-USUAL = (TEXTS, LABELS)
 PREFIX = "__label__"  # how fastText marks a label
 
 
@@ -35,7 +34,7 @@ def each_labeled(where: str | Path) -> Iterator[Labeled | LineError]:
     if suffix == ".conllu":
         raise SaccadeError(f"{path} holds sentences with tags, not texts with labels; give {FORMS}")
     if suffix in SUFFIXES:
-        return each_entry(path, labeled_of, USUAL, columns, _from_tsv)
+        return each_entry(path, labeled_of, (TEXTS, LABELS), columns, _from_tsv)
     if columns:
         raise SaccadeError(f"{path} has no columns to choose with a #; give a .csv, .tsv or .jsonl file")
     rows = lines.full_lines(path)

@@ -12,7 +12,6 @@ from .lines import LineError, bare_suffix, convert, each_line, one_file, paths_o
 from .tables import SOURCES, SUFFIXES, TARGETS, Where, each_entry, split_name
 
 FORMS = "one .tsv, .csv or .jsonl file, or two text files as 'corpus.en,corpus.fr' (each may end in .gz or .xz)"
-USUAL = (SOURCES, TARGETS)
 Links = tuple[tuple[int, int], ...]
 
 _LINK = re.compile(r"(\d{1,7})([-?p])(\d{1,7})", re.ASCII)
@@ -37,7 +36,7 @@ def each_pair(where: Where) -> Iterator[Pair | LineError]:
     paths = [one_file(part, FORMS) for part in parts] if len(parts) in (1, 2) and all(parts) else []
     tables = sum(bare_suffix(path) in SUFFIXES for path in paths)
     if (len(paths), tables) == (1, 1):
-        return each_entry(paths[0], pair_of, USUAL, columns, _from_tsv)
+        return each_entry(paths[0], pair_of, (SOURCES, TARGETS), columns, _from_tsv)
     if (len(paths), tables) == (2, 0) and not columns:
         return _parallel(paths)
     raise SaccadeError(f"pairs cannot be read from '{', '.join(parts)}'; give {FORMS}")

@@ -1,8 +1,7 @@
-"""Bad lines of a corpus: counted by kind and left out, or the first one raised; what makes a pair lopsided, and what two sets share."""
+"""Bad lines of a corpus: counted by kind and left out, or the first one raised, and what makes a pair lopsided."""
 
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ..errors import SaccadeError
 from .lines import LineError
@@ -13,20 +12,10 @@ Item = TypeVar("Item")
 
 # how lines of each kind are reported
 PHRASES = {
-    "empty line": "empty",
-    "empty side": "with an empty side",
-    "columns": "with wrong columns",
-    "encoding": "not UTF-8",
-    "NUL": "with damaged characters",
-    "JSON": "not valid JSON",
-    "CSV": "not valid CSV",
-    "label": "with a wrong label",
-    "tags": "with wrong tags",
-    "ids": "with wrong ids",
-    "heads": "with wrong heads",
-    "alignment": "with a wrong alignment",
-    "long line": "of too many bytes",
-}
+    "empty line": "empty", "empty side": "with an empty side", "columns": "with wrong columns", "encoding": "not UTF-8",
+    "NUL": "with damaged characters", "JSON": "not valid JSON", "CSV": "not valid CSV", "label": "with a wrong label", "ids": "with wrong ids",
+    "tags": "with wrong tags", "heads": "with wrong heads", "alignment": "with a wrong alignment", "long line": "of too many bytes",
+}  # fmt: skip
 
 
 class Skipped:
@@ -36,11 +25,11 @@ class Skipped:
         self.read: dict[str, tuple[int, str]] = {}  # how many of what, good and bad
         self.kinds: dict[str, dict[str, tuple[int, int]]] = {}
 
-    def add(self, where: str, kind: str, line: int) -> None:
-        """One more bad example, which starts at this line."""
+    def add(self, where: str, kind: str, line: int, count: int = 1) -> None:
+        """One more bad example, or `count` of a kind, of which the first starts at this line."""
         kinds = self.kinds.setdefault(where, {})
-        count, first = kinds.get(kind, (0, line))
-        kinds[kind] = count + 1, first
+        before, first = kinds.get(kind, (0, line))
+        kinds[kind] = before + count, first
 
     def good(
         self, where: str, items: Iterable[Item | LineError], thing: str, weigh: Callable[[Item], int] = lambda _: 1
@@ -77,9 +66,8 @@ class Skipped:
     def merge(self, other: "Skipped") -> None:
         """Adds what another one has counted."""
         for where, kinds in other.kinds.items():
-            mine = self.kinds.setdefault(where, {})
             for kind, (count, line) in kinds.items():
-                mine[kind] = count + mine.get(kind, (0, 0))[0], line
+                self.add(where, kind, line, count)
 
 
 def lopsided(sizes: Sequence[int], texts: Sequence[str], ratio: float) -> bool:
@@ -89,18 +77,6 @@ def lopsided(sizes: Sequence[int], texts: Sequence[str], ratio: float) -> bool:
         return False
     characters = [len(text.strip()) for text in texts]
     return all(max(lengths) > ratio * max(min(lengths), 1) for lengths in (sizes, characters))
-
-
-def overlap(key: Callable[[Any], Any], train: Iterable[Any], other: Sequence[Any]) -> int:
-    """How many of the other examples have an input that is also in the training examples."""
-    wanted = {key(one) for one in other}
-    shared = {found for one in train if (found := key(one)) in wanted}
-    return sum(key(one) in shared for one in other)
-
-
-def short_name(where: str | Path) -> str:
-    """A set's name for people: its files without their folders."""
-    return ",".join(part.rpartition("/")[2] or part for part in str(where).split(","))
 
 
 def many(count: int, word: str) -> str:

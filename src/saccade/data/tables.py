@@ -86,7 +86,7 @@ def locate(path: Path, first: list[str], usual: Usual, columns: Sequence[str]) -
         at.append(header.index(name.casefold()) if name.casefold() in header else by_number)
     if columns:
         named = any(name.casefold() in header for name in columns)
-        return at, named or all(header[n] in names for n, names in zip(at, usual, strict=True))
+        return at, named or all(any(header[n] in names for names in usual) for n in at)
     for names in usual:
         hits = [n for n, cell in enumerate(header) if cell in names and n not in at]
         hits = [n for n in hits if header[n] == names[0]] or hits

@@ -83,8 +83,12 @@ class LanguageModelling(Task):
         return (CarriedWork if self.how.carry else StreamWork)(self, recipe, train, dev, device)
 
     def stream(self, examples: Sequence[Document], seed: int, device: torch.device) -> Stream:
-        lines = [one.line for one in examples]
-        return Stream(self.numbers(examples), self.how.block, self.several, seed, device, self.text.pad, lines)
+        stream, lines = (
+            Stream(self.numbers(examples), self.how.block, self.several, seed, device, self.text.pad),
+            [one.line for one in examples],
+        )
+        stream.lines = lines if lines == sorted(set(lines)) else stream.lines  # documents of several files are counted
+        return stream
 
     def numbers(self, examples: Sequence[Document]) -> list[NDArray[np.int64]]:
         """Each document's tokens: <bos> … <eos> where there are several; between words <eos> is a line's end."""

@@ -40,12 +40,20 @@ def alignment_error_rate(
     return 1.0 - right / total if total else 0.0
 
 
-def pieces_and_words(encoded: Encoded, script: str) -> tuple[list[int], list[int]]:
-    """Pieces of a text and the word of each; in a script without spaces each character is a word, with the weights of its piece."""
-    if not script:
-        return list(range(len(encoded.ids))), encoded.words
-    pieces = [n for n, piece in enumerate(encoded.pieces) for character in piece if not character.isspace()]
-    return pieces, list(range(len(pieces)))
+def word_links(
+    weights: NDArray[np.floating], source: Encoded, target: Encoded, scripts: tuple[str, str] = ("", "")
+) -> list[Link]:
+    """Links of words by the weights of pieces, <eos> last (T N); in a script without spaces each character is linked as its piece."""
+
+    def pieces_and_words(encoded: Encoded, script: str) -> tuple[list[int], list[int]]:
+        if not script:
+            return list(range(len(encoded.ids))), encoded.words
+        pieces = [n for n, piece in enumerate(encoded.pieces) for character in piece if not character.isspace()]
+        return pieces, list(range(len(pieces)))
+
+    (of, sources), (at, targets) = pieces_and_words(source, scripts[0]), pieces_and_words(target, scripts[1])
+    end = word_weights(weights[at, len(source.ids) :], targets, [0])[:, 0]
+    return links(word_weights(weights[np.ix_(at, of)], targets, sources), list(end))
 
 
 def with_copies(found: Iterable[Link], copied: Collection[Link]) -> list[Link]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,18 +33,9 @@ class Stream:
     """Documents one after another as one row of tokens, cut into blocks; the order and the cuts are a function of (seed, epoch)."""
 
     def __init__(
-        self,
-        each: Sequence[NDArray[np.int64]],
-        block: int,
-        several: bool,
-        seed: int,
-        device: torch.device,
-        pad: int = PAD,
-        lines: Sequence[int] = (),
+        self, each: Sequence[NDArray[np.int64]], block: int, several: bool, seed: int, device: torch.device, pad: int = PAD
     ) -> None:
-        """`lines` are where the documents start in their file; those of several files are counted instead."""
-        ordered = len(lines) == len(each) and all(a < b for a, b in pairwise(lines))
-        self.lines = list(lines) if ordered else list(range(1, len(each) + 1))
+        self.lines: Sequence[int] = range(1, len(each) + 1)  # where documents start in their file, or which they are
         self.each, self.block, self.several, self.seed, self.device, self.pad = list(each), block, several, seed, device, pad
         self._made = -1
         if sum(map(len, self.each)) < 2:

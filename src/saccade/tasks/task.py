@@ -130,28 +130,20 @@ class ExampleWork(Work):
         except WrongExample as error:
             raise SaccadeError(f"{recipe.data.dev or recipe.data.train}, {error}") from None
         if not recipe.data.dev and not recipe.data.strict:  # held out of the training data, where such examples are skipped
-            reasons = [task.misfit(example, recipe) for example in self.dev]
-            self.dev = self.dev if all(reasons) else self.without(self.dev, reasons, recipe.data.train)
+            self.dev = self.fitting(self.dev, recipe, least=0) or self.dev
         self.lengths = [task.size(example) for example in self.examples]
         self.plans = Plans(self.lengths, self.tokens, self.multiple)
 
-    def fitting(self, numbers: list[Any], recipe: Recipe) -> list[Any]:
-        """The examples that training can use; the others are counted, or in a strict recipe the first of them is an error."""
+    def fitting(self, numbers: list[Any], recipe: Recipe, least: float = 0.5) -> list[Any]:
+        """The examples that training can use, at least this share; the others are counted, or in a strict recipe refused."""
         reasons = [self.task.misfit(example, recipe) for example in numbers]
-        wrong = [reason for reason in reasons if reason is not None]
-        unasked = [reason for reason in wrong if "max_length" not in reason[0]]
+        wrong = [(example, reason) for example, reason in zip(numbers, reasons, strict=True) if reason is not None]
         if wrong and recipe.data.strict:
-            raise SaccadeError(wrong[0][1])
-        if wrong and (len(wrong) == len(numbers) or 2 * len(unasked) > len(numbers)):
-            count = f"{len(wrong):,} of {len(numbers):,} examples cannot be used, more than half"
-            raise SaccadeError(f"{count}; {(unasked or wrong)[0][1]}")
-        return self.without(numbers, reasons, recipe.data.train)
-
-    def without(self, numbers: list[Any], reasons: Sequence[tuple[str, str] | None], where: str) -> list[Any]:
-        """The examples without a reason to leave them out; the others are counted."""
-        for example, reason in zip(numbers, reasons, strict=True):
-            if reason is not None:
-                self.skipped.add(where, reason[0], example.line)
+            raise SaccadeError(wrong[0][1][1])
+        if wrong and len(numbers) - len(wrong) < (1 if recipe.data.max_length and least else least * len(numbers)):
+            raise SaccadeError(f"{len(wrong):,} of {len(numbers):,} examples cannot be used; {wrong[0][1][1]}")
+        for example, (kind, _) in wrong:
+            self.skipped.add(recipe.data.train, kind, example.line)
         return [example for example, reason in zip(numbers, reasons, strict=True) if reason is None]
 
     def epoch(self, epoch: int) -> Sequence[list[int]]:

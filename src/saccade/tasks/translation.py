@@ -25,19 +25,10 @@ from ..models.kinds import Seq2Seq
 from ..recipe import Recipe
 from ..training.losses import Batch
 from ..training.work import Work
-from .scoring import (
-    Link,
-    alignment_error_rate,
-    bleu_metric,
-    bleu_tokenizer,
-    links,
-    moses_tokenizer,
-    pieces_and_words,
-    scores,
-    word_weights,
-)
+from .scoring import Link, alignment_error_rate, bleu_metric, bleu_tokenizer, moses_tokenizer, scores, word_links
 from .task import ExampleTask, ExampleWork, device_of, from_tokens, learn_vocabulary, table
 
+Pairs = Sequence[Pair]
 MakeSearch = Callable[[int, int, tuple[int, ...]], Search]  # from bos, eos and the tokens that are never generated
 
 
@@ -107,7 +98,7 @@ class Translation(ExampleTask):
         return [swap(pair) for pair in pairs] if recipe.data.swap else pairs
 
     @classmethod
-    def learn(cls, recipe: Recipe, train: Sequence[Pair], given: Vocabulary | None = None) -> Self:
+    def learn(cls, recipe: Recipe, train: Pairs, given: Vocabulary | None = None) -> Self:
         sides = ([pair.source for pair in train], [pair.target for pair in train])
         if recipe.vocabulary.joint or given is not None:
             both = learn_vocabulary(recipe, itertools.chain(*sides), given)
@@ -124,7 +115,7 @@ class Translation(ExampleTask):
         names = {"joint": self.source} if self.source is self.target else {"source": self.source, "target": self.target}
         return {name: vocabulary.to_json() for name, vocabulary in names.items()}
 
-    def texts(self, examples: Sequence[Pair]) -> dict[str, tuple[Vocabulary, list[str]]]:
+    def texts(self, examples: Pairs) -> dict[str, tuple[Vocabulary, list[str]]]:
         source, target = [pair.source for pair in examples], [pair.target for pair in examples]
         return {"source": (self.source, source), "target": (self.target, target)}
 
@@ -134,11 +125,11 @@ class Translation(ExampleTask):
             raise SaccadeError("model.shared is true, and there are two vocabularies; set vocabulary.joint=true")
         return model
 
-    def work(self, recipe: Recipe, train: Sequence[Pair], dev: Sequence[Pair], device: torch.device) -> Work:
+    def work(self, recipe: Recipe, train: Pairs, dev: Pairs, device: torch.device) -> Work:
         kind = WorkWithBleu if recipe.training.dev_bleu or recipe.training.watch == "bleu" else ExampleWork
         return kind(self, recipe, train, dev, device)
 
-    def numbers(self, pairs: Sequence[Pair]) -> list[Numbered]:
+    def numbers(self, pairs: Pairs) -> list[Numbered]:
         sources = self.source.encode_ids([pair.source for pair in pairs])
         targets = self.target.encode_ids([pair.target for pair in pairs])
         eos = self.source.eos
@@ -219,36 +210,32 @@ class Translation(ExampleTask):
         return by_site.mean(0).float().cpu().numpy()
 
     @torch.no_grad()
-    def align(self, model: nn.Module, pairs: Sequence[Pair], budget: int = 4096) -> list[Aligned]:
+    def align(self, model: nn.Module, pairs: Pairs, budget: int = 4096) -> list[Aligned]:
         """Where the model looks while it generates each pair's target, by all its attention to the source; links are between words,
         or characters on a side without spaces between words, unless gold links count words."""
         model.eval()
         sides = ([pair.source for pair in pairs], [pair.target for pair in pairs])
-        source_script, target_script = map(unspaced_script, sides if all(pair.alignment is None for pair in pairs) else ((), ()))
+        by_word = any(pair.alignment is not None for pair in pairs)
+        scripts = ("", "") if by_word else (unspaced_script(sides[0]), unspaced_script(sides[1]))
         found: dict[int, Aligned] = {}
         for indices, batch in self.batches(self.numbers(pairs), device_of(model), budget):
             for n, rows in zip(indices, self.source_weights(model, batch), strict=True):
                 source, target = self.source.encode(pairs[n].source), self.target.encode(pairs[n].target)
                 weights = rows[: len(target.ids) + 1, : len(source.ids) + 1]  # the last row and column are <eos>
-                (at, words), (of, sources) = pieces_and_words(target, target_script), pieces_and_words(source, source_script)
-                by_word = word_weights(weights[np.ix_(at, of)], words, sources)
-                end = word_weights(weights[at, len(source.ids) :], words, [0])[:, 0]
-                found[n] = Aligned(source, target, weights, links(by_word, list(end)))
+                found[n] = Aligned(source, target, weights, word_links(weights, source, target, scripts))
         return [found[n] for n in range(len(pairs))]
 
-    def score(
-        self, outputs: Sequence[str], pairs: Sequence[Pair], moses: str | None = None, tokenize: str = "13a"
-    ) -> dict[str, float | str]:
-        return scores(outputs, [pair.target for pair in pairs], moses, tokenize)
+    def score(self, outputs: Sequence[str], pairs: Pairs, moses: str | None, tokenizer: str) -> dict[str, float | str]:
+        return scores(outputs, [pair.target for pair in pairs], moses, tokenizer)
 
-    def outputs(self, model: nn.Module, pairs: Sequence[Pair], beam: int = 1) -> list[str]:
+    def outputs(self, model: nn.Module, pairs: Pairs, beam: int = 1) -> list[str]:
         found = dict(self.translate(model, [pair.source for pair in pairs], searcher(beam)))
         return [found[n].text for n in range(len(pairs))]
 
     def evaluate(
         self,
         model: nn.Module,
-        pairs: Sequence[Pair],
+        pairs: Pairs,
         beam: int = 1,
         quarters: bool = False,
         moses: str | None = None,
@@ -270,7 +257,7 @@ class Translation(ExampleTask):
             found["by_length"] = self.quarter_scores(outputs, pairs, tokenizer)
         return found
 
-    def quarter_scores(self, outputs: Sequence[str], pairs: Sequence[Pair], tokenizer: str) -> list[dict[str, Any]]:
+    def quarter_scores(self, outputs: Sequence[str], pairs: Pairs, tokenizer: str) -> list[dict[str, Any]]:
         """BLEU of each quarter of the pairs by the source's length in words (or characters), the shortest first."""
         script = unspaced_script(pair.source for pair in pairs)
         words, unit = [length(pair.source, script) for pair in pairs], "characters" if script else "words"
@@ -317,8 +304,6 @@ class TextToText(Translation):
 
     alike = False
 
-    def score(
-        self, outputs: Sequence[str], pairs: Sequence[Pair], moses: str | None = None, tokenize: str = "13a"
-    ) -> dict[str, float | str]:
+    def score(self, outputs: Sequence[str], pairs: Pairs, moses: str | None, tokenizer: str) -> dict[str, float | str]:
         right = sum(output.strip() == pair.target.strip() for output, pair in zip(outputs, pairs, strict=True))
-        return {"exact": 100 * right / max(len(pairs), 1), **super().score(outputs, pairs, moses, tokenize)}
+        return {"exact": 100 * right / max(len(pairs), 1), **super().score(outputs, pairs, moses, tokenizer)}
