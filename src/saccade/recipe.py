@@ -44,6 +44,7 @@ FRESH = when("a recipe without start_from", lambda r: not r.start_from)
 FRESH_WORDS = when("vocabulary.kind=words, without start_from", lambda r: r.vocabulary.kind == "words" and not r.start_from)
 FRESH_PAIRS = when("task=translation or text-to-text, without start_from", lambda r: r.task in PAIRS and not r.start_from)
 NO_DEV = when("a recipe without data.dev", lambda r: not r.data.dev)
+TRANSLATION = for_tasks("translation")
 NOT_LANGUAGE = when("a task other than language-modelling", lambda r: r.task not in LANGUAGE)
 OTHER_WATCH = when("pairs, and another training.watch than bleu", lambda r: r.task in PAIRS and r.training.watch != "bleu")
 
@@ -58,20 +59,12 @@ class DataRecipe:
     dev: str = setting("", "the same formats; selects the best checkpoint")
     test: str = setting("", "the same formats, for `saccade compare`")
     held_out: float = number(0.05, 0.001, 0.5, "which share of `train` is held out", **NO_DEV)
-    strict: bool = setting(False, "stop at the first bad line or example; otherwise such are skipped, counted and reported")
+    strict: bool = setting(False, "stop at the first bad line or example instead of skipping and counting such")
     max_length: int = number(
-        0,
-        0,
-        10**6,
-        "skip training examples of more tokens (per side, its end counted); 0: those that no batch holds",
-        **NOT_LANGUAGE,
+        0, 0, 10**6, "skip training examples with more tokens on a side; 0: what a batch holds", **NOT_LANGUAGE
     )
     max_ratio: float = number(
-        9.0,
-        0.0,
-        1000.0,
-        "skip pairs with one side more than this many times as long as the other; 0: none",
-        **for_tasks("translation"),
+        9.0, 0.0, 1000.0, "skip pairs with one side more than so many times as long; 0: none", **TRANSLATION
     )
     tokenize: str = one_of(TOKENIZERS, TOKENIZE, **for_tasks(*PAIRS))
     swap: bool = setting(False, "swap source and target", **for_tasks(*PAIRS))

@@ -167,10 +167,10 @@ def check(
 
     if write_to is None and (unique or max_length is not None):
         raise SaccadeError("--unique and --max-length are for a clean copy; add --write FILE")
-    first = check.gather(data, kind, documents)
+    first = check.check(data, kind, documents)
     if write_to is not None:
         cleaning.check_names(first.kind, write_to)
-    found = [check.report(*first), *(check.check_other(first, other, documents) for other in dev or [])]
+    found = [first, *(check.check_other(first, other, documents) for other in dev or [])]
     for one in found:
         report(json_, one.to_dict(), "\n".join(one.lines()))
     if write_to is not None:

@@ -88,6 +88,8 @@ class Report:
     lengths: dict[str, dict[str, float]]
     findings: tuple[Finding, ...]
     tallies: dict[str, dict[str, int]]
+    kind: str
+    items: Sequence[Any]
 
     @property
     def errors(self) -> int:
@@ -113,18 +115,8 @@ class Report:
         return lines + ([str(finding) for finding in self.findings] or ["nothing odd was found"])
 
 
-class Gathered(NamedTuple):
-    """Data as it was read: its kind, the items and the broken lines, and whether an item is many lines of its file."""
-
-    kind: str
-    items: list[Any]
-    name: str
-    broken: list[Finding]
-    by_line: bool
-
-
-def gather(where: Sequence[str], kind: str | None = None, separated: str = "file") -> Gathered:
-    """Data of any kind: `pairs`, `tags`, `labels` or `text`, inferred from the name of the data unless given."""
+def check(where: Sequence[str], kind: str | None = None, separated: str = "file") -> Report:
+    """A report on data of any kind: `pairs`, `tags`, `labels` or `text`, inferred from the name of the data unless given."""
     kind = kind or usual_kind(where)
     if kind not in LOOKS:
         raise SaccadeError(f"data cannot be checked as '{kind}'{did_you_mean(kind, LOOKS)}")
@@ -133,22 +125,14 @@ def gather(where: Sequence[str], kind: str | None = None, separated: str = "file
         raise SaccadeError(f"{len(where)} files were given; give one, or two text files --as pairs")
     data, look = where[0] if len(where) == 1 else list(where), LOOKS[kind].data
     items, broken = scan(each_item(look, data, None, *[separated] * (kind == "text")))
-    return Gathered(
-        kind, items, " + ".join(Path(one).name if own_files else one for one in where), broken, whole_files(look, data)
-    )
+    return report(kind, items, " + ".join(Path(one).name if own_files else one for one in where), broken, whole_files(look, data))
 
 
-def check(where: Sequence[str], kind: str | None = None, separated: str = "file") -> Report:
-    """A report on data of any kind, see `gather`."""
-    return report(*gather(where, kind, separated))
-
-
-def check_other(first: Gathered, where: str, separated: str = "file") -> Report:
+def check_other(first: Report, where: str, separated: str = "file") -> Report:
     """A report on another set of the same kind, which also says how much of it is in the first."""
-    parts = [where] if "#" in where else paths_of(where)
-    other, look = gather(parts, first.kind, separated), LOOKS[first.kind]
-    found, shared = report(*other), overlap(look.data, first.items, other.items)
-    what = f"{shared:,} of {many(len(other.items), look.data.thing)} also in {first.name} (the same {look.sides[0]})"
+    found, look = check([where] if "#" in where else paths_of(where), first.kind, separated), LOOKS[first.kind]
+    shared = overlap(look.data, first.items, found.items)
+    what = f"{shared:,} of {many(found.count, found.what)} also in {first.name} (the same {look.sides[0]})"
     more = [Finding("overlap", "warning", shared, [], f"{what}; remove them from one of the two")] if shared else []
     return replace(found, findings=tuple(sorted([*found.findings, *more], key=lambda one: LEVELS.index(one.level))))
 
@@ -238,7 +222,8 @@ def report(kind: str, items: Sequence[Any], name: str, broken: Iterable[Finding]
         found = [Finding("empty side", "error", 1, [], f"there are no {look.data.thing}s")]
     lengths = {side: measure([row[n] for row in counts]) for n, side in enumerate(look.sides)}
     found.sort(key=lambda finding: LEVELS.index(finding.level))
-    return Report(name, look.data.thing, len(items), lengths, tuple(found), {look.labels: tally} if look.labels else {})
+    tallies = {look.labels: tally} if look.labels else {}
+    return Report(name, look.data.thing, len(items), lengths, tuple(found), tallies, kind, items)
 
 
 def measure(counts: Sequence[int]) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """Bad lines of a corpus: counted by kind and left out, or the first one raised, and what makes a pair lopsided."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..errors import SaccadeError
 from .lines import LineError
@@ -70,7 +70,7 @@ class Skipped:
                 self.add(where, kind, line, count)
 
 
-def lopsided(sizes: Sequence[int], texts: Sequence[str], ratio: float) -> bool:
+def lopsided(sizes: Sequence[int], texts: Sequence[Any], ratio: float) -> bool:
     """Whether one side is more than `ratio` times as long as the other, in tokens and in characters: a script without spaces has
     few words, and any script has about as many characters as it has pieces or syllables."""
     if not ratio or max(sizes) <= FEW_TOKENS:

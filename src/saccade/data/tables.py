@@ -40,24 +40,23 @@ def each_entry(
     """What `make` makes of each row and its columns: those named, or those of the usual names; `plain` reads the lines of a TSV
     whose first line names none."""
     if columns and len(columns) != len(usual):
-        expected = ",".join(names[0] for names in usual)
         what = f"{len(columns)} column{'s' * (len(columns) > 1)} after the # of {path.name}, but {len(usual)} are read"
-        raise SaccadeError(f"{what}; write {path.name}#{expected} with your names")
+        raise SaccadeError(f"{what}; write it as {path.name}#{','.join(names[0] for names in usual)}, with your names")
     suffix = bare_suffix(path)
     if suffix == ".jsonl":
         chosen = columns or [names[0] for names in usual]
         return convert(path, full_lines(path), from_json(lambda number, entry: make(number, entry, *chosen)))
     rows = csv_rows(path, sniff(path)) if suffix == ".csv" else tsv_rows(path)
     number, first = next(rows)
-    if isinstance(first, LineError) and (suffix == ".csv" or columns):
-        raise first.at(path, number)
     found = None if isinstance(first, LineError) else locate(path, first, usual, columns)
-    if isinstance(first, LineError) or (found is None and suffix == ".tsv"):
+    if suffix == ".tsv" and found is None and not columns:
         return convert(path, full_lines(path), plain)
+    if isinstance(first, LineError):
+        raise first.at(path, number)
     if found is None:
         there = ", ".join(f"'{cell[:20]}'" for cell in first[:8])
-        wanted, shown = " and one named ".join(names[0] for names in usual), ",".join(str(n) for n, _ in enumerate(usual, 1))
-        way = f"or choose columns by name or number, such as {path.name}#{shown}"
+        wanted = " and one named ".join(names[0] for names in usual)
+        way = f"or choose columns by name or number, such as {path.name}#{'1,2' if len(usual) > 1 else 1}"
         raise LineError("columns", f"expected one column named {wanted}, got: {there}; rename them, {way}", path, number)
     at, has_header = found
     names = [first[n].strip() if has_header else usual[k][0] for k, n in enumerate(at)]
@@ -98,14 +97,11 @@ def locate(path: Path, first: list[str], usual: Usual, columns: Sequence[str]) -
 
 def sniff(path: Path) -> str:
     """What separates the columns of a CSV: the sign by which most of its first lines have as many cells as line 1."""
-    sample = [line + "\n" for _, line in islice(each_line(path), 20) if isinstance(line, str) and line.strip()]
+    sample = [line[:5000] + "\n" for _, line in islice(each_line(path), 20) if isinstance(line, str) and line.strip()]
 
     def fitting(delimiter: str) -> int:
-        try:
-            counts = [len(row) for row in csv.reader(sample, delimiter=delimiter)]
-        except csv.Error:
-            return 0
-        return sum(count == counts[0] for count in counts) if counts and counts[0] > 1 else 0
+        counts = [len(row) for row in csv.reader(sample, delimiter=delimiter)]
+        return sum(count == counts[0] > 1 for count in counts)
 
     return max(DELIMITERS, key=fitting)
 

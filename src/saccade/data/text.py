@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 from ..errors import SaccadeError, did_you_mean
 from . import lines
 from .lines import LineError, convert
-from .tables import SUFFIXES, each_entry, split_name
 
 LARGEST = 2 * 2**30  # bytes of text read into memory: text, its tokens and a batch then fit a machine of 16 GiB
 LONGEST_DOCUMENT = 100_000_000  # bytes on one line
@@ -29,11 +28,8 @@ def each_document(where: str | Path, documents: str = "file") -> Iterator[Docume
     """Each document of some files, or the error it is: a `file`, a `line`, or what `blank` lines separate; of .jsonl each line."""
     if documents not in SEPARATED:
         raise SaccadeError(f"documents cannot be separated by '{documents}'{did_you_mean(documents, SEPARATED)}")
-    name, columns = split_name(where)
-    paths = [lines.one_file(part, FORMS) for part in lines.paths_of(name)]
-    if columns and any(lines.bare_suffix(path) not in SUFFIXES for path in paths):
-        raise SaccadeError(f"'{where}' names a column, and not all files have columns; give .jsonl, .csv or .tsv files")
-    found = (item for path in paths for item in _each(path, documents, columns))
+    paths = [lines.one_file(part, FORMS) for part in lines.paths_of(where)]
+    found = (item for path in paths for item in _each(path, documents))
     yield from within_memory((item for item in found if isinstance(item, LineError) or item.text.strip()), where)
 
 
@@ -53,10 +49,8 @@ def document_of(number: int, entry: dict[str, Any], text: str = "text") -> Docum
     return Document(lines.text_of(entry, text), number)
 
 
-def _each(path: Path, documents: str, columns: list[str]) -> Iterator[Document | LineError]:
+def _each(path: Path, documents: str) -> Iterator[Document | LineError]:
     limits = (path, LONGEST_DOCUMENT, "document")
-    if columns:
-        return each_entry(path, document_of, (("text",),), columns, lambda number, line: Document(line, number))
     if lines.bare_suffix(path) == ".jsonl":
         return convert(path, lines.full_lines(*limits), lines.from_json(document_of))
     if documents == "file":

@@ -16,10 +16,3 @@ _WORD = re.compile(
 def split_words(text: str) -> list[str]:
     """The words of a raw text."""
     return [word for part in text.split() for word in _WORD.findall(part + " ")]
-
-
-def splits_punctuation(sentences: list[tuple[str, ...]]) -> bool:
-    """Whether punctuation is by itself in these tokenized sentences, more often than at the end of a word."""
-    words = [word for sentence in sentences for word in sentence]
-    alone = sum(word in ".,!?;:" for word in words)
-    return alone > sum(len(word) > 1 and word[-1] in ",!?;:" and word[0].isalpha() for word in words)

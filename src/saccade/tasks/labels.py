@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from ..building import Builder
 from ..data.batches import Rows
-from ..data.skipping import Skipped
 from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError, did_you_mean
 from ..layers.embeddings import spell
@@ -50,16 +49,6 @@ class LabelTask(ExampleTask):
         self.text, self.reads, self.labels = text, text, list(labels)
         self.known = {name: n for n, name in enumerate(self.labels)}
         self.reads_bytes = self.needs_relation = False
-
-    @classmethod
-    def read(cls, recipe: Recipe, where: str, skipped: Skipped | None = None) -> list[Any]:
-        found = super().read(recipe, where, skipped)
-        bare = [one for one in found if cls.labels_of(one) is None] if skipped is not None else []
-        if skipped is None or len(bare) in (0, len(found)):
-            return found
-        for one in bare:
-            skipped.add(where, f"without a {cls.label}", one.line)
-        return [one for one in found if cls.labels_of(one) is not None]
 
     @classmethod
     def learn(cls, recipe: Recipe, train: Sequence[Any], given: Vocabulary | None = None) -> Self:

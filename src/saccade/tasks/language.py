@@ -83,10 +83,8 @@ class LanguageModelling(Task):
         return (CarriedWork if self.how.carry else StreamWork)(self, recipe, train, dev, device)
 
     def stream(self, examples: Sequence[Document], seed: int, device: torch.device) -> Stream:
-        stream, lines = (
-            Stream(self.numbers(examples), self.how.block, self.several, seed, device, self.text.pad),
-            [one.line for one in examples],
-        )
+        stream = Stream(self.numbers(examples), self.how.block, self.several, seed, device, self.text.pad)
+        lines = [one.line for one in examples]
         stream.lines = lines if lines == sorted(set(lines)) else stream.lines  # documents of several files are counted
         return stream
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +12,7 @@ from ..building import Builder
 from ..data.batches import on, pad, pad_rows, tree_distances
 from ..data.conllu import Sentence
 from ..data.corpora import SENTENCES
-from ..data.vocabulary import Vocabulary
-from ..data.words import SPLITS, split_words, splits_punctuation
+from ..data.words import SPLITS, split_words
 from ..errors import SaccadeError
 from ..models.labels import Tagger
 from ..recipe import Recipe
@@ -32,26 +31,15 @@ class Tagging(LabelTask):
     labels_of = staticmethod(lambda example: example.tags)
     outcome: ClassVar[str] = "tags"
     command: ClassVar[str] = "tag {model} your.conllu"
-    split: str = SPLITS[0]  # how raw text is split into words such as those of the training data
 
     @classmethod
     def reading(cls, recipe: Recipe) -> tuple[str, ...]:
         return (recipe.data.column,)
 
-    @classmethod
-    def learn(cls, recipe: Recipe, train: Sequence[Sentence], given: Vocabulary | None = None) -> Self:
-        made = super().learn(recipe, train, given)
-        made.split = SPLITS[splits_punctuation([one.words for one in train[:2000]])]
-        return made
-
-    @classmethod
-    def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
-        made = super().restore(recipe, tokens)
-        made.split = tokens.get("split", SPLITS[made.text.kind == "words" and made.text.id(".") != made.text.unk])
-        return made
-
-    def tokens(self) -> dict[str, Any]:
-        return {**super().tokens(), "split": self.split}
+    @property
+    def split(self) -> str:
+        """How raw text becomes words such as the model knows: at `space`, or as `words` where punctuation was by itself in training."""
+        return SPLITS[self.text.kind != "words" or self.text.id(".") != self.text.unk or self.text.id(",") != self.text.unk]
 
     def words(self, text: str, split: str = "") -> tuple[str, ...]:
         """The words of a raw text, split at spaces or as in the training data, unless asked for one of `SPLITS`."""

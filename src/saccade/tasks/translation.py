@@ -26,9 +26,10 @@ from ..recipe import Recipe
 from ..training.losses import Batch
 from ..training.work import Work
 from .scoring import Link, alignment_error_rate, bleu_metric, bleu_tokenizer, moses_tokenizer, scores, word_links
-from .task import ExampleTask, ExampleWork, device_of, from_tokens, learn_vocabulary, table
+from .task import ExampleTask, ExampleWork, Task, device_of, from_tokens, learn_vocabulary, table
 
 Pairs = Sequence[Pair]
+Scores = dict[str, float | str]
 MakeSearch = Callable[[int, int, tuple[int, ...]], Search]  # from bos, eos and the tokens that are never generated
 
 
@@ -81,12 +82,7 @@ class Translation(ExampleTask):
     needs, data = Seq2Seq, PAIRS
     alike: ClassVar[bool] = True  # whether the sides of a pair should be about as long as each other
     measures: ClassVar[dict[str, bool]] = {"loss": False, "bleu": True}
-    options: ClassVar[dict[str, Callable[[Any], object]]] = {
-        "beam": searcher,
-        "quarters": bool,
-        "moses": moses_tokenizer,
-        "tokenize": bleu_metric,
-    }
+    options = Task.options | {"beam": searcher, "quarters": bool, "moses": moses_tokenizer, "tokenize": bleu_metric}
 
     def __init__(self, source: Vocabulary, target: Vocabulary, tokenize: str = "auto") -> None:
         """`tokenize` is sacrebleu's tokenizer, where an evaluation is asked for no other."""
@@ -212,11 +208,10 @@ class Translation(ExampleTask):
     @torch.no_grad()
     def align(self, model: nn.Module, pairs: Pairs, budget: int = 4096) -> list[Aligned]:
         """Where the model looks while it generates each pair's target, by all its attention to the source; links are between words,
-        or characters on a side without spaces between words, unless gold links count words."""
+        or characters on a side without spaces between words (gold links always count words)."""
         model.eval()
-        sides = ([pair.source for pair in pairs], [pair.target for pair in pairs])
-        by_word = any(pair.alignment is not None for pair in pairs)
-        scripts = ("", "") if by_word else (unspaced_script(sides[0]), unspaced_script(sides[1]))
+        free = [pair for pair in pairs if pair.alignment is None]
+        scripts = unspaced_script(pair.source for pair in free), unspaced_script(pair.target for pair in free)
         found: dict[int, Aligned] = {}
         for indices, batch in self.batches(self.numbers(pairs), device_of(model), budget):
             for n, rows in zip(indices, self.source_weights(model, batch), strict=True):
@@ -225,7 +220,7 @@ class Translation(ExampleTask):
                 found[n] = Aligned(source, target, weights, word_links(weights, source, target, scripts))
         return [found[n] for n in range(len(pairs))]
 
-    def score(self, outputs: Sequence[str], pairs: Pairs, moses: str | None, tokenizer: str) -> dict[str, float | str]:
+    def score(self, outputs: Sequence[str], pairs: Pairs, moses: str | None = None, tokenizer: str = "13a") -> Scores:
         return scores(outputs, [pair.target for pair in pairs], moses, tokenizer)
 
     def outputs(self, model: nn.Module, pairs: Pairs, beam: int = 1) -> list[str]:
@@ -233,13 +228,7 @@ class Translation(ExampleTask):
         return [found[n].text for n in range(len(pairs))]
 
     def evaluate(
-        self,
-        model: nn.Module,
-        pairs: Pairs,
-        beam: int = 1,
-        quarters: bool = False,
-        moses: str | None = None,
-        tokenize: str | None = None,
+        self, model: nn.Module, pairs: Pairs, beam: int = 1, quarters: bool = False, moses: str | None = None, tokenize: str = ""
     ) -> dict[str, Any]:
         """BLEU and chrF with their signatures, loss, the alignment error rate where there are gold links, and BLEU by length quarter."""
         tokenizer, note = bleu_tokenizer(tokenize or self.tokenize, [pair.target for pair in pairs])
@@ -304,6 +293,6 @@ class TextToText(Translation):
 
     alike = False
 
-    def score(self, outputs: Sequence[str], pairs: Pairs, moses: str | None, tokenizer: str) -> dict[str, float | str]:
+    def score(self, outputs: Sequence[str], pairs: Pairs, moses: str | None = None, tokenizer: str = "13a") -> Scores:
         right = sum(output.strip() == pair.target.strip() for output, pair in zip(outputs, pairs, strict=True))
         return {"exact": 100 * right / max(len(pairs), 1), **super().score(outputs, pairs, moses, tokenizer)}
