@@ -121,25 +121,27 @@ def tag(
     """
     from .. import api
     from ..data.conllu import Sentence, tag_conllu
-    from ..data.corpora import is_generated, sentences
-    from ..data.hub import in_hub
+    from ..data.corpora import sentences
     from ..data.lines import bare_suffix
     from ..data.words import SPLITS
     from ..tasks.tagging import Tagging
 
-    if split not in (None, *SPLITS):
-        raise SaccadeError(f"--split is '{split}'; write space, or words for punctuation and contractions by themselves")
+    is_text = file == "-" or bare_suffix(Path(file)) == ".txt"
+    if split is not None and (split not in SPLITS or not is_text):
+        raise SaccadeError(
+            f"--split is '{split}'; write space or words, for a .txt file or stdin (other files have their own words)"
+        )
     system = api.load(model, device)
     task, column = system.require(Tagging, "tag words"), system.recipe.data.column
-    if is_generated(file) or in_hub(file) or bare_suffix(Path(file)) in (".conllu", ".tsv", ".jsonl"):
-        found = sentences(file, None, column)
-    else:
+    if is_text:
         lines = read_lines(None, None if file == "-" else file, "tag")
         found = [Sentence(task.words(line, split or ""), None, n) for n, line in enumerate(lines, 1) if line.strip()]
         if not found:
             raise SaccadeError(f"{'stdin' if file == '-' else file} contains no words; give at least one sentence")
         how = "at spaces" if (split or task.split) == "space" else "into words and punctuation"
         note(f"note: text is split {how}{'' if split else ', as the training data is'}; --split space or words changes it")
+    else:
+        found = sentences(file, None, column)
     tags = system.tag(found)
     if json_:
         for one, given in zip(found, tags, strict=True):

@@ -97,7 +97,7 @@ def locate(path: Path, first: list[str], usual: Usual, columns: Sequence[str]) -
 
 def sniff(path: Path) -> str:
     """What separates the columns of a CSV: the sign by which most of its first lines have as many cells as line 1."""
-    sample = [line[:5000] + "\n" for _, line in islice(each_line(path), 20) if isinstance(line, str) and line.strip()]
+    sample = [str(line)[:5000].replace("\r", " ") + "\n" for _, line in islice(each_line(path), 20)]
 
     def fitting(delimiter: str) -> int:
         counts = [len(row) for row in csv.reader(sample, delimiter=delimiter)]
