@@ -15,7 +15,7 @@ from .data.pairs import Pair
 from .decoding import Ensemble
 from .errors import SaccadeError
 from .files import held, write_atomically
-from .system import System, build, check_memory, check_options, load, model_files, read_config, read_json, train_and_dev
+from .system import System, build, check_options, load, model_files, prepared, read_config, read_json
 from .tasks.classification import Classification
 from .tasks.language import LanguageModelling
 from .tasks.translation import Translation, searcher
@@ -58,14 +58,6 @@ def fit(
             higher = config.task(made).measures[made.training.watch]
             ended = Training(system.model, work, made.training, folder, watcher, ranks, made.seed, higher).run()
             return ranks.agree(lambda: load(path / "best", made.device)), ended
-
-
-def prepared(made: Recipe) -> tuple[System, Any]:
-    """An untrained system, and its work on the recipe's data."""
-    train, dev = train_and_dev(made)
-    system = build(made, train)
-    check_memory(system.model, system.device)
-    return system, system.task.work(made, train, dev, system.device)
 
 
 def claim(path: Path, recipe: Recipe, resume: bool) -> None:

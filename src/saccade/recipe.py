@@ -15,6 +15,8 @@ from .errors import SaccadeError
 
 MOST_VALUES, DEEPEST = 100_000, 20  # of a recipe; a few lines of YAML with aliases can mean billions
 PAIRS, LANGUAGE, HIDING = ("translation", "text-to-text"), ("language-modelling",), ("masked", "permutation", "denoising")
+TOKENIZERS = ("auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores101", "flores200", "spm", "none")
+TOKENIZE = "sacrebleu's tokenizer for BLEU; `auto` is `13a`, and what fits the script where no spaces separate words"
 AGREEMENT = "R-Drop's α: each example is read twice with different dropout, and the two answers are drawn together"
 
 
@@ -42,6 +44,7 @@ FRESH = when("a recipe without start_from", lambda r: not r.start_from)
 FRESH_WORDS = when("vocabulary.kind=words, without start_from", lambda r: r.vocabulary.kind == "words" and not r.start_from)
 FRESH_PAIRS = when("task=translation or text-to-text, without start_from", lambda r: r.task in PAIRS and not r.start_from)
 NO_DEV = when("a recipe without data.dev", lambda r: not r.data.dev)
+TRANSLATION = for_tasks("translation")
 NOT_LANGUAGE = when("a task other than language-modelling", lambda r: r.task not in LANGUAGE)
 OTHER_WATCH = when("pairs, and another training.watch than bleu", lambda r: r.task in PAIRS and r.training.watch != "bleu")
 
@@ -56,6 +59,14 @@ class DataRecipe:
     dev: str = setting("", "the same formats; selects the best checkpoint")
     test: str = setting("", "the same formats, for `saccade compare`")
     held_out: float = number(0.05, 0.001, 0.5, "which share of `train` is held out", **NO_DEV)
+    strict: bool = setting(False, "stop at the first bad line or example instead of skipping and counting such")
+    max_length: int = number(
+        0, 0, 10**6, "skip training examples with more tokens on a side; 0: what a batch holds", **NOT_LANGUAGE
+    )
+    max_ratio: float = number(
+        9.0, 0.0, 1000.0, "skip pairs with one side more than so many times as long; 0: none", **TRANSLATION
+    )
+    tokenize: str = one_of(TOKENIZERS, TOKENIZE, **for_tasks(*PAIRS))
     swap: bool = setting(False, "swap source and target", **for_tasks(*PAIRS))
     column: str = one_of(("upos", "xpos"), "the CoNLL-U column that a tagger learns", **for_tasks("tagging"))
     documents: str = one_of(("file", "line", "blank"), "what separates the documents of plain text", **for_tasks(*LANGUAGE))

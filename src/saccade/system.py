@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +13,9 @@ from torch import nn
 from . import config
 from .config import Recipe
 from .data.conllu import Sentence
+from .data.corpora import overlap
 from .data.pairs import Pair
+from .data.skipping import Skipped, many
 from .errors import SaccadeError
 from .files import Writer, settle, verified
 from .tasks.classification import Classification, Classified
@@ -24,6 +26,7 @@ from .tasks.translation import Aligned, MakeSearch, Translated, Translation, sea
 from .training.checkpoints import learned, load_model
 from .training.sharded import METADATA
 from .training.transfer import take_over
+from .training.work import Work
 from .upgrade import VERSION, upgrade_config, upgrade_parameter
 
 MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
@@ -173,22 +176,55 @@ def check_memory(model: nn.Module, device: torch.device) -> None:
         raise SaccadeError(f"{what}, and there are {there / 2**30:,.1f} GiB here; {way}")
 
 
-def train_and_dev(recipe: Recipe) -> tuple[list[Any], list[Any]]:
-    """The examples of data.train and data.dev; without data.dev, data.train divided, which is read once."""
-    if recipe.data.train and not recipe.data.dev:
-        task = config.task(recipe)
-        return task.divide(task.read(recipe, recipe.data.train), recipe.data.held_out)
-    return examples_of(recipe, "train"), examples_of(recipe, "dev")
+def train_and_dev(recipe: Recipe, skipped: Skipped | None = None) -> tuple[list[Any], list[Any]]:
+    """The examples of data.train and data.dev, without bad lines unless the recipe is strict; without data.dev, data.train divided."""
+    task, count = config.task(recipe), None if recipe.data.strict else skipped or Skipped()
+    train = task.read(recipe, source_of(recipe, "train"), count)
+    if recipe.data.dev:
+        return train, task.read(recipe, recipe.data.dev, count)
+    return task.divide(train, recipe.data.held_out)
 
 
 def examples_of(recipe: Recipe, split: str) -> list[Any]:
-    """The examples of data.train, data.dev or data.test."""
-    where, task = getattr(recipe.data, split), config.task(recipe)
-    if not recipe.data.dev and recipe.data.train and split in ("train", "dev"):
+    """The examples of data.train or data.dev, as training uses them, or of data.test, where a bad line is an error."""
+    if split != "test" and recipe.data.train:
         return train_and_dev(recipe)[split == "dev"]
+    return config.task(recipe).read(recipe, source_of(recipe, split))
+
+
+def source_of(recipe: Recipe, split: str) -> str:
+    where: str = getattr(recipe.data, split)
     if not where:
         raise SaccadeError(f"data.{split} is not set; name the data, such as data.{split}={split}.tsv or phrasebook:{split}")
-    return task.read(recipe, where)
+    return where
+
+
+def prepared(made: Recipe) -> tuple[System, Work]:
+    """An untrained system, and its work on the recipe's data."""
+    skipped = Skipped()
+    train, dev = train_and_dev(made, skipped)
+    system = build(made, train)
+    check_memory(system.model, system.device)
+    work: Work = system.task.work(made, train, dev, system.device)
+    skipped.merge(getattr(work, "skipped", Skipped()))
+    return replace(system, notes=(*note_data(system.task, made, train, dev, work, skipped), *work.notes, *system.notes)), work
+
+
+def note_data(task: Task, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], work: Work, skipped: Skipped) -> list[str]:
+    """What was read, held out and skipped, the sizes of the vocabularies, and what the dev examples share with those of training."""
+    thing, data = task.data.thing, recipe.data
+    used, judged = len(getattr(work, "examples", train)), len(dev)
+    own = f"in {data.dev}" if data.dev else f"held out of it ({data.held_out:.3g})"
+    sizes = {id(vocabulary): len(vocabulary) for vocabulary, _ in task.texts([]).values()}
+    vocabulary = f"{' and '.join(f'{size:,}' for size in sizes.values())} tokens{' (source and target)' * (len(sizes) > 1)}"
+    read = f"{many(used, thing)} to train on in {data.train}, {many(judged, thing)} {own} for dev"
+    notes = [f"data: {read}; vocabulary: {vocabulary}", *skipped.notes()]
+    shared = overlap(task.data, train, dev)
+    if shared:
+        what = f"{shared:,} of {many(judged, f'dev {thing}')} also {'occurs' if judged == 1 else 'occur'} in the training data"
+        level = "warning" if 10 * shared > judged else "note"
+        notes.append(f"{level}: {what} (the same input), so dev metrics say less about new text")
+    return notes
 
 
 def model_files(system: System) -> dict[str, Writer]:

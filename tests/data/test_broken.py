@@ -232,20 +232,21 @@ TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
         labeled,
         "a.csv",
         "fine film,pos\n",
-        "a.csv, line 1: the first line must name one column text and one label, such as text,label, and here is: 'fine film', 'pos'",
+        "a.csv, line 1: expected one column named text and one named label, got: 'fine film', 'pos'; rename them, or choose columns "
+        "by name or number, such as a.csv#1,2",
     ),
     (
         labeled,
         "a.csv",
-        "text,sentence,label\n",
-        "a.csv, line 1: the first line must name one column text and one label, such as …",
+        "review,sentence,label\n",
+        "a.csv, line 1: expected one column named text and one named label, got: 'review', 'sentence', 'label'; …",
     ),
     (labeled, "a.csv", "text,label\n", "a.csv holds no texts with labels; add at least one"),
     (
         labeled,
         "a.csv",
         "text,label\nwell, fine,pos\n",
-        "a.csv, line 2: 3 columns instead of the 2 that line 1 names; put quotes around a text with commas",
+        "a.csv, line 2: 3 columns instead of the 2 of line 1; put quotes around a text with commas",
     ),
     (
         labeled,

@@ -114,11 +114,14 @@ def test_reports_are_plain(check_them: object, items: list[object], document: di
 def test_lengths_are_told_in_their_own_unit() -> None:
     assert check_sentences(TAGGED, "x").lines()[1].endswith("max 2 per sentence)")
     assert check_labeled(TEXTS, "x").lines()[1].endswith("max 3 per text)")
-    assert check_documents([Document("a b", 1)], "x").lines()[1].endswith("max 2 per document)")
-    long = check_documents([Document("a " * 1_200_000, 1)], "x").lines()[1]
-    assert long == (
-        "text: 1,200,000 words (min 1,200,000, median 1,200,000, mean 1,200,000.0, 95% up to 1,200,000, max 1,200,000 per document)"
-    )
+    assert check_documents([Document("a b", 1), Document("a", 2)], "x").lines()[1].endswith("max 2 per document)")
+    long = check_documents([Document("a " * 7_734, 1), Document("b " * 7_734, 2)], "x").lines()[1]
+    assert long == "text: 15,468 words (min 7,734, median 7,734, mean 7,734.0, 95% up to 7,734, max 7,734 per document)"
+
+
+def test_numbers_that_say_nothing_are_left_out() -> None:
+    assert check_documents([Document("a", 1)], "x").lines() == ["x: 1 document", "text: 1 word", "nothing odd was found"]
+    assert check_documents([], "x").lines() == ["x: 0 documents", "error: there are no documents"]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +177,7 @@ def test_broken_lines_of_text_by_line_and_after_a_cut(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"one\n\xff\ntwo\n\xfe\nR&amp;D\n")
     report = check([str(tmp_path / "a.txt")], separated="line")
     assert (report.count, kinds(report)["encoding"].lines, kinds(report)["html entity"].lines) == (3, [2, 4], [5])
-    assert check([str(tmp_path / "a.txt")]).errors == 1
+    assert check([str(tmp_path / "a.txt")]).errors == 2
 
 
 def test_each_kind_of_an_embedded_corpus(tmp_path: Path) -> None:

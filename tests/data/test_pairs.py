@@ -196,7 +196,7 @@ BROKEN: list[tuple[str, bytes, str]] = [
     ),
     ("a.jsonl", b'{"source": "a", "target": "b", "tags": ["\\udc00"]}', "half of a surrogate pair in the tag"),
     ("a.txt", GOOD.encode(), "pairs cannot be read from '"),
-    ("a.gz", gzip.compress(GOOD.encode(), mtime=0), "a.gz'; give one .tsv or .jsonl file, or two text files"),
+    ("a.gz", gzip.compress(GOOD.encode(), mtime=0), "a.gz'; give one .tsv, .csv or .jsonl file, or two text files"),
 ]
 
 
@@ -241,7 +241,7 @@ def test_each_broken_pair_of_files_has_its_sentence(
         ("goood.tsv", "no file 'goood.tsv'; did you mean 'good.tsv'?"),
         ("no/such/folder.tsv", "no file 'no/such/folder.tsv'"),
         ("good.tsv/a.tsv", "'good.tsv/a.tsv' cannot be read: Not a directory"),
-        (".", ". is a folder, not a file; give one .tsv or .jsonl file, or two text files"),
+        (".", ". is a folder, not a file; give one .tsv, .csv or .jsonl file, or two text files"),
         ("a\0.tsv", "cannot be read: embedded null byte"),
         ("", "pairs cannot be read from ''; give one .tsv"),
         ("a,b,c", "pairs cannot be read from 'a, b, c'; give one"),

@@ -190,12 +190,12 @@ def test_a_text_without_or_with_an_unknown_label_is_named_with_its_line() -> Non
     assert (
         told(lambda: api.evaluate(made, strange)) == "line 18: the label 'goood' was never seen in training; did you mean 'good'?"
     )
-    assert told(lambda: made.task.work(made.recipe, TEXTS, strange, CPU)).endswith(
+    assert told(lambda: made.task.work(recipe("bag", "data.strict=true"), TEXTS, strange, CPU)).endswith(
         "line 18: the label 'goood' was never seen in training; did you mean 'good'?"
     )
     assert "the training data has only 'good' as label" in told(lambda: api.build(recipe(), TEXTS[:1]))
     assert "a batch may hold (training.tokens=8)" in told(
-        lambda: made.task.work(recipe("bag", "training.tokens=8"), TEXTS, TEXTS, CPU)
+        lambda: made.task.work(recipe("bag", "training.tokens=8", "data.strict=true"), TEXTS, TEXTS, CPU)
     )
 
 

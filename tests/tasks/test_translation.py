@@ -49,8 +49,8 @@ def tiny(words: Translation, family: str = "bahdanau") -> nn.Module:
     return builder.make(Seq2Seq, len(words.source), len(words.target)).eval()
 
 
-def recipe(**training: Any) -> Recipe:
-    return config.recipe({"model": {"family": "bahdanau"}, "training": training})
+def recipe(strict: bool = False, **training: Any) -> Recipe:
+    return config.recipe({"model": {"family": "bahdanau"}, "data": {"strict": strict}, "training": training})
 
 
 def mean_loss(words: Translation, model: nn.Module, pairs: list[Pair], budget: int = 8192) -> float:
@@ -244,8 +244,10 @@ def test_quarters_by_length_hold_every_pair_once(monkeypatch: pytest.MonkeyPatch
     for count in (0, 1, 3, 4, 10, 13):
         pairs = [Pair(" ".join("x" * (1 + (7 * n) % 13)), "y") for n in range(count)]
         groups: list[list[str]] = []
-        monkeypatch.setattr(Translation, "score", lambda _, outputs, some, groups=groups: groups.append(outputs) or {"bleu": 0.0})
-        rows = task().quarter_scores([str(n) for n in range(count)], pairs)
+        monkeypatch.setattr(
+            Translation, "score", lambda _, outputs, *some, groups=groups: groups.append(outputs) or {"bleu": 0.0}
+        )
+        rows = task().quarter_scores([str(n) for n in range(count)], pairs, "13a")
         numbers = [int(n) for n in itertools.chain(*groups)]
         assert sorted(numbers) == list(range(count))
         assert not count or max(map(len, groups)) - min(map(len, groups)) <= 1
@@ -261,7 +263,8 @@ def test_a_line_too_long_for_a_batch_is_named() -> None:
     with pytest.raises(
         SaccadeError, match=r"line 3 of the training data has 8 \+ 9 tokens, .* \(training.tokens=16\); raise training.tokens"
     ):
-        words.work(recipe(tokens=16), PAIRS, PAIRS, torch.device("cpu"))
+        words.work(recipe(tokens=16, strict=True), PAIRS, PAIRS, torch.device("cpu"))
+    assert len(words.work(recipe(tokens=16), PAIRS, PAIRS, torch.device("cpu")).examples) == 3
     work = words.work(recipe(tokens=17), PAIRS, PAIRS, torch.device("cpu"))
     assert sorted(itertools.chain(*work.epoch(0))) == [0, 1, 2, 3]
 
@@ -348,7 +351,7 @@ def test_several_texts_of_a_batch_are_copied_each_from_itself() -> None:
     alone = [words.copy_unknown(model, [one])[0] for one in asked]
     assert together == alone
     assert [set(one) for one in together] == [{0}, {1, 2}, set()]
-    assert all(word in text.split() for text, one in zip(texts, together, strict=True) for word in one.values())
+    assert all(word in text.split() for text, one in zip(texts, together, strict=True) for word, _ in one.values())
 
 
 def test_a_batch_holds_at_most_its_budget_of_source_tokens_with_padding() -> None:

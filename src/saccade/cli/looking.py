@@ -7,10 +7,12 @@ import typer
 from rich.table import Table
 
 from ..errors import SaccadeError, did_you_mean
-from .options import Beam, Device, Json, Lengths, Model, Moses, Peers, Result, TaskBeam, flag
-from .shared import ALL_SITES, check_drawable, draw, keep_given, note_unknown, out, print_json, report, result_writer, write
+from .options import Beam, Device, Json, Lengths, Model, Moses, Peers, Result, TaskBeam, Tokenize, flag
+from .shared import ALL_SITES, check_drawable, draw, keep_given, note, note_unknown, out, print_json, report, result_writer, write
 
 DATA = "Data to evaluate on, such as test.tsv, test.en,test.fr, test.conllu or test.txt; `dev` and `test` are the recipe's own."
+WRITE = "Write a copy without bad examples: a .tsv or .jsonl file, two files clean.en,clean.fr, or .txt for text."
+LONGEST = "With --write: the most words per side (characters without spaces). [default: 200 for pairs and tags]"
 KINDS = "pairs, tags, labels or text; otherwise inferred from the file name (.conllu, .csv, .txt …), or pairs."
 
 
@@ -20,6 +22,7 @@ def evaluate(
     beam: TaskBeam = None,
     lengths: Lengths = False,
     moses: Moses = None,
+    tokenize: Tokenize = None,
     stride: Annotated[int | None, typer.Option(help="Language models: also slide a window by this many tokens.", min=1)] = None,
     result: Result = None,
     peer: Peers = None,
@@ -38,7 +41,7 @@ def evaluate(
 
     write_result = result_writer(result, peer)
     system = api.load(model, device)
-    options = keep_given(beam=beam, quarters=lengths, moses=moses, stride=stride)
+    options = keep_given(beam=beam, quarters=lengths, moses=moses, tokenize=tokenize, stride=stride)
     api.check_options(system.recipe, options)  # before the data is read
     try:
         metrics = system.evaluate(system.read(data), **options)
@@ -52,7 +55,7 @@ def evaluate(
             if name != "by_length":
                 write(f"{name:<{width}}{f'{value:.4f}' if isinstance(value, float) else value}")
         for row in metrics.get("by_length", []):
-            write(f"BLEU {row['bleu']:6.2f}    sentences of {row['shortest']} to {row['longest']} words")
+            write(f"BLEU {row['bleu']:6.2f}    sentences of {row['shortest']} to {row['longest']} {row['unit']}")
     write_result(metrics, str(model), [system.recipe.seed])
 
 
@@ -143,22 +146,34 @@ def check(
     data: Annotated[list[str], typer.Argument(help="Files, hub:NAME:SPLIT, or a generated corpus such as phrasebook:train.")],
     kind: Annotated[str | None, typer.Option("--as", help=KINDS)] = None,
     documents: Annotated[str, typer.Option("--documents", help="What one document of text is: file, line or blank.")] = "file",
+    dev: Annotated[list[str] | None, typer.Option("--dev", help="Another set: is any of it in the first? Repeatable.")] = None,
+    write_to: Annotated[str | None, typer.Option("--write", help=WRITE)] = None,
+    unique: Annotated[bool, flag("--unique", "With --write: without repeated examples.")] = False,
+    max_length: Annotated[int | None, typer.Option(help=LONGEST, min=0)] = None,
     json_: Json = False,
 ) -> None:
-    """Check data before training: counts, lengths, duplicates, empty, broken and suspicious lines.
+    """Check data before training: counts, lengths, duplicates, empty, broken and suspicious lines; --write makes a clean copy.
 
-    Ends with 2 when a line is broken, so that `saccade check … && saccade train …` stops.
+    Ends with 2 when a line is broken, so that `saccade check … && saccade train …` stops; not with --write, which leaves it out.
 
     Examples:
         saccade check train.tsv
         saccade check train.en train.fr
         saccade check train.conllu
         saccade check reviews.tsv --as labels
-        saccade check phrasebook:test
+        saccade check train.tsv --dev dev.tsv --write clean.tsv
     """
-    from ..data.check import check
+    from ..data import check, cleaning
 
-    found = check(data, kind, documents)
-    report(json_, found.to_dict(), "\n".join(found.lines()))
-    if found.errors:
+    if write_to is None and (unique or max_length is not None):
+        raise SaccadeError("--unique and --max-length are for a clean copy; add --write FILE")
+    first = check.check(data, kind, documents)
+    if write_to is not None:
+        cleaning.check_names(first.kind, write_to)
+    found = [first, *(check.check_other(first, other, documents) for other in dev or [])]
+    for one in found:
+        report(json_, one.to_dict(), "\n".join(one.lines()))
+    if write_to is not None:
+        note(cleaning.clean(first, write_to, unique, max_length, documents))
+    elif any(one.errors for one in found):
         raise typer.Exit(2)

@@ -13,7 +13,8 @@ def flag(name: str, text: str, **more: Any) -> Any:
 
 Model = Annotated[Path, typer.Argument(help="A model folder, or a run folder (its best model is used).")]
 Text = Annotated[str | None, typer.Argument(help="The text; without it and --input, lines are read from stdin.")]
-Input = Annotated[Path | None, typer.Option("--input", help="A file with one text per line (.gz and .xz too).")]
+INPUT = "A file with one text per line, or data as for training (my.csv#review, test.tsv, hub:…), whose labels or targets are left out."
+Input = Annotated[str | None, typer.Option("--input", help=INPUT)]
 OutFolder = Annotated[Path, typer.Option("--out", help="The model folder to write.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Json = Annotated[bool, flag("--json", "Print one JSON object per line.")]
@@ -24,6 +25,10 @@ TopP = Annotated[float | None, typer.Option("--top-p", help="Sample from the sma
 Seed = Annotated[int, typer.Option("--seed", help="The seed of sampling.")]
 Lengths = Annotated[bool, flag("--lengths", "Also report BLEU by quarters of sentence length.")]
 Moses = Annotated[str | None, typer.Option("--moses", help="Also report BLEU on lowercase Moses tokens of this language (de).")]
+TOKENIZE = (
+    "sacrebleu's tokenizer for BLEU: 13a, zh, ja-mecab, ko-mecab, char, flores200, intl, spm, none. [default: the recipe's]"
+)
+Tokenize = Annotated[str | None, typer.Option("--tokenize", help=TOKENIZE)]
 Result = Annotated[str | None, typer.Option("--result", help="Write benchmarks/results/NAME.json as well.")]
 PEER = "A reference result for that file, NAME:METRIC=VALUE; repeatable."
 Peers = Annotated[list[str] | None, typer.Option("--peer", help=PEER)]

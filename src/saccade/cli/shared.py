@@ -63,14 +63,17 @@ def rank() -> int:
     return rank_here()
 
 
-def read_lines(text: str | None, path: Path | None, verb: str) -> list[str]:
-    """What to work on: the argument, a file's lines, or stdin's; only a line feed ends one."""
-    from ..data.lines import open_text, readable
+def read_lines(text: str | None, path: str | None, verb: str, kind: str = "", second: bool = False) -> list[str]:
+    """What to work on: the argument, the texts of data (`pairs`, of those the `second` side, or `labels`) or a file's lines, or
+    those of stdin; only a line feed ends one."""
+    from ..data.corpora import LABELED, PAIRS, inputs
+    from ..data.lines import one_file, open_text, readable
 
     if text is not None and path is not None:
         raise SaccadeError("both a text and --input were given; give one of them")
     if path is not None:
-        return list(open_text(path))
+        known = {"pairs": PAIRS, "labels": LABELED}
+        return inputs(known[kind], path, second) if kind else list(open_text(one_file(path, "a file with one text per line")))
     if text is not None:
         if not text.strip():
             raise SaccadeError("the text is empty; give a sentence")

@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from ..errors import SaccadeError
-from .options import Json, Lengths, Moses, OutFolder, Peers, Result, TaskBeam, flag
+from .options import Json, Lengths, Moses, OutFolder, Peers, Result, TaskBeam, Tokenize, flag
 from .shared import command_name, err, keep_given, note, out, print_json, rank, report, result_writer, write
 
 if TYPE_CHECKING:
@@ -143,6 +143,7 @@ def compare(
     beam: TaskBeam = None,
     lengths: Lengths = False,
     moses: Moses = None,
+    tokenize: Tokenize = None,
     result: Result = None,
     peer: Peers = None,
     json_: Json = False,
@@ -164,7 +165,7 @@ def compare(
     if len(recipes) < len(names):
         raise SaccadeError("two of these recipes have the same name; rename one of the files")
     write_result, first = result_writer(result, peer), next(iter(recipes.values()))
-    options = keep_given(beam=beam, quarters=lengths, moses=moses)
+    options = keep_given(beam=beam, quarters=lengths, moses=moses, tokenize=tokenize)
     numbers = list(range(first.seed, first.seed + seeds))
     comparing.check(recipes, numbers, data, options)
     judged_on = data or first.data.test or first.data.dev or f"{first.data.held_out:.0%} held out of {first.data.train}"

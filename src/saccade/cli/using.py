@@ -8,7 +8,7 @@ import typer
 
 from ..errors import SaccadeError
 from .options import Beam, Device, Input, Json, Model, Seed, Text, TopK, TopP, flag
-from .shared import check_drawable, draw, keep_given, note_unknown, out, print_json, read_lines, write
+from .shared import check_drawable, draw, keep_given, note, note_unknown, out, print_json, read_lines, write
 
 TOGETHER = 4096  # lines that are sorted by length and decoded together: a long file's first lines do not wait for its last
 
@@ -39,6 +39,8 @@ def translate(
     """
     from .. import api
     from ..data.pairs import Pair, format_pharaoh
+    from ..tasks.scoring import with_copies
+    from ..tasks.translation import Translation
     from .progress import bars
 
     sample = keep_given(temperature=temperature, top_k=top_k, top_p=top_p)
@@ -48,7 +50,8 @@ def translate(
     system = api.load(model, device)
     if others:
         system = api.ensemble([system, *(api.load(other, device) for other in others)])
-    lines = read_lines(text, input_file, "translate")
+    swapped = isinstance(system.task, Translation) and system.recipe.data.swap
+    lines = read_lines(text, input_file, "translate", "pairs", swapped)
     system.check_translatable(lines)  # a mistake is reported before anything else
     note_unknown(system, lines)
     with bars() as progress:
@@ -59,7 +62,8 @@ def translate(
                 found[n] = one
                 progress.advance(task)
             pairs = [Pair(line, found[n].text) for n, line in enumerate(some)]
-            links = [one.links for one in system.align(pairs)] if with_alignment else None
+            aligned = [one.links for one in system.align(pairs)] if with_alignment else None
+            links = aligned and [with_copies(each, found[n].copied) for n, each in enumerate(aligned)]
             for n, pair in enumerate(pairs):
                 if json_:
                     facts = {"translation": pair.target, "log_prob": found[n].log_prob, "finished": found[n].finished}
@@ -104,6 +108,7 @@ def generate(
 def tag(
     model: Model,
     file: Annotated[str, typer.Argument(help=".conllu, .tsv, .jsonl or .txt (one sentence per line); - for lines on stdin.")],
+    split: Annotated[str | None, typer.Option(help="Split text at each space, or into words. [default: by the model]")] = None,
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
@@ -117,14 +122,24 @@ def tag(
     from .. import api
     from ..data.conllu import Sentence, tag_conllu
     from ..data.corpora import sentences
+    from ..data.lines import bare_suffix
+    from ..data.words import SPLITS
+    from ..tasks.tagging import Tagging
 
+    is_text = file == "-" or bare_suffix(Path(file)) == ".txt"
+    if split is not None and (split not in SPLITS or not is_text):
+        raise SaccadeError(
+            f"--split is '{split}'; write space or words, for a .txt file or stdin (other files have their own words)"
+        )
     system = api.load(model, device)
-    column = system.recipe.data.column
-    if file == "-":
-        lines = read_lines(None, None, "tag")
-        found = [Sentence(tuple(line.split()), None, n) for n, line in enumerate(lines, 1) if line.strip()]
+    task, column = system.require(Tagging, "tag words"), system.recipe.data.column
+    if is_text:
+        lines = read_lines(None, None if file == "-" else file, "tag")
+        found = [Sentence(task.words(line, split or ""), None, n) for n, line in enumerate(lines, 1) if line.strip()]
         if not found:
-            raise SaccadeError("stdin contains no words; give at least one sentence")
+            raise SaccadeError(f"{'stdin' if file == '-' else file} contains no words; give at least one sentence")
+        how = "at spaces" if (split or task.split) == "space" else "into words and punctuation"
+        note(f"note: text is split {how}{'' if split else ', as the training data is'}; --split space or words changes it")
     else:
         found = sentences(file, None, column)
     tags = system.tag(found)
@@ -156,7 +171,7 @@ def classify(
 
     check_drawable(out_file)
     system = api.load(model, device)
-    lines = read_lines(text, input_file, "classify")
+    lines = read_lines(text, input_file, "classify", "labels")
     texts = [line for line in lines if line.strip()]
     if not texts:
         raise SaccadeError("the lines are empty; give at least one text")

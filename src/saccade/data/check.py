@@ -4,16 +4,18 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from ..errors import SaccadeError, did_you_mean
-from .corpora import DOCUMENTS, LABELED, PAIRS, SENTENCES, Kind, each_item, is_generated
+from .corpora import DOCUMENTS, LABELED, PAIRS, SENTENCES, Kind, each_item, is_generated, overlap, whole_files
 from .hub import in_hub
 from .lines import LineError, bare_suffix, open_text, paths_of
+from .skipping import many
+from .tables import split_name
 
 LEVELS = ("error", "warning", "note")
 NAMED_LINES, SHOWN_TALLIES = 5, 20
@@ -44,20 +46,19 @@ SHAPES: tuple[tuple[str, str, str, str, Callable[[Any, Sequence[int]], bool]], .
 
 
 class Look(NamedTuple):
-    """How data of one kind is looked at: what an item, its sides and its labels are called."""
+    """How data of one kind is looked at: what its sides and its labels are called."""
 
     data: Kind
-    thing: str
     sides: tuple[str, ...]
     labels: str = ""
     facts: Callable[[Any], tuple[Texts, Hashable, Hashable]] = lambda one: ((one.text,), one.text.strip(), None)
 
 
 LOOKS = {
-    "pairs": Look(PAIRS, "pair", ("source", "target"), "", lambda one: ((one.source, one.target), one.source.strip(), one.target.strip())),
-    "tags": Look(SENTENCES, "sentence", ("words",), "tags", lambda one: ((one.words,), one.words, one.tags)),
-    "labels": Look(LABELED, "text", ("text",), "labels", lambda one: ((one.text,), one.text.strip(), one.label)),
-    "text": Look(DOCUMENTS, "document", ("text",)),
+    "pairs": Look(PAIRS, ("source", "target"), "", lambda one: ((one.source, one.target), one.source.strip(), one.target.strip())),
+    "tags": Look(SENTENCES, ("words",), "tags", lambda one: ((one.words,), one.words, one.tags)),
+    "labels": Look(LABELED, ("text",), "labels", lambda one: ((one.text,), one.text.strip(), one.label)),
+    "text": Look(DOCUMENTS, ("text",)),
 }  # fmt: skip
 
 
@@ -87,6 +88,8 @@ class Report:
     lengths: dict[str, dict[str, float]]
     findings: tuple[Finding, ...]
     tallies: dict[str, dict[str, int]]
+    kind: str
+    items: Sequence[Any]
 
     @property
     def errors(self) -> int:
@@ -101,11 +104,11 @@ class Report:
     def lines(self) -> list[str]:
         """The report in plain sentences."""
         lines = [f"{self.name}: {many(self.count, self.what)}"]
-        for side, of in self.lengths.items():
-            median, p95 = (f"{of[key]:g}" if of[key] < 1e5 else f"{of[key]:,.0f}" for key in ("median", "p95"))
+        for side, of in self.lengths.items() if self.count else ():
+            median, p95 = (f"{of[key]:,.6g}" if of[key] < 1e5 else f"{of[key]:,.0f}" for key in ("median", "p95"))
             spread = f"min {of['min']:,}, median {median}, mean {of['mean']:,.1f}, 95% up to {p95}, max {of['max']:,}"
-            lines.append(f"{side}: {of['words']:,} words ({spread} per {self.what})")
-        for name, counts in self.tallies.items():
+            lines.append(f"{side}: {many(int(of['words']), 'word')}" + f" ({spread} per {self.what})" * (self.count > 1))
+        for name, counts in self.tallies.items() if self.count else ():
             shown = [f"{label} {count:,} ({count / sum(counts.values()):.0%})" for label, count in counts.items()]
             more = f", and {len(counts) - SHOWN_TALLIES} more" if len(counts) > SHOWN_TALLIES else ""
             lines.append(f"{name}: {len(counts)} ({', '.join(shown[:SHOWN_TALLIES])}{more})" if counts else f"{name}: none")
@@ -120,23 +123,32 @@ def check(where: Sequence[str], kind: str | None = None, separated: str = "file"
     own_files = not any(is_generated(one) or in_hub(one) for one in where)
     if len(where) > {"pairs": 2, "text": len(where) if own_files else 1}.get(kind, 1):
         raise SaccadeError(f"{len(where)} files were given; give one, or two text files --as pairs")
-    data = where[0] if len(where) == 1 else list(where)
-    items, broken = scan(each_item(LOOKS[kind].data, data, None, *[separated] * (kind == "text")))
-    by_line = kind == "text" and own_files and not any(bare_suffix(Path(file)) == ".jsonl" for file in paths_of(data))
-    return report(kind, items, " + ".join(Path(one).name if own_files else one for one in where), broken, by_line)
+    data, look = where[0] if len(where) == 1 else list(where), LOOKS[kind].data
+    items, broken = scan(each_item(look, data, None, *[separated] * (kind == "text")))
+    return report(kind, items, " + ".join(Path(one).name if own_files else one for one in where), broken, whole_files(look, data))
+
+
+def check_other(first: Report, where: str, separated: str = "file") -> Report:
+    """A report on another set of the same kind, which also says how much of it is in the first."""
+    found, look = check([where] if "#" in where else paths_of(where), first.kind, separated), LOOKS[first.kind]
+    shared = overlap(look.data, first.items, found.items)
+    what = f"{shared:,} of {many(found.count, found.what)} also in {first.name} (the same {look.sides[0]})"
+    more = [Finding("overlap", "warning", shared, [], f"{what}; remove them from one of the two")] if shared else []
+    return replace(found, findings=tuple(sorted([*found.findings, *more], key=lambda one: LEVELS.index(one.level))))
 
 
 def usual_kind(where: Sequence[str]) -> str:
     """What data is by its name: a generated corpus by what it is, a file by its suffix, JSONL by its first line, else pairs."""
-    if len(where) != 1 or in_hub(where[0]) or "," in where[0]:
-        return "pairs"
-    if is_generated(where[0]):
+    if len(where) == 1 and is_generated(where[0]):
         return "labels" if where[0].partition(":")[0] in LABELED.generated else "pairs"
-    suffix = bare_suffix(Path(where[0]))
+    names = [split_name(one)[0] for one in where]
+    if len(where) != 1 or in_hub(where[0]) or "," in str(names[0]):
+        return "pairs"
+    suffix = bare_suffix(Path(str(names[0])))
     if suffix != ".jsonl":
         return {".conllu": "tags", ".csv": "labels", ".txt": "text"}.get(suffix, "pairs")
     try:
-        first = json.loads(next(open_text(where[0])))
+        first = json.loads(next(open_text(str(names[0]))))
     except (SaccadeError, ValueError, RecursionError):
         return "pairs"
     keys = {"source": "pairs", "words": "tags", "label": "labels", "text": "text"}  # the first of these that is there
@@ -173,7 +185,7 @@ def report(kind: str, items: Sequence[Any], name: str, broken: Iterable[Finding]
     texts = [row for row, _, _ in facts]
     counts = [tuple(len(side) if isinstance(side, tuple) else len(side.split()) for side in row) for row in texts]
 
-    def add(kind: str, level: str, what: str, at: Sequence[int], thing: str = look.thing) -> None:
+    def add(kind: str, level: str, what: str, at: Sequence[int], thing: str = look.data.thing) -> None:
         if at:
             found.append(Finding(kind, level, len(at), list(at[:NAMED_LINES]), f"{many(len(at), thing)} {what}"))
 
@@ -188,10 +200,7 @@ def report(kind: str, items: Sequence[Any], name: str, broken: Iterable[Finding]
         if kind in kinds.split() and not (bare and named == "length ratio"):
             add(named, level, what, [line for line, row, n in zip(lines, texts, counts, strict=True) if is_odd(row, n)])
     seen: dict[Hashable, set[Hashable]] = {}
-    again, other = (
-        list[int](),
-        list[int](),
-    )  # the lines of what occurs again, with the same label, tags or target, and with others
+    again, other = list[int](), list[int]()  # lines of what occurs again, with the same label, tags or target, or with others
     for line, (_, key, value) in zip(lines, facts, strict=True):
         values = seen.setdefault(key, set())
         if values:
@@ -208,12 +217,13 @@ def report(kind: str, items: Sequence[Any], name: str, broken: Iterable[Finding]
         add(f"no {look.labels}", "warning" if tally else "note", f"without {look.labels}", without)
         found += find_odd_labels(tally, look.labels, len(items))
     for named, level, what, pattern in PATTERNS:
-        add(named, level, what, list(find_text(pattern, lines, texts, by_line)), "line" if by_line else look.thing)
+        add(named, level, what, list(find_text(pattern, lines, texts, by_line)), "line" if by_line else look.data.thing)
     if not found and not items:
-        found = [Finding("empty side", "error", 1, [], f"there are no {look.thing}s")]
+        found = [Finding("empty side", "error", 1, [], f"there are no {look.data.thing}s")]
     lengths = {side: measure([row[n] for row in counts]) for n, side in enumerate(look.sides)}
     found.sort(key=lambda finding: LEVELS.index(finding.level))
-    return Report(name, look.thing, len(items), lengths, tuple(found), {look.labels: tally} if look.labels else {})
+    tallies = {look.labels: tally} if look.labels else {}
+    return Report(name, look.data.thing, len(items), lengths, tuple(found), tallies, kind, items)
 
 
 def measure(counts: Sequence[int]) -> dict[str, float]:
@@ -245,8 +255,3 @@ def find_odd_labels(tally: dict[str, int], what: str, count: int) -> Iterator[Fi
         yield Finding(f"similar {what}", "warning", len(twins), [], f"{what} that differ only in case: {alike}; write them alike")
     if what == "labels" and len(tally) == 1 and count > 1:
         yield Finding("one label", "warning", count, [], f"every label is '{next(iter(tally))}'; there is nothing to learn")
-
-
-def many(count: int, word: str) -> str:
-    """1 pair, 2 pairs."""
-    return f"{count:,} {word}{'' if count == 1 else 's'}"

@@ -1,7 +1,8 @@
 """Corpora of every kind: generated ones by name (`phrasebook:test`), datasets as `hub:…`, users' own by path."""
 
-import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..core.table import Table
@@ -11,9 +12,12 @@ from .generated.dates import dates
 from .generated.phrasebook import phrasebook
 from .generated.reviews import reviews
 from .hub import each_row, in_hub
-from .labeled import LABEL, TEXTS, Labeled, each_labeled, labeled_of
-from .lines import strict
+from .labeled import LABEL, Labeled, each_labeled, labeled_of
+from .labeled import PREFIX as MARK
+from .lines import LineError, bare_suffix, one_file, open_text, paths_of, strict
 from .pairs import Pair, each_pair, pair_of
+from .skipping import Skipped
+from .tables import SOURCES, SUFFIXES, TARGETS, TEXTS, each_entry, split_name
 from .text import Document, document_of, each_document, within_memory
 
 Options = dict[str, Any] | None
@@ -26,26 +30,35 @@ table.add("reviews")(reviews)
 
 
 class Kind(NamedTuple):
-    """One kind of data: its readers of files and of datasets, the generated corpora that have it, and how their examples become it."""
+    """One kind of data: what its examples are called and which of their fields is the input; its readers of files and of datasets,
+    the generated corpora that have it, and how their examples become it."""
 
     what: str
+    thing: str
+    input: str
     from_file: Callable[..., Iterable[Any]]
     from_hub: Callable[..., Iterable[Any]]
     generated: tuple[str, ...]
     make: Callable[[Any], Any] = lambda example: example
 
 
-PAIRS = Kind("pairs", each_pair, lambda where: each_row(where, pair_of, (("source",), ("target",)), 2), ("phrasebook", "dates"))
+pairs_from_hub = partial(each_row, make=pair_of, usual=(("source",), ("target",)), least=2)
+PAIRS = Kind("pairs", "pair", "source", each_pair, pairs_from_hub, ("phrasebook", "dates"))
 SENTENCES = Kind(
     "sentences with tags",
+    "sentence",
+    "words",
     each_sentence,
     lambda where, column="upos": each_row(where, sentence_of, (("tokens", "words"), (column, "pos_tags", "tags"))),
     ("phrasebook",),
     lambda pair: Sentence(tuple(pair.source.split()), pair.tags, pair.line),
 )
-LABELED = Kind("texts with labels", each_labeled, lambda where: each_row(where, labeled_of, (TEXTS, (LABEL,))), ("reviews",))
+labeled_from_hub = partial(each_row, make=labeled_of, usual=(TEXTS[:2], (LABEL,)))
+LABELED = Kind("texts with labels", "text", "text", each_labeled, labeled_from_hub, ("reviews",))
 DOCUMENTS = Kind(
     "documents",
+    "document",
+    "text",
     each_document,
     lambda where, _="file": within_memory(each_row(where, document_of, (("text",),)), where),
     ("phrasebook", "dates", "reviews"),
@@ -53,17 +66,61 @@ DOCUMENTS = Kind(
 )
 
 
-def read(kind: Kind, where: str, options: Options = None, *how: str) -> list[Any]:
-    """The examples of `phrasebook:test` (generated with `options`), of a dataset, or of files; `how` is for the kind's own reader."""
-    found = list(strict(each_item(kind, where, options, *how)))
+def read(kind: Kind, where: str, options: Options = None, *how: str, skipped: Skipped | None = None) -> list[Any]:
+    """The examples of `phrasebook:test` (generated with `options`), of a dataset, or of files; `how` is for the kind's own reader.
+    The first bad line is an error, unless `skipped` counts them."""
+    items = each_item(kind, where, options, *how)
+    if skipped is None:
+        found = list(strict(items))
+    elif whole_files(kind, where, how):
+        found = skipped.good(where, items, "line", lambda document: document.text.count("\n") + 1)
+    else:
+        found = skipped.good(where, items, kind.thing)
     if not found and not is_generated(where):
         raise SaccadeError(f"{where} holds no {kind.what}; add at least one")
     return found
 
 
-corpus, labeled = functools.partial(read, PAIRS), functools.partial(read, LABELED)
-sentences = functools.partial(read, SENTENCES)  # `how` is the column of the tags, upos or xpos
-documents = functools.partial(read, DOCUMENTS)  # `how` is what a document is: file, line or blank
+def whole_files(kind: Kind, where: Any, how: Sequence[str] = ("file",)) -> bool:
+    """Whether each document is a whole text file, so that many lines make one example."""
+    names = [] if kind is not DOCUMENTS or "file" not in how or is_generated(where) else paths_of(where)
+    return bool(names) and not any(in_hub(name) or "#" in name or bare_suffix(Path(name)) == ".jsonl" for name in names)
+
+
+corpus, labeled = partial(read, PAIRS), partial(read, LABELED)
+sentences = partial(read, SENTENCES)  # `how` is the column of the tags, upos or xpos
+documents = partial(read, DOCUMENTS)  # `how` is what a document is: file, line or blank
+
+
+def inputs(kind: Kind, where: str, second: bool = False) -> list[str]:
+    """The texts to work on, without gold labels or targets: a column of a table or a dataset, else the lines of a file; a
+    broken line is an error and an empty one is kept, so that outputs can be matched. `second`: the target's side of pairs."""
+    if is_generated(where) or in_hub(where):
+        return [on_one_line(getattr(one, "target" if second else kind.input)) for one in read(kind, where)]
+    name, columns = split_name(where)
+    parts = paths_of(name)
+    path = one_file(parts[min(second, len(parts) - 1)], "a file of texts")
+    if bare_suffix(path) == ".conllu":
+        raise SaccadeError(f"{path} holds sentences with tags, not texts; give a file with one text per line")
+    if bare_suffix(path) not in SUFFIXES:
+        return [line.partition(" ")[2] if line.startswith(MARK) else line for line in open_text(path)]
+    usual = {PAIRS: (SOURCES, TARGETS), LABELED: (TEXTS,)}[kind][second : second + 1]
+    take = lambda number, entry, column: on_one_line(str(entry.get(column) or ""))  # noqa: E731
+    cell = lambda number, line: [*line.split("\t"), ""][second]  # noqa: E731
+    items = each_entry(path, take, usual, columns[-1:] if second else columns[:1], cell)
+    return list(strict("" if isinstance(one, LineError) and one.kind == "empty line" else one for one in items))
+
+
+def on_one_line(text: str) -> str:
+    return " ".join(text.splitlines())
+
+
+def overlap(kind: Kind, train: Iterable[Any], other: Iterable[Any]) -> int:
+    """How many of the other examples have an input that is also in the training examples."""
+    key = lambda one: getattr(one, kind.input)  # noqa: E731
+    texts = [key(one) for one in other]
+    shared = set(texts) & set(map(key, train))
+    return sum(text in shared for text in texts)
 
 
 def each_item(kind: Kind, where: Any, options: Options = None, *how: str) -> Iterable[Any]:
@@ -87,7 +144,7 @@ def is_generated(where: Any) -> bool:
     return isinstance(where, str) and where.partition(":")[0] in table
 
 
-@functools.lru_cache(maxsize=4)
+@lru_cache(maxsize=4)
 def generate(name: str, options: tuple[tuple[str, Any], ...]) -> Parts:
     """A generated corpus; the last few are kept, since train, dev and test are asked for one after another."""
     return table[name](**dict(options))

@@ -1,6 +1,5 @@
 """Texts with a label: text<TAB>label, JSONL, CSV, and lines that start with their label; a bad line is named by file and line."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -10,14 +9,12 @@ from typing import Any
 
 from ..errors import SaccadeError
 from . import lines
-from .lines import LineError, Rows, convert, split_columns
+from .lines import LineError, convert, split_columns
+from .tables import LABELS, SUFFIXES, TEXTS, each_entry, split_name
 
 FORMS = "a .tsv (text<TAB>label), .jsonl or .csv file, or one of lines 'LABEL TEXT' (each may end in .gz or .xz)"
-TEXTS = ("text", "sentence")  # what the column of texts may be called
 LABEL = "label"
 PREFIX = "__label__"  # how fastText marks a label
-
-_HEADER = re.compile(r"[^\S\t]*(text|sentence)[^\S\t]*\t[^\S\t]*label[^\S\t]*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +27,19 @@ class Labeled:
 
 
 def each_labeled(where: str | Path) -> Iterator[Labeled | LineError]:
-    """Each text of a file with its label, or the error it is."""
-    path = lines.one_file(where, FORMS)
+    """Each text of a file with its label, or the error it is; `my.csv#review,sentiment` names the columns of a table."""
+    name, columns = split_name(where)
+    path = lines.one_file(str(name), FORMS)
     suffix = lines.bare_suffix(path)
     if suffix == ".conllu":
         raise SaccadeError(f"{path} holds sentences with tags, not texts with labels; give {FORMS}")
-    if suffix == ".csv":
-        return convert(path, _csv_entries(path), labeled_of)
+    if suffix in SUFFIXES:
+        return each_entry(path, labeled_of, (TEXTS, LABELS), columns, _from_tsv)
+    if columns:
+        raise SaccadeError(f"{path} has no columns to choose with a #; give a .csv, .tsv or .jsonl file")
     rows = lines.full_lines(path)
     first = next(rows)
-    if suffix != ".tsv" or not _HEADER.fullmatch(str(first[1])):
-        rows = chain([first], rows)
-    parsers = {".tsv": _from_tsv, ".jsonl": lines.from_json(labeled_of)}
-    return convert(path, rows, parsers.get(suffix, partial(_from_line, str(first[1]).lstrip().startswith(PREFIX))))
+    return convert(path, chain([first], rows), partial(_from_line, str(first[1]).lstrip().startswith(PREFIX)))
 
 
 def labeled_of(number: int, entry: dict[str, Any], text: str = "text", label: str | None = LABEL) -> Labeled:
@@ -62,24 +59,6 @@ def labeled_of(number: int, entry: dict[str, Any], text: str = "text", label: st
 def _from_tsv(number: int, line: str) -> Labeled:
     text, label = split_columns(line, (2,), "text<TAB>label")
     return labeled_of(number, {"text": text, LABEL: label})
-
-
-def _csv_entries(path: Path) -> Rows[dict[str, str]]:
-    """Rows by the names of their columns, which the first row gives."""
-    rows = lines.csv_rows(path)
-    number, first = next(rows)
-    if isinstance(first, LineError):
-        raise first.at(path, number)
-    names = ["text" if name.strip().lower() in TEXTS else name.strip().lower() for name in first]
-    if names.count("text") != 1 or names.count(LABEL) != 1:
-        there = ", ".join(f"'{name[:20]}'" for name in first[:8])
-        what = f"the first line must name one column text and one label, such as text,label, and here is: {there}"
-        raise LineError("columns", what, path, number)
-    for number, row in rows:
-        if isinstance(row, list) and len(row) != len(names):
-            what = f"{len(row)} columns instead of the {len(names)} that line 1 names; put quotes around a text with commas"
-            row = LineError("columns", what)
-        yield number, row if isinstance(row, LineError) else dict(zip(names, row, strict=True))
 
 
 def _from_line(marked: bool, number: int, line: str) -> Labeled:

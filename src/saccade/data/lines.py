@@ -1,6 +1,5 @@
 """Files to lines and rows: UTF-8, plain or as .gz or .xz; a bad line is named by file and line, and no file fills the memory."""
 
-import csv
 import difflib
 import gzip
 import json
@@ -158,30 +157,6 @@ def blocks(path: Path, *limits: Any) -> Rows[list[tuple[int, str]]]:
             rows = list(group)
             wrong = next((line for _, line in rows if isinstance(line, LineError)), None)
             yield rows[0][0], wrong or [(number, line) for number, line in rows if isinstance(line, str)]
-
-
-def csv_rows(path: Path) -> Rows[list[str]]:
-    """Rows of CSV with the number of their first line; a quoted text may have commas and line breaks."""
-    wrong: dict[int, LineError] = {}
-
-    def lines() -> Iterator[str]:
-        for number, line in each_line(path):
-            if isinstance(line, LineError):
-                wrong[number] = line  # reported with its row: an error raised in here would end the reading
-            yield (line if isinstance(line, str) else "") + "\n"
-
-    rows, start = csv.reader(lines(), strict=True), 1
-    while True:
-        row: list[str] | LineError | None
-        try:
-            row = next(rows, None)
-        except csv.Error as error:
-            row = LineError("columns", f"invalid CSV ({error}); close each quote, and double those inside a text")
-        if row is None:
-            return
-        inside = next((wrong[number] for number in range(start, rows.line_num + 1) if number in wrong), None)
-        yield start, inside or row or LineError("empty line", "the line is empty; remove it")
-        start = rows.line_num + 1
 
 
 def convert(path: Path | None, rows: Iterable[tuple[int, Any]], make: Callable[[int, Any], Item]) -> Iterator[Item | LineError]:

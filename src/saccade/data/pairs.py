@@ -1,16 +1,17 @@
-"""Pairs, a sentence in two languages, from files: parallel text, TSV and JSONL, each also as .gz or .xz; a bad line is named by file and line."""
+"""Pairs, a sentence in two languages, from files: parallel text and tables, each also as .gz or .xz; a bad line is named by file and line."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import SaccadeError
 from .conllu import sentence_of
-from .lines import LineError, bare_suffix, convert, each_line, from_json, full_lines, one_file, paths_of, split_columns, text_of
+from .lines import LineError, bare_suffix, convert, each_line, one_file, paths_of, split_columns, text_of
+from .tables import SOURCES, SUFFIXES, TARGETS, Where, each_entry, split_name
 
-FORMS = "one .tsv or .jsonl file, or two text files as 'corpus.en,corpus.fr' (each may end in .gz or .xz)"
+FORMS = "one .tsv, .csv or .jsonl file, or two text files as 'corpus.en,corpus.fr' (each may end in .gz or .xz)"
 Links = tuple[tuple[int, int], ...]
 
 _LINK = re.compile(r"(\d{1,7})([-?p])(\d{1,7})", re.ASCII)
@@ -28,14 +29,15 @@ class Pair:
     tags: tuple[str, ...] | None = None
 
 
-def each_pair(where: str | Path | Sequence[str | Path]) -> Iterator[Pair | LineError]:
-    """Each pair of a .tsv or .jsonl file or of two parallel text files, or the error it is."""
-    parts = paths_of(where)
+def each_pair(where: Where) -> Iterator[Pair | LineError]:
+    """Each pair of a table or of two parallel text files, or the error it is; `my.csv#en,fr` names the columns of a table."""
+    name, columns = split_name(where)
+    parts = paths_of(name)
     paths = [one_file(part, FORMS) for part in parts] if len(parts) in (1, 2) and all(parts) else []
-    parsers = [parse for path in paths if (parse := {".tsv": _from_tsv, ".jsonl": from_json(pair_of)}.get(bare_suffix(path)))]
-    if (len(paths), len(parsers)) == (1, 1):
-        return convert(paths[0], full_lines(paths[0]), parsers[0])
-    if (len(paths), len(parsers)) == (2, 0):
+    tables = sum(bare_suffix(path) in SUFFIXES for path in paths)
+    if (len(paths), tables) == (1, 1):
+        return each_entry(paths[0], pair_of, (SOURCES, TARGETS), columns, _from_tsv)
+    if (len(paths), tables) == (2, 0) and not columns:
         return _parallel(paths)
     raise SaccadeError(f"pairs cannot be read from '{', '.join(parts)}'; give {FORMS}")
 

@@ -54,17 +54,23 @@ def _each(path: Path, documents: str) -> Iterator[Document | LineError]:
     if lines.bare_suffix(path) == ".jsonl":
         return convert(path, lines.full_lines(*limits), lines.from_json(document_of))
     if documents == "file":
-        return convert(path, [(1, path)], lambda number, file: Document(_read_whole(file), number))
+        return _read_whole(path)
     if documents == "line":
         return convert(path, lines.each_line(*limits), lambda number, line: Document(line, number))
     return convert(path, lines.blocks(*limits), lambda number, block: Document("\n".join(line for _, line in block), number))
 
 
-def _read_whole(path: Path) -> str:
-    """All of a file as one text, line breaks as they are except that \\r\\n is \\n."""
+def _read_whole(path: Path) -> Iterator[Document | LineError]:
+    """All of a file as one text, line breaks as they are except that \\r\\n is \\n; damaged lines come before it, as the errors they are."""
     raws = list(within_memory(lines.raw_lines(path, LARGEST), path))
     text = b"".join(raws).decode("utf-8-sig", "replace")
-    if "\ufffd" in text or "\0" in text:  # one of the lines may be damaged, and is then named
+    if "\ufffd" in text or "\0" in text:  # some lines may be damaged: they are left out, and become empty
+        kept = []
         for number, raw in enumerate(raws, 1):
-            lines.decode(path, number, raw, LARGEST)
-    return text.replace("\r\n", "\n")
+            try:
+                kept.append(lines.decode(path, number, raw, LARGEST))
+            except LineError as error:
+                yield error
+                kept.append("")
+        text = "\n".join(kept) + "\n" * raws[-1].endswith(b"\n")
+    yield Document(text.replace("\r\n", "\n"), 1)

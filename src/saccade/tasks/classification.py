@@ -9,7 +9,7 @@ from torch import nn
 
 from ..building import Builder
 from ..data.batches import on, pad_rows
-from ..data.corpora import labeled
+from ..data.corpora import LABELED
 from ..data.labeled import Labeled
 from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError
@@ -34,15 +34,12 @@ class Classified:
 class Classification(LabelTask):
     """One label for a text: a pool makes one vector of its tokens' vectors, and the pool's weights show what counted."""
 
+    data = LABELED
     label, unit = "label", "text"
     text_of = staticmethod(lambda example: example.text)
     labels_of = staticmethod(lambda example: None if example.label is None else (example.label,))
     outcome: ClassVar[str] = "label"
     command: ClassVar[str] = 'classify {model} "your text"'
-
-    @classmethod
-    def read(cls, recipe: Recipe, where: str) -> list[Labeled]:
-        return labeled(where, recipe.data.options(where))
 
     @classmethod
     def learn(cls, recipe: Recipe, train: Sequence[Labeled], given: Vocabulary | None = None) -> Self:

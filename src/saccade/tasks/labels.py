@@ -15,7 +15,7 @@ from ..models.kinds import Encoder
 from ..recipe import Recipe
 from ..training.losses import token_loss
 from ..training.work import Work
-from .task import ExampleTask, WrongExample, device_of, from_tokens, learn_vocabulary
+from .task import ExampleTask, ExampleWork, WrongExample, device_of, from_tokens, learn_vocabulary
 
 UNLABELED = -100
 
@@ -83,7 +83,15 @@ class LabelTask(ExampleTask):
 
     def work(self, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device) -> Work:
         self.check_labeled(dev, " of the dev data")
-        return super().work(recipe, train, dev, device)
+        known = set(self.known)
+        strange = [not known.issuperset(self.labels_of(one) or ()) for one in dev]
+        if recipe.data.strict or 2 * sum(strange) > len(dev):  # reported as the mistake it is
+            return super().work(recipe, train, dev, device)
+        work = ExampleWork(self, recipe, train, [one for one, odd in zip(dev, strange, strict=True) if not odd], device)
+        for one in (one for one, odd in zip(dev, strange, strict=True) if odd):
+            kind = f"with a {self.label} that no training example has"
+            work.skipped.add(recipe.data.dev or recipe.data.train, kind, one.line)
+        return work
 
     def size(self, example: Numbered) -> tuple[int, int]:
         return len(example.rows), 0

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import distributed, nn
 
 from ..building import Builder
-from ..data.corpora import documents
+from ..data.corpora import DOCUMENTS
 from ..data.text import Document
 from ..data.vocabulary import Vocabulary
 from ..decoding import Sample, Sliding, steps
@@ -29,6 +29,7 @@ from .task import Task, device_of, from_tokens, learn_vocabulary, sum_loss, tabl
 class LanguageModelling(Task):
     """What comes next in plain text, or what was hidden in it, by the objective."""
 
+    data = DOCUMENTS
     measures: ClassVar[dict[str, bool]] = {"loss": False, "perplexity": False}
     options: ClassVar[dict[str, Callable[[Any], object]]] = {"stride": int}
     outcome: ClassVar[str] = "next"
@@ -45,8 +46,8 @@ class LanguageModelling(Task):
         return cls.command if recipe.language.objective == "causal" else "train my.yaml start_from={model}"
 
     @classmethod
-    def read(cls, recipe: Recipe, where: str) -> list[Document]:
-        return documents(where, recipe.data.options(where), recipe.data.documents)
+    def reading(cls, recipe: Recipe) -> tuple[str, ...]:
+        return (recipe.data.documents,)
 
     @classmethod
     def divide(cls, examples: list[Document], share: float) -> tuple[list[Document], list[Document]]:
@@ -82,7 +83,10 @@ class LanguageModelling(Task):
         return (CarriedWork if self.how.carry else StreamWork)(self, recipe, train, dev, device)
 
     def stream(self, examples: Sequence[Document], seed: int, device: torch.device) -> Stream:
-        return Stream(self.numbers(examples), self.how.block, self.several, seed, device, self.text.pad)
+        stream = Stream(self.numbers(examples), self.how.block, self.several, seed, device, self.text.pad)
+        lines = [one.line for one in examples]
+        stream.lines = lines if lines == sorted(set(lines)) else stream.lines  # documents of several files are counted
+        return stream
 
     def numbers(self, examples: Sequence[Document]) -> list[NDArray[np.int64]]:
         """Each document's tokens: <bos> … <eos> where there are several; between words <eos> is a line's end."""

@@ -1,12 +1,16 @@
 """Scores of texts against references (BLEU and chrF by sacrebleu), word alignments from attention, and their error rate."""
 
 from collections.abc import Collection, Iterable, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import SaccadeError
+from ..data.scripts import unspaced_script
+from ..data.vocabulary import Encoded
+from ..errors import SaccadeError, did_you_mean
+from ..recipe import TOKENIZERS
 
 Link = tuple[int, int]
 
@@ -36,11 +40,63 @@ def alignment_error_rate(
     return 1.0 - right / total if total else 0.0
 
 
-def scores(outputs: Sequence[str], references: Sequence[str], moses: str | None = None) -> dict[str, float | str]:
-    """BLEU and chrF, cased, with signatures; `moses`, a language, adds BLEU on lowercase Moses tokens, as papers on Multi30k report it."""
+def word_links(
+    weights: NDArray[np.floating], source: Encoded, target: Encoded, scripts: tuple[str, str] = ("", "")
+) -> list[Link]:
+    """Links of words by the weights of pieces, <eos> last (T N); in a script without spaces each character is linked as its piece."""
+
+    def pieces_and_words(encoded: Encoded, script: str) -> tuple[list[int], list[int]]:
+        if not script:
+            return list(range(len(encoded.ids))), encoded.words
+        pieces = [n for n, piece in enumerate(encoded.pieces) for character in piece if not character.isspace()]
+        return pieces, list(range(len(pieces)))
+
+    (of, sources), (at, targets) = pieces_and_words(source, scripts[0]), pieces_and_words(target, scripts[1])
+    end = word_weights(weights[at, len(source.ids) :], targets, [0])[:, 0]
+    return links(word_weights(weights[np.ix_(at, of)], targets, sources), list(end))
+
+
+def with_copies(found: Iterable[Link], copied: Collection[Link]) -> list[Link]:
+    """Links in which a word that was copied from the source is linked to the word it was copied from."""
+    own = {target for _, target in copied}
+    return sorted([*(link for link in found if link[1] not in own), *copied], key=lambda link: link[1])
+
+
+def bleu_tokenizer(name: str, references: Sequence[str]) -> tuple[str, str]:
+    """The tokenizer for BLEU, for `auto` by the references' script; and a note where there is something to say about it."""
+    script = unspaced_script(references)
+    here = f"{script} without spaces between words"
+    if name != "auto" or not script:
+        note = f"does not split {here}, so that a sentence is one word; use zh or char" if name == "13a" and script else ""
+        return "13a" if name == "auto" else name, note
+    if script == "kana" and all(map(find_spec, ("MeCab", "ipadic"))):
+        return "ja-mecab", f"chosen for {here}"
+    more = "; pip install 'sacrebleu[ja]' for ja-mecab" if script == "kana" else ""
+    return "zh" if script == "Han" else "char", f"chosen for {here}{more}"
+
+
+def bleu_metric(name: str) -> Any:
+    """sacrebleu's BLEU with one of its tokenizers; tokenized text is scored as it is, without sacrebleu's own warning."""
     import sacrebleu  # slow to import, and needed here alone
 
-    bleu, chrf = sacrebleu.BLEU(), sacrebleu.CHRF()
+    if name not in TOKENIZERS:
+        raise SaccadeError(f"no tokenizer for BLEU named '{name}'{did_you_mean(name, TOKENIZERS)}")
+    try:
+        return sacrebleu.BLEU(tokenize={"auto": "13a", "spm": "flores101"}.get(name, name), force=True)
+    except (ImportError, RuntimeError):
+        package = {"ja-mecab": "'sacrebleu[ja]'", "ko-mecab": "'sacrebleu[ko]'"}.get(name, "sentencepiece")
+        raise SaccadeError(f"the tokenizer {name} needs more packages; install them with: pip install {package}") from None
+    except OSError as error:
+        raise SaccadeError(f"the tokenizer {name} cannot be fetched ({error}); check the network, or use char") from None
+
+
+def scores(
+    outputs: Sequence[str], references: Sequence[str], moses: str | None = None, tokenize: str = "13a"
+) -> dict[str, float | str]:
+    """BLEU and chrF, cased, with signatures; `moses`, a language, adds BLEU on lowercase Moses tokens, as papers on Multi30k report it."""
+    import sacrebleu
+
+    bleu, chrf = bleu_metric(tokenize), sacrebleu.CHRF()
     found: dict[str, float | str] = {
         "bleu": float(bleu.corpus_score(list(outputs), [list(references)]).score),
         "chrf": float(chrf.corpus_score(list(outputs), [list(references)]).score),

@@ -35,6 +35,7 @@ class Stream:
     def __init__(
         self, each: Sequence[NDArray[np.int64]], block: int, several: bool, seed: int, device: torch.device, pad: int = PAD
     ) -> None:
+        self.lines: Sequence[int] = range(1, len(each) + 1)  # where documents start in their file, or which they are
         self.each, self.block, self.several, self.seed, self.device, self.pad = list(each), block, several, seed, device, pad
         self._made = -1
         if sum(map(len, self.each)) < 2:
@@ -69,7 +70,7 @@ class Stream:
         here = np.where(beyond, self.pad, self.here[positions])
         at, gone = on(self.device, torch.from_numpy(positions), torch.from_numpy(beyond))
         documents = self.documents[at].masked_fill(gone, -1) if self.several else None
-        lines = [int(self.numbers[start]) + 1 if self.numbers is not None else start for start in starts]
+        lines = [self.lines[self.numbers[start]] if self.numbers is not None else start for start in starts]
         tokens = self.tokens[at].masked_fill(gone, self.pad)
         return Blocks(tokens, here, documents, [(self.seed, epoch, int(start)) for start in starts], lines)
 

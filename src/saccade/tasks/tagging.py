@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from ..building import Builder
 from ..data.batches import on, pad, pad_rows, tree_distances
 from ..data.conllu import Sentence
-from ..data.corpora import sentences
+from ..data.corpora import SENTENCES
+from ..data.words import SPLITS, split_words
 from ..errors import SaccadeError
 from ..models.labels import Tagger
 from ..recipe import Recipe
@@ -24,6 +25,7 @@ from .task import WrongExample, table
 class Tagging(LabelTask):
     """One label for each word, such as its part of speech; a word of several pieces is tagged at its first."""
 
+    data = SENTENCES
     label, unit = "tag", "word"
     text_of = staticmethod(lambda example: " ".join(example.words))
     labels_of = staticmethod(lambda example: example.tags)
@@ -31,8 +33,17 @@ class Tagging(LabelTask):
     command: ClassVar[str] = "tag {model} your.conllu"
 
     @classmethod
-    def read(cls, recipe: Recipe, where: str) -> list[Sentence]:
-        return sentences(where, recipe.data.options(where), recipe.data.column)
+    def reading(cls, recipe: Recipe) -> tuple[str, ...]:
+        return (recipe.data.column,)
+
+    @property
+    def split(self) -> str:
+        """How raw text becomes words such as the model knows: at `space`, or as `words` where punctuation was by itself in training."""
+        return SPLITS[self.text.kind != "words" or self.text.id(".") != self.text.unk or self.text.id(",") != self.text.unk]
+
+    def words(self, text: str, split: str = "") -> tuple[str, ...]:
+        """The words of a raw text, split at spaces or as in the training data, unless asked for one of `SPLITS`."""
+        return tuple(split_words(text) if (split or self.split) == "words" else text.split())
 
     def build(self, builder: Builder) -> nn.Module:
         return Tagger(self.encoder(builder), len(self.labels), builder.dropout)
@@ -81,8 +92,8 @@ class Tagging(LabelTask):
         return [[self.labels[tag] for tag in rows.argmax(-1).tolist()] for rows in self.logits(model, numbers)]
 
     def look(self, model: nn.Module, text: str) -> tuple[list[str], str]:
-        """Reads a sentence of words between spaces; its tokens, and the words' tags."""
-        sentence = Sentence(tuple(text.split()), None, 1)
+        """Reads a sentence; its tokens, and the words' tags."""
+        sentence = Sentence(self.words(text), None, 1)
         pieces = [self.text.token(row[0]) for row in self.numbers([sentence])[0].rows]
         return list(sentence.words) if self.text.kind == "words" else pieces, " ".join(self.tag(model, [sentence])[0])
 

@@ -12,6 +12,8 @@ from torch import nn
 from ..building import Builder
 from ..core.table import Table
 from ..data.batches import Plans, padding_share, rounded
+from ..data.corpora import Kind, read
+from ..data.skipping import Skipped
 from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError
 from ..models.kinds import Encoder
@@ -29,8 +31,8 @@ class Task:
     reads: Vocabulary  # of its input
     measures: ClassVar[dict[str, bool]] = {"loss": False}  # the metrics of an evaluation, and whether higher is better
     options: ClassVar[dict[str, Callable[[Any], object]]] = {}  # what `evaluate` can be asked for, with a check of each value
+    data: ClassVar[Kind]  # what its examples are
     command: ClassVar[str] = 'translate {model} "your sentence"'  # how a trained model is used
-    read: ClassVar[Callable[..., list[Any]]]  # by a recipe: the examples of a file or an embedded corpus
     learn: ClassVar[Callable[..., Task]]  # from a recipe, training examples, and the vocabulary that a first model brings
     restore: ClassVar[Callable[..., Task]]  # from a recipe and what `tokens` gave
     tokens: Callable[[], dict[str, Any]]  # all that was learned from the examples, as JSON values
@@ -38,6 +40,16 @@ class Task:
     build: Callable[[Builder], nn.Module]  # a fresh model
     work: Callable[[Recipe, Sequence[Any], Sequence[Any], torch.device], Work]  # what the training loop asks for
     evaluate: Callable[..., dict[str, Any]]  # metrics of a model on examples, for people; may take the `options`
+
+    @classmethod
+    def read(cls, recipe: Recipe, where: str, skipped: Skipped | None = None) -> list[Any]:
+        """The examples of files, a dataset or a generated corpus; the first bad line is an error, unless `skipped` counts them."""
+        return read(cls.data, where, recipe.data.options(where), *cls.reading(recipe), skipped=skipped)
+
+    @classmethod
+    def reading(cls, recipe: Recipe) -> tuple[str, ...]:
+        """What the reader of its data is asked for besides."""
+        return ()
 
     @classmethod
     def usage(cls, recipe: Recipe) -> str:
@@ -70,6 +82,25 @@ class ExampleTask(Task):
     size: Callable[[Any], tuple[int, int]]  # how many tokens of a numbered example are read, and how many generated
     batch: Callable[..., Batch]  # of numbered examples, on a device; lengths are rounded up to a multiple
 
+    def misfit(self, example: Any, recipe: Recipe) -> tuple[str, str] | None:
+        """Why training cannot use a numbered example: the kind of reason for a count, and a sentence for this example; usually None."""
+        sizes, most, tokens, multiple = (
+            self.size(example),
+            recipe.data.max_length,
+            recipe.training.tokens,
+            recipe.training.round_to,
+        )
+        has = f"line {example.line} of the training data has {{}} tokens"
+        if most and max(sizes) > most:
+            what = f"{has.format(max(sizes))} on a side, more than data.max_length={most}"
+            return f"longer than data.max_length={most}", f"{what}; raise it or remove the line"
+        if sum(rounded(size, multiple) for size in sizes) > tokens:
+            to = f", rounded up to multiples of {multiple}" if multiple > 1 else ""
+            what = f"{has.format(' + '.join(str(size) for size in sizes if size))}{to}, more than a batch may hold"
+            kind = f"of more tokens than a batch holds (training.tokens={tokens})"
+            return kind, f"{what} (training.tokens={tokens}); raise training.tokens or remove the line"
+        return None
+
     def batches(self, numbers: Sequence[Any], device: torch.device, budget: int) -> Iterator[tuple[list[int], Batch]]:
         """Batches of numbered examples of similar lengths, with their indices."""
         sizes = [self.size(example) for example in numbers]
@@ -92,19 +123,28 @@ class ExampleWork(Work):
         self.task, self.device = task, device
         self.tokens, self.smoothing, self.seed = recipe.training.tokens, recipe.training.smoothing, recipe.seed
         self.multiple, self.agreement = recipe.training.round_to, recipe.training.agreement
-        self.examples = task.numbers(train)
+        self.skipped = Skipped()
+        self.examples = self.fitting(task.numbers(train), recipe)
         try:
             self.dev = task.numbers(dev)
         except WrongExample as error:
             raise SaccadeError(f"{recipe.data.dev or recipe.data.train}, {error}") from None
+        if not recipe.data.dev and not recipe.data.strict:  # held out of the training data, where such examples are skipped
+            self.dev = self.fitting(self.dev, recipe, least=0) or self.dev
         self.lengths = [task.size(example) for example in self.examples]
-        for sizes, example in zip(self.lengths, self.examples, strict=True):
-            if sum(rounded(size, self.multiple) for size in sizes) > self.tokens:
-                tokens = " + ".join(str(size) for size in sizes if size)
-                to = f", rounded up to multiples of {self.multiple}" if self.multiple > 1 else ""
-                what = f"line {example.line} of the training data has {tokens} tokens{to}, more than a batch may hold"
-                raise SaccadeError(f"{what} (training.tokens={self.tokens}); raise training.tokens or remove the line")
         self.plans = Plans(self.lengths, self.tokens, self.multiple)
+
+    def fitting(self, numbers: list[Any], recipe: Recipe, least: float = 0.5) -> list[Any]:
+        """The examples that training can use, at least this share; the others are counted, or in a strict recipe refused."""
+        reasons = [self.task.misfit(example, recipe) for example in numbers]
+        wrong = [(example, reason) for example, reason in zip(numbers, reasons, strict=True) if reason is not None]
+        if wrong and recipe.data.strict:
+            raise SaccadeError(wrong[0][1][1])
+        if wrong and len(numbers) - len(wrong) < (1 if recipe.data.max_length and least else least * len(numbers)):
+            raise SaccadeError(f"{len(wrong):,} of {len(numbers):,} examples cannot be used; {wrong[0][1][1]}")
+        for example, (kind, _) in wrong:
+            self.skipped.add(recipe.data.train, kind, example.line)
+        return [example for example, reason in zip(numbers, reasons, strict=True) if reason is None]
 
     def epoch(self, epoch: int) -> Sequence[list[int]]:
         return self.plans(self.seed, epoch)

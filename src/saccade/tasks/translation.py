@@ -14,8 +14,10 @@ from torch import nn
 from ..building import Builder
 from ..core import record, sites
 from ..data.batches import on, pad
-from ..data.corpora import corpus
+from ..data.corpora import PAIRS
 from ..data.pairs import Pair
+from ..data.scripts import length, unspaced_script
+from ..data.skipping import Skipped, lopsided
 from ..data.vocabulary import Encoded, Vocabulary
 from ..decoding import Beam, Sample, Search, decode
 from ..errors import SaccadeError
@@ -23,9 +25,11 @@ from ..models.kinds import Seq2Seq
 from ..recipe import Recipe
 from ..training.losses import Batch
 from ..training.work import Work
-from .scoring import Link, alignment_error_rate, links, moses_tokenizer, scores, word_weights
-from .task import ExampleTask, ExampleWork, device_of, from_tokens, learn_vocabulary, table
+from .scoring import Link, alignment_error_rate, bleu_metric, bleu_tokenizer, moses_tokenizer, scores, word_links
+from .task import ExampleTask, ExampleWork, Task, device_of, from_tokens, learn_vocabulary, table
 
+Pairs = Sequence[Pair]
+Scores = dict[str, float | str]
 MakeSearch = Callable[[int, int, tuple[int, ...]], Search]  # from bos, eos and the tokens that are never generated
 
 
@@ -58,6 +62,7 @@ class Translated:
     tokens: list[int]
     finished: bool
     alternatives: list[str]
+    copied: tuple[Link, ...] = ()  # (source word, its own word) of each unknown word that was replaced by one of the source
 
 
 @dataclass(frozen=True)
@@ -74,36 +79,39 @@ class Aligned:
 class Translation(ExampleTask):
     """From one text to another: two vocabularies and what can be done with a model between them."""
 
-    needs = Seq2Seq
+    needs, data = Seq2Seq, PAIRS
+    alike: ClassVar[bool] = True  # whether the sides of a pair should be about as long as each other
     measures: ClassVar[dict[str, bool]] = {"loss": False, "bleu": True}
-    options: ClassVar[dict[str, Callable[[Any], object]]] = {"beam": searcher, "quarters": bool, "moses": moses_tokenizer}
+    options = Task.options | {"beam": searcher, "quarters": bool, "moses": moses_tokenizer, "tokenize": bleu_metric}
 
-    def __init__(self, source: Vocabulary, target: Vocabulary) -> None:
-        self.source, self.reads, self.target = source, source, target
+    def __init__(self, source: Vocabulary, target: Vocabulary, tokenize: str = "auto") -> None:
+        """`tokenize` is sacrebleu's tokenizer, where an evaluation is asked for no other."""
+        self.source, self.reads, self.target, self.tokenize = source, source, target, tokenize
 
     @classmethod
-    def read(cls, recipe: Recipe, where: str) -> list[Pair]:
-        pairs = corpus(where, recipe.data.options(where))
+    def read(cls, recipe: Recipe, where: str, skipped: Skipped | None = None) -> list[Pair]:
+        pairs = super().read(recipe, where, skipped)
         return [swap(pair) for pair in pairs] if recipe.data.swap else pairs
 
     @classmethod
-    def learn(cls, recipe: Recipe, train: Sequence[Pair], given: Vocabulary | None = None) -> Self:
+    def learn(cls, recipe: Recipe, train: Pairs, given: Vocabulary | None = None) -> Self:
         sides = ([pair.source for pair in train], [pair.target for pair in train])
         if recipe.vocabulary.joint or given is not None:
             both = learn_vocabulary(recipe, itertools.chain(*sides), given)
-            return cls(both, both)
-        return cls(*(learn_vocabulary(recipe, lines) for lines in sides))
+            return cls(both, both, recipe.data.tokenize)
+        source, target = (learn_vocabulary(recipe, lines) for lines in sides)
+        return cls(source, target, recipe.data.tokenize)
 
     @classmethod
     def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
         source = from_tokens(tokens, "joint", "source")
-        return cls(source, source if "joint" in tokens else from_tokens(tokens, "target"))
+        return cls(source, source if "joint" in tokens else from_tokens(tokens, "target"), recipe.data.tokenize)
 
     def tokens(self) -> dict[str, Any]:
         names = {"joint": self.source} if self.source is self.target else {"source": self.source, "target": self.target}
         return {name: vocabulary.to_json() for name, vocabulary in names.items()}
 
-    def texts(self, examples: Sequence[Pair]) -> dict[str, tuple[Vocabulary, list[str]]]:
+    def texts(self, examples: Pairs) -> dict[str, tuple[Vocabulary, list[str]]]:
         source, target = [pair.source for pair in examples], [pair.target for pair in examples]
         return {"source": (self.source, source), "target": (self.target, target)}
 
@@ -113,11 +121,11 @@ class Translation(ExampleTask):
             raise SaccadeError("model.shared is true, and there are two vocabularies; set vocabulary.joint=true")
         return model
 
-    def work(self, recipe: Recipe, train: Sequence[Pair], dev: Sequence[Pair], device: torch.device) -> Work:
+    def work(self, recipe: Recipe, train: Pairs, dev: Pairs, device: torch.device) -> Work:
         kind = WorkWithBleu if recipe.training.dev_bleu or recipe.training.watch == "bleu" else ExampleWork
         return kind(self, recipe, train, dev, device)
 
-    def numbers(self, pairs: Sequence[Pair]) -> list[Numbered]:
+    def numbers(self, pairs: Pairs) -> list[Numbered]:
         sources = self.source.encode_ids([pair.source for pair in pairs])
         targets = self.target.encode_ids([pair.target for pair in pairs])
         eos = self.source.eos
@@ -125,6 +133,13 @@ class Translation(ExampleTask):
 
     def size(self, example: Numbered) -> tuple[int, int]:
         return len(example.source), len(example.target) + 1
+
+    def misfit(self, example: Numbered, recipe: Recipe) -> tuple[str, str] | None:
+        ratio, texts = recipe.data.max_ratio, (example.pair.source, example.pair.target)
+        if self.alike and lopsided((len(example.source) - 1, len(example.target)), texts, ratio):
+            what = f"with one side more than {ratio:g} times as long as the other (data.max_ratio)"
+            return what, f"line {example.line} of the training data is a pair {what}; raise it, or remove the line"
+        return super().misfit(example, recipe)
 
     def batch(self, numbers: Sequence[Numbered], device: torch.device, multiple: int = 1) -> Batch:
         """Targets are read with <bos> in front of them, and asked for with <eos> behind them."""
@@ -157,13 +172,14 @@ class Translation(ExampleTask):
                 best = hypotheses[0]
                 text, *more = (words.decode(one.tokens, keep_unknown=True) for one in hypotheses)
                 if copies:
-                    text = " ".join(copies.get(at, words.token(id)) for at, id in enumerate(best.tokens))
-                yield n, Translated(text, best.log_prob, best.score, best.tokens, best.finished, more)
+                    text = " ".join(copies[at][0] if at in copies else words.token(id) for at, id in enumerate(best.tokens))
+                copied = tuple((word, at) for at, (_, word) in copies.items())
+                yield n, Translated(text, best.log_prob, best.score, best.tokens, best.finished, more, copied)
 
     @torch.no_grad()
-    def copy_unknown(self, model: nn.Module, outputs: Sequence[Numbered]) -> list[dict[int, str]]:
-        """For each output the source words that replace its unknown ones: position → the word looked at most (Luong et al. 2015b)."""
-        words: list[dict[int, str]] = [{} for _ in outputs]
+    def copy_unknown(self, model: nn.Module, outputs: Sequence[Numbered]) -> list[dict[int, tuple[str, int]]]:
+        """For each output what replaces its unknown words: position → the source word looked at most and its number (Luong et al. 2015b)."""
+        words: list[dict[int, tuple[str, int]]] = [{} for _ in outputs]
         asked = [n for n, one in enumerate(outputs) if self.target.unk in one.target]
         if self.target.kind != "words" or not asked or not attends(model):
             return words
@@ -174,7 +190,8 @@ class Translation(ExampleTask):
             spelled = source.pieces if self.source.kind == "words" else [text.split()[word] for word in source.words]
             for position, id in enumerate(outputs[n].target):
                 if id == self.target.unk and spelled:
-                    words[n][position] = spelled[int(rows[position, : len(spelled)].argmax())]
+                    most = int(rows[position, : len(spelled)].argmax())
+                    words[n][position] = spelled[most], source.words[most]
         return words
 
     def source_weights(self, model: nn.Module, batch: Batch) -> NDArray[np.floating]:
@@ -189,32 +206,36 @@ class Translation(ExampleTask):
         return by_site.mean(0).float().cpu().numpy()
 
     @torch.no_grad()
-    def align(self, model: nn.Module, pairs: Sequence[Pair], budget: int = 4096) -> list[Aligned]:
-        """Where the model looks while it generates each pair's target, by all its attention to the source."""
+    def align(self, model: nn.Module, pairs: Pairs, budget: int = 4096) -> list[Aligned]:
+        """Where the model looks while it generates each pair's target, by all its attention to the source; links are between words,
+        or characters on a side without spaces between words (gold links always count words)."""
         model.eval()
+        free = [pair for pair in pairs if pair.alignment is None]
+        scripts = unspaced_script(pair.source for pair in free), unspaced_script(pair.target for pair in free)
         found: dict[int, Aligned] = {}
         for indices, batch in self.batches(self.numbers(pairs), device_of(model), budget):
             for n, rows in zip(indices, self.source_weights(model, batch), strict=True):
                 source, target = self.source.encode(pairs[n].source), self.target.encode(pairs[n].target)
                 weights = rows[: len(target.ids) + 1, : len(source.ids) + 1]  # the last row and column are <eos>
-                by_word = word_weights(weights, target.words, source.words)
-                end = word_weights(weights[:, len(source.ids) :], target.words, [0])[:, 0]
-                found[n] = Aligned(source, target, weights, links(by_word, list(end)))
+                found[n] = Aligned(source, target, weights, word_links(weights, source, target, scripts))
         return [found[n] for n in range(len(pairs))]
 
-    def score(self, outputs: Sequence[str], pairs: Sequence[Pair], moses: str | None = None) -> dict[str, float | str]:
-        return scores(outputs, [pair.target for pair in pairs], moses)
+    def score(self, outputs: Sequence[str], pairs: Pairs, moses: str | None = None, tokenizer: str = "13a") -> Scores:
+        return scores(outputs, [pair.target for pair in pairs], moses, tokenizer)
 
-    def outputs(self, model: nn.Module, pairs: Sequence[Pair], beam: int = 1) -> list[str]:
+    def outputs(self, model: nn.Module, pairs: Pairs, beam: int = 1) -> list[str]:
         found = dict(self.translate(model, [pair.source for pair in pairs], searcher(beam)))
         return [found[n].text for n in range(len(pairs))]
 
     def evaluate(
-        self, model: nn.Module, pairs: Sequence[Pair], beam: int = 1, quarters: bool = False, moses: str | None = None
+        self, model: nn.Module, pairs: Pairs, beam: int = 1, quarters: bool = False, moses: str | None = None, tokenize: str = ""
     ) -> dict[str, Any]:
         """BLEU and chrF with their signatures, loss, the alignment error rate where there are gold links, and BLEU by length quarter."""
+        tokenizer, note = bleu_tokenizer(tokenize or self.tokenize, [pair.target for pair in pairs])
         outputs = self.outputs(model, pairs, beam)
-        found: dict[str, Any] = {"sentences": len(pairs), "beam": beam, **self.score(outputs, pairs, moses)}
+        found: dict[str, Any] = {"sentences": len(pairs), "beam": beam, **self.score(outputs, pairs, moses, tokenizer)}
+        if note:
+            found["bleu_tokenizer"] = f"{tokenizer} {note}"
         found |= self.metrics(model, self.numbers(pairs))
         gold = [pair for pair in pairs if pair.alignment is not None]
         if gold and attends(model):
@@ -222,18 +243,20 @@ class Translation(ExampleTask):
             wanted = [(pair.alignment or (), pair.possible or ()) for pair in gold]
             found["aer"] = alignment_error_rate(predicted, *zip(*wanted, strict=True))
         if quarters:
-            found["by_length"] = self.quarter_scores(outputs, pairs)
+            found["by_length"] = self.quarter_scores(outputs, pairs, tokenizer)
         return found
 
-    def quarter_scores(self, outputs: Sequence[str], pairs: Sequence[Pair]) -> list[dict[str, float]]:
-        """BLEU of each quarter of the pairs by the source's length in words, the shortest first."""
-        words = [len(pair.source.split()) for pair in pairs]
+    def quarter_scores(self, outputs: Sequence[str], pairs: Pairs, tokenizer: str) -> list[dict[str, Any]]:
+        """BLEU of each quarter of the pairs by the source's length in words (or characters), the shortest first."""
+        script = unspaced_script(pair.source for pair in pairs)
+        words, unit = [length(pair.source, script) for pair in pairs], "characters" if script else "words"
         order = sorted(range(len(pairs)), key=words.__getitem__)
         rows = []
         for group in filter(None, (order[k * len(order) // 4 : (k + 1) * len(order) // 4] for k in range(4))):
             lengths = [words[n] for n in group]
-            bleu = float(self.score([outputs[n] for n in group], [pairs[n] for n in group])["bleu"])
-            rows.append({"shortest": lengths[0], "longest": lengths[-1], "mean": sum(lengths) / len(lengths), "bleu": bleu})
+            bleu = float(self.score([outputs[n] for n in group], [pairs[n] for n in group], None, tokenizer)["bleu"])
+            mean = sum(lengths) / len(lengths)
+            rows.append({"shortest": lengths[0], "longest": lengths[-1], "mean": mean, "bleu": bleu, "unit": unit})
         return rows
 
 
@@ -252,15 +275,24 @@ class WorkWithBleu(ExampleWork):
 
     task: Translation
 
+    def __init__(self, task: Translation, *given: Any) -> None:
+        super().__init__(task, *given)
+        self.tokenizer, note = bleu_tokenizer(task.tokenize, [one.pair.target for one in self.dev])
+        bleu_metric(self.tokenizer)  # a missing package shows now, not after the first evaluation
+        self.notes = (f"BLEU on dev is by the tokenizer {self.tokenizer}, which is {note}",) if note else ()
+
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         pairs = [one.pair for one in self.dev]
-        return {**super().evaluate(model), "bleu": float(self.task.score(self.task.outputs(model, pairs), pairs)["bleu"])}
+        scored = self.task.score(self.task.outputs(model, pairs), pairs, None, self.tokenizer)
+        return {**super().evaluate(model), "bleu": float(scored["bleu"])}
 
 
 @table.add("text-to-text", paper="Raffel et al. 2020")
 class TextToText(Translation):
     """Any text to any text (summaries, dialogue, brackets, code): as translation, judged also by how many outputs are entirely correct."""
 
-    def score(self, outputs: Sequence[str], pairs: Sequence[Pair], moses: str | None = None) -> dict[str, float | str]:
+    alike = False
+
+    def score(self, outputs: Sequence[str], pairs: Pairs, moses: str | None = None, tokenizer: str = "13a") -> Scores:
         right = sum(output.strip() == pair.target.strip() for output, pair in zip(outputs, pairs, strict=True))
-        return {"exact": 100 * right / max(len(pairs), 1), **super().score(outputs, pairs, moses)}
+        return {"exact": 100 * right / max(len(pairs), 1), **super().score(outputs, pairs, moses, tokenizer)}

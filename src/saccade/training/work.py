@@ -12,6 +12,7 @@ class Work:
     """A task's work on its training and dev data."""
 
     smoothing = agreement = 0.0  # of the loss; see `batch_loss`
+    notes: tuple[str, ...] = ()  # what somebody who trains should know
     only_forward = True  # whether `loss` uses nothing of the model but model(*inputs)
     epoch: Callable[[int], Sequence[Any]]  # the plans of its batches: sequences of examples; rank r of R takes plan[r::R]
     batch: Callable[[Any], Any]  # of a plan, on the model's device

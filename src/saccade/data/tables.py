@@ -1,0 +1,142 @@
+"""Tables: rows of CSV, TSV and JSONL by the names or numbers of their columns, as in `my.csv#review,sentiment`."""
+
+import csv
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..errors import SaccadeError, did_you_mean
+from .lines import LineError, Rows, bare_suffix, convert, each_line, from_json, full_lines
+
+SUFFIXES = (".csv", ".tsv", ".jsonl")
+DELIMITERS = ",;\t"
+LONGEST_ROW = 1000  # lines of one row of CSV: a longer one is a quote that was never closed
+# what columns may be called; the first name is preferred where there are several
+TEXTS = ("text", "sentence", "review", "content", "comment", "body", "message", "document", "tweet")
+LABELS = ("label", "labels", "sentiment", "class", "category", "target", "intent", "stars")
+SOURCES, TARGETS = ("source", "src", "input"), ("target", "tgt", "trg", "translation", "output")
+Where = str | Path | Sequence[str | Path]
+Usual = Sequence[Sequence[str]]  # the names that each wanted column may have
+Item = TypeVar("Item")
+
+
+def split_name(where: Where) -> tuple[Where, list[str]]:
+    """The file and the columns in `my.csv#review,sentiment`; several files, or one with a # in its name, are taken as they are."""
+    name, mark, named = where.rpartition("#") if isinstance(where, str) else ("", "", "")
+    if not mark or os.path.exists(str(where)):
+        return where, []
+    columns = [part.strip() for part in named.split(",")]
+    if not all(columns):
+        raise SaccadeError(f"'{where}' names no column after the #; write it as {name}#a,b")
+    return name, columns
+
+
+def each_entry(
+    path: Path, make: Callable[..., Item], usual: Usual, columns: Sequence[str], plain: Callable[[int, str], Item]
+) -> Iterator[Item | LineError]:
+    """What `make` makes of each row and its columns: those named, or those of the usual names; `plain` reads the lines of a TSV
+    whose first line names none."""
+    if columns and len(columns) != len(usual):
+        what = f"{len(columns)} column{'s' * (len(columns) > 1)} after the # of {path.name}, but {len(usual)} are read"
+        raise SaccadeError(f"{what}; write it as {path.name}#{','.join(names[0] for names in usual)}, with your names")
+    suffix = bare_suffix(path)
+    if suffix == ".jsonl":
+        chosen = columns or [names[0] for names in usual]
+        return convert(path, full_lines(path), from_json(lambda number, entry: make(number, entry, *chosen)))
+    rows = csv_rows(path, sniff(path)) if suffix == ".csv" else tsv_rows(path)
+    number, first = next(rows)
+    found = None if isinstance(first, LineError) else locate(path, first, usual, columns)
+    if suffix == ".tsv" and found is None and not columns:
+        return convert(path, full_lines(path), plain)
+    if isinstance(first, LineError):
+        raise first.at(path, number)
+    if found is None:
+        there = ", ".join(f"'{cell[:20]}'" for cell in first[:8])
+        wanted = " and one named ".join(names[0] for names in usual)
+        way = f"or choose columns by name or number, such as {path.name}#{'1,2' if len(usual) > 1 else 1}"
+        raise LineError("columns", f"expected one column named {wanted}, got: {there}; rename them, {way}", path, number)
+    at, has_header = found
+    names = [first[n].strip() if has_header else usual[k][0] for k, n in enumerate(at)]
+    links = [n for n, cell in enumerate(first) if has_header and n not in at and cell.strip().casefold() == "alignment"]
+
+    def item(number: int, row: list[str]) -> Item:
+        if len(row) != len(first):
+            what = f"{len(row)} column{'s' * (len(row) > 1)} instead of the {len(first)} of line 1"
+            hint = "put quotes around a text with commas" if suffix == ".csv" else "remove tabs inside a text"
+            raise LineError("columns", f"{what}; {hint}")
+        cells = zip((*names, *["alignment"] * len(links)), (row[n] for n in (*at, *links)), strict=True)
+        return make(number, dict(cells), *names)
+
+    return convert(path, rows if has_header else chain([(number, first)], rows), item)
+
+
+def locate(path: Path, first: list[str], usual: Usual, columns: Sequence[str]) -> tuple[list[int], bool] | None:
+    """The positions of the columns in a row, and whether the first row names them; None where they cannot be recognized."""
+    header = [" ".join(cell.casefold().split()) for cell in first]
+    at = []
+    for name in columns:
+        by_number = int(name) - 1 if name.isascii() and name.isdigit() else -1
+        if name.casefold() not in header and not 0 <= by_number < len(first):
+            hint = did_you_mean(name, [cell.strip() for cell in first])
+            raise SaccadeError(f"{path} has no column '{name}' (line 1 has {len(first)}){hint}")
+        at.append(header.index(name.casefold()) if name.casefold() in header else by_number)
+    if columns:
+        named = any(name.casefold() in header for name in columns)
+        return at, named or all(any(header[n] in names for names in usual) for n in at)
+    for names in usual:
+        hits = [n for n, cell in enumerate(header) if cell in names and n not in at]
+        hits = [n for n in hits if header[n] == names[0]] or hits
+        if len(hits) != 1:
+            return None
+        at += hits
+    return at, True
+
+
+def sniff(path: Path) -> str:
+    """What separates the columns of a CSV: the sign by which most of its first lines have as many cells as line 1."""
+    sample = [str(line)[:5000].replace("\r", " ") + "\n" for _, line in islice(each_line(path), 20)]
+
+    def fitting(delimiter: str) -> int:
+        counts = [len(row) for row in csv.reader(sample, delimiter=delimiter)]
+        return sum(count == counts[0] > 1 for count in counts)
+
+    return max(DELIMITERS, key=fitting)
+
+
+def tsv_rows(path: Path) -> Rows[list[str]]:
+    """The cells of each line; quotes are part of the text."""
+    return ((number, line if isinstance(line, LineError) else line.split("\t")) for number, line in full_lines(path))
+
+
+def csv_rows(path: Path, delimiter: str = ",") -> Rows[list[str]]:
+    """Rows with the number of their first line; a quoted text may have delimiters and line breaks. After a broken row, reading
+    continues with the line that follows its first: a quote that is never closed costs one row, not the rest of the file."""
+    lines = each_line(path)
+    again: list[tuple[int, str | LineError]] = []  # read with a broken row, the next one last
+    while True:
+        taken: list[tuple[int, str | LineError]] = []
+        feed = partial(_take, lines, again, taken)
+        row: list[str] | LineError | None
+        try:
+            row = next(csv.reader(iter(feed, None), strict=True, delimiter=delimiter), None)
+        except csv.Error as error:
+            row = LineError("CSV", f"invalid CSV ({error}); close each quote, and double those inside a text")
+            end = next((n for n, (_, line) in enumerate(taken, 1) if isinstance(line, LineError)), 1)
+            again += reversed(taken[end:])
+            del taken[end:]
+        if row is None:
+            return
+        unreadable = next((line for _, line in taken if isinstance(line, LineError)), None)
+        yield taken[0][0], unreadable or row or LineError("empty line", "the line is empty; remove it")
+
+
+def _take(lines: Rows[str], again: list[Any], taken: list[Any]) -> str | None:
+    """The next line of a row, or None at the end of the file or of what a row may have."""
+    found = None if len(taken) == LONGEST_ROW else again.pop() if again else next(lines, None)
+    if found is None:
+        return None
+    taken.append(found)
+    return (found[1] if isinstance(found[1], str) else "") + "\n"
