@@ -1,14 +1,16 @@
 """Commands that look at models, data and parts: evaluate, show, explain, list, check."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from ..errors import SaccadeError, did_you_mean
 from .options import Beam, Device, Json, Lengths, Model, Moses, Peers, Result, TaskBeam, flag
-from .shared import ALL_SITES, check_drawable, draw, keep_given, note_unknown, out, print_json, report, result_writer, write
+from .shared import ALL_SITES, check_drawable, draw, keep_given, note_unknown, out, print_json, report, result_writer, write, write_table
 
 DATA = "Data to evaluate on, such as test.tsv, test.en,test.fr, test.conllu or test.txt; `dev` and `test` are the recipe's own."
 KINDS = "pairs, tags, labels or text; otherwise inferred from the file name (.conllu, .csv, .txt …), or pairs."
@@ -110,7 +112,7 @@ def explain(
     if json_:
         print_json(worked.to_dict())
     else:
-        out.print(render(worked))
+        write_table(render(worked))
 
 
 def list_(
@@ -133,9 +135,14 @@ def list_(
         return
     if not found:
         raise SaccadeError(f"nothing in the catalogue contains '{where}'; run `saccade list` to see it all")
-    table = Table("slot", "name", "what", "paper", box=None, pad_edge=False, header_style="bold")
+    if not sys.stdout.isatty():  # a line per entry, for grep and cut
+        write("\n".join("\t".join(row[name] for name in ("slot", "name", "what", "paper")) for row in found))
+        return
+    table = Table.grid(padding=(0, 2))
     for row, before in zip(found, [{"slot": ""}, *found], strict=False):
-        table.add_row(row["slot"] if row["slot"] != before["slot"] else "", row["name"], row["what"], row["paper"])
+        if row["slot"] != before["slot"]:
+            table.add_row(Text(row["slot"], "bold"))
+        table.add_row(Text(f"  {row['name']}"), Text.assemble(row["what"], "  ", (row["paper"], "dim")))
     out.print(table)
 
 

@@ -60,6 +60,7 @@ def translate(
                 progress.advance(task)
             pairs = [Pair(line, found[n].text) for n, line in enumerate(some)]
             links = [one.links for one in system.align(pairs)] if with_alignment else None
+            progress.stop()  # a bar and outputs would be mixed in a terminal
             for n, pair in enumerate(pairs):
                 if json_:
                     facts = {"translation": pair.target, "log_prob": found[n].log_prob, "finished": found[n].finished}
@@ -67,6 +68,7 @@ def translate(
                 else:
                     sys.stdout.write(pair.target + ("" if links is None else f"\t{format_pharaoh(links[n])}") + "\n")
             sys.stdout.flush()
+            progress.start()
 
 
 def generate(
