@@ -14,7 +14,7 @@ from .core import record
 from .data.pairs import Pair
 from .decoding import Ensemble
 from .errors import SaccadeError
-from .files import held, write_atomically
+from .files import held, is_temporary, tidy, write_atomically
 from .system import System, build, check_memory, check_options, load, model_files, read_config, read_json, train_and_dev
 from .tasks.classification import Classification
 from .tasks.language import LanguageModelling
@@ -49,6 +49,7 @@ def fit(
         folder = RunFolder(path, model_files(system))
         text = json.dumps({"saccade": VERSION, **made.to_dict()}, indent=2, ensure_ascii=False) + "\n"
         with ranks.led(held(path)):
+            ranks.lead(lambda: tidy(path))
             # only now, when nothing of the recipe was refused: a first try with a wrong path leaves no run
             ranks.lead(lambda: write_atomically(path / "recipe.json", text.encode()))
             ranks.agree(lambda: check_shared(path / "recipe.json"))
@@ -85,7 +86,7 @@ def claim(path: Path, recipe: Recipe, resume: bool) -> None:
             raise SaccadeError(
                 f"{path} was started with a different {wrong[0]}; resume with the same recipe (only {may} may change)"
             )
-    elif os.path.isdir(path) and any(path.iterdir()):
+    elif os.path.isdir(path) and not all(map(is_temporary, path.iterdir())):
         raise SaccadeError(f"{path} contains other files and no run; choose an empty or new folder with --out")
 
 

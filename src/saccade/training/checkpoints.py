@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..errors import SaccadeError
-from ..files import Writer, broken, listed, replaced, settle, verified, write_files, write_folder
+from ..files import Writer, broken, clear, listed, mark, replaced, settle, verified, write_files, write_folder
 from .distributed import Ranks
 from .sharded import METADATA, divide_like, gather, library, list_parts
 
@@ -149,16 +149,19 @@ class RunFolder:
         """Keeps the parameters at an evaluation in `kept/`, and those of the last `count` evaluations alone."""
         write_folder(self.path / "kept" / f"{update:09d}", {"model.safetensors": partial(store, learned(model))})
         for old in self.kept()[:-count]:
-            shutil.rmtree(old)
+            mark(old)
+            clear(old)
 
     def kept(self) -> list[Path]:
         return sorted(path for path in (self.path / "kept").glob("*") if path.name.isdigit())  # the oldest first
 
     def forget(self, update: int) -> None:
-        """Removes what was kept after an update from which the run now resumes, and what a kill left half written."""
+        """Removes what was kept after an update from which the run now resumes, and what a kill left half written or removed."""
+        for path in self.kept():
+            if int(path.name) > update and not broken(path):
+                mark(path)
         for path in (self.path / "kept").glob("*"):
-            if not path.name.isdigit() or int(path.name) > update or broken(path):
-                shutil.rmtree(path)
+            clear(path)
 
     def mean_kept(self) -> Tensors:
         try:
