@@ -25,16 +25,16 @@ def demo(
 ) -> None:
     """Train a translator without and one with attention on the embedded phrasebook, compare them, and draw the attention.
 
+    Finished runs of the same seed are used again, and a stopped one is continued; no other run is replaced.
+
     Examples:
         saccade demo
         saccade demo --out runs/again --seed 1 --json
     """
-    from ..demo import CALLED, check_folder, run
+    from ..demo import CALLED, run
     from .progress import Board
 
-    check_folder(out_folder)
-    note("Training two translators side by side on generated English–French sentences; about 90 seconds on 2 CPU cores.")
-    result = run(out_folder, seed, Board().watcher)
+    result = run(out_folder, seed, Board().watcher, tell=note)
     if json_:
         print_json(result.metrics)
         return
@@ -101,9 +101,6 @@ def convert(
     json_: Json = False,
 ) -> None:
     """Make a plain model folder of a run's last sharded checkpoint, in one process.
-
-    Reading a sharded checkpoint unpickles its .metadata, which can run any program: convert only what you or people you trust have
-    trained. The result has no pickle in it.
 
     Examples:
         saccade convert runs/large --out models/large
