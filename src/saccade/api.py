@@ -105,10 +105,15 @@ def ensemble(systems: Sequence[System]) -> System:
         if not isinstance(one.task, Translation | LanguageModelling):
             raise SaccadeError(f"a {one.recipe.task} model cannot be ensembled (no token-by-token output); use it by itself")
     for number, other in enumerate(systems[1:], 2):
-        if other.task.tokens() != first.task.tokens():
+        if vocabularies(other) != vocabularies(first):
             what = f"model {number} ({other.name}) has a different vocabulary than the first ({first.name})"
             raise SaccadeError(f"{what}; train them on the same data with the same vocabulary.* settings")
     return System(first.recipe, model, first.task)
+
+
+def vocabularies(system: System) -> dict[str, Any]:
+    """A task's tokens without the lengths of its training data, which may differ."""
+    return {name: value for name, value in system.task.tokens().items() if name != "outputs"}
 
 
 def average(folders: Sequence[str | Path], out: str | Path) -> System:
@@ -120,7 +125,7 @@ def average(folders: Sequence[str | Path], out: str | Path) -> System:
     systems = [load(folder, "cpu") for folder in folders]
     first = systems[0]
     for folder, other in zip(folders[1:], systems[1:], strict=True):
-        if other.recipe.model != first.recipe.model or other.task.tokens() != first.task.tokens():
+        if other.recipe.model != first.recipe.model or vocabularies(other) != vocabularies(first):
             raise SaccadeError(f"{folder} is a different model than {folders[0]}; average models of one shape and vocabulary")
     set_parameters(first.model, mean_parameters([learned(system.model) for system in systems]))
     RunFolder(Path(out).parent, model_files(first)).save(Path(out).name, first.model)

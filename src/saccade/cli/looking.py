@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import SaccadeError, did_you_mean
-from .options import Beam, Device, Json, Lengths, Model, Moses, Peers, Result, TaskBeam, flag
-from .shared import ALL_SITES, check_drawable, draw, keep_given, note_unknown, out, print_json, report, result_writer, write, write_table
+from .options import Beam, Device, Json, Lengths, MaxLength, Model, Moses, Peers, Result, TaskBeam, flag
+from .shared import ALL_SITES, check_drawable, draw, keep_given, note_cut, note_unknown, out, print_json, report, result_writer, write, write_table
 
 DATA = "Data to evaluate on, such as test.tsv, test.en,test.fr, test.conllu or test.txt; `dev` and `test` are the recipe's own."
 KINDS = "pairs, tags, labels or text; otherwise inferred from the file name (.conllu, .csv, .txt …), or pairs."
@@ -20,6 +20,7 @@ def evaluate(
     model: Model,
     data: Annotated[str, typer.Argument(help=DATA)],
     beam: TaskBeam = None,
+    max_length: MaxLength = None,
     lengths: Lengths = False,
     moses: Moses = None,
     stride: Annotated[int | None, typer.Option(help="Language models: also slide a window by this many tokens.", min=1)] = None,
@@ -40,12 +41,13 @@ def evaluate(
 
     write_result = result_writer(result, peer)
     system = api.load(model, device)
-    options = keep_given(beam=beam, quarters=lengths, moses=moses, stride=stride)
+    options = keep_given(beam=beam, max_length=max_length, quarters=lengths, moses=moses, stride=stride)
     api.check_options(system.recipe, options)  # before the data is read
     try:
         metrics = system.evaluate(system.read(data), **options)
     except WrongExample as error:
         raise SaccadeError(f"{data}, {error}") from None
+    note_cut(metrics.get("cut_outputs", 0), metrics.get("sentences", 0))
     if json_:
         print_json({"model": str(model), "data": data, **metrics})
     else:

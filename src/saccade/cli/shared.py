@@ -113,6 +113,12 @@ def note_unknown(system: System, lines: list[str]) -> None:
         note(f"note: the model has never seen {named} and reads {'it' if len(words) == 1 else 'each'} as <unk>")
 
 
+def note_cut(cut: int, count: int) -> None:
+    """Prints on stderr how many outputs did not come to their end."""
+    if cut:
+        note(f"note: {cut:,} of {count:,} outputs reached the length limit and were cut; raise it with --max-length")
+
+
 def check_drawable(out_file: Path | None) -> None:
     if out_file is not None and out_file.suffix.lower() not in (".png", ".svg", ".pdf", *ALL_SITES):
         raise SaccadeError(f"cannot draw to '{out_file}'; name a file ending in .png, .svg, .pdf, .html or .json")
