@@ -245,7 +245,12 @@ def test_an_empty_folder_is_not_in_the_way(tmp_path: Path) -> None:
 def test_a_file_of_a_process_that_ended_is_known_and_that_of_a_living_one_too(tmp_path: Path) -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
-    names = {f".recipe.json.{ended.pid}.new": True, f".recipe.json.{os.getpid()}.new": False, "recipe.json": False, ".x.new": False}
+    names = {
+        f".recipe.json.{ended.pid}.new": True,
+        f".recipe.json.{os.getpid()}.new": False,
+        "recipe.json": False,
+        ".x.new": False,
+    }
     for name, gone in names.items():
         (tmp_path / name).write_text("{")
         assert is_temporary(tmp_path / name) == gone
@@ -255,7 +260,7 @@ def test_a_file_of_a_process_that_ended_is_known_and_that_of_a_living_one_too(tm
 def test_a_failing_disk_is_reported_and_costs_nothing(tmp_path: Path, error: int) -> None:
     write(tmp_path / "dry", "old")
     whole = calls_of(lambda: write(tmp_path / "dry", "new"))
-    for number, name in enumerate(whole):
+    for number in range(len(whole)):
         target = tmp_path / str(number)
         write(target, "old")
         if number > len(whole) - 6:

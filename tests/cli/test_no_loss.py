@@ -16,7 +16,9 @@ def contents(folder: Path) -> dict[str, bytes | None]:
 
 
 @pytest.mark.parametrize("ending", [".old", ".new"])
-@pytest.mark.parametrize("line", ["translate {} hi", "evaluate {} dev", "show {} hi --out {}.png", "convert {} --out {}-out", "classify {} hi"])
+@pytest.mark.parametrize(
+    "line", ["translate {} hi", "evaluate {} dev", "show {} hi --out {}.png", "convert {} --out {}-out", "classify {} hi"]
+)
 def test_a_folder_beside_a_path_stays(tmp_path: Path, line: str, ending: str) -> None:
     target, beside = tmp_path / "x", tmp_path / f"x{ending}"
     target.mkdir()

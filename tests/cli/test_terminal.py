@@ -32,7 +32,9 @@ for line in sys.stdin.read().splitlines():
 LONG = " ".join(["the black cat saw the old dog"] * 12)
 
 
-def start(folder: Path, lines: list[list[str]], piped: dict[int, str] | None = None, stdout: bool = False, columns: int = 40) -> str:
+def start(
+    folder: Path, lines: list[list[str]], piped: dict[int, str] | None = None, stdout: bool = False, columns: int = 40
+) -> str:
     """Stdout of these commands, run in that folder; `columns` is the width of the terminal on stderr; `stdout`: also there."""
     given = [{"line": line, **({"stdin": piped[n]} if piped and n in piped else {})} for n, line in enumerate(lines)]
     source = str(Path(__file__).parents[2] / "src")
@@ -117,9 +119,7 @@ def test_a_pipe_gets_the_same_with_and_without_a_terminal(
     lines, piped = commands
     seen = start(tmp_path_factory.mktemp("seen"), lines, piped)
     plain = run_here(tmp_path_factory.mktemp("plain"), lines, piped, monkeypatch)
-    before, after = (
-        [re.sub(r"(?m)^seconds .*$", "", text) for text in texts] for texts in (plain, seen.split("<<0>>\n"))
-    )
+    before, after = ([re.sub(r"(?m)^seconds .*$", "", text) for text in texts] for texts in (plain, seen.split("<<0>>\n")))
     assert after.pop() == "", "each command ends with 0"
     for line, wanted, found in zip(lines, before, after, strict=False):
         assert wanted.strip(), f"{line[0]} prints a result"
@@ -132,7 +132,9 @@ def test_a_pipe_gets_the_same_with_and_without_a_terminal(
     assert [json.loads(row)["source"] for row in before[3].splitlines()][2] == LONG
 
 
-def test_a_terminals_width_breaks_no_line_of_an_output(commands: tuple[list[list[str]], dict[int, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminals_width_breaks_no_line_of_an_output(
+    commands: tuple[list[list[str]], dict[int, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lines, _ = commands
     chosen = [0, 1, 2, 3, 6, 7, 8, 11]
     wanted = "".join(run_here(tmp_path, [lines[n] for n in chosen], {}, monkeypatch))

@@ -11,7 +11,7 @@ import pytest
 from saccade import api
 from support import error_of, run_cli
 
-LETTERS = "a b c d e f".split()
+LETTERS = ["a", "b", "c", "d", "e", "f"]
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,9 @@ def test_a_cut_output_is_reported(repeater: Path) -> None:
     found = run_cli("evaluate", repeater / "run", repeater / "pairs.tsv", "--max-length", 7, "--beam", 2, "--json")
     assert (found.json["exact"], found.json["cut_outputs"]) == (0, 6)
     assert "note: 6 of 6 outputs reached the length limit" in found.err
-    assert error_of(lambda: api.load(repeater / "run").decode(["c"], max_length=0)).startswith("a max_length of 0 tokens; give 1 to")
+    assert error_of(lambda: api.load(repeater / "run").decode(["c"], max_length=0)).startswith(
+        "a max_length of 0 tokens; give 1 to"
+    )
 
 
 def test_a_folder_without_lengths_keeps_the_old_limit_and_wrong_ones_are_refused(repeater: Path) -> None:

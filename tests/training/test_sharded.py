@@ -42,7 +42,7 @@ class Runs:
 
 
 def made(change: Callable[[Metadata], None], content: bytes) -> bytes:
-    found = pickle.loads(content)
+    found = pickle.loads(content)  # noqa: S301
     change(found)
     return pickle.dumps(found)
 
@@ -65,7 +65,10 @@ def in_bytes(found: Metadata) -> None:
 
 
 EVIL: dict[str, tuple[Callable[[bytes, Path], bytes], str]] = {
-    "a program": (lambda _, path: pickle.dumps(Runs(os.system, f"touch {path}")), "it names posix.system, which no checkpoint needs"),
+    "a program": (
+        lambda _, path: pickle.dumps(Runs(os.system, f"touch {path}")),
+        "it names posix.system, which no checkpoint needs",
+    ),
     "an old pickle": (lambda _, path: f"cos\nsystem\n(S'touch {path}'\ntR.".encode(), "it names os.system, which no checkpoint"),
     "a file": (lambda _, path: pickle.dumps(Runs(open, path, "w")), "it names io.open, which no checkpoint needs"),
     "a program inside": (

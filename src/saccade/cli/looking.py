@@ -10,7 +10,20 @@ from rich.text import Text
 
 from ..errors import SaccadeError, did_you_mean
 from .options import Beam, Device, Json, Lengths, MaxLength, Model, Moses, Peers, Result, TaskBeam, flag
-from .shared import ALL_SITES, check_drawable, draw, keep_given, note_cut, note_unknown, out, print_json, report, result_writer, write, write_table
+from .shared import (
+    ALL_SITES,
+    check_drawable,
+    draw,
+    keep_given,
+    note_cut,
+    note_unknown,
+    out,
+    print_json,
+    report,
+    result_writer,
+    write,
+    write_table,
+)
 
 DATA = "Data to evaluate on, such as test.tsv, test.en,test.fr, test.conllu or test.txt; `dev` and `test` are the recipe's own."
 KINDS = "pairs, tags, labels or text; otherwise inferred from the file name (.conllu, .csv, .txt …), or pairs."
@@ -62,7 +75,7 @@ def evaluate(
 
 def show(
     model: Model,
-    text: Annotated[str, typer.Argument(help="The sentence to look at.")],
+    text: Annotated[str, typer.Argument(help="The sentence; <mask> hides a token from a model that was trained to find it.")],
     out_file: Annotated[Path, typer.Option("--out", help="A .png, .svg or .pdf picture, an .html page, or .json numbers.")],
     target: Annotated[str | None, typer.Option(help="Look at the model generating this text instead of its own.")] = None,
     site: Annotated[str | None, typer.Option(help="Which attention, such as decoder.2.cross. [default: the first]")] = None,
@@ -87,7 +100,7 @@ def show(
     sites = {one.name: one for one in document.sites}
     if site is not None and site not in sites:
         raise SaccadeError(f"no attention named '{site}'{did_you_mean(site, sites)}")
-    note_unknown(system, [text])
+    note_unknown(system, [text.replace("<mask>", " ")])
     chosen = sites[site] if site is not None else document.sites[0]
     draw(document, chosen, heads, out_file)
     source, output = " ".join(document.source), " ".join(document.target)

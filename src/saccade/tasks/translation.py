@@ -106,7 +106,8 @@ class Translation(ExampleTask):
         if recipe.vocabulary.joint or given is not None:
             both = learn_vocabulary(recipe, itertools.chain(*sides), given)
             return cls(both, both)
-        return cls(*(learn_vocabulary(recipe, lines) for lines in sides))
+        source, target = (learn_vocabulary(recipe, lines) for lines in sides)
+        return cls(source, target)
 
     @classmethod
     def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..errors import SaccadeError
-from ..files import Writer, broken, clear, listed, mark, replaced, settle, verified, write_files, write_folder
+from ..files import MANIFEST, MARK, Writer, broken, clear, listed, mark, replaced, settle, verified, write_files, write_folder
 from .distributed import Ranks
 from .sharded import METADATA, divide_like, gather, library, list_parts, load_parts
 
@@ -157,7 +157,8 @@ class RunFolder:
     def forget(self, update: int) -> None:
         """Removes what was kept after an update from which the run now resumes, and what a kill left half written or removed."""
         for path in self.kept():
-            if int(path.name) > update and not broken(path):
+            ours = {one.name for one in path.iterdir()} <= {"model.safetensors", MANIFEST, MARK}
+            if ours and (int(path.name) > update or broken(path)):
                 mark(path)
         for path in (self.path / "kept").glob("*"):
             clear(path)

@@ -20,7 +20,9 @@ from ..files import listed
 
 METADATA = ".metadata"
 LIBRARY = "torch.distributed.checkpoint"
-DESCRIPTIONS = "Metadata TensorStorageMetadata TensorProperties ChunkStorageMetadata MetadataIndex StorageMeta _MEM_FORMAT_ENCODING"
+DESCRIPTIONS = (
+    "Metadata TensorStorageMetadata TensorProperties ChunkStorageMetadata MetadataIndex StorageMeta _MEM_FORMAT_ENCODING"
+)
 ADMITTED = {f"{LIBRARY}.metadata": DESCRIPTIONS.split(), f"{LIBRARY}.filesystem": ["_StorageInfo"], "torch": ["Size"]}
 
 
@@ -70,7 +72,9 @@ class MetadataReader(pickle.Unpickler):
             return lambda *parts: "/".join(parts)  # where it was written; nothing reads it
         if name in ADMITTED.get(module, ()) or (module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)):
             return super().find_class(module, name)
-        raise SaccadeError(f"it names {module}.{name}, which no checkpoint needs and which may be an attack; do not use this folder")
+        raise SaccadeError(
+            f"it names {module}.{name}, which no checkpoint needs and which may be an attack; do not use this folder"
+        )
 
 
 def read_metadata(folder: Path) -> Any:
