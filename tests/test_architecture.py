@@ -179,6 +179,13 @@ def forbidden(tree: ast.AST) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_nothing_runs_what_a_file_from_a_stranger_says(path: Path) -> None:
+    if path.relative_to(ROOT) == Path("training/sharded.py"):  # an unpickler that admits a few names, and no other use of pickle
+        assert list(forbidden(TREES[path])) == ["pickle"]
+        used = [node for node in ast.walk(TREES[path]) if isinstance(node, ast.Name) and node.id == "pickle"]
+        [reader] = [node for node in TREES[path].body if isinstance(node, ast.ClassDef) and node.name == "MetadataReader"]
+        assert [base.value for base in reader.bases if isinstance(base, ast.Attribute) and base.attr == "Unpickler"] == used
+        assert [node.name for node in reader.body if isinstance(node, ast.FunctionDef)] == ["find_class"]
+        return
     assert list(forbidden(TREES[path])) == []
 
 

@@ -6,7 +6,7 @@ import errno
 import hashlib
 import json
 import os
-import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,11 +17,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saccade.errors import SaccadeError
-from saccade.files import MANIFEST, broken, settle, sha256, verified, write_atomically, write_folder
+from saccade.files import MANIFEST, MARK, broken, is_temporary, mark, settle, sha256, verified, write_atomically, write_folder
 from support import error_of
 
 # Every call by which the disk changes. A kill comes before one, after one, or in the middle of one.
-CALLS = ((os, "replace"), (os, "fsync"), (shutil, "rmtree"), (Path, "mkdir"), (Path, "write_text"), (Path, "write_bytes"))
+CALLS = (
+    (os, "replace"),
+    (os, "fsync"),
+    (Path, "unlink"),
+    (Path, "rmdir"),
+    (Path, "mkdir"),
+    (Path, "write_text"),
+    (Path, "write_bytes"),
+)
 PLAIN = {name: getattr(owner, name) for owner, name in CALLS}
 MOMENTS = ("before", "during", "after")
 
@@ -63,10 +71,7 @@ def killed_at(number: int, moment: str, failure: Callable[[], BaseException] = K
 
 def half(name: str, *args: Any) -> None:
     """What a call has done when it dies in the middle."""
-    if name == "rmtree" and Path(args[0]).is_dir():
-        for path in sorted(Path(args[0]).iterdir())[:1]:
-            os.unlink(path)
-    elif name.startswith("write_"):
+    if name.startswith("write_"):
         with open(args[0], "wb") as file:
             file.write(b"ha")
 
@@ -109,7 +114,9 @@ def test_what_is_written_is_synced_before_it_takes_its_name(tmp_path: Path) -> N
     write(tmp_path / "m", "one")
     made = calls_of(lambda: write(tmp_path / "m", "two"))
     writes = ["write_text", "fsync"] * 3  # two files and the manifest
-    assert made == ["rmtree"] * 2 + ["mkdir"] + writes + ["fsync", "replace", "replace", "fsync", "rmtree"]
+    mark = ["write_text", "fsync", "fsync"]
+    cleared = ["unlink"] * 4 + ["rmdir"]
+    assert made == ["mkdir", *mark, *writes, "fsync", *mark, "replace", "replace", "unlink", "fsync", *cleared]
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -183,22 +190,81 @@ def test_where_the_new_one_is_torn_the_old_one_comes_back(tmp_path: Path) -> Non
     """As after a power cut between the two renames, on a disk that lied about what it had written."""
     target = tmp_path / "m"
     write(target, "new")
+    mark(target)
     os.rename(target, tmp_path / "m.new")
     (tmp_path / "m.new" / "b.txt").write_text("torn")
     write(target, "old")
+    mark(target)
     os.rename(target, tmp_path / "m.old")
     assert content(target) == "old"
+
+
+def tree(folder: Path) -> dict[str, bytes | None]:
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("what", ["notes", "a whole model", "a model that was marked, with a folder of one's own", "a file"])
+@pytest.mark.parametrize("ending", [".old", ".new"])
+def test_what_we_did_not_leave_is_never_touched(tmp_path: Path, what: str, ending: str, there: bool) -> None:
+    """Notes, or a copy of a model that somebody keeps beside it: neither reading nor writing removes or renames it."""
+    target, other = tmp_path / "m", tmp_path / f"m{ending}"
+    if there:
+        write(target, "mine")
+    if what == "a file":
+        other.write_text("mine")
+    elif what == "notes":
+        other.mkdir()
+        (other / "notes.txt").write_text("mine")
+    else:
+        write(other, "kept")
+    if "folder" in what:
+        mark(other)
+        (other / "inner").mkdir()
+        (other / "inner" / "notes.txt").write_text("mine")
+    before = tree(tmp_path)
+    if there or "folder" not in what:
+        settle(target)
+        assert tree(tmp_path) == before
+        sentence = error_of(lambda: write(target, "new"))
+        assert sentence == (
+            f"cannot write {target}: {other} is in the way, and saccade did not leave it there; move it, or choose another path"
+        )
+        assert tree(tmp_path) == before
+
+
+def test_an_empty_folder_is_not_in_the_way(tmp_path: Path) -> None:
+    for ending in (".old", ".new"):
+        (tmp_path / f"m{ending}").mkdir()
+    write(tmp_path / "m", "one")
+    write(tmp_path / "m", "two")
+    assert content(tmp_path / "m") == "two"
+    assert not (tmp_path / "m" / MARK).exists()
+
+
+def test_a_file_of_a_process_that_ended_is_known_and_that_of_a_living_one_too(tmp_path: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    names = {
+        f".recipe.json.{ended.pid}.new": True,
+        f".recipe.json.{os.getpid()}.new": False,
+        "recipe.json": False,
+        ".x.new": False,
+    }
+    for name, gone in names.items():
+        (tmp_path / name).write_text("{")
+        assert is_temporary(tmp_path / name) == gone
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EACCES, errno.EIO])
 def test_a_failing_disk_is_reported_and_costs_nothing(tmp_path: Path, error: int) -> None:
     write(tmp_path / "dry", "old")
     whole = calls_of(lambda: write(tmp_path / "dry", "new"))
-    for number, name in enumerate(whole):
+    for number in range(len(whole)):
         target = tmp_path / str(number)
         write(target, "old")
-        if name == "rmtree":
-            continue  # it is told to ignore errors
+        if number > len(whole) - 6:
+            continue  # the new one is there; that the old one stays a while is no harm
         with killed_at(number, "before", lambda: OSError(error, os.strerror(error))):
             sentence = error_of(lambda target=target: write(target, "new"))  # type: ignore[misc]
         assert sentence == f"cannot write {target}: {os.strerror(error)}; choose another path or free some disk space"

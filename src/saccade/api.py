@@ -7,17 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn import Module
 
 from . import config
 from .config import Recipe
 from .core import record
 from .data.pairs import Pair
-from .decoding import Ensemble
+from .decoding import Ensemble, Sample
+from .decoding import decode as decode_tokens
 from .errors import SaccadeError
-from .files import held, write_atomically
+from .files import held, is_temporary, tidy, write_atomically
+from .models.kinds import Seq2Seq
 from .system import System, build, check_options, load, model_files, prepared, read_config, read_json
 from .tasks.classification import Classification
 from .tasks.language import LanguageModelling
+from .tasks.objectives import HIDDEN
 from .tasks.translation import Translation, searcher
 from .training.checkpoints import Progress, RunFolder, learned, mean_parameters, set_parameters
 from .training.distributed import check_shared, together
@@ -49,6 +53,7 @@ def fit(
         folder = RunFolder(path, model_files(system))
         text = json.dumps({"saccade": VERSION, **made.to_dict()}, indent=2, ensure_ascii=False) + "\n"
         with ranks.led(held(path)):
+            ranks.lead(lambda: tidy(path))
             # only now, when nothing of the recipe was refused: a first try with a wrong path leaves no run
             ranks.lead(lambda: write_atomically(path / "recipe.json", text.encode()))
             ranks.agree(lambda: check_shared(path / "recipe.json"))
@@ -77,7 +82,7 @@ def claim(path: Path, recipe: Recipe, resume: bool) -> None:
             raise SaccadeError(
                 f"{path} was started with a different {wrong[0]}; resume with the same recipe (only {may} may change)"
             )
-    elif os.path.isdir(path) and any(path.iterdir()):
+    elif os.path.isdir(path) and not all(map(is_temporary, path.iterdir())):
         raise SaccadeError(f"{path} contains other files and no run; choose an empty or new folder with --out")
 
 
@@ -96,10 +101,15 @@ def ensemble(systems: Sequence[System]) -> System:
         if not isinstance(one.task, Translation | LanguageModelling):
             raise SaccadeError(f"a {one.recipe.task} model cannot be ensembled (no token-by-token output); use it by itself")
     for number, other in enumerate(systems[1:], 2):
-        if other.task.tokens() != first.task.tokens():
+        if vocabularies(other) != vocabularies(first):
             what = f"model {number} ({other.name}) has a different vocabulary than the first ({first.name})"
             raise SaccadeError(f"{what}; train them on the same data with the same vocabulary.* settings")
     return System(first.recipe, model, first.task)
+
+
+def vocabularies(system: System) -> dict[str, Any]:
+    """A task's tokens without the lengths of its training data, which may differ."""
+    return {name: value for name, value in system.task.tokens().items() if name != "outputs"}
 
 
 def average(folders: Sequence[str | Path], out: str | Path) -> System:
@@ -111,7 +121,7 @@ def average(folders: Sequence[str | Path], out: str | Path) -> System:
     systems = [load(folder, "cpu") for folder in folders]
     first = systems[0]
     for folder, other in zip(folders[1:], systems[1:], strict=True):
-        if other.recipe.model != first.recipe.model or other.task.tokens() != first.task.tokens():
+        if other.recipe.model != first.recipe.model or vocabularies(other) != vocabularies(first):
             raise SaccadeError(f"{folder} is a different model than {folders[0]}; average models of one shape and vocabulary")
     set_parameters(first.model, mean_parameters([learned(system.model) for system in systems]))
     RunFolder(Path(out).parent, model_files(first)).save(Path(out).name, first.model)
@@ -125,6 +135,8 @@ def show(system: System, text: str, target: str | None = None, beam: int = 1) ->
         raise SaccadeError("the text is empty; give a sentence")
     if isinstance(system.task, Translation):
         source, outcome, sites = show_translation(system, text, system.decode([text], beam)[0].text if target is None else target)
+    elif target is None and system.task.needs is Seq2Seq:
+        source, outcome, sites = show_denoising(system, text)
     elif target is None:
         source, outcome, sites = show_reading(system, text)
     else:
@@ -137,19 +149,37 @@ def show(system: System, text: str, target: str | None = None, beam: int = 1) ->
 
 def show_translation(system: System, text: str, output: str) -> tuple[list[str], list[str], list[SiteView]]:
     """All attention of a translation, that to the source first."""
-    task, model = system.task, system.model.eval()
+    task = system.task
     source, target = [*task.source.encode(text).pieces, "<eos>"], [*task.target.encode(output).pieces, "<eos>"]
     batch = task.batch(task.numbers([Pair(text, output)]), system.device)
+    return source[:-1], target[:-1], sites_between(system.model, batch.inputs, source, target)
+
+
+def show_denoising(system: System, text: str) -> tuple[list[str], list[str], list[SiteView]]:
+    """What stands for each <mask> of a text, or behind its end where there is none, and all attention while it is generated."""
+    task, words = system.task, system.task.text
+    ids, _ = task.encode_hidden(text if HIDDEN in text else text + HIDDEN)
+    source = torch.tensor([ids], device=system.device)
+    lengths, search = torch.tensor([len(ids)], device=system.device), Sample(words.bos, words.eos, (words.pad, words.bos), 0.0)
+    output = decode_tokens(system.model.eval(), source, lengths, search, [task.how.block])[0][0].tokens  # type: ignore[arg-type]
+    target = [*(task.objective.spell(id) for id in output), "<eos>"]
+    names, read = [task.objective.spell(id) for id in ids], torch.tensor([[words.bos, *output]], device=system.device)
+    return names, target[:-1], sites_between(system.model, (source, lengths, read), names, target)
+
+
+def sites_between(model: Module, inputs: tuple[Any, ...], source: list[str], target: list[str]) -> list[SiteView]:
+    """All attention of an encoder–decoder, that to the source first."""
+    model.eval()
     with record(model) as read:
-        model.start(*batch.inputs[:2])  # type: ignore[operator]
+        model.start(*inputs[:2])  # type: ignore[operator]
     with record(model) as seen:
-        model(*batch.inputs)
+        model(*inputs)
     sites = []
     for name, looks in sorted(seen.items(), key=lambda item: not item[1].cross):
         own = source if read[name].calls else ["<bos>", *target[:-1]]  # the decoder has not looked at anything when it starts
         rows, columns = (target, source) if looks.cross else (own, own)
         sites.append(SiteView(name, rows, columns, looks.weights()[0].float().cpu().tolist()))
-    return source[:-1], target[:-1], sites
+    return sites
 
 
 def show_reading(system: System, text: str) -> tuple[list[str], list[str], list[SiteView]]:

@@ -1,13 +1,12 @@
 """The demo: a translator with one fixed context and one with attention, trained side by side, compared, and their attention drawn."""
 
 import os
-import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,13 @@ from . import api, config
 from .data.generated.phrasebook import LECTURE_SENTENCES
 from .errors import SaccadeError
 from .files import write_atomically
+from .training.checkpoints import RunFolder
 from .training.loop import Watcher
 from .training.stopping import Stopped
 from .views import pictures
 from .views.page import Section, report_page
 
+REPORT, TITLE = "report.html", "saccade: translation with and without attention"
 FIXED, ATTENDING = "fixed-context", "bahdanau"
 CALLED = {FIXED: "fixed context", ATTENDING: "with attention"}
 MakeWatcher = Callable[[str, int], AbstractContextManager[Watcher]]
@@ -39,12 +40,16 @@ class Result:
     pictures: list[Path]
 
 
-def run(out: Path, seed: int, watching: MakeWatcher, settings: Sequence[str] = ()) -> Result:
+def run(
+    out: Path, seed: int, watching: MakeWatcher, settings: Sequence[str] = (), tell: Callable[[str], object] = lambda _: None
+) -> Result:
     """Trains both models into `out` with `settings` (key=value), evaluates them on the phrasebook's test pairs, and writes the report."""
     began, sources = time.perf_counter(), [pair.source for pair in LECTURE_SENTENCES]
-    for name in CALLED:
-        shutil.rmtree(out / name, ignore_errors=True)
-    train_both(out, [f"seed={seed}", *settings], watching)
+    words = [f"seed={seed}", *settings]
+    finished = check_folder(out, words)
+    if not all(finished.values()):
+        tell("Training two translators side by side on generated English–French sentences; about 90 seconds on 2 CPU cores.")
+    train_both(out, words, watching, finished)
     systems = {name: api.load(out / name) for name in CALLED}
     found = {name: system.evaluate(system.read("test"), quarters=True) for name, system in systems.items()}
     outputs = [[one.text for one in system.decode(sources)] for system in systems.values()]
@@ -65,16 +70,26 @@ def run(out: Path, seed: int, watching: MakeWatcher, settings: Sequence[str] = (
     return Result(metrics, lengths, sentences, report, drawn)
 
 
-def check_folder(out: Path) -> None:
-    """A new or empty folder, or that of an older demo, in which nothing but its two runs is replaced."""
+def check_folder(out: Path, words: Sequence[str] = ()) -> dict[str, bool]:
+    """Whether each run is finished. The folder is new or empty, or that of a demo with the same settings: no other run is touched."""
     if os.path.exists(out) and not out.is_dir():
         raise SaccadeError(f"{out} is a file; choose a folder with --out")
-    runs = [out / name for name in (FIXED, ATTENDING)]
-    wrong = [folder for folder in runs if is_used(folder) and not (folder / "recipe.json").is_file()]
-    if is_used(out) and not any(os.path.exists(folder) for folder in runs):
+    runs = {name: out / name for name in CALLED}
+    wrong = [folder for folder in runs.values() if is_used(folder) and not (folder / "recipe.json").is_file()]
+    if is_used(out) and not any(os.path.exists(folder) for folder in runs.values()):
         wrong.append(out)
     if wrong:
         raise SaccadeError(f"{wrong[0]} contains other files than a demo's run; choose another --out")
+    finished = {}
+    for name, folder in runs.items():
+        if (folder / "recipe.json").exists():
+            made = config.read_recipe(f"phrasebook-{name}", words)
+            found = api.differences(api.read_config(folder / "recipe.json").to_dict(), made.to_dict())
+            if changed := [key for key in found if key != "device"]:
+                raise SaccadeError(f"{folder} is a run with a different {changed[0]} than this demo's; choose another --out")
+        progress = RunFolder(folder, {}).progress()
+        finished[name] = progress is not None and progress.done
+    return finished
 
 
 def is_used(path: Path) -> bool:
@@ -82,23 +97,46 @@ def is_used(path: Path) -> bool:
     return os.path.exists(path) and (not path.is_dir() or any(not inside.name.startswith(".") for inside in path.iterdir()))
 
 
-def train_both(out: Path, words: Sequence[str], watching: MakeWatcher) -> None:
-    """Trains both models at the same time, each on a core of its own: small models gain nothing from a second thread."""
+def train_both(out: Path, words: Sequence[str], watching: MakeWatcher, finished: dict[str, bool]) -> None:
+    """Trains both models at the same time, each on a core of its own: small models gain nothing from a second thread.
+
+    A finished run is used as it is, and a stopped one continued.
+    """
     recipe, threads = config.read_recipe(f"phrasebook-{ATTENDING}", words), torch.get_num_threads()
-    other_words = ["train", f"phrasebook-{FIXED}", *words, "--out", str(out / FIXED)]
+    resume = ["--resume"] if (out / FIXED / "recipe.json").exists() else []
+    other_words = ["train", f"phrasebook-{FIXED}", *words, "--out", str(out / FIXED), *resume]
     torch.set_num_threads(1)
     try:
         with (
             watching(FIXED, recipe.training.updates) as there,
             watching(ATTENDING, recipe.training.updates) as here,
-            run_beside(other_words, there.note) as other,
+            ExitStack() as stack,
         ):
-            api.fit(recipe, out / ATTENDING, watcher=here)
-            other.result()
+            for name, watcher in ((FIXED, there), (ATTENDING, here)):
+                if finished[name]:
+                    watcher.note(f"already finished, in {out / name}")
+            if not all(finished.values()):
+                remove_report(out)
+            other = None if finished[FIXED] else stack.enter_context(run_beside(other_words, there.note))
+            if not finished[ATTENDING]:
+                api.fit(recipe, out / ATTENDING, resume=True, watcher=here)
+            if other is not None:
+                other.result()
     except Stopped as stopped:
-        raise Stopped(*stopped.at, "saccade demo, which starts from the beginning") from None
+        raise Stopped(*stopped.at, "the same command") from None
     finally:
         torch.set_num_threads(threads)
+
+
+def remove_report(out: Path) -> None:
+    """An older demo's report and pictures, which would not be about the models that are now trained."""
+    if (out / REPORT).is_file() and TITLE in (out / REPORT).read_text(encoding="utf-8", errors="replace"):
+        for path in (out / REPORT, *picture_files(out)):
+            path.unlink(missing_ok=True)
+
+
+def picture_files(out: Path) -> list[Path]:
+    return [out / "bleu-by-length.png", *(out / f"alignment-{n + 1}.png" for n in range(len(LECTURE_SENTENCES)))]
 
 
 @contextmanager
@@ -123,6 +161,11 @@ def run_beside(words: Sequence[str], note: Callable[[str], None]) -> Iterator[Fu
     with process, ThreadPoolExecutor(1) as thread:
         try:
             yield thread.submit(listen)
+        except Stopped:  # it writes its checkpoint too
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(60)
+            raise
         finally:
             process.kill()  # nothing where it has ended; a run folder survives a kill
 
@@ -133,15 +176,16 @@ def write_report(
     """The report page, whole in one HTML file, and pictures: BLEU against length, and an alignment of each of the lectures' sentences."""
     series = {CALLED[name]: [(row["mean"], row["bleu"]) for row in found[name]["by_length"]] for name in CALLED}
     figure = pictures.lines(series, "words in the source sentence", "BLEU", "BLEU against sentence length")
-    drawn = [pictures.save(figure, out / "bleu-by-length.png")]
-    for n, pair in enumerate(LECTURE_SENTENCES):
+    first, *others = picture_files(out)
+    drawn = [pictures.save(figure, first)]
+    for path, pair in zip(others, LECTURE_SENTENCES, strict=True):
         site = api.show(system, pair.source).sites[0]
-        drawn.append(pictures.save(pictures.alignment(site, "Where the model looks"), out / f"alignment-{n + 1}.png"))
+        drawn.append(pictures.save(pictures.alignment(site, "Where the model looks"), path))
     sections = [
         Section(
             "Two translators",
             "Both read English with a bidirectional GRU and write French with another. The first carries the whole sentence over in one "
-            "fixed vector; the second looks back at every word, by Bahdanau's additive attention. Both were trained just now, on the same "
+            "fixed vector; the second looks back at every word, by Bahdanau's additive attention. Both were trained on the same "
             "generated sentences for the same number of updates.",
         ),
         Section(
@@ -162,5 +206,5 @@ def write_report(
         ),
         *(Section(row[0], picture=path.read_bytes()) for row, path in zip(sentences, drawn[1:], strict=True)),
     ]
-    write_atomically(out / "report.html", report_page("saccade: translation with and without attention", sections).encode())
-    return out / "report.html", drawn
+    write_atomically(out / REPORT, report_page(TITLE, sections).encode())
+    return out / REPORT, drawn

@@ -4,7 +4,7 @@ import fcntl
 import hashlib
 import json
 import os
-import shutil
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +13,8 @@ from .errors import SaccadeError
 
 MANIFEST = "manifest.json"
 NEW, OLD = ".new", ".old"
+MARK = ".saccade-temporary"  # in a folder that is being written or replaced, and may be removed with all that is in it
+TEMPORARY = re.compile(r"\..+\.(\d{1,9})\.new")  # what `write_atomically` writes first, with the number of its process
 HINT = "give the path of a folder written by `saccade train`"
 Writer = Callable[[Path], object]
 
@@ -87,25 +89,29 @@ def replaced(target: Path) -> Iterator[Path]:
     settle(target)
     if os.path.exists(target) and not target.is_dir():
         raise SaccadeError(f"cannot write {target}: it is a file, not a folder; choose another path")
+    make_room(target)
     new, old = beside(target)
-    shutil.rmtree(new, ignore_errors=True)
     # without a target, the new folder is complete, and `settle` renames it
-    with report_disk(target, lambda: shutil.rmtree(new, ignore_errors=True) if os.path.exists(target) else None):
-        new.mkdir(parents=True)
+    with report_disk(target, lambda: clear(new) if os.path.exists(target) else None):
+        new.mkdir(parents=True, exist_ok=True)
+        mark(new)
         yield new
-        rows = {path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in sorted(new.iterdir())}
+        files = (path for path in sorted(new.iterdir()) if path.name != MARK)
+        rows = {path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in files}
         (new / MANIFEST).write_text(json.dumps({"files": rows}, indent=2) + "\n", encoding="utf-8")
         sync(new / MANIFEST)  # with it the folder is complete
         sync(new)
         if target.exists():
+            mark(target)
             os.replace(target, old)
         try:
             os.replace(new, target)
         except FileNotFoundError:
             if not target.exists():  # else a reader's `settle` was quicker
                 raise
+        (target / MARK).unlink(missing_ok=True)
         sync(target.parent)
-    shutil.rmtree(old, ignore_errors=True)
+    clear(old)
 
 
 def beside(target: Path) -> tuple[Path, Path]:
@@ -113,16 +119,69 @@ def beside(target: Path) -> tuple[Path, Path]:
     return Path(os.path.abspath(target) + NEW), Path(os.path.abspath(target) + OLD)
 
 
+def mark(folder: Path) -> None:
+    """Notes in a folder that it may be removed, before anything else is done with it."""
+    (folder / MARK).write_text("saccade was writing or replacing this folder; it may be removed\n", encoding="utf-8")
+    sync(folder / MARK)
+    sync(folder)
+
+
+def is_marked(folder: Path) -> bool:
+    """Whether we left this folder ourselves: it has our mark, and nothing inside that we would not write."""
+    return os.path.isfile(folder / MARK) and not folder.is_symlink() and all(path.is_file() for path in folder.iterdir())
+
+
+def clear(folder: Path) -> None:
+    """Removes a folder that we left; the mark goes last, so that a kill leaves a folder that is still known as ours."""
+    with suppress(OSError):
+        if is_marked(folder):
+            for path in sorted(folder.iterdir(), key=lambda path: path.name == MARK):
+                path.unlink()
+            folder.rmdir()
+
+
+def make_room(target: Path) -> None:
+    """Clears what a killed process left beside the target; anything else there is somebody's, and is refused."""
+    for path in beside(target):
+        clear(path)
+        if os.path.lexists(path) and (path.is_symlink() or not path.is_dir() or any(path.iterdir())):
+            raise SaccadeError(
+                f"cannot write {target}: {path} is in the way, and saccade did not leave it there; move it, or choose another path"
+            )
+
+
 def settle(target: Path) -> None:
-    """Repairs what a kill between two renames left: the new folder is complete then, and replaces the old one."""
-    if not os.path.exists(target):  # not target.exists(), which raises for a name that is too long
-        for candidate in beside(target):
-            if os.path.isfile(candidate / MANIFEST) and not broken(candidate):
-                with suppress(OSError):  # the training process that writes it has just renamed it
-                    os.replace(candidate, target)
-                break
-    if os.path.exists(target):
-        shutil.rmtree(beside(target)[1], ignore_errors=True)
+    """Repairs what a kill between two renames left: the new folder is complete then, and takes the target's name. Removes nothing."""
+    if os.path.exists(target):  # not target.exists(), which raises for a name that is too long
+        return
+    for candidate in beside(target):
+        if os.path.isfile(candidate / MARK) and not broken(candidate):
+            with suppress(OSError):  # the training process that writes it has just renamed it
+                os.replace(candidate, target)
+            break
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether a process that has ended left this file, which was to become another one."""
+    found = TEMPORARY.fullmatch(path.name)
+    if found is None or not path.is_file():
+        return False
+    try:
+        os.kill(int(found[1]), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:  # it is somebody else's, and alive
+        pass
+    return False
+
+
+def tidy(run: Path) -> None:
+    """Clears what killed processes left in a run folder, which this process holds."""
+    for path in (path for path in run.iterdir() if is_temporary(path)):
+        path.unlink(missing_ok=True)
+    for name in ("last", "best"):
+        settle(run / name)
+        make_room(run / name)
 
 
 def listed(folder: Path) -> list[str]:

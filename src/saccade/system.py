@@ -22,7 +22,7 @@ from .tasks.classification import Classification, Classified
 from .tasks.language import LanguageModelling
 from .tasks.tagging import Tagging
 from .tasks.task import Task, device_of, from_tokens
-from .tasks.translation import Aligned, MakeSearch, Translated, Translation, searcher
+from .tasks.translation import Aligned, MakeSearch, Translated, Translation, check_length, searcher
 from .training.checkpoints import learned, load_model
 from .training.sharded import METADATA
 from .training.transfer import take_over
@@ -72,15 +72,24 @@ class System:
                 raise SaccadeError(f"line {n} has {size:,} characters, more than {LONGEST:,}; put one sentence on each line")
         return self.require(Translation, "translate")
 
-    def translations(self, texts: Sequence[str], search: MakeSearch) -> Iterator[tuple[int, Translated]]:
-        """Translations as they come, each with the number of its text."""
-        return self.check_translatable(texts).translate(self.model, texts, search)
+    def translations(
+        self, texts: Sequence[str], search: MakeSearch, max_length: int | None = None
+    ) -> Iterator[tuple[int, Translated]]:
+        """Translations as they come, each with the number of its text; one of `max_length` tokens is cut there."""
+        if max_length is not None:
+            check_length(max_length)
+        return self.check_translatable(texts).translate(self.model, texts, search, max_length=max_length)
 
     def decode(
-        self, texts: Sequence[str], beam: int = 1, length_penalty: float = 1.0, sample: Mapping[str, Any] | None = None
+        self,
+        texts: Sequence[str],
+        beam: int = 1,
+        length_penalty: float = 1.0,
+        sample: Mapping[str, Any] | None = None,
+        max_length: int | None = None,
     ) -> list[Translated]:
         """Translations of texts, in their order."""
-        found = dict(self.translations(texts, searcher(beam, length_penalty, sample)))
+        found = dict(self.translations(texts, searcher(beam, length_penalty, sample), max_length))
         return [found[n] for n in range(len(texts))]
 
     def align(self, pairs: Sequence[Pair]) -> list[Aligned]:
@@ -120,7 +129,7 @@ def check_options(recipe: Recipe, options: Mapping[str, Any]) -> None:
     known = config.task(recipe).options
     for name, value in options.items():
         if name not in known:
-            shown = {"quarters": "lengths"}.get(name, name)  # its name on the command line
+            shown = {"quarters": "lengths", "max_length": "max-length"}.get(name, name)  # its name on the command line
             raise SaccadeError(f"an evaluation of {recipe.task} has no option '{shown}'; leave it out")
         if value is not None:
             known[name](value)
@@ -246,7 +255,7 @@ def load(folder: str | Path, device: str = "auto") -> System:
     recipe = read_config(path / "config.json")
     try:
         task: Task = config.task(recipe).restore(recipe, read_json(path / "tokenizer.json"))
-    except (KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, AttributeError, ValueError):
         raise SaccadeError(f"{path}/tokenizer.json is not that of a {recipe.task} model; copy the model folder again") from None
     model = task.build(config.Builder(recipe.model))
     load_model(model, path / "model.safetensors", upgrade_parameter)

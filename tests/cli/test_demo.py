@@ -1,4 +1,4 @@
-"""The demo from end to end, small: metrics, report, pictures, a second time, and foreign folders left alone."""
+"""The demo from end to end, small: metrics, report, pictures, a second time, a stopped one, and the runs of others left alone."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ from saccade import api, demo
 from saccade.data.generated.phrasebook import LECTURE_SENTENCES
 from saccade.training.checkpoints import Progress
 from saccade.training.loop import Watcher
+from saccade.training.stopping import Stopped
 from support import error_of, run_cli
 
 KEYS = ["bleu", "bleu_fixed_context", "bleu_long", "bleu_long_fixed_context", "aer", "seconds", "out"]
@@ -118,25 +120,74 @@ def test_the_report_needs_nothing_but_itself(done: Any) -> None:
     assert f"{result.metrics['aer']:.3f}" in page
 
 
-def test_the_command_ends_with_one_line_and_replaces_an_older_demo(done: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same folder again: the metrics of the same seed are the same, and a file of one's own stays."""
+def stamps(out: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for name in demo.CALLED for path in (out / name).rglob("*")}
+
+
+def test_a_second_demo_uses_the_finished_runs(done: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same folder again: nothing of the runs is written, the metrics are the same, and a file of one's own stays."""
     first = done[0].metrics
     out = Path(first["out"])
     (out / "mine.txt").write_text("mine")
+    before = stamps(out)
     monkeypatch.setattr(demo, "run", functools.partial(demo.run, settings=SMALL))
     printed = run_cli("demo", "--out", out, "--seed", 3, "--json")
     assert printed.code == 0, printed.err
     assert list(printed.json) == KEYS
     assert {key: printed.json[key] for key in KEYS if key != "seconds"} == {key: first[key] for key in KEYS if key != "seconds"}
-    assert "bahdanau: update 10  dev loss" in printed.err
-    assert "fixed-context: update 10  dev loss" in printed.err
+    assert printed.err == "".join(f"{name}: already finished, in {out / name}\n" for name in ("fixed-context", "bahdanau"))
+    assert stamps(out) == before
     assert (out / "mine.txt").read_text() == "mine"
     runs = {"bahdanau", "fixed-context"}
     assert {path.name for path in out.iterdir()} == {*runs, "mine.txt", "report.html", *(path.name for path in done[0].pictures)}
 
 
+@pytest.mark.parametrize(("words", "key"), [([], "data.phrasebook.dev"), (["--seed", 4], "seed")])
+def test_a_run_of_another_recipe_is_refused_and_stays(
+    done: Any, monkeypatch: pytest.MonkeyPatch, words: list[Any], key: str
+) -> None:
+    out = Path(done[0].metrics["out"])
+    before = stamps(out)
+    if words:
+        monkeypatch.setattr(demo, "run", functools.partial(demo.run, settings=SMALL))
+    printed = run_cli("demo", "--out", out, "--seed", 3, *words)
+    assert (printed.code, printed.out) == (2, "")
+    sentence = f"saccade: {out}/fixed-context is a run with a different {key} than this demo's; choose another --out\n"
+    assert printed.err == sentence
+    assert stamps(out) == before
+
+
+def test_a_stopped_demo_continues_with_the_same_command(done: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the middle; then the same command: it ends where a whole one does, and no older report is beside the models."""
+    finished, out = done[0], tmp_path / "out"
+    (out / "x").parent.mkdir()
+    for path in (finished.report, *finished.pictures):
+        (out / path.name).write_bytes(path.read_bytes())
+    (out / "bahdanau").mkdir()  # an older demo's report, whose runs were removed
+
+    class Impatient(Heard):
+        def update(self, at: Progress, row: dict[str, float]) -> None:
+            if at.update == 6:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    @contextmanager
+    def watching(name: str, updates: int) -> Iterator[Watcher]:
+        yield Impatient()
+
+    with pytest.raises(Stopped, match="after update 6; a checkpoint was written, continue with the same command"):
+        demo.run(out, 3, watching, SMALL)
+    assert {path.name for path in out.iterdir()} <= {"bahdanau", "fixed-context"}
+    assert api.load(out / "bahdanau").name == "bahdanau"
+    monkeypatch.setattr(demo, "run", functools.partial(demo.run, settings=SMALL))
+    printed = run_cli("demo", "--out", out, "--seed", 3, "--json")
+    assert printed.code == 0, printed.err
+    assert "bahdanau: resuming from update 6" in printed.err
+    same = [key for key in KEYS if key not in ("seconds", "out")]
+    assert {key: printed.json[key] for key in same} == {key: finished.metrics[key] for key in same}
+
+
 def test_people_get_a_table_sentences_and_three_commands(done: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "run", lambda *_: done[0])
+    monkeypatch.setattr(demo, "run", lambda *_, **__: done[0])
     out = Path(done[0].metrics["out"])
     printed = run_cli("demo", "--out", out)
     assert printed.code == 0

@@ -43,7 +43,6 @@ ROWS: list[tuple[str, str]] = [
     ("translate run the --with labels", "a classification model cannot be ensembled (no token-by-token output)"),
     ("translate run the --with letters", "model 2 (transformer-decoder) has a different vocabulary than the first (bahdanau)"),
     ("translate labels good --with labels", "a classification model cannot be ensembled (no token-by-token output)"),
-    ("show masked the --out x.png", "a model with the masked objective has no text of its own to show"),
     ("show tags the --out x.png", "a rnn-encoder model has no attention to show"),
     ("show labels good --out x.png --target bad", "a classification model generates no text; leave the target out"),
     ("classify labels good --device tpu", "no device named 'tpu'"),

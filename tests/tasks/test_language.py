@@ -513,7 +513,57 @@ def test_only_a_causal_model_goes_on(objective: str, family: str) -> None:
     assert f"a model with the {objective} objective cannot continue a text" in told(lambda: api.generate(made, "the")), (
         "at once, not at the first piece"
     )
-    assert f"a model with the {objective} objective has no text of its own to show" in told(lambda: api.show(made, "the"))
+
+
+OBJECTIVES = [("masked", "transformer-encoder"), ("permutation", "transformer-encoder"), ("denoising", "transformer")]
+
+
+@pytest.mark.parametrize("examples", [WHOLE, LINES], ids=["one text", "lines"])
+@pytest.mark.parametrize("kind", ["words", "characters"])
+@pytest.mark.parametrize(("objective", "family"), OBJECTIVES)
+def test_what_any_model_of_language_looks_at_is_shown(objective: str, family: str, kind: str, examples: list[Document]) -> None:
+    """Every attention, over the tokens of the text; what is hidden is named by words of the vocabulary."""
+    made = api.build(recipe(family, kind, 40, f"language.objective={objective}"), examples)
+    for text, count in (("the cat saw the dog", 0), ("the <mask> saw the dog", 1)):
+        found = api.show(made, text)
+        assert found.called == ("text", "hidden")
+        assert found.source.count("<mask>") == (1 if objective == "denoising" else count)
+        assert [token for token in found.source if token not in ("<mask>", "<query>", "<bos>", "<unk>")][:3] in (
+            ["the", "cat", "saw"],
+            ["the", "saw", "the"],
+            ["t", "h", "e"],
+        )
+        names = {site.name for site in found.sites}
+        assert names == ({"encoder.0.mixer"} if family != "transformer" else names)
+        assert objective != "denoising" or found.sites[0].name == "decoder.0.cross"
+        for site in found.sites:
+            weights = torch.tensor(site.weights)
+            assert weights.shape[1:] == (len(site.rows), len(site.columns))
+            torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
+    if objective == "masked":
+        assert api.show(made, "the cat").target == ["nothing"]
+    if objective == "permutation":
+        last = torch.tensor(found.sites[0].weights)[:, -1]
+        assert found.sites[0].rows[-1] == "<query>"
+        assert (last[:, -1] == 0).all(), "nobody looks at a query"
+    with pytest.raises(SaccadeError, match="the model reads 40 at once; shorten it"):
+        api.show(made, "the " * 50)
+
+
+def test_a_masked_model_names_what_is_hidden() -> None:
+    """As the model by itself: the tokens with the mask's number in it, and the likeliest at that position."""
+    made = api.build(recipe("transformer-encoder", "words", 16, "language.objective=masked"), WHOLE)
+    text = made.task.text
+    ids = [*text.encode_ids(["the"])[0], len(text), *text.encode_ids(["saw the dog"])[0]]
+    logits = made.model.eval()(torch.tensor([ids]), torch.tensor([5]))[0, 1, : len(text)]
+    assert api.show(made, "the <mask> saw the dog").target == [text.token(int(logits.argmax()))]
+
+
+def test_more_spans_than_were_learned_are_refused() -> None:
+    made = api.build(recipe("transformer", "words", 16, "language.objective=denoising"), WHOLE)
+    assert "the text hides more than 1 spans (<mask>), the most this model knows" in told(
+        lambda: api.show(made, "<mask> a <mask>")
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,30 @@
 """Commands that look at models, data and parts: evaluate, show, explain, list, check."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from ..errors import SaccadeError, did_you_mean
-from .options import Beam, Device, Json, Lengths, Model, Moses, Peers, Result, TaskBeam, Tokenize, flag
-from .shared import ALL_SITES, check_drawable, draw, keep_given, note, note_unknown, out, print_json, report, result_writer, write
+from .options import Beam, Device, Json, Lengths, MaxLength, Model, Moses, Peers, Result, TaskBeam, Tokenize, flag
+from .shared import (
+    ALL_SITES,
+    check_drawable,
+    draw,
+    keep_given,
+    note,
+    note_cut,
+    note_unknown,
+    out,
+    print_json,
+    report,
+    result_writer,
+    write,
+    write_table,
+)
 
 DATA = "Data to evaluate on, such as test.tsv, test.en,test.fr, test.conllu or test.txt; `dev` and `test` are the recipe's own."
 WRITE = "Write a copy without bad examples: a .tsv or .jsonl file, two files clean.en,clean.fr, or .txt for text."
@@ -20,6 +36,7 @@ def evaluate(
     model: Model,
     data: Annotated[str, typer.Argument(help=DATA)],
     beam: TaskBeam = None,
+    max_length: MaxLength = None,
     lengths: Lengths = False,
     moses: Moses = None,
     tokenize: Tokenize = None,
@@ -41,12 +58,13 @@ def evaluate(
 
     write_result = result_writer(result, peer)
     system = api.load(model, device)
-    options = keep_given(beam=beam, quarters=lengths, moses=moses, tokenize=tokenize, stride=stride)
+    options = keep_given(beam=beam, max_length=max_length, quarters=lengths, moses=moses, tokenize=tokenize, stride=stride)
     api.check_options(system.recipe, options)  # before the data is read
     try:
         metrics = system.evaluate(system.read(data), **options)
     except WrongExample as error:
         raise SaccadeError(f"{data}, {error}") from None
+    note_cut(metrics.get("cut_outputs", 0), metrics.get("sentences", 0))
     if json_:
         print_json({"model": str(model), "data": data, **metrics})
     else:
@@ -61,7 +79,7 @@ def evaluate(
 
 def show(
     model: Model,
-    text: Annotated[str, typer.Argument(help="The sentence to look at.")],
+    text: Annotated[str, typer.Argument(help="The sentence; <mask> hides a token from a model that was trained to find it.")],
     out_file: Annotated[Path, typer.Option("--out", help="A .png, .svg or .pdf picture, an .html page, or .json numbers.")],
     target: Annotated[str | None, typer.Option(help="Look at the model generating this text instead of its own.")] = None,
     site: Annotated[str | None, typer.Option(help="Which attention, such as decoder.2.cross. [default: the first]")] = None,
@@ -86,7 +104,7 @@ def show(
     sites = {one.name: one for one in document.sites}
     if site is not None and site not in sites:
         raise SaccadeError(f"no attention named '{site}'{did_you_mean(site, sites)}")
-    note_unknown(system, [text])
+    note_unknown(system, [text.replace("<mask>", " ")])
     chosen = sites[site] if site is not None else document.sites[0]
     draw(document, chosen, heads, out_file)
     source, output = " ".join(document.source), " ".join(document.target)
@@ -113,7 +131,7 @@ def explain(
     if json_:
         print_json(worked.to_dict())
     else:
-        out.print(render(worked))
+        write_table(render(worked))
 
 
 def list_(
@@ -136,9 +154,14 @@ def list_(
         return
     if not found:
         raise SaccadeError(f"nothing in the catalogue contains '{where}'; run `saccade list` to see it all")
-    table = Table("slot", "name", "what", "paper", box=None, pad_edge=False, header_style="bold")
+    if not sys.stdout.isatty():  # a line per entry, for grep and cut
+        write("\n".join("\t".join(row[name] for name in ("slot", "name", "what", "paper")) for row in found))
+        return
+    table = Table.grid(padding=(0, 2))
     for row, before in zip(found, [{"slot": ""}, *found], strict=False):
-        table.add_row(row["slot"] if row["slot"] != before["slot"] else "", row["name"], row["what"], row["paper"])
+        if row["slot"] != before["slot"]:
+            table.add_row(Text(row["slot"], "bold"))
+        table.add_row(Text(f"  {row['name']}"), Text.assemble(row["what"], "  ", (row["paper"], "dim")))
     out.print(table)
 
 

@@ -20,6 +20,8 @@ Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Json = Annotated[bool, flag("--json", "Print one JSON object per line.")]
 Beam = Annotated[int, typer.Option("--beam", help="Beam width; 1 is greedy.")]
 TaskBeam = Annotated[int | None, typer.Option("--beam", help="Beam width, for models that generate text. [default: 1]")]
+CUT = "Cut an output after so many tokens. [default: as long as in the training data, or twice the source + 10]"
+MaxLength = Annotated[int | None, typer.Option("--max-length", help=CUT, min=1, max=100_000)]
 TopK = Annotated[int | None, typer.Option("--top-k", help="Sample from the k likeliest tokens.")]
 TopP = Annotated[float | None, typer.Option("--top-p", help="Sample from the smallest set with this probability.")]
 Seed = Annotated[int, typer.Option("--seed", help="The seed of sampling.")]

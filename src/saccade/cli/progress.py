@@ -12,10 +12,11 @@ from .shared import err, note
 
 
 def bars() -> Progress:
-    """Live bars in a terminal, nothing elsewhere."""
+    """Live bars in a terminal, nothing elsewhere. Rich would send what is printed on stdout to stderr while a bar lives."""
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), "{task.fields[state]}", TimeElapsedColumn())
     disable = err.quiet or not err.is_terminal
-    return Progress(*columns, "left", TimeRemainingColumn(), console=err, transient=True, disable=disable)
+    at_end = ("left", TimeRemainingColumn())
+    return Progress(*columns, *at_end, console=err, transient=True, redirect_stdout=False, disable=disable)
 
 
 class Board:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -12,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from ..errors import SaccadeError
 
@@ -22,16 +23,31 @@ if TYPE_CHECKING:
 
 PEER = re.compile(r"([^:]+):([^=]+)=([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)", re.IGNORECASE)
 ALL_SITES = (".html", ".json")  # files that contain every attention of a model
+WIDE = 10_000  # columns of a table in a file or a pipe, where nothing is wrapped
 out = Console(highlight=False, emoji=False)  # what a user typed is printed as it was: `:cat:` is not a picture
 err = Console(stderr=True, highlight=False, emoji=False)
-write = partial(out.print, markup=False, soft_wrap=True)  # text for people on stdout, as it is
-note = partial(err.print, markup=False, soft_wrap=True)  # and on stderr
+note = partial(err.print, markup=False, soft_wrap=True)  # text for people on stderr, as it is
+
+
+def write(text: str) -> None:
+    """Text on stdout as it is: no tab, bracket or line end of it is changed."""
+    if not out.quiet:
+        sys.stdout.write(text + "\n")
+
+
+def write_table(shown: RenderableType) -> None:
+    """A table on stdout: fitted to the terminal; in a file or a pipe as wide as it is, whatever terminal stderr is."""
+    if sys.stdout.isatty():
+        out.print(shown)
+        return
+    plain = Console(file=io.StringIO(), width=WIDE, color_system=None, highlight=False, emoji=False)
+    plain.print(shown)
+    write("\n".join(line.rstrip() for line in plain.file.getvalue().splitlines()))  # type: ignore[attr-defined]
 
 
 def print_json(value: Any) -> None:
     """One line of strict JSON on stdout."""
-    if not out.quiet:
-        sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
+    write(json.dumps(value, ensure_ascii=False, allow_nan=False))
 
 
 def report(as_json: bool, facts: Any, text: str) -> None:
@@ -98,6 +114,12 @@ def note_unknown(system: System, lines: list[str]) -> None:
     if words:
         named = ", ".join(f"'{word}'" for word in words[:8]) + (" …" if len(words) > 8 else "")
         note(f"note: the model has never seen {named} and reads {'it' if len(words) == 1 else 'each'} as <unk>")
+
+
+def note_cut(cut: int, count: int) -> None:
+    """Prints on stderr how many outputs did not come to their end."""
+    if cut:
+        note(f"note: {cut:,} of {count:,} outputs reached the length limit and were cut; raise it with --max-length")
 
 
 def check_drawable(out_file: Path | None) -> None:

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from ..errors import SaccadeError
 from .options import Json, Lengths, Moses, OutFolder, Peers, Result, TaskBeam, Tokenize, flag
-from .shared import command_name, err, keep_given, note, out, print_json, rank, report, result_writer, write
+from .shared import command_name, err, keep_given, note, out, print_json, rank, report, result_writer, write, write_table
 
 if TYPE_CHECKING:
     from ..comparing import Row
@@ -25,23 +25,23 @@ def demo(
 ) -> None:
     """Train a translator without and one with attention on the embedded phrasebook, compare them, and draw the attention.
 
+    Finished runs of the same seed are used again, and a stopped one is continued; no other run is replaced.
+
     Examples:
         saccade demo
         saccade demo --out runs/again --seed 1 --json
     """
-    from ..demo import CALLED, check_folder, run
+    from ..demo import CALLED, run
     from .progress import Board
 
-    check_folder(out_folder)
-    note("Training two translators side by side on generated English–French sentences; about 90 seconds on 2 CPU cores.")
-    result = run(out_folder, seed, Board().watcher)
+    result = run(out_folder, seed, Board().watcher, tell=note)
     if json_:
         print_json(result.metrics)
         return
     table = Table("words in the source", *CALLED.values(), title="BLEU on sentences never seen in training")
     for row in result.lengths:
         table.add_row(*row, end_section=row is result.lengths[-2])
-    out.print(table)
+    write_table(table)
     for source, plain, attended in result.sentences:
         write(f"\n  {source}\n    fixed context   {plain}\n    with attention  {attended}")
     write(f"\nAlignment error rate with attention: {result.metrics['aer']:.3f}   ({result.metrics['seconds']:.0f} s in all)")
@@ -101,9 +101,6 @@ def convert(
     json_: Json = False,
 ) -> None:
     """Make a plain model folder of a run's last sharded checkpoint, in one process.
-
-    Reading a sharded checkpoint unpickles its .metadata, which can run any program: convert only what you or people you trust have
-    trained. The result has no pickle in it.
 
     Examples:
         saccade convert runs/large --out models/large
@@ -179,7 +176,7 @@ def compare(
     if json_:
         print_json({row.name: row.metrics for row in rows})
     else:
-        out.print(side_by_side(rows))
+        write_table(side_by_side(rows))
         if len(rows) > 1:
             write(f"best {metric}: {' and '.join(row.name for row in comparing.best(rows, metric, higher))}")
     write_result(comparing.for_result(rows, metric, higher), " ".join(recipes), numbers)

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from ..errors import SaccadeError
-from .options import Beam, Device, Input, Json, Model, Seed, Text, TopK, TopP, flag
-from .shared import check_drawable, draw, keep_given, note, note_unknown, out, print_json, read_lines, write
+from .options import Beam, Device, Input, Json, MaxLength, Model, Seed, Text, TopK, TopP, flag
+from .shared import check_drawable, draw, keep_given, note, note_cut, note_unknown, out, print_json, read_lines, write
 
 TOGETHER = 4096  # lines that are sorted by length and decoded together: a long file's first lines do not wait for its last
 
@@ -26,6 +26,7 @@ def translate(
     top_k: TopK = None,
     top_p: TopP = None,
     seed: Seed = 0,
+    max_length: MaxLength = None,
     with_alignment: Annotated[bool, flag("--align", "Also print the word alignment as source-target pairs (Pharaoh).")] = False,
     device: Device = "auto",
     json_: Json = False,
@@ -54,16 +55,19 @@ def translate(
     lines = read_lines(text, input_file, "translate", "pairs", swapped)
     system.check_translatable(lines)  # a mistake is reported before anything else
     note_unknown(system, lines)
+    cut = 0
     with bars() as progress:
         task = progress.add_task("translating", total=len(lines), state="")
         for start in range(0, len(lines), TOGETHER):
             some, found = lines[start : start + TOGETHER], {}
-            for n, one in system.translations(some, search):
+            for n, one in system.translations(some, search, max_length):
                 found[n] = one
+                cut += not one.finished
                 progress.advance(task)
             pairs = [Pair(line, found[n].text) for n, line in enumerate(some)]
             aligned = [one.links for one in system.align(pairs)] if with_alignment else None
             links = aligned and [with_copies(each, found[n].copied) for n, each in enumerate(aligned)]
+            progress.stop()  # a bar and outputs would be mixed in a terminal
             for n, pair in enumerate(pairs):
                 if json_:
                     facts = {"translation": pair.target, "log_prob": found[n].log_prob, "finished": found[n].finished}
@@ -71,6 +75,8 @@ def translate(
                 else:
                     sys.stdout.write(pair.target + ("" if links is None else f"\t{format_pharaoh(links[n])}") + "\n")
             sys.stdout.flush()
+            progress.start()
+    note_cut(cut, len(lines))
 
 
 def generate(

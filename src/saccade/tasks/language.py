@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import distributed, nn
 
 from ..building import Builder
+from ..data.batches import on
 from ..data.corpora import DOCUMENTS
 from ..data.text import Document
 from ..data.vocabulary import Vocabulary
@@ -19,7 +20,7 @@ from ..errors import SaccadeError
 from ..models.kinds import CarryingLM
 from ..recipe import LanguageRecipe, Recipe
 from ..training.losses import token_loss
-from .objectives import Objective
+from .objectives import HIDDEN, Objective
 from .objectives import table as objectives
 from .stream import CarriedWork, Stream, StreamWork
 from .task import Task, device_of, from_tokens, learn_vocabulary, sum_loss, table
@@ -32,13 +33,12 @@ class LanguageModelling(Task):
     data = DOCUMENTS
     measures: ClassVar[dict[str, bool]] = {"loss": False, "perplexity": False}
     options: ClassVar[dict[str, Callable[[Any], object]]] = {"stride": int}
-    outcome: ClassVar[str] = "next"
     command: ClassVar[str] = 'generate {model} "Once upon a time"'
 
     def __init__(self, text: Vocabulary, how: LanguageRecipe, several: bool) -> None:
         self.text, self.reads, self.how, self.several = text, text, how, several
         self.objective: Objective = objectives[how.objective](text, how)
-        self.needs = self.objective.needs
+        self.needs, self.outcome = self.objective.needs, self.objective.outcome
         self.lines_end = text.kind == "words"  # <eos> is a line's end: words have no other sign for it
 
     @classmethod
@@ -177,12 +177,29 @@ class LanguageModelling(Task):
 
     @torch.no_grad()
     def look(self, model: nn.Module, text: str) -> tuple[list[str], str]:
-        """Reads a text; its tokens, and the likeliest next one."""
-        self.check_causal("has no text of its own to show")
-        model.eval()
-        ids = self.encode_prompt(text)[-self.how.block :]
-        logits = model(torch.tensor([ids], device=device_of(model)))
-        return [self.text.token(id) for id in ids], self.text.token(int(logits[0, -1].argmax()))
+        """Reads a text; its tokens, and the likeliest next one, or what a model that was trained to find it says instead of each <mask>."""
+        ids, hidden = self.encode_hidden(text)
+        inputs, shown = self.objective.reading(ids, hidden)
+        logits = model.eval()(*on(device_of(model), *inputs))[0]
+        if self.how.objective == "masked":
+            logits = logits[hidden]
+        named = [self.text.token(int(row[: len(self.text)].argmax())) for row in logits[-max(len(hidden), 1) :]]
+        names = [HIDDEN if at in hidden else self.text.token(id) for at, id in enumerate(ids)]
+        return names + shown, " ".join(named) if len(logits) else "nothing"
+
+    def encode_hidden(self, text: str) -> tuple[list[int], list[int]]:
+        """A text's tokens, at most a block of them, and where a <mask> hides one; a causal model knows no masks."""
+        if self.how.objective == "causal":
+            return self.encode_prompt(text)[-self.how.block :], []
+        parts = [self.encode(part) if part else [] for part in text.split(HIDDEN)]
+        ids = [self.text.bos] * self.several + parts[0]
+        hidden = []
+        for part in parts[1:]:
+            hidden.append(len(ids))
+            ids += [self.objective.hidden(len(hidden) - 1), *part]
+        if len(ids) > self.how.block:
+            raise SaccadeError(f"the text has {len(ids)} tokens, and the model reads {self.how.block} at once; shorten it")
+        return ids, hidden
 
     def encode_prompt(self, prompt: str) -> list[int]:
         """The prompt's tokens; an empty prompt begins where a document or a line does."""

@@ -26,6 +26,7 @@ from ..training.losses import Batch
 from .task import without_trees
 
 table: Table[type[Objective]] = Table("objectives", "objective")
+HIDDEN = "<mask>"  # hides a token in a text that is looked at
 Fractions = NDArray[np.float64]  # drawn from [0, 1)
 
 
@@ -73,11 +74,23 @@ class Objective:
     needs: type[nn.Module] = Encoder
     extra = 0
     attends = True  # the model takes a mask and positions
+    outcome = "hidden"  # what the model says about a text
     build: Callable[[Builder], nn.Module]
     batch: Callable[[Blocks], Batch]
 
     def __init__(self, text: Vocabulary, how: LanguageRecipe) -> None:
         self.text, self.how, self.vocab = text, how, len(text)
+
+    def hidden(self, number: int) -> int:
+        """What a text holds instead of its n-th hidden token, or span."""
+        return self.vocab if self.extra else self.text.unk
+
+    def spell(self, id: int) -> str:
+        return HIDDEN if id >= self.vocab else self.text.token(id)
+
+    def reading(self, ids: list[int], hidden: list[int]) -> tuple[list[Tensor], list[str]]:
+        """The model's inputs for one text, in which tokens are hidden, and the names of positions behind its tokens."""
+        return [torch.tensor([ids]), torch.tensor([len(ids)])], []
 
     def count(self, tokens: NDArray[np.int64]) -> int:
         """How many tokens are asked for of a causal model: neither padding nor what begins a document."""
@@ -89,6 +102,10 @@ class Causal(Objective):
     """Each token from those before it in its own document; a recurrent model sees by <bos> where a document begins."""
 
     needs = CausalLM
+    outcome = "next"
+
+    def reading(self, ids: list[int], hidden: list[int]) -> tuple[list[Tensor], list[str]]:
+        return [torch.tensor([ids])], []
 
     def build(self, builder: Builder) -> nn.Module:
         model = builder.make(CausalLM, self.vocab)
@@ -160,6 +177,13 @@ class Permutation(OfPositions):
     def build(self, builder: Builder) -> nn.Module:
         return TwoStream(self.body(builder), self.vocab)
 
+    def reading(self, ids: list[int], hidden: list[int]) -> tuple[list[Tensor], list[str]]:
+        """What is hidden, or else the last token, is asked for from all others, which come first, from left to right."""
+        asked = torch.tensor([hidden or [len(ids) - 1]])
+        late = torch.zeros(1, len(ids)).scatter(1, asked, len(ids))
+        inputs, _ = super().reading(ids, hidden)
+        return [*inputs, (torch.arange(len(ids)) + late).argsort(1).argsort(1), asked], ["<query>"] * asked.shape[1]
+
     def batch(self, blocks: Blocks) -> Batch:
         asked = self.choose(blocks)
         order = np.where(asked, 1.0, 0.0) + 0.999 * blocks.draw()  # what is asked for comes last
@@ -178,6 +202,11 @@ class Denoising(Objective):
     def __init__(self, text: Vocabulary, how: LanguageRecipe) -> None:
         super().__init__(text, how)
         self.extra = self.spans(how.block)[1]
+
+    def hidden(self, number: int) -> int:
+        if number >= self.extra:
+            raise SaccadeError(f"the text hides more than {self.extra} spans ({HIDDEN}), the most this model knows; hide fewer")
+        return self.vocab + number
 
     def spans(self, length: int) -> tuple[int, int]:
         """How many tokens of `length` are cut out, and in how many spans."""

@@ -1,6 +1,7 @@
 """Translation: pairs to batches, texts through a model and back, BLEU, chrF and alignments. B batch, N source, T target."""
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +31,7 @@ from .task import ExampleTask, ExampleWork, Task, device_of, from_tokens, learn_
 
 Pairs = Sequence[Pair]
 Scores = dict[str, float | str]
+LONGEST_OUTPUT = 100_000  # tokens
 MakeSearch = Callable[[int, int, tuple[int, ...]], Search]  # from bos, eos and the tokens that are never generated
 
 
@@ -41,6 +43,11 @@ def searcher(beam: int = 1, length_penalty: float = 1.0, sample: Mapping[str, An
         return lambda bos, eos, never: Sample(bos, eos, never, **{**sample, "seed": next(seeds)})
     Beam(0, 0, (), beam, length_penalty)
     return partial(Sample, temperature=0.0) if beam == 1 else partial(Beam, width=beam, length_penalty=length_penalty)
+
+
+def check_length(most: int) -> None:
+    if not 1 <= most <= LONGEST_OUTPUT:
+        raise SaccadeError(f"a max_length of {most} tokens; give 1 to {LONGEST_OUTPUT:,}")
 
 
 class Numbered(NamedTuple):
@@ -82,11 +89,21 @@ class Translation(ExampleTask):
     needs, data = Seq2Seq, PAIRS
     alike: ClassVar[bool] = True  # whether the sides of a pair should be about as long as each other
     measures: ClassVar[dict[str, bool]] = {"loss": False, "bleu": True}
-    options = Task.options | {"beam": searcher, "quarters": bool, "moses": moses_tokenizer, "tokenize": bleu_metric}
+    options = Task.options | {
+        "beam": searcher,
+        "max_length": check_length,
+        "quarters": bool,
+        "moses": moses_tokenizer,
+        "tokenize": bleu_metric,
+    }
 
-    def __init__(self, source: Vocabulary, target: Vocabulary, tokenize: str = "auto") -> None:
-        """`tokenize` is sacrebleu's tokenizer, where an evaluation is asked for no other."""
+    def __init__(
+        self, source: Vocabulary, target: Vocabulary, tokenize: str = "auto", ratio: float = 0.0, longest: int = 0
+    ) -> None:
+        """`tokenize` is sacrebleu's tokenizer, where an evaluation is asked for no other. `ratio`: the most target tokens per source
+        token in training; `longest`: the most tokens of a target there."""
         self.source, self.reads, self.target, self.tokenize = source, source, target, tokenize
+        self.ratio, self.longest = float(ratio), int(longest)
 
     @classmethod
     def read(cls, recipe: Recipe, where: str, skipped: Skipped | None = None) -> list[Pair]:
@@ -105,11 +122,16 @@ class Translation(ExampleTask):
     @classmethod
     def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
         source = from_tokens(tokens, "joint", "source")
-        return cls(source, source if "joint" in tokens else from_tokens(tokens, "target"), recipe.data.tokenize)
+        seen = {name: float(tokens.get("outputs", {}).get(name, 0)) for name in ("ratio", "longest")}
+        if not all(0 <= value <= LONGEST_OUTPUT for value in seen.values()):
+            raise TypeError("lengths that no training data has")
+        target = source if "joint" in tokens else from_tokens(tokens, "target")
+        return cls(source, target, recipe.data.tokenize, seen["ratio"], int(seen["longest"]))
 
     def tokens(self) -> dict[str, Any]:
         names = {"joint": self.source} if self.source is self.target else {"source": self.source, "target": self.target}
-        return {name: vocabulary.to_json() for name, vocabulary in names.items()}
+        seen = {"outputs": {"ratio": self.ratio, "longest": self.longest}} if self.longest else {}
+        return {name: vocabulary.to_json() for name, vocabulary in names.items()} | seen
 
     def texts(self, examples: Pairs) -> dict[str, tuple[Vocabulary, list[str]]]:
         source, target = [pair.source for pair in examples], [pair.target for pair in examples]
@@ -123,7 +145,14 @@ class Translation(ExampleTask):
 
     def work(self, recipe: Recipe, train: Pairs, dev: Pairs, device: torch.device) -> Work:
         kind = WorkWithBleu if recipe.training.dev_bleu or recipe.training.watch == "bleu" else ExampleWork
-        return kind(self, recipe, train, dev, device)
+        made = kind(self, recipe, train, dev, device)
+        self.ratio = round(max((target / source for source, target in made.lengths), default=0.0), 4)
+        self.longest = max((target for _, target in made.lengths), default=0)
+        return made
+
+    def most_tokens(self, source: int) -> int:
+        """How long the output of a source of so many tokens may become: as long as the training data's, and twice the source at least."""
+        return max(2 * source + 10, min(math.ceil(self.ratio * source) + 10, self.longest))
 
     def numbers(self, pairs: Pairs) -> list[Numbered]:
         sources = self.source.encode_ids([pair.source for pair in pairs])
@@ -151,9 +180,12 @@ class Translation(ExampleTask):
         return Batch((source, lengths, read), target, words.pad, int(sizes.sum()), [one.line for one in numbers])
 
     def translate(
-        self, model: nn.Module, texts: Sequence[str], search: MakeSearch, budget: int = 3072
+        self, model: nn.Module, texts: Sequence[str], search: MakeSearch, budget: int = 3072, max_length: int | None = None
     ) -> Iterator[tuple[int, Translated]]:
-        """Translations as they come, each with the number of its text; texts of similar lengths, `budget` tokens of them, go together."""
+        """Translations as they come, each with the number of its text; texts of similar lengths, `budget` tokens of them, go together.
+
+        An output of `max_length` tokens (by default `most_tokens`) is cut there, and not `finished`.
+        """
         model.eval()
         words = self.target
         encoded = [[*ids, self.source.eos] for ids in self.source.encode_ids(list(texts))]
@@ -166,7 +198,8 @@ class Translation(ExampleTask):
             chosen, order = order[:count], order[count:]
             source, lengths = on(device_of(model), *pad([encoded[n] for n in chosen], self.source.pad))
             started = search(words.bos, words.eos, tuple({words.pad, words.bos} - {words.eos}))
-            found = decode(model, source, lengths, started, [2 * len(encoded[n]) + 10 for n in chosen])  # type: ignore[arg-type]
+            limits = [max_length or self.most_tokens(len(encoded[n])) for n in chosen]
+            found = decode(model, source, lengths, started, limits)  # type: ignore[arg-type]
             outputs = [Numbered(encoded[n], one[0].tokens, Pair(texts[n], ""), 0) for n, one in zip(chosen, found, strict=True)]
             for n, hypotheses, copies in zip(chosen, found, self.copy_unknown(model, outputs), strict=True):
                 best = hypotheses[0]
@@ -223,19 +256,29 @@ class Translation(ExampleTask):
     def score(self, outputs: Sequence[str], pairs: Pairs, moses: str | None = None, tokenizer: str = "13a") -> Scores:
         return scores(outputs, [pair.target for pair in pairs], moses, tokenizer)
 
-    def outputs(self, model: nn.Module, pairs: Pairs, beam: int = 1) -> list[str]:
-        found = dict(self.translate(model, [pair.source for pair in pairs], searcher(beam)))
-        return [found[n].text for n in range(len(pairs))]
+    def outputs(self, model: nn.Module, pairs: Pairs, beam: int = 1, max_length: int | None = None) -> tuple[list[str], int]:
+        """The model's own targets, and how many of them were cut at the length limit."""
+        found = dict(self.translate(model, [pair.source for pair in pairs], searcher(beam), max_length=max_length))
+        return [found[n].text for n in range(len(pairs))], sum(not one.finished for one in found.values())
 
     def evaluate(
-        self, model: nn.Module, pairs: Pairs, beam: int = 1, quarters: bool = False, moses: str | None = None, tokenize: str = ""
+        self,
+        model: nn.Module,
+        pairs: Pairs,
+        beam: int = 1,
+        quarters: bool = False,
+        moses: str | None = None,
+        tokenize: str = "",
+        max_length: int | None = None,
     ) -> dict[str, Any]:
         """BLEU and chrF with their signatures, loss, the alignment error rate where there are gold links, and BLEU by length quarter."""
         tokenizer, note = bleu_tokenizer(tokenize or self.tokenize, [pair.target for pair in pairs])
-        outputs = self.outputs(model, pairs, beam)
+        outputs, cut = self.outputs(model, pairs, beam, max_length)
         found: dict[str, Any] = {"sentences": len(pairs), "beam": beam, **self.score(outputs, pairs, moses, tokenizer)}
         if note:
             found["bleu_tokenizer"] = f"{tokenizer} {note}"
+        if cut:
+            found["cut_outputs"] = cut
         found |= self.metrics(model, self.numbers(pairs))
         gold = [pair for pair in pairs if pair.alignment is not None]
         if gold and attends(model):
@@ -283,7 +326,7 @@ class WorkWithBleu(ExampleWork):
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         pairs = [one.pair for one in self.dev]
-        scored = self.task.score(self.task.outputs(model, pairs), pairs, None, self.tokenizer)
+        scored = self.task.score(self.task.outputs(model, pairs)[0], pairs, None, self.tokenizer)
         return {**super().evaluate(model), "bleu": float(scored["bleu"])}
 
 

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..errors import SaccadeError
-from ..files import Writer, broken, listed, replaced, settle, verified, write_files, write_folder
+from ..files import MANIFEST, MARK, Writer, broken, clear, listed, mark, replaced, settle, verified, write_files, write_folder
 from .distributed import Ranks
-from .sharded import METADATA, divide_like, gather, library, list_parts
+from .sharded import METADATA, divide_like, gather, library, list_parts, load_parts
 
 Tensors = dict[str, Tensor]
 MODEL, TRAINING = "model/", "training/"  # how the names of tensors in a sharded checkpoint begin
@@ -89,8 +89,7 @@ def load_sharded(model: nn.Module, optimizer: Optimizer, folder: Path) -> None:
     for key, (size, kind) in list_parts(folder, TRAINING).items():
         like = parameters[key.rpartition("/")[0]].detach() if size else torch.zeros(())
         tensors[TRAINING + key] = training[key] = torch.zeros_like(like, dtype=kind)
-    with library() as checkpoint:
-        checkpoint.load(tensors, storage_reader=checkpoint.FileSystemReader(folder))
+    load_parts(tensors, folder)
     for key, value in training.items():
         set_state(optimizer, parameters, key, value)
 
@@ -149,16 +148,20 @@ class RunFolder:
         """Keeps the parameters at an evaluation in `kept/`, and those of the last `count` evaluations alone."""
         write_folder(self.path / "kept" / f"{update:09d}", {"model.safetensors": partial(store, learned(model))})
         for old in self.kept()[:-count]:
-            shutil.rmtree(old)
+            mark(old)
+            clear(old)
 
     def kept(self) -> list[Path]:
         return sorted(path for path in (self.path / "kept").glob("*") if path.name.isdigit())  # the oldest first
 
     def forget(self, update: int) -> None:
-        """Removes what was kept after an update from which the run now resumes, and what a kill left half written."""
+        """Removes what was kept after an update from which the run now resumes, and what a kill left half written or removed."""
+        for path in self.kept():
+            ours = {one.name for one in path.iterdir()} <= {"model.safetensors", MANIFEST, MARK}
+            if ours and (int(path.name) > update or broken(path)):
+                mark(path)
         for path in (self.path / "kept").glob("*"):
-            if not path.name.isdigit() or int(path.name) > update or broken(path):
-                shutil.rmtree(path)
+            clear(path)
 
     def mean_kept(self) -> Tensors:
         try:
@@ -209,8 +212,7 @@ def convert(run: Path, out: Path) -> None:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise SaccadeError(f"{out} already exists; choose a new or empty folder with --out")
     tensors = {MODEL + name: torch.empty(size, dtype=kind) for name, (size, kind) in list_parts(last, MODEL).items()}
-    with library() as checkpoint:
-        checkpoint.load(tensors, storage_reader=checkpoint.FileSystemReader(last))
+    load_parts(tensors, last)
     kept = [name for name in names if name not in (METADATA, "training.json", CARRIED) and not name.endswith(".distcp")]
     writers: dict[str, Writer] = {name: partial(shutil.copyfile, last / name) for name in kept}
     writers["model.safetensors"] = partial(store, {name.removeprefix(MODEL): one for name, one in tensors.items()})

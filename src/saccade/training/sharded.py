@@ -1,6 +1,11 @@
-"""Tensors that are divided over ranks, and checkpoints to which each rank wrote its part. Reading such a checkpoint unpickles its
-`.metadata`, which can run any code: its folder's manifest is checked first, and one from a stranger must never be read."""
+"""Tensors that are divided over ranks, and checkpoints to which each rank wrote its part.
 
+torch.distributed.checkpoint keeps a pickle, `.metadata`, in such a checkpoint. An ordinary unpickler would run whatever program a stranger
+put there; the one below admits the few classes that describe tensors, and nothing else. Tensors are read by `weights_only`.
+"""
+
+import math
+import pickle
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,8 +16,14 @@ import torch
 from torch import Tensor
 
 from ..errors import SaccadeError
+from ..files import listed
 
 METADATA = ".metadata"
+LIBRARY = "torch.distributed.checkpoint"
+DESCRIPTIONS = (
+    "Metadata TensorStorageMetadata TensorProperties ChunkStorageMetadata MetadataIndex StorageMeta _MEM_FORMAT_ENCODING"
+)
+ADMITTED = {f"{LIBRARY}.metadata": DESCRIPTIONS.split(), f"{LIBRARY}.filesystem": ["_StorageInfo"], "torch": ["Size"]}
 
 
 def whole(tensor: Tensor) -> Tensor:
@@ -51,12 +62,52 @@ def library() -> Iterator[Any]:
         raise SaccadeError(f"rank {rank} cannot access its part of the checkpoint: {why}; check the path and the disk") from None
 
 
-def list_parts(folder: Path, prefix: str) -> dict[str, tuple[torch.Size, torch.dtype]]:
-    """Name after the prefix → size and type of tensors in a sharded checkpoint, whose folder was checked against its manifest."""
+class MetadataReader(pickle.Unpickler):
+    """Admits the classes that describe tensors: no other class or function can be named, so that a file cannot run anything."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("torch.serialization", "_get_layout"):
+            return lambda _: torch.strided
+        if (module, name) == ("pathlib", "PosixPath"):
+            return lambda *parts: "/".join(parts)  # where it was written; nothing reads it
+        if name in ADMITTED.get(module, ()) or (module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)):
+            return super().find_class(module, name)
+        raise SaccadeError(
+            f"it names {module}.{name}, which no checkpoint needs and which may be an attack; do not use this folder"
+        )
+
+
+def read_metadata(folder: Path) -> Any:
+    """The description of a sharded checkpoint, whose folder was checked against its manifest: tensors alone, all in files of that folder."""
     try:
-        with library() as checkpoint:
-            found = checkpoint.FileSystemReader(folder).read_metadata().state_dict_metadata
-        own = {name.removeprefix(prefix): one for name, one in found.items() if name.startswith(prefix)}
-        return {name: (one.size, one.properties.dtype) for name, one in own.items()}
+        with (folder / METADATA).open("rb") as file:
+            found = MetadataReader(file).load()
+        parts, places = found.state_dict_metadata.values(), found.storage_data.values()
+        wanted = sum(math.prod(map(abs, part.size)) * part.properties.dtype.itemsize for part in parts)  # bytes have no size
+        names = set(listed(folder))
+        foreign = [place.relative_path for place in places if place.relative_path not in names or place.transform_descriptors]
+    except SaccadeError as error:
+        raise SaccadeError(f"{folder}/{METADATA} is not a checkpoint's: {error}") from None
     except Exception as error:  # unpickling may raise anything
         raise SaccadeError(f"{folder}/{METADATA} cannot be read ({type(error).__name__}); copy the checkpoint again") from None
+    there = sum((folder / name).stat().st_size for name in names)
+    if foreign or wanted > there or any(number < 0 for part in parts for number in part.size):
+        why = f"it names the file {foreign[0]!r}" if foreign else f"it describes {wanted:,} bytes, and there are {there:,}"
+        raise SaccadeError(f"{folder}/{METADATA} is not this checkpoint's: {why}; copy the checkpoint again")
+    return found
+
+
+def load_parts(tensors: dict[str, Tensor], folder: Path) -> None:
+    """Fills the tensors from a sharded checkpoint."""
+    found = read_metadata(folder)
+    with library() as checkpoint:
+        reader = checkpoint.FileSystemReader(folder)
+        reader.read_metadata = lambda *_, **__: found  # its own would unpickle anything
+        checkpoint.load(tensors, storage_reader=reader)
+
+
+def list_parts(folder: Path, prefix: str) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    """Name after the prefix → size and type of tensors in a sharded checkpoint, whose folder was checked against its manifest."""
+    found = read_metadata(folder).state_dict_metadata
+    own = {name.removeprefix(prefix): one for name, one in found.items() if name.startswith(prefix)}
+    return {name: (one.size, one.properties.dtype) for name, one in own.items()}
