@@ -30,6 +30,7 @@ class Task:
     measures: ClassVar[dict[str, bool]] = {"loss": False}  # the metrics of an evaluation, and whether higher is better
     options: ClassVar[dict[str, Callable[[Any], object]]] = {}  # what `evaluate` can be asked for, with a check of each value
     command: ClassVar[str] = 'translate {model} "your sentence"'  # how a trained model is used
+    method: ClassVar[str] = 'm.translate("your sentence")'  # and how in Python
     read: ClassVar[Callable[..., list[Any]]]  # by a recipe: the examples of a file or an embedded corpus
     learn: ClassVar[Callable[..., Task]]  # from a recipe, training examples, and the vocabulary that a first model brings
     restore: ClassVar[Callable[..., Task]]  # from a recipe and what `tokens` gave
@@ -43,6 +44,11 @@ class Task:
     def usage(cls, recipe: Recipe) -> str:
         """The command that uses a model trained by this recipe; `{model}` is its folder."""
         return cls.command
+
+    @classmethod
+    def call(cls, recipe: Recipe) -> str:
+        """The same in Python, for a model `m`."""
+        return cls.method
 
     @classmethod
     def divide(cls, examples: list[Any], share: float) -> tuple[list[Any], list[Any]]:

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -16,14 +15,15 @@ from ..core import record, sites
 from ..data.batches import on, pad
 from ..data.corpora import corpus
 from ..data.pairs import Pair
-from ..data.vocabulary import Encoded, Vocabulary
+from ..data.vocabulary import Vocabulary
 from ..decoding import Beam, Sample, Search, decode
 from ..errors import SaccadeError
 from ..models.kinds import Seq2Seq
 from ..recipe import Recipe
 from ..training.losses import Batch
 from ..training.work import Work
-from .scoring import Link, alignment_error_rate, links, moses_tokenizer, scores, word_weights
+from ..views.results import Aligned, Translated
+from .scoring import alignment_error_rate, links, moses_tokenizer, scores, word_weights
 from .task import ExampleTask, ExampleWork, device_of, from_tokens, learn_vocabulary, table
 
 MakeSearch = Callable[[int, int, tuple[int, ...]], Search]  # from bos, eos and the tokens that are never generated
@@ -46,28 +46,6 @@ class Numbered(NamedTuple):
     target: list[int]
     pair: Pair
     line: int
-
-
-@dataclass(frozen=True)
-class Translated:
-    """One translation: the text, how likely it is, its tokens, whether it ended, and what else a beam found."""
-
-    text: str
-    log_prob: float
-    score: float
-    tokens: list[int]
-    finished: bool
-    alternatives: list[str]
-
-
-@dataclass(frozen=True)
-class Aligned:
-    """What a model looked at while it generated a given target: weights of pieces, and the links of words."""
-
-    source: Encoded
-    target: Encoded
-    weights: NDArray[np.floating]
-    links: list[Link]
 
 
 @table.add("translation", paper="Bahdanau et al. 2015")
@@ -144,7 +122,7 @@ class Translation(ExampleTask):
         encoded = [[*ids, self.source.eos] for ids in self.source.encode_ids(list(texts))]
         order = sorted((n for n in range(len(texts)) if texts[n].strip()), key=lambda n: len(encoded[n]))
         for n in sorted(set(range(len(texts))) - set(order)):
-            yield n, Translated("", 0.0, 0.0, [], True, [])
+            yield n, Translated("", 0.0, 0.0, [], True, [], texts[n])
         while order:
             # the longest of the next ones decides how many go together
             count = next((k for k, n in enumerate(order) if k and (k + 1) * len(encoded[n]) > budget), len(order))
@@ -158,7 +136,7 @@ class Translation(ExampleTask):
                 text, *more = (words.decode(one.tokens, keep_unknown=True) for one in hypotheses)
                 if copies:
                     text = " ".join(copies.get(at, words.token(id)) for at, id in enumerate(best.tokens))
-                yield n, Translated(text, best.log_prob, best.score, best.tokens, best.finished, more)
+                yield n, Translated(text, best.log_prob, best.score, best.tokens, best.finished, more, texts[n])
 
     @torch.no_grad()
     def copy_unknown(self, model: nn.Module, outputs: Sequence[Numbered]) -> list[dict[int, str]]:
