@@ -224,7 +224,7 @@ def sampling(sample: Mapping[str, Any] | None, how: Mapping[str, Any]) -> dict[s
     known = Sampling.__annotations__
     wrong = next((name for name in (*how, *(sample or ())) if name not in known), None)
     if wrong is not None:
-        raise SaccadeError(f"there is no option '{wrong}'{did_you_mean(wrong, known)}")
+        raise SaccadeError(f"sampling has no option '{wrong}'{did_you_mean(wrong, known)}")
     given = {name: value for name, value in how.items() if value is not None}
     if sample is None:
         return given or None

@@ -63,17 +63,16 @@ class MultiHeadAttention(Site, Mixer):
         if theirs.kdim != theirs.vdim:
             sizes = f"the layer has keys of width {theirs.kdim} and values of width {theirs.vdim}"
             raise SaccadeError(f"{sizes}; here both are read from one memory: give kdim and vdim the same value")
-        biased, kind = theirs.in_proj_bias is not None, theirs.out_proj.weight
-        made = cls(theirs.embed_dim, theirs.num_heads, dim_memory=theirs.kdim, bias=biased, dropout=theirs.dropout)
-        each = (theirs.q_proj_weight, theirs.k_proj_weight, theirs.v_proj_weight)
-        weights = each if theirs.in_proj_weight is None else theirs.in_proj_weight.chunk(3)
-        biases = theirs.in_proj_bias.chunk(3) if biased else ()
+        weight, bias = theirs.in_proj_weight, theirs.in_proj_bias
+        made = cls(theirs.embed_dim, theirs.num_heads, dim_memory=theirs.kdim, bias=bias is not None, dropout=theirs.dropout)
+        layers, given = (made.q, made.k, made.v, made.out), theirs.out_proj
+        apart = (theirs.q_proj_weight, theirs.k_proj_weight, theirs.v_proj_weight)
         with torch.no_grad():
-            for layer, weight in zip((made.q, made.k, made.v, made.out), (*weights, theirs.out_proj.weight), strict=True):
-                layer.weight.copy_(weight)
-            for layer, bias in zip((made.q, made.k, made.v, made.out), (*biases, theirs.out_proj.bias), strict=False):
-                layer.bias.copy_(bias) if biased else None
-        return made.to(device=kind.device, dtype=kind.dtype).train(theirs.training)
+            for layer, one in zip(layers, (*(apart if weight is None else weight.chunk(3)), given.weight), strict=True):
+                layer.weight.copy_(one)
+            for layer, one in zip(layers, () if bias is None else (*bias.chunk(3), given.bias), strict=False):
+                layer.bias.copy_(one)
+        return made.to(device=given.weight.device, dtype=given.weight.dtype).train(theirs.training)
 
     @property
     def needs_relation(self) -> bool:  # type: ignore[override]
