@@ -16,8 +16,11 @@ from .document import Document
 NUMBER = re.compile(r"[-+−]?[\d.,]+(e[-+]?\d+)?( ?[%×])?( ?± ?[\d.,]+)?", re.IGNORECASE)
 
 # a frame from the same notebook may set its own height; one that may not keeps what it was given
-FIT_FRAME = """try { const frame = window.frameElement;
-new ResizeObserver(() => { frame.style.height = document.body.offsetHeight + 2 + "px"; }).observe(document.body); } catch { }"""
+FIT_FRAME = """<style>main { padding: .25rem .25rem .5rem; }</style>
+<script>try {
+  const frame = window.frameElement, fit = () => { frame.style.height = document.body.offsetHeight + 2 + "px"; };
+  if (frame) new ResizeObserver(() => requestAnimationFrame(fit)).observe(document.body);
+} catch { }</script>"""
 
 
 @dataclass
@@ -48,7 +51,7 @@ def attention_page(document: Document) -> str:
 
 def notebook_view(document: Document) -> str:
     """The page of a document in a frame of its own: alive in a notebook without a kernel, apart from all others, as high as it needs."""
-    page = attention_page(document).replace("</body>", f"<script>{FIT_FRAME}</script>\n</body>")
+    page = attention_page(document).replace("</body>", f"{FIT_FRAME}\n</body>")
     height = min(900, 480 + 30 * max(len(site.rows) for site in document.sites))  # until, or unless, the script may set it
     style = f"width:100%;height:{height}px;border:0;background:transparent"
     return f'<iframe title="{_escape("Attention: " + document.title)}" style="{style}" srcdoc="{_escape(page)}"></iframe>'
