@@ -27,14 +27,16 @@ MAY: dict[str, set[str]] = {
     "training": {"core", "recipe", *EVERY},
     "data": {"core", *EVERY},
     "views": EVERY,
-    "tasks": {"building", "core", "layers", "models", "data", "decoding", "training", "recipe", *EVERY},
+    "tasks": {"building", "core", "layers", "models", "data", "decoding", "training", "recipe", "views", *EVERY},
     "catalogue": {"core", "layers", "models", "data", "decoding", "training", "tasks", *EVERY},
     "building": {"core", "layers", "models", "errors"},
     "upgrade": {"models"},
     "config": {"building", "core", "layers", "models", "data", "decoding", "training", "tasks", "catalogue", "recipe", *EVERY},
 }
-MAY["system"] = {*MAY["config"], "config", "upgrade"}
-MAY["api"] = {*MAY["system"], "system", "views", "results"}
+MAY["showing"] = {"core", "data", "tasks", "views", "errors"}
+MAY["using"] = {*MAY["showing"], "showing", "recipe"}
+MAY["system"] = {*MAY["config"], "config", "upgrade", "using", "views"}
+MAY["api"] = {*MAY["system"], "system", "results"}
 MAY["comparing"] = {*MAY["api"], "api"}
 MAY["demo"] = {*MAY["api"], "api"}
 MAY["__init__"] = {*MAY["api"], "api"}

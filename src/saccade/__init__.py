@@ -1,31 +1,50 @@
 """saccade: one toolkit for attention, from the first alignment models to today's Transformers."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .api import build, decode, fit, load, show
-    from .core import Mechanism, attend, masks, record
-    from .core import explain as explain
+if _TYPE_CHECKING:
+    from .api import (
+        align,
+        average,
+        build,
+        classify,
+        decode,
+        ensemble,
+        evaluate,
+        explain,
+        fit,
+        generate,
+        load,
+        show,
+        tag,
+        translate,
+    )
+    from .core import Mechanism, attend, masks, normalizers, positions, record, scores, which_backend
+    from .errors import SaccadeError
     from .layers.attention import MultiHeadAttention
 
 __version__ = "0.2.0"
-__all__ = ["Mechanism", "MultiHeadAttention", "attend", "build", "decode", "fit", "load", "masks", "record", "show"]
+__all__ = ["Mechanism", "MultiHeadAttention", "SaccadeError", "align", "attend", "average", "build", "classify", "decode"]
+__all__ += ["ensemble", "evaluate", "explain", "fit", "generate", "load", "masks", "normalizers", "positions", "record"]
+__all__ += ["scores", "show", "tag", "translate", "which_backend"]
 
 # Where each name lives. They are fetched when they are asked for: PyTorch takes seconds to load, and `saccade --help` needs none of it.
 _HOMES = {
-    **dict.fromkeys(("build", "decode", "fit", "load", "show"), ".api"),
-    **dict.fromkeys(("Mechanism", "attend", "explain", "masks", "record"), ".core"),
+    **dict.fromkeys(("align", "average", "build", "classify", "decode", "ensemble", "evaluate", "explain"), ".api"),
+    **dict.fromkeys(("fit", "generate", "load", "show", "tag", "translate"), ".api"),
+    **dict.fromkeys(("Mechanism", "attend", "masks", "normalizers", "positions", "record", "scores", "which_backend"), ".core"),
     "MultiHeadAttention": ".layers.attention",
+    "SaccadeError": ".errors",
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'saccade' has no attribute '{name}'")
-    found = globals()[name] = getattr(import_module(_HOMES[name], __name__), name)
+    found = globals()[name] = getattr(_import_module(_HOMES[name], __name__), name)
     return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return [*__all__, "__version__"]

@@ -2,38 +2,33 @@
 
 import json
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch.nn import Module
+from torch import Tensor
 
 from . import config
 from .config import Recipe
-from .core import record
-from .data.pairs import Pair
-from .decoding import Ensemble, Sample
-from .decoding import decode as decode_tokens
+from .core.attention import RENAMED, Explanation, which_backend
+from .decoding import Ensemble
 from .errors import SaccadeError
 from .files import held, is_temporary, tidy, write_atomically
-from .models.kinds import Seq2Seq
 from .system import System, build, check_options, load, model_files, prepared, read_config, read_json
-from .tasks.classification import Classification
 from .tasks.language import LanguageModelling
-from .tasks.objectives import HIDDEN
 from .tasks.translation import Translation, searcher
 from .training.checkpoints import Progress, RunFolder, learned, mean_parameters, set_parameters
 from .training.distributed import check_shared, together
 from .training.loop import Training, Watcher
 from .upgrade import VERSION
-from .views.document import Document
-from .views.document import Site as SiteView
+from .views.worked import Worked, worked_example, worked_sentence
 
-__all__ = ["System", "average", "build", "check_options", "ensemble", "fit", "load", "searcher", "show"]
+__all__ = ["System", "average", "build", "check_options", "ensemble", "explain", "fit", "load", "searcher", "show"]
 # What a system can do is a method of it, and a function here: api.decode(system, texts) is system.decode(texts).
 align, classify, decode, evaluate, generate = System.align, System.classify, System.decode, System.evaluate, System.generate
-tag, translations, unknown_words = System.tag, System.translations, System.unknown_words
+tag, translate, translations, unknown_words = System.tag, System.translate, System.translations, System.unknown_words
+show = System.look
 check_translatable = System.check_translatable
 
 # The learning rate, its warmup and the clipping are the way out when a loss became NaN.
@@ -117,7 +112,8 @@ def average(folders: Sequence[str | Path], out: str | Path) -> System:
     if not folders:
         raise SaccadeError("the mean of no models; give at least one model folder")
     if os.path.exists(out):
-        raise SaccadeError(f"{out} already exists; choose a new folder with --out")
+        there = f"{out} already exists; choose a new folder"
+        raise SaccadeError(f"{there} for out", shell=f"{there} with --out")
     systems = [load(folder, "cpu") for folder in folders]
     first = systems[0]
     for folder, other in zip(folders[1:], systems[1:], strict=True):
@@ -128,69 +124,14 @@ def average(folders: Sequence[str | Path], out: str | Path) -> System:
     return load(out)
 
 
-@torch.no_grad()
-def show(system: System, text: str, target: str | None = None, beam: int = 1) -> Document:
-    """What every attention of the model looked at while it read a text, or translated it (or generated a given target)."""
-    if not text.strip():
-        raise SaccadeError("the text is empty; give a sentence")
-    if isinstance(system.task, Translation):
-        source, outcome, sites = show_translation(system, text, system.decode([text], beam)[0].text if target is None else target)
-    elif target is None and system.task.needs is Seq2Seq:
-        source, outcome, sites = show_denoising(system, text)
-    elif target is None:
-        source, outcome, sites = show_reading(system, text)
-    else:
-        raise SaccadeError(f"a {system.recipe.task} model generates no text; leave the target out")
-    if not sites:
-        raise SaccadeError(f"a {system.name} model has no attention to show; train one that attends, such as transformer")
-    called = ("source", "target") if isinstance(system.task, Translation) else ("text", system.task.outcome)
-    return Document(title=text, source=source, target=outcome, sites=sites, model=system.name, called=called)
+def explain(text: Any = None, *old: Any, scaled: bool = False, **older: Any) -> Worked | Explanation:
+    """Self-attention worked out step by step: the lectures' example, or your own sentence; `scaled` divides the scores by √D.
 
-
-def show_translation(system: System, text: str, output: str) -> tuple[list[str], list[str], list[SiteView]]:
-    """All attention of a translation, that to the source first."""
-    task = system.task
-    source, target = [*task.source.encode(text).pieces, "<eos>"], [*task.target.encode(output).pieces, "<eos>"]
-    batch = task.batch(task.numbers([Pair(text, output)]), system.device)
-    return source[:-1], target[:-1], sites_between(system.model, batch.inputs, source, target)
-
-
-def show_denoising(system: System, text: str) -> tuple[list[str], list[str], list[SiteView]]:
-    """What stands for each <mask> of a text, or behind its end where there is none, and all attention while it is generated."""
-    task, words = system.task, system.task.text
-    ids, _ = task.encode_hidden(text if HIDDEN in text else text + HIDDEN)
-    source = torch.tensor([ids], device=system.device)
-    lengths, search = torch.tensor([len(ids)], device=system.device), Sample(words.bos, words.eos, (words.pad, words.bos), 0.0)
-    output = decode_tokens(system.model.eval(), source, lengths, search, [task.how.block])[0][0].tokens  # type: ignore[arg-type]
-    target = [*(task.objective.spell(id) for id in output), "<eos>"]
-    names, read = [task.objective.spell(id) for id in ids], torch.tensor([[words.bos, *output]], device=system.device)
-    return names, target[:-1], sites_between(system.model, (source, lengths, read), names, target)
-
-
-def sites_between(model: Module, inputs: tuple[Any, ...], source: list[str], target: list[str]) -> list[SiteView]:
-    """All attention of an encoder–decoder, that to the source first."""
-    model.eval()
-    with record(model) as read:
-        model.start(*inputs[:2])  # type: ignore[operator]
-    with record(model) as seen:
-        model(*inputs)
-    sites = []
-    for name, looks in sorted(seen.items(), key=lambda item: not item[1].cross):
-        own = source if read[name].calls else ["<bos>", *target[:-1]]  # the decoder has not looked at anything when it starts
-        rows, columns = (target, source) if looks.cross else (own, own)
-        sites.append(SiteView(name, rows, columns, looks.weights()[0].float().cpu().tolist()))
-    return sites
-
-
-def show_reading(system: System, text: str) -> tuple[list[str], list[str], list[SiteView]]:
-    """The attention inside a model that reads one text, and what its label was pooled from, where it has one."""
-    with record(system.model) as seen:
-        tokens, outcome = system.task.look(system.model, text)
-    sites = []
-    if isinstance(system.task, Classification):
-        sites.append(SiteView("pool", [outcome], tokens, [[system.classify([text])[0].weights]]))
-    for name, looks in seen.items():
-        found = looks.calls[-1].weights()[0].float().cpu()
-        if name != "pool" and found.shape[1] == found.shape[2] == len(tokens):
-            sites.append(SiteView(name.removeprefix("body."), tokens, tokens, found.tolist()))
-    return tokens, [outcome], sites
+    Given tensors, it is what it was before: `which_backend`.
+    """
+    if old or older or isinstance(text, Tensor):
+        warnings.warn(RENAMED, DeprecationWarning, stacklevel=2)
+        return which_backend(*(() if text is None else (text,)), *old, **older)
+    if text is None:
+        return worked_example(scaled)
+    return worked_sentence(text.split() if isinstance(text, str) else list(text), scaled)

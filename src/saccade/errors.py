@@ -5,7 +5,16 @@ from collections.abc import Iterable
 
 
 class SaccadeError(Exception):
-    """A mistake in what was passed: the value, the rule and the way out. The command line prints it and exits with 2."""
+    """A mistake in what was passed: the value, the rule and the way out. The command line prints it, or its own words, and exits with 2."""
+
+    def __init__(self, message: str = "", shell: str = "") -> None:
+        """`shell` is the sentence of the command line, where the way out is another one there."""
+        super().__init__(message)
+        self._shell = shell
+
+    @property
+    def shell(self) -> str:
+        return self._shell or str(self)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -2,54 +2,42 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import nn
 
 from . import config
 from .config import Recipe
-from .data.conllu import Sentence
 from .data.corpora import overlap
-from .data.pairs import Pair
 from .data.skipping import Skipped, many
 from .errors import SaccadeError
 from .files import Writer, settle, verified
-from .tasks.classification import Classification, Classified
-from .tasks.language import LanguageModelling
-from .tasks.tagging import Tagging
-from .tasks.task import Task, device_of, from_tokens
-from .tasks.translation import Aligned, MakeSearch, Translated, Translation, check_length, searcher
+from .tasks.task import Task, WrongExample, from_tokens
 from .training.checkpoints import learned, load_model
 from .training.sharded import METADATA
 from .training.transfer import take_over
 from .training.work import Work
 from .upgrade import VERSION, upgrade_config, upgrade_parameter
+from .using import Usable, example_of, items
+from .views.results import Metrics
 
 MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
-LONGEST = 50_000  # characters of a text to translate
-T = TypeVar("T", bound=Task)
+CALL = 'm.evaluate("test.tsv")'
 
 
-@dataclass(frozen=True)
-class System:
+@dataclass(frozen=True, repr=False)
+class System(Usable):
     """A model with its recipe and its task: what a model folder contains."""
 
     recipe: Recipe
     model: nn.Module
     task: Any
     notes: tuple[str, ...] = ()  # what somebody who trains it should know
-
-    @property
-    def device(self) -> torch.device:
-        return device_of(self.model)
-
-    @property
-    def name(self) -> str:
-        return str(self.recipe.model["family"])
+    folder: Path | None = None  # where it was loaded from
 
     def read(self, where: str) -> list[Any]:
         """Examples as this system's recipe would read them; `train`, `dev` and `test` are its own."""
@@ -58,70 +46,17 @@ class System:
         found: list[Any] = self.task.read(self.recipe, where)
         return found
 
-    def require(self, kind: type[T], what: str) -> T:
-        """The task, if it is of this kind."""
-        if not isinstance(self.task, kind):
-            usage = self.task.usage(self.recipe).format(model="MODEL")
-            raise SaccadeError(f"a {self.recipe.task} model cannot {what}; use `saccade {usage}`")
-        return self.task
-
-    def check_translatable(self, texts: Sequence[str]) -> Translation:
-        """The task, if it is translation and each text a sentence: a whole book would take hours, and all memory."""
-        for n, size in enumerate(map(len, texts), 1):
-            if size > LONGEST:
-                raise SaccadeError(f"line {n} has {size:,} characters, more than {LONGEST:,}; put one sentence on each line")
-        return self.require(Translation, "translate")
-
-    def translations(
-        self, texts: Sequence[str], search: MakeSearch, max_length: int | None = None
-    ) -> Iterator[tuple[int, Translated]]:
-        """Translations as they come, each with the number of its text; one of `max_length` tokens is cut there."""
-        if max_length is not None:
-            check_length(max_length)
-        return self.check_translatable(texts).translate(self.model, texts, search, max_length=max_length)
-
-    def decode(
-        self,
-        texts: Sequence[str],
-        beam: int = 1,
-        length_penalty: float = 1.0,
-        sample: Mapping[str, Any] | None = None,
-        max_length: int | None = None,
-    ) -> list[Translated]:
-        """Translations of texts, in their order."""
-        found = dict(self.translations(texts, searcher(beam, length_penalty, sample), max_length))
-        return [found[n] for n in range(len(texts))]
-
-    def align(self, pairs: Sequence[Pair]) -> list[Aligned]:
-        """Where the model looks while it generates given targets."""
-        return self.require(Translation, "align words").align(self.model, pairs)
-
-    def generate(self, prompt: str = "", limit: int = 200, sample: Mapping[str, Any] | None = None) -> Iterator[str]:
-        """Continues a prompt, piece by piece as the model generates them; `sample` has temperature, top_k, top_p and seed."""
-        if not 1 <= limit <= 1_000_000:
-            raise SaccadeError(f"a limit of {limit} tokens; give 1 to 1,000,000")
-        return self.require(LanguageModelling, "continue a text").generate(self.model, prompt, limit, sample or {})
-
-    def classify(self, texts: Sequence[str]) -> list[Classified]:
-        """Each text's label, the probability of each label, and how much each piece counted."""
-        return self.require(Classification, "label a text").classify(self.model, texts)
-
-    def tag(self, sentences: Sequence[Sentence]) -> list[list[str]]:
-        """A tag for each word of each sentence."""
-        return self.require(Tagging, "tag words").tag(self.model, sentences)
-
-    def unknown_words(self, texts: Sequence[str]) -> list[str]:
-        """The pieces of the texts that the model has never seen and reads as <unk>, each once, in order."""
-        unk, encoded = self.task.reads.unk, self.task.reads.encode_batch(list(texts))
-        return list(dict.fromkeys(piece for one in encoded for id, piece in zip(one.ids, one.pieces, strict=True) if id == unk))
-
-    def evaluate(self, examples: Sequence[Any], **options: Any) -> dict[str, Any]:
-        """The task's metrics on examples; options are its own: `beam`, `quarters` and `moses` for generated texts, `stride` for language."""
-        if not examples:
-            raise SaccadeError("there are no examples to evaluate on; give data with at least one")
+    def evaluate(self, examples: str | Path | Iterable[Any], **options: Any) -> Metrics:
+        """The task's metrics on examples, or on data by its path or name (`test`); options are the task's own, such as `beam` or `stride`."""
         check_options(self.recipe, options)
-        found: dict[str, Any] = self.task.evaluate(self.model, examples, **options)
-        return found
+        where = str(examples) if isinstance(examples, str | Path) else ""
+        given = self.read(where) if where else [example_of(self.task, one, n) for n, one in enumerate(items(examples, CALL), 1)]
+        if not given:
+            raise SaccadeError("there are no examples to evaluate on; give data with at least one")
+        try:
+            return Metrics(self.task.evaluate(self.model, given, **options))
+        except WrongExample as error:
+            raise SaccadeError(f"{where}, {error}" if where else str(error)) from None
 
 
 def check_options(recipe: Recipe, options: Mapping[str, Any]) -> None:
@@ -130,7 +65,8 @@ def check_options(recipe: Recipe, options: Mapping[str, Any]) -> None:
     for name, value in options.items():
         if name not in known:
             shown = {"quarters": "lengths", "max_length": "max-length"}.get(name, name)  # its name on the command line
-            raise SaccadeError(f"an evaluation of {recipe.task} has no option '{shown}'; leave it out")
+            sentence = f"an evaluation of {recipe.task} has no option '{{}}'; leave it out"
+            raise SaccadeError(sentence.format(name), shell=sentence.format(shown))
         if value is not None:
             known[name](value)
 
@@ -259,7 +195,7 @@ def load(folder: str | Path, device: str = "auto") -> System:
         raise SaccadeError(f"{path}/tokenizer.json is not that of a {recipe.task} model; copy the model folder again") from None
     model = task.build(config.Builder(recipe.model))
     load_model(model, path / "model.safetensors", upgrade_parameter)
-    return System(recipe, model.to(config.device(device)).eval(), task)
+    return System(recipe, model.to(config.device(device)).eval(), task, folder=path)
 
 
 def model_folder(path: Path) -> Path:

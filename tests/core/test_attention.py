@@ -1,4 +1,4 @@
-"""`attend` by hand, `explain`, prepared keys, grouped heads, and every mistake answered with a sentence."""
+"""`attend` by hand, `which_backend`, prepared keys, grouped heads, and every mistake answered with a sentence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from saccade.core import Mechanism, Positions, Ready, attend, explain, masks, normalizers, positions, read, scores, weights
+from saccade.core import Mechanism, Positions, Ready, attend, masks, normalizers, positions, read, scores, weights, which_backend
 from saccade.errors import SaccadeError
 
 sizes = st.integers(1, 5)
@@ -159,22 +159,22 @@ def test_gradients_of_the_whole() -> None:
     assert torch.autograd.gradcheck(lambda *qkv: attend(*qkv, mask=masks.causal()), tensors)
 
 
-# --- explain ---
+# --- which_backend ---
 
 
 def test_explain_says_who_can_who_is_taken_and_why_the_others_refuse() -> None:
     q = torch.randn(1, 2, 8, 16, requires_grad=True)
-    plain = explain(q, q)
+    plain = which_backend(q, q)
     assert plain.chosen == "sdpa"
     assert [verdict.backend for verdict in plain if verdict.reason is None] == ["sdpa", "eager"]
     assert "→ sdpa    can" in str(plain)
     assert "flex    refuses: it has no backward on a CPU" in str(plain)
-    additive = explain(q, q, Mechanism(scores.Additive(16, 16)))
+    additive = which_backend(q, q, Mechanism(scores.Additive(16, 16)))
     assert additive.chosen == "eager"
     assert {verdict.backend: verdict.reason for verdict in additive}["sdpa"] == "the score is not a dot product"
-    kernel = explain(q, torch.randn(1, 2, 40, 16), Mechanism(scores.EluKernel(), normalizers.Sum()), masks.padding([3]))
+    kernel = which_backend(q, torch.randn(1, 2, 40, 16), Mechanism(scores.EluKernel(), normalizers.Sum()), masks.padding([3]))
     assert kernel.chosen == "linear"
-    ready = explain(q, q, mask=masks.causal())
+    ready = which_backend(q, q, mask=masks.causal())
     assert ready.chosen == "sdpa"
     assert len(ready) == 4
 

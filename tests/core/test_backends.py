@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from saccade.core import Mechanism, Positions, attend, backends, explain, masks, normalizers, positions, scores
+from saccade.core import Mechanism, Positions, attend, backends, masks, normalizers, positions, scores, which_backend
 from saccade.core.attention import pose
 from saccade.core.backends import flex
 from saccade.core.backends.call import CannotCompile
@@ -248,14 +248,14 @@ WHY = "its kernel does not compile here (LoweringException: TypeError: no such o
 @torch.no_grad()
 def test_a_kernel_that_does_not_compile_falls_to_the_next_backend_with_one_warning() -> None:
     (q, k, v), mask = tensors(3, 5), masks.window(1)
-    assert explain(q, k, mask=mask).chosen == "flex"
+    assert which_backend(q, k, mask=mask).chosen == "flex"
     expected = attend(q, k, v, mask=mask, backend="eager")
     with pytest.warns(UserWarning, match=f"backend 'flex': {re.escape(WHY)}; 'sdpa' runs instead") as warned:
         found = attend(q, k, v, mask=mask)
     assert len(warned) == 1
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(attend(q, k, v, mask=mask), expected)  # a second warning would be an error
-    found = explain(q, k, mask=mask)
+    found = which_backend(q, k, mask=mask)
     assert found.chosen == "sdpa"
     assert {verdict.backend: verdict.reason for verdict in found}["flex"] == WHY
     assert f"flex    refuses: {WHY}" in str(found)

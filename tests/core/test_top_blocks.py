@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from saccade.core import Mechanism, attend, explain, masks, record, scores, weights
+from saccade.core import Mechanism, attend, masks, record, scores, weights, which_backend
 from saccade.layers.attention import MultiHeadAttention
 
 
@@ -108,9 +108,9 @@ def test_chosen_blocks_are_looked_at_in_whole_and_in_part(rows: list[int] | None
 
 def test_who_runs_chosen_blocks() -> None:
     q, k, _ = tensors(40, 40)
-    assert explain(q, k, mask=masks.top_blocks(4, 2)).chosen == "sdpa"
+    assert which_backend(q, k, mask=masks.top_blocks(4, 2)).chosen == "sdpa"
     reasons = {
-        verdict.backend: verdict.reason for verdict in explain(q, k, Mechanism(scores.EluKernel()), masks.top_blocks(4, 2))
+        verdict.backend: verdict.reason for verdict in which_backend(q, k, Mechanism(scores.EluKernel()), masks.top_blocks(4, 2))
     }
     assert reasons["sdpa"] is None
 

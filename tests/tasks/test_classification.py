@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -204,7 +205,7 @@ def test_what_is_shown_is_the_pool_and_the_attention_below() -> None:
     document = api.show(made, "a good film")
     assert [site.name for site in document.sites] == ["pool", "encoder.0.mixer"]
     [found] = api.classify(made, ["a good film"])
-    assert document.sites[0].weights == [[found.weights]]
+    np.testing.assert_array_equal(document.sites[0].weights, [[found.weights]])
     assert (document.source, document.target) == (found.pieces, [found.label])
     for site in document.sites:
         assert torch.tensor(site.weights).shape[1:] == (len(site.rows), len(site.columns))

@@ -181,3 +181,22 @@ def test_no_page_is_wider_than_its_window_and_the_theme_follows(
     assert scroll_width <= width
     assert words == 73
     assert background == ("rgb(250, 249, 246)" if theme else "rgb(17, 20, 26)")
+
+
+def test_views_in_one_notebook_live_beside_each_other(document: Document, tmp_path: Path) -> None:
+    """As JupyterLab, VS Code and nbconvert put them: the HTML of each cell into one page that knows nothing of saccade."""
+    long = replace(document, sites=[replace(document.sites[0], rows=["mot"] * 30, weights=[[[0.25] * 4] * 30])])
+    cells = "".join(f"<div class='output'>{one._repr_html_()}</div>" for one in (document, long))
+    probe = """<body><script>onload = () => setTimeout(() => { const found = Array.from(document.querySelectorAll("iframe")).map((frame) => {
+        const inside = frame.contentDocument, view = inside.querySelector(".attention").saccade;
+        view.rows.children[1].dispatchEvent(new frame.contentWindow.PointerEvent("pointerenter"));
+        return [view.rows.children.length, view.rows.children[1].classList.contains("chosen"), frame.clientHeight,
+                inside.documentElement.scrollHeight]; });
+      document.body.dataset.result = JSON.stringify(found); }, 500);</script></body>"""
+    dom = browse(f'<!doctype html><meta charset="utf-8">{cells}{probe}', tmp_path, "--window-size=1000,1000")
+    found = re.search(r'data-result="([^"]*)"', dom)
+    assert found
+    small, tall = json.loads(html.unescape(found.group(1)))
+    assert (small[:2], tall[:2]) == ([3, True], [30, True])
+    for _, _, height, inner in (small, tall):
+        assert abs(height - inner) <= 4, "as high as what it shows: neither cut nor with a second scroll bar"

@@ -54,12 +54,12 @@ def run(words: list[str]) -> int:
         code = int(app(words, standalone_mode=False, prog_name="saccade") or 0)
         return complain("stopped", code) if code == 130 else code  # typer makes a code of Ctrl-C, and prints nothing
     except (SaccadeError, Stopped) as error:
-        code = getattr(error, "code", 2)
+        code, text = getattr(error, "code", 2), getattr(error, "shell", str(error))
         if "WORLD_SIZE" in os.environ:  # of several processes under torchrun one prints
             from ..training.distributed import prints
 
-            return complain(str(error), code) if prints(error) else code
-        return complain(str(error), code)
+            return complain(text, code) if prints(error) else code
+        return complain(text, code)
     except (KeyboardInterrupt, EOFError):
         return complain("stopped", 130)
     except BrokenPipeError:  # the reader of a pipe has gone: there is nobody to print for

@@ -123,21 +123,15 @@ def note_cut(cut: int, count: int) -> None:
 
 
 def check_drawable(out_file: Path | None) -> None:
-    if out_file is not None and out_file.suffix.lower() not in (".png", ".svg", ".pdf", *ALL_SITES):
-        raise SaccadeError(f"cannot draw to '{out_file}'; name a file ending in .png, .svg, .pdf, .html or .json")
+    from ..views.document import check_ending
+
+    if out_file is not None:
+        check_ending(out_file)
 
 
 def draw(document: Document, site: Site, heads: bool, out_file: Path) -> None:
     """A page or a document of all sites, or a picture of one, by the file's ending."""
-    from ..files import write_atomically
-    from ..views import pictures
-    from ..views.page import attention_page
-
-    suffix = out_file.suffix.lower()
-    if suffix in ALL_SITES:
-        write_atomically(out_file, (attention_page(document) if suffix == ".html" else document.to_json()).encode())
-    else:
-        pictures.save((pictures.heads if heads else pictures.alignment)(site, f"{document.model}, {site.name}"), out_file)
+    document.save(out_file, None if out_file.suffix.lower() in ALL_SITES else site.name, heads)
 
 
 def result_writer(name: str | None, words: list[str] | None) -> Callable[[dict[str, Any], str, list[int]], object]:

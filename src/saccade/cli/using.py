@@ -99,10 +99,10 @@ def generate(
     from .. import api
 
     system = api.load(model, device)
-    pieces = system.generate(prompt, limit, {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed})
+    pieces = system.generate(prompt, limit, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     note_unknown(system, [prompt] if prompt else [])
     if json_:
-        print_json({"prompt": prompt, "text": "".join(pieces)})
+        print_json({"prompt": prompt, "text": pieces.text})
         return
     sys.stdout.write(prompt)
     for piece in pieces:
@@ -188,7 +188,7 @@ def classify(
     for line in lines:  # line n of the output belongs to line n of the input, also where that is empty
         one = found.get(line)
         if json_ and one is not None:
-            weights = list(zip(one.pieces, one.weights, strict=True))
+            weights = list(zip(one.pieces, one.weights.tolist(), strict=True))
             print_json({"text": line, "label": one.label, "probabilities": one.probabilities, "weights": weights})
         elif json_:
             print_json({"text": line, "label": None})
@@ -197,7 +197,9 @@ def classify(
         else:
             likeliest = sorted(one.probabilities.items(), key=lambda pair: -pair[1])[:5]
             write(f"{one.label}   ({'  '.join(f'{name} {chance:.3f}' for name, chance in likeliest)})")
-            out.print((shade_words if out.is_terminal else in_percent)(one.pieces, one.weights), soft_wrap=True, markup=False)
+            out.print(
+                (shade_words if out.is_terminal else in_percent)(one.pieces, one.weights.tolist()), soft_wrap=True, markup=False
+            )
     if out_file is not None:
         document = api.show(system, lines[0])
         draw(document, document.sites[0], False, out_file)

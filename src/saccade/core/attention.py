@@ -1,11 +1,15 @@
 """`attend`: any mechanism, on the best backend that can run it. B batch, H heads, Q queries, K keys, D key width, E value width."""
 
+import inspect
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
-from ..errors import SaccadeError
+from ..errors import SaccadeError, did_you_mean
 from . import backends
 from .backends.call import Call
 from .masks import Full, Mask, Prepared
@@ -13,6 +17,26 @@ from .mechanism import Mechanism, Ready
 from .positions import NoPosition, Positions
 
 DEFAULT = Mechanism()
+RENAMED = "explain(q, k, …) is now called saccade.which_backend(q, k, …)"
+# What people write who know PyTorch's functions and layers, and what it is called here.
+TORCH_WORDS = {
+    "is_causal": "pass mask=masks.causal()",
+    "attn_mask": "pass mask=masks.matrix(allowed), where 1 or True means that a query may attend to a key",
+    "key_padding_mask": "pass mask=masks.padding(lengths), or masks.matrix(~key_padding_mask[:, None, None])",
+    "need_weights": "open a record: `with record(layer) as seen: layer(x)`, then seen['attention'].weights()",
+    "average_attn_weights": "open a record: `with record(layer) as seen: layer(x)`, then seen['attention'].weights().mean(1)",
+    "dropout_p": "pass dropout=",
+    "scale": "pass a Mechanism whose score overrides `scale`",
+    "enable_gqa": "leave it out: k and v may always have fewer heads",
+    "batch_first": "leave it out: inputs are always batch × positions × dim",
+    "embed_dim": "pass dim=",
+    "num_heads": "pass heads=",
+    "kdim": "pass dim_memory=",
+    "vdim": "pass dim_memory=",
+    "query": "pass q, or x to a layer",
+    "key": "pass k, or memory to a layer",
+    "value": "pass v; a layer reads keys and values from its memory",
+}
 
 
 def attend(
@@ -24,12 +48,15 @@ def attend(
     positions: Positions | None = None,
     dropout: float = 0.0,
     backend: str | None = None,
+    **unknown: Any,
 ) -> Tensor:
     """weights(q, k) @ v: B H Q D, B H K D, B H K E → B H Q E. Fewer heads of k and v than of q are shared by groups of q's heads.
 
     `mask` is added (`&`) to the mechanism's own. A query that may attend nowhere gets zeros. `dropout` falls on the weights.
-    `backend` names one; without it the fastest that can run the mechanism here is taken (see `explain`).
+    `backend` names one; without it the fastest that can run the mechanism here is taken (see `which_backend`).
     """
+    if unknown:
+        refuse_argument("attend", unknown, attend)
     return backends.run(pose(q, k, v, mechanism, mask, positions, dropout), backend)
 
 
@@ -87,6 +114,18 @@ def call_of(
     return Call(q, query, key, ready.value, score, parts["normalize"], position, both, positions, dropout)  # type: ignore[arg-type]
 
 
+class UnknownArgument(SaccadeError, TypeError):
+    """An argument that a function does not have; also a TypeError, as for any other function."""
+
+
+def refuse_argument(name: str, unknown: Mapping[str, Any], function: Callable[..., Any]) -> NoReturn:
+    """Raises for the first unknown argument, with the way out where it is one of PyTorch's."""
+    wrong = next(iter(unknown))
+    known = [one for one in inspect.signature(function).parameters if one not in ("self", "unknown")]
+    way_out = f"; {TORCH_WORDS[wrong]}" if wrong in TORCH_WORDS else did_you_mean(wrong, known)
+    raise UnknownArgument(f"{name} has no argument '{wrong}'{way_out}")
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What one backend says to a call: `reason` is None when it can run it."""
@@ -110,7 +149,7 @@ class Explanation(list[Verdict]):
         return next(verdict.backend for verdict in self if verdict.chosen)
 
 
-def explain(
+def which_backend(
     q: Tensor, k: Tensor, mechanism: Mechanism | None = None, mask: Mask | None = None, v: Tensor | None = None
 ) -> Explanation:
     """Which backends can run the mechanism on these tensors, which one is taken, and why the others refuse."""
@@ -118,6 +157,12 @@ def explain(
     chosen = backends.choose(call)
     found = sorted((one.refuses(call) is not None, one.rank(call), name, one) for name, one in backends.all_named())
     return Explanation(Verdict(name, one.refuses(call), one is chosen) for _, _, name, one in found)
+
+
+def explain(*given: Any, **named: Any) -> Explanation:
+    """The name of `which_backend` until 0.2."""
+    warnings.warn(RENAMED, DeprecationWarning, stacklevel=2)
+    return which_backend(*given, **named)
 
 
 def check_kinds(mechanism: Mechanism, mask: Mask | None, positions: Positions | None, dropout: float) -> None:

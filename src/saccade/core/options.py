@@ -184,7 +184,11 @@ def constructor(make: Callable[..., Any]) -> Any:
 def parameters(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The arguments of a member by name."""
     found = constructor(make)
-    return {} if found is None else {n: p for n, p in inspect.signature(found).parameters.items() if n != "self"}
+    return (
+        {}
+        if found is None
+        else {n: p for n, p in inspect.signature(found).parameters.items() if n != "self" and p.kind is not p.VAR_KEYWORD}
+    )
 
 
 def options_of(table: Table[Any], make: Callable[..., Any]) -> dict[str, inspect.Parameter]:

@@ -1,9 +1,12 @@
 """Attention layers. B batch, N positions, M memory positions, H heads, D width of a head."""
 
+from typing import Any, Self
+
+import torch
 from torch import Tensor, nn
 
 from ..core import KeyValues, Mechanism, Positions, Ready, Site
-from ..core.attention import check_kinds, check_order
+from ..core.attention import check_kinds, check_order, refuse_argument
 from ..core.masks import Mask
 from ..errors import SaccadeError
 from .feedforward import initialize
@@ -23,8 +26,13 @@ class MultiHeadAttention(Site, Mixer):
         dim_memory: int | None = None,
         bias: bool = True,
         dropout: float = 0.0,
+        **unknown: Any,
     ) -> None:
         super().__init__()
+        if unknown:
+            refuse_argument("MultiHeadAttention", unknown, MultiHeadAttention)
+        if isinstance(dim, Tensor):
+            raise SaccadeError("expected dim, a number, got a tensor; make the layer first: MultiHeadAttention(dim, heads)(x)")
         kv_heads = heads if kv_heads is None else kv_heads
         if heads < 1 or dim % heads:
             raise SaccadeError(f"dim must be a multiple of heads, got dim={dim} and heads={heads}; choose heads that divide it")
@@ -42,14 +50,45 @@ class MultiHeadAttention(Site, Mixer):
         self.out = nn.Linear(dim, dim, bias)
         initialize(self.q, self.k, self.v, self.out)
 
+    @classmethod
+    def from_torch(cls, theirs: nn.MultiheadAttention) -> Self:
+        """The same layer with a copy of its parameters. Inputs are batch × positions × dim here, whatever its `batch_first`."""
+        if not isinstance(theirs, nn.MultiheadAttention):
+            raise SaccadeError(f"expected a torch.nn.MultiheadAttention, got {type(theirs).__name__}; pass the layer itself")
+        if theirs.bias_k is not None or theirs.add_zero_attn:
+            name = "add_zero_attn" if theirs.bias_k is None else "add_bias_kv"
+            raise SaccadeError(
+                f"the layer has {name}, an extra key that belongs to no position, which saccade lacks; train one without"
+            )
+        if theirs.kdim != theirs.vdim:
+            sizes = f"the layer has keys of width {theirs.kdim} and values of width {theirs.vdim}"
+            raise SaccadeError(f"{sizes}; here both are read from one memory: give kdim and vdim the same value")
+        weight, bias = theirs.in_proj_weight, theirs.in_proj_bias
+        made = cls(theirs.embed_dim, theirs.num_heads, dim_memory=theirs.kdim, bias=bias is not None, dropout=theirs.dropout)
+        layers, given = (made.q, made.k, made.v, made.out), theirs.out_proj
+        apart = (theirs.q_proj_weight, theirs.k_proj_weight, theirs.v_proj_weight)
+        with torch.no_grad():
+            for layer, one in zip(layers, (*(apart if weight is None else weight.chunk(3)), given.weight), strict=True):
+                layer.weight.copy_(one)
+            for layer, one in zip(layers, () if bias is None else (*bias.chunk(3), given.bias), strict=False):
+                layer.bias.copy_(one)
+        return made.to(device=given.weight.device, dtype=given.weight.dtype).train(theirs.training)
+
     @property
     def needs_relation(self) -> bool:  # type: ignore[override]
         return self.mechanism.position.needs_relation
 
     def forward(
-        self, x: Tensor, memory: Tensor | None = None, mask: Mask | None = None, positions: Positions | None = None
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        mask: Mask | None = None,
+        positions: Positions | None = None,
+        **unknown: Any,
     ) -> Tensor:
         """x: B N dim; memory: B M dim_memory, x itself when not given."""
+        if unknown:
+            refuse_argument("a MultiHeadAttention layer", unknown, self.forward)
         self.check(x, memory, mask, positions)
         return self.read(x, self.prepare(x if memory is None else memory, positions), mask, positions)
 
@@ -84,6 +123,9 @@ class MultiHeadAttention(Site, Mixer):
 
     def check(self, x: Tensor, memory: Tensor | None, mask: Mask | None, positions: Positions | None) -> None:
         """Raises when what is passed does not fit this layer."""
+        if isinstance(mask, Tensor) and mask.is_floating_point():
+            way = "self-attention is layer(x), and layer(x, memory) reads keys and values from a memory"
+            raise SaccadeError(f"the third argument is the mask, got a tensor of shape {tuple(mask.shape)}; {way}")
         check_kinds(self.mechanism, mask, positions, self.dropout)
         for name, given, width in (("x", x, self.q.in_features), ("memory", x if memory is None else memory, self.k.in_features)):
             if given.dim() != 3 or given.shape[-1] != width:

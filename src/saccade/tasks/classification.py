@@ -1,7 +1,6 @@
 """Classification: one label per text. B batch, N tokens, C classes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import torch
@@ -16,18 +15,9 @@ from ..errors import SaccadeError
 from ..models.labels import Classifier
 from ..recipe import Recipe
 from ..training.losses import Batch
+from ..views.results import Classified
 from .labels import UNLABELED, LabelTask, Numbered, make_rows
 from .task import device_of, table, without_trees
-
-
-@dataclass(frozen=True)
-class Classified:
-    """A text's label, the probability of each, and how much each of its pieces counted."""
-
-    label: str
-    probabilities: dict[str, float]
-    pieces: list[str]
-    weights: list[float]
 
 
 @table.add("classification", paper="Yang et al. 2016")
@@ -40,6 +30,7 @@ class Classification(LabelTask):
     labels_of = staticmethod(lambda example: None if example.label is None else (example.label,))
     outcome: ClassVar[str] = "label"
     command: ClassVar[str] = 'classify {model} "your text"'
+    method: ClassVar[str] = 'm.classify("your text")'
 
     @classmethod
     def learn(cls, recipe: Recipe, train: Sequence[Labeled], given: Vocabulary | None = None) -> Self:
@@ -87,11 +78,11 @@ class Classification(LabelTask):
         numbers = self.numbers([Labeled(text, None, n) for n, text in enumerate(texts, 1)])
         found = []
         for text, example, [row] in zip(texts, numbers, self.logits(model, numbers), strict=True):
-            weights = model.weights(*self.batch([example], device_of(model)).inputs)[0].tolist()  # type: ignore[operator]
+            weights = model.weights(*self.batch([example], device_of(model)).inputs)[0]  # type: ignore[operator]
             probabilities = dict(zip(self.labels, row.softmax(-1).tolist(), strict=True))
             label = max(probabilities, key=probabilities.__getitem__)
             pieces = [*self.text.encode(text).pieces, self.text.token(self.text.eos)]
-            found.append(Classified(label, probabilities, pieces, weights[: len(pieces)]))
+            found.append(Classified(label, probabilities, pieces, weights[: len(pieces)].double().cpu().numpy()))
         return found
 
     def look(self, model: nn.Module, text: str) -> tuple[list[str], str]:

@@ -34,6 +34,7 @@ class LanguageModelling(Task):
     measures: ClassVar[dict[str, bool]] = {"loss": False, "perplexity": False}
     options: ClassVar[dict[str, Callable[[Any], object]]] = {"stride": int}
     command: ClassVar[str] = 'generate {model} "Once upon a time"'
+    method: ClassVar[str] = 'm.generate("Once upon a time")'
 
     def __init__(self, text: Vocabulary, how: LanguageRecipe, several: bool) -> None:
         self.text, self.reads, self.how, self.several = text, text, how, several
@@ -44,6 +45,11 @@ class LanguageModelling(Task):
     @classmethod
     def usage(cls, recipe: Recipe) -> str:
         return cls.command if recipe.language.objective == "causal" else "train my.yaml start_from={model}"
+
+    @classmethod
+    def call(cls, recipe: Recipe) -> str:
+        causal = recipe.language.objective == "causal"
+        return cls.method if causal else 'saccade.fit({"start_from": "its folder", …}, "runs/new")'
 
     @classmethod
     def reading(cls, recipe: Recipe) -> tuple[str, ...]:
@@ -128,7 +134,8 @@ class LanguageModelling(Task):
         """Loss, perplexity, and bits per character of a causal model; with a `stride`, also of a window that moves by so many tokens."""
         stream = self.stream(examples, 0, device_of(model))
         if stride and (self.several or self.how.objective != "causal"):
-            raise SaccadeError("a sliding window needs a causal model of one long text; leave out --stride")
+            wrong = "a sliding window needs a causal model of one long text; leave out"
+            raise SaccadeError(f"{wrong} stride", shell=f"{wrong} --stride")
         if stride and not 1 <= stride <= self.how.block:
             raise SaccadeError(f"a stride of {stride}; give 1 to {self.how.block}, the tokens the model reads at once")
         characters = sum(len(one.text) for one in examples)

@@ -17,6 +17,7 @@ from ..errors import SaccadeError
 from ..models.labels import Tagger
 from ..recipe import Recipe
 from ..training.losses import Batch
+from ..views.results import Tagged
 from .labels import UNLABELED, LabelTask, Numbered, make_rows, percent
 from .task import WrongExample, table
 
@@ -31,6 +32,7 @@ class Tagging(LabelTask):
     labels_of = staticmethod(lambda example: example.tags)
     outcome: ClassVar[str] = "tags"
     command: ClassVar[str] = "tag {model} your.conllu"
+    method: ClassVar[str] = 'm.tag("your sentence")'
 
     @classmethod
     def reading(cls, recipe: Recipe) -> tuple[str, ...]:
@@ -87,9 +89,13 @@ class Tagging(LabelTask):
                 found["accuracy_unknown"] = percent((guessed == wanted)[unknown])
         return found
 
-    def tag(self, model: nn.Module, examples: Sequence[Sentence]) -> list[list[str]]:
+    def tag(self, model: nn.Module, examples: Sequence[Sentence]) -> list[Tagged]:
         numbers = self.numbers([replace(one, tags=None) for one in examples])
-        return [[self.labels[tag] for tag in rows.argmax(-1).tolist()] for rows in self.logits(model, numbers)]
+        found = []
+        for one, rows in zip(examples, self.logits(model, numbers), strict=True):
+            tags = [self.labels[tag] for tag in rows.argmax(-1).tolist()]
+            found.append(Tagged(tags, one.words, self.labels, rows.double().softmax(-1).numpy()))
+        return found
 
     def look(self, model: nn.Module, text: str) -> tuple[list[str], str]:
         """Reads a sentence; its tokens, and the words' tags."""

@@ -33,6 +33,7 @@ class Task:
     options: ClassVar[dict[str, Callable[[Any], object]]] = {}  # what `evaluate` can be asked for, with a check of each value
     data: ClassVar[Kind]  # what its examples are
     command: ClassVar[str] = 'translate {model} "your sentence"'  # how a trained model is used
+    method: ClassVar[str] = 'm.translate("your sentence")'  # and how in Python
     learn: ClassVar[Callable[..., Task]]  # from a recipe, training examples, and the vocabulary that a first model brings
     restore: ClassVar[Callable[..., Task]]  # from a recipe and what `tokens` gave
     tokens: Callable[[], dict[str, Any]]  # all that was learned from the examples, as JSON values
@@ -55,6 +56,11 @@ class Task:
     def usage(cls, recipe: Recipe) -> str:
         """The command that uses a model trained by this recipe; `{model}` is its folder."""
         return cls.command
+
+    @classmethod
+    def call(cls, recipe: Recipe) -> str:
+        """The same in Python, for a model `m`."""
+        return cls.method
 
     @classmethod
     def divide(cls, examples: list[Any], share: float) -> tuple[list[Any], list[Any]]:

@@ -3,7 +3,6 @@
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -19,14 +18,15 @@ from ..data.corpora import PAIRS
 from ..data.pairs import Pair
 from ..data.scripts import length, unspaced_script
 from ..data.skipping import Skipped, lopsided
-from ..data.vocabulary import Encoded, Vocabulary
+from ..data.vocabulary import Vocabulary
 from ..decoding import Beam, Sample, Search, decode
 from ..errors import SaccadeError
 from ..models.kinds import Seq2Seq
 from ..recipe import Recipe
 from ..training.losses import Batch
 from ..training.work import Work
-from .scoring import Link, alignment_error_rate, bleu_metric, bleu_tokenizer, moses_tokenizer, scores, word_links
+from ..views.results import Aligned, Translated
+from .scoring import alignment_error_rate, bleu_metric, bleu_tokenizer, moses_tokenizer, scores, word_links
 from .task import ExampleTask, ExampleWork, Task, device_of, from_tokens, learn_vocabulary, table
 
 Pairs = Sequence[Pair]
@@ -57,29 +57,6 @@ class Numbered(NamedTuple):
     target: list[int]
     pair: Pair
     line: int
-
-
-@dataclass(frozen=True)
-class Translated:
-    """One translation: the text, how likely it is, its tokens, whether it ended, and what else a beam found."""
-
-    text: str
-    log_prob: float
-    score: float
-    tokens: list[int]
-    finished: bool
-    alternatives: list[str]
-    copied: tuple[Link, ...] = ()  # (source word, its own word) of each unknown word that was replaced by one of the source
-
-
-@dataclass(frozen=True)
-class Aligned:
-    """What a model looked at while it generated a given target: weights of pieces, and the links of words."""
-
-    source: Encoded
-    target: Encoded
-    weights: NDArray[np.floating]
-    links: list[Link]
 
 
 @table.add("translation", paper="Bahdanau et al. 2015")
@@ -191,7 +168,7 @@ class Translation(ExampleTask):
         encoded = [[*ids, self.source.eos] for ids in self.source.encode_ids(list(texts))]
         order = sorted((n for n in range(len(texts)) if texts[n].strip()), key=lambda n: len(encoded[n]))
         for n in sorted(set(range(len(texts))) - set(order)):
-            yield n, Translated("", 0.0, 0.0, [], True, [])
+            yield n, Translated("", 0.0, 0.0, [], True, [], texts[n])
         while order:
             # the longest of the next ones decides how many go together
             count = next((k for k, n in enumerate(order) if k and (k + 1) * len(encoded[n]) > budget), len(order))
@@ -207,7 +184,7 @@ class Translation(ExampleTask):
                 if copies:
                     text = " ".join(copies[at][0] if at in copies else words.token(id) for at, id in enumerate(best.tokens))
                 copied = tuple((word, at) for at, (_, word) in copies.items())
-                yield n, Translated(text, best.log_prob, best.score, best.tokens, best.finished, more, copied)
+                yield n, Translated(text, best.log_prob, best.score, best.tokens, best.finished, more, texts[n], copied)
 
     @torch.no_grad()
     def copy_unknown(self, model: nn.Module, outputs: Sequence[Numbered]) -> list[dict[int, tuple[str, int]]]:

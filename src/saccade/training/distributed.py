@@ -76,7 +76,7 @@ class Ranks:
         try:
             value, wrong = do(), ""
         except SaccadeError as error:
-            wrong = str(error)
+            wrong = error.shell
         for one in filter(None, self.everyone(wrong)):
             raise Shared(one)
         return value

@@ -1,38 +1,74 @@
 """The plain document between a record of attention and everything that draws it: words, and heads × rows × columns of weights."""
 
+from __future__ import annotations
+
 import json
+import os
 import unicodedata
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..errors import SaccadeError
+from ..errors import SaccadeError, did_you_mean
+from ..files import write_atomically
 
 LONGEST = 24  # characters of a token in a label
 MISSING = "□"
 SHOWN_AS = {"\n": "↵", "\r": "↵", "\t": "⇥"}
+PICTURES, ALL_SITES = (".png", ".svg", ".pdf"), (".html", ".json")  # one attention, or every attention of a model
 # Each of these may end a <script> or break a script line; inside a JSON string the escaped form means the same.
 UNSAFE_IN_SCRIPT = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class Site:
-    """One attention of a model: weights[head][row][column]; rows are queries, columns are keys."""
+    """One attention of a model: an array of weights, heads × rows × columns; rows are queries, columns are keys."""
 
     name: str
     rows: list[str]
     columns: list[str]
-    weights: list[list[list[float]]]
+    weights: Any  # anything that becomes an array: lists, a tensor on any device
 
     def __post_init__(self) -> None:
+        given = self.weights.detach().float().cpu() if hasattr(self.weights, "detach") else self.weights
+        self.weights = np.asarray(given, dtype=np.float64)
+        expected = (len(self.rows), len(self.columns))
+        if self.weights.ndim != 3 or self.weights.shape[1:] != expected:
+            what = f"the weights of site '{self.name}' have the shape {self.weights.shape}"
+            raise SaccadeError(f"{what}; expected heads × {expected[0]} rows × {expected[1]} columns")
         if not np.isfinite(self.weights).all():
             raise SaccadeError(f"the weights of site '{self.name}' are not finite; the model has diverged, train it again")
 
+    def __repr__(self) -> str:
+        return f"Site('{self.name}', {' × '.join(map(str, self.weights.shape))} heads × rows × columns)"
 
-@dataclass
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Site):
+            return NotImplemented
+        names = ("name", "rows", "columns")
+        same = all(getattr(self, name) == getattr(other, name) for name in names)
+        return same and np.array_equal(self.weights, other.weights)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """np.asarray(site) is its weights."""
+        return np.array(self.weights, dtype=dtype) if copy else np.asarray(self.weights, dtype=dtype)
+
+    def _document(self) -> Document:
+        return Document(self.name, self.columns, self.rows, [self], called=("keys", "queries"))
+
+    def save(self, path: str | os.PathLike[str], heads: bool = False) -> Path:
+        """Writes this attention alone: a picture, a page or numbers, by the name's ending."""
+        return self._document().save(path, heads=heads)
+
+    def _repr_html_(self) -> str:
+        return self._document()._repr_html_()
+
+
+@dataclass(repr=False)
 class Document:
-    """A sentence pair and every attention of a model while it worked on it."""
+    """A text, or a text and what became of it, and every attention of a model while it worked on them; `document[name]` is a site."""
 
     title: str
     source: list[str]
@@ -41,6 +77,45 @@ class Document:
     model: str = ""
     called: tuple[str, str] = ("source", "target")  # what the two texts are to a reader
 
+    def __getitem__(self, name: str | int) -> Site:
+        """A site by its name or number."""
+        if isinstance(name, int):
+            return self.sites[name]
+        found = {site.name: site for site in self.sites}
+        if name not in found:
+            raise SaccadeError(f"no attention named '{name}'{did_you_mean(name, found)}")
+        return found[name]
+
+    def __len__(self) -> int:
+        return len(self.sites)
+
+    def __repr__(self) -> str:
+        names = ", ".join(site.name for site in self.sites[:3]) + (", …" if len(self.sites) > 3 else "")
+        return f"Document({shorten(self.title, 60)!r}, {len(self.sites)} site{'s' * (len(self.sites) != 1)}: {names})"
+
+    def _repr_html_(self) -> str:
+        from .page import notebook_view
+
+        return notebook_view(self)
+
+    def save(self, path: str | os.PathLike[str], site: str | None = None, heads: bool = False) -> Path:
+        """Writes a picture of one site (the first by default; its heads' mean, or each of them), or all of them as .html or .json."""
+        path = check_ending(path)
+        chosen = self[0 if site is None else site]
+        if path.suffix.lower() in PICTURES:
+            from . import pictures
+
+            draw = pictures.heads if heads else pictures.alignment
+            return pictures.save(draw(chosen, f"{self.model}, {chosen.name}" if self.model else self.title), path)
+        shown = self if site is None else Document(self.title, self.source, self.target, [chosen], self.model, self.called)
+        text = shown.to_json()
+        if path.suffix.lower() == ".html":
+            from .page import attention_page
+
+            text = attention_page(shown)
+        write_atomically(path, text.encode())
+        return path
+
     def to_json(self) -> str:
         """The document as ASCII JSON with 4 digits and keys in the order of the fields; safe inside a <script> tag."""
         plain: dict[str, Any] = {} if self.called == ("source", "target") else {"called": list(self.called)}
@@ -48,6 +123,14 @@ class Document:
         # adding 0 turns -0.0 into 0.0, so that equal documents are equal texts
         plain["sites"] = [{**vars(site), "weights": (np.round(site.weights, 4) + 0.0).tolist()} for site in self.sites]
         return json.dumps(plain, separators=(",", ":")).translate(UNSAFE_IN_SCRIPT)
+
+
+def check_ending(path: str | os.PathLike[str]) -> Path:
+    """The path, if its ending is that of a picture, a page or numbers."""
+    found = Path(path)
+    if found.suffix.lower() not in (*PICTURES, *ALL_SITES):
+        raise SaccadeError(f"cannot draw to '{found}'; name a file ending in .png, .svg, .pdf, .html or .json")
+    return found
 
 
 def shorten(token: str, longest: int = LONGEST) -> str:

@@ -15,6 +15,13 @@ from .document import Document
 
 NUMBER = re.compile(r"[-+−]?[\d.,]+(e[-+]?\d+)?( ?[%×])?( ?± ?[\d.,]+)?", re.IGNORECASE)
 
+# a frame from the same notebook may set its own height; one that may not keeps what it was given
+FIT_FRAME = """<style>main { padding: .25rem .25rem .5rem; }</style>
+<script>try {
+  const frame = window.frameElement, fit = () => { frame.style.height = document.body.offsetHeight + 2 + "px"; };
+  if (frame) new ResizeObserver(() => requestAnimationFrame(fit)).observe(document.body);
+} catch { }</script>"""
+
 
 @dataclass
 class Section:
@@ -40,6 +47,24 @@ def attention_page(document: Document) -> str:
         if words and " ".join(words) != document.title
     )
     return _page(title, f'<h1 dir="auto">{_escape(title)}</h1>{model}{sentences}{_view(document)}', interactive=True)
+
+
+def notebook_view(document: Document) -> str:
+    """The page of a document in a frame of its own: alive in a notebook without a kernel, apart from all others, as high as it needs."""
+    page = attention_page(document).replace("</body>", f"{FIT_FRAME}\n</body>")
+    height = min(900, 480 + 30 * max(len(site.rows) for site in document.sites))  # until, or unless, the script may set it
+    style = f"width:100%;height:{height}px;border:0;background:transparent"
+    return f'<iframe title="{_escape("Attention: " + document.title)}" style="{style}" srcdoc="{_escape(page)}"></iframe>'
+
+
+def small_table(rows: Sequence[Sequence[object]], heading: str = "") -> str:
+    """Rows as a plain HTML table for a notebook cell, which styles it; the first row is the header where there is a heading."""
+    lines = []
+    for n, row in enumerate(rows):
+        tag = "th" if heading and n == 0 else "td"
+        lines.append("<tr>" + "".join(f'<{tag} style="text-align:left">{_escape(str(value))}</{tag}>' for value in row) + "</tr>")
+    caption = f'<caption style="text-align:left">{_escape(heading)}</caption>' if heading else ""
+    return f"<table>{caption}{''.join(lines)}</table>"
 
 
 def report_page(title: str, sections: Sequence[Section]) -> str:

@@ -1,13 +1,19 @@
 """Self-attention by hand, every step in words: the worked example of the lectures, and the reader's own sentence; x are the inputs."""
 
 import hashlib
+import io
+import json
+import os
 from collections.abc import Sequence
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import SaccadeError
+from ..files import write_atomically
+from .document import shorten
 
 MOST_TOKENS = 30
 DIM = 4
@@ -43,6 +49,38 @@ class Worked:
         powers = np.exp(logits - logits.max(axis=1, keepdims=True))  # the maximum changes nothing but keeps e^s finite
         self.weights = powers / powers.sum(axis=1, keepdims=True)
         self.outputs = self.weights @ self.v
+
+    def __repr__(self) -> str:
+        return f"Worked({shorten(' '.join(self.tokens), 60)!r}, 7 steps; print it to read them)"
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        from .terminal import render
+
+        page = io.StringIO()
+        Console(file=page, width=110, color_system=None).print(render(self))
+        return page.getvalue()
+
+    def _repr_html_(self) -> str:
+        from .page import _escape, small_table
+
+        parts = []
+        for step in self.steps():
+            parts.append(f"<h4>{_escape(step.title)}</h4><p>{_escape(step.text)}</p>")
+            for shown in step.matrices:
+                rows = [[name, *map(_number, row)] for name, row in zip(shown.row_names, shown.matrix, strict=True)]
+                parts.append(small_table([["", *shown.column_names], *rows], shown.name))
+        return "".join(parts)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the steps as text (.txt) or a page (.html), or all numbers (.json)."""
+        found = Path(path)
+        texts = {".txt": self.__str__, ".html": self._repr_html_, ".json": lambda: json.dumps(self.to_dict(), ensure_ascii=False)}
+        if found.suffix.lower() not in texts:
+            raise SaccadeError(f"cannot write the steps to '{found}'; name a file ending in .txt, .html or .json")
+        write_atomically(found, texts[found.suffix.lower()]().encode("utf-8", "replace"))
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, and the steps, as plain lists and numbers for JSON."""

@@ -1,0 +1,68 @@
+"""From a record of a model at work to a document: which tokens are the rows and columns of each attention."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from .core import record
+from .data.pairs import Pair
+from .decoding import Sample, decode
+from .tasks.classification import Classification
+from .tasks.objectives import HIDDEN
+from .tasks.task import device_of
+from .tasks.translation import Translation
+from .views.document import Site
+
+Shown = tuple[list[str], list[str], list[Site]]  # the tokens read, what came of them, and all attention
+
+
+def show_translation(task: Translation, model: nn.Module, text: str, output: str) -> Shown:
+    """All attention of a translation."""
+    source, target = [*task.source.encode(text).pieces, "<eos>"], [*task.target.encode(output).pieces, "<eos>"]
+    batch = task.batch(task.numbers([Pair(text, output)]), device_of(model))
+    return source[:-1], target[:-1], sites_between(model, batch.inputs, source, target)
+
+
+def show_denoising(task: Any, model: nn.Module, text: str) -> Shown:
+    """What stands for each <mask> of a text, or behind its end where there is none, and all attention while it is generated."""
+    words, device = task.text, device_of(model)
+    ids, _ = task.encode_hidden(text if HIDDEN in text else text + HIDDEN)
+    source = torch.tensor([ids], device=device)
+    lengths, search = torch.tensor([len(ids)], device=device), Sample(words.bos, words.eos, (words.pad, words.bos), 0.0)
+    output = decode(model.eval(), source, lengths, search, [task.how.block])[0][0].tokens  # type: ignore[arg-type]
+    target = [*(task.objective.spell(id) for id in output), "<eos>"]
+    names, read = [task.objective.spell(id) for id in ids], torch.tensor([[words.bos, *output]], device=device)
+    return names, target[:-1], sites_between(model, (source, lengths, read), names, target)
+
+
+def sites_between(model: nn.Module, inputs: tuple[Any, ...], source: list[str], target: list[str]) -> list[Site]:
+    """All attention of an encoder–decoder, that to the source first; a block that is used several times is one site per pass."""
+    model.eval()
+    with record(model) as read:
+        model.start(*inputs[:2])  # type: ignore[operator]
+    with record(model) as seen:
+        model(*inputs)
+    sites = []
+    for name, looks in sorted(seen.items(), key=lambda item: not item[1].cross):
+        own = source if read[name].calls else ["<bos>", *target[:-1]]  # the decoder has not looked at anything when it starts
+        rows, columns = (target, source) if looks.cross else (own, own)
+        found = looks.weights()
+        passes = found if found.dim() == 5 else found[None]
+        names = [name] if len(passes) == 1 else [f"{name}, pass {n}" for n in range(1, len(passes) + 1)]
+        sites += [Site(each, rows, columns, weights[0]) for each, weights in zip(names, passes, strict=True)]
+    return sites
+
+
+def show_reading(task: Any, model: nn.Module, text: str) -> Shown:
+    """The attention inside a model that reads one text, and what its label was pooled from, where it has one."""
+    with record(model) as seen:
+        tokens, outcome = task.look(model, text)
+    sites = []
+    if isinstance(task, Classification):
+        sites.append(Site("pool", [outcome], tokens, [[task.classify(model, [text])[0].weights]]))
+    for name, looks in seen.items():
+        found = looks.calls[-1].weights()[0]
+        if name != "pool" and found.shape[1] == found.shape[2] == len(tokens):
+            sites.append(Site(name.removeprefix("body."), tokens, tokens, found))
+    return tokens, [outcome], sites

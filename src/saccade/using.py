@@ -1,0 +1,284 @@
+"""What can be done with a model, one text at a time or many: translate, classify, tag, generate, align, look."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypedDict, TypeVar, Unpack, overload
+
+import torch
+from torch import nn
+
+from .data.conllu import Sentence
+from .data.labeled import Labeled
+from .data.pairs import Pair
+from .data.text import Document as Text
+from .errors import SaccadeError, did_you_mean
+from .models.kinds import Seq2Seq
+from .recipe import Recipe
+from .showing import show_denoising, show_reading, show_translation
+from .tasks.classification import Classification
+from .tasks.language import LanguageModelling
+from .tasks.tagging import Tagging
+from .tasks.task import Task, device_of
+from .tasks.translation import MakeSearch, Translation, check_length, searcher
+from .views.document import Document
+from .views.page import small_table
+from .views.results import Aligned, Classified, Generated, Tagged, Translated
+
+LONGEST = 50_000  # characters of a text to translate
+T = TypeVar("T", bound=Task)
+R = TypeVar("R")
+
+
+class Sampling(TypedDict, total=False):
+    """How tokens are drawn, where they are."""
+
+    temperature: float | None  # above 1 is bolder, below it is safer, 0 takes the likeliest
+    top_k: int | None  # of the likeliest k only
+    top_p: float | None  # of the smallest set with this probability only
+    seed: int | None
+
+
+class Usable:
+    """A model that can be used; a str is always one text and gives one result, a list gives a list."""
+
+    recipe: Recipe
+    model: nn.Module
+    task: Any
+    folder: Any
+
+    @property
+    def device(self) -> torch.device:
+        return device_of(self.model)
+
+    @property
+    def name(self) -> str:
+        return str(self.recipe.model["family"])
+
+    def require(self, kind: type[T], what: str) -> T:
+        """The task, if it is of this kind."""
+        if not isinstance(self.task, kind):
+            wrong = f"a {self.recipe.task} model cannot {what}; use"
+            usage = self.task.usage(self.recipe).format(model="MODEL")
+            raise SaccadeError(f"{wrong} {self.task.call(self.recipe)}", shell=f"{wrong} `saccade {usage}`")
+        return self.task
+
+    def check_translatable(self, texts: Sequence[str]) -> Translation:
+        """The task, if it is translation and each text a sentence: a whole book would take hours, and all memory."""
+        for n, size in enumerate(map(len, texts), 1):
+            if size > LONGEST:
+                raise SaccadeError(f"line {n} has {size:,} characters, more than {LONGEST:,}; put one sentence on each line")
+        return self.require(Translation, "translate")
+
+    def translations(
+        self, texts: Sequence[str], search: MakeSearch, max_length: int | None = None
+    ) -> Iterator[tuple[int, Translated]]:
+        """Translations as they come, each with the number of its text; one of `max_length` tokens is cut there."""
+        if max_length is not None:
+            check_length(max_length)
+        return self.check_translatable(texts).translate(self.model, texts, search, max_length=max_length)
+
+    @overload
+    def translate(  # type: ignore[overload-overlap]
+        self, texts: str, beam: int = 1, length_penalty: float = 1.0, *, max_length: int | None = None, **how: Unpack[Sampling]
+    ) -> Translated: ...
+    @overload
+    def translate(
+        self,
+        texts: Iterable[str],
+        beam: int = 1,
+        length_penalty: float = 1.0,
+        *,
+        max_length: int | None = None,
+        **how: Unpack[Sampling],
+    ) -> list[Translated]: ...
+    def translate(
+        self,
+        texts: str | Iterable[str],
+        beam: int = 1,
+        length_penalty: float = 1.0,
+        sample: Mapping[str, Any] | None = None,
+        max_length: int | None = None,
+        **how: Unpack[Sampling],
+    ) -> Translated | list[Translated]:
+        """The translation of a text, or those of a list in its order: greedy, by a `beam`, or sampled (temperature, top_k, top_p, seed);
+        one of `max_length` tokens is cut there."""
+        asked = sampling(sample, how)
+        if asked is not None and beam > 1:
+            raise SaccadeError("a beam and sampling were both asked for; leave out beam, or temperature, top_k and top_p")
+        if asked and sample is None and set(asked) == {"seed"}:
+            raise SaccadeError("a seed is for sampling; give temperature, top_k or top_p with it, or leave it out")
+        search = searcher(beam, length_penalty, asked)
+
+        def work(given: list[str]) -> list[Translated]:
+            found = dict(self.translations(given, search, max_length))
+            return [replace(found[n], look=partial(self.look, text, found[n].text)) for n, text in enumerate(given)]
+
+        return one_or_many(texts, work, self.task.call(self.recipe))
+
+    decode = translate  # its name in papers, and in older programs
+
+    @overload
+    def classify(self, texts: str) -> Classified: ...  # type: ignore[overload-overlap]
+    @overload
+    def classify(self, texts: Iterable[str]) -> list[Classified]: ...
+    def classify(self, texts: str | Iterable[str]) -> Classified | list[Classified]:
+        """A text's label, the probability of each label, and how much each piece counted; or a list of these."""
+        task = self.require(Classification, "label a text")
+
+        def work(given: list[str]) -> list[Classified]:
+            found = task.classify(self.model, given)
+            return [replace(one, look=partial(self.look, text)) for text, one in zip(given, found, strict=True)]
+
+        return one_or_many(texts, work, task.call(self.recipe))
+
+    @overload
+    def tag(self, sentences: str | Sentence) -> Tagged: ...  # type: ignore[overload-overlap]
+    @overload
+    def tag(self, sentences: Iterable[str | Sequence[str] | Sentence]) -> list[Tagged]: ...
+    def tag(self, sentences: str | Sentence | Iterable[str | Sequence[str] | Sentence]) -> Tagged | list[Tagged]:
+        """A tag for each word of a sentence (words are what spaces separate), or of each sentence of a list; each may be a list of words."""
+        task = self.require(Tagging, "tag words")
+        alone = isinstance(sentences, str | Sentence)
+        given = [sentence_of(one, n) for n, one in enumerate([sentences] if alone else items(sentences, task.method), 1)]
+        found = task.tag(self.model, given)
+        for one in found:
+            one.look = partial(self.look, " ".join(one.words))
+        return found[0] if alone else found
+
+    def generate(
+        self, prompt: str = "", limit: int = 200, sample: Mapping[str, Any] | None = None, **how: Unpack[Sampling]
+    ) -> Generated:
+        """Continues a prompt by at most `limit` tokens, sampled (temperature, top_k, top_p, seed): iterate over the pieces as they come,
+        or take all of them by `.text`."""
+        task = self.require(LanguageModelling, "continue a text")
+        if not isinstance(prompt, str):
+            raise SaccadeError(f"expected one text to continue, got {type(prompt).__name__}; write {task.method}")
+        if not 1 <= limit <= 1_000_000:
+            raise SaccadeError(f"a limit of {limit} tokens; give 1 to 1,000,000")
+        return Generated(prompt, task.generate(self.model, prompt, limit, sampling(sample, how) or {}))
+
+    @overload
+    def align(self, pairs: str, target: str) -> Aligned: ...
+    @overload
+    def align(self, pairs: Iterable[Pair | tuple[str, str]]) -> list[Aligned]: ...
+    def align(self, pairs: str | Iterable[Pair | tuple[str, str]], target: str | None = None) -> Aligned | list[Aligned]:
+        """Where the model looks while it generates a given target: of a source and a target, or of each pair of a list."""
+        task = self.require(Translation, "align words")
+        if isinstance(pairs, str):
+            return task.align(self.model, [example_of(task, (pairs, target), 1)])[0]
+        given = items(pairs, "m.align(source, target)")
+        return task.align(self.model, [example_of(task, one, n) for n, one in enumerate(given, 1)])
+
+    @torch.no_grad()
+    def look(self, text: str, target: str | None = None, beam: int = 1) -> Document:
+        """What every attention of the model looked at while it read a text, or translated it (or generated a given target)."""
+        if not isinstance(text, str):
+            raise SaccadeError(f"expected one text, got {type(text).__name__}; look at one at a time: m.look(text)")
+        if not text.strip():
+            raise SaccadeError("the text is empty; give a sentence")
+        if isinstance(self.task, Translation):
+            output = self.translate(text, beam).text if target is None else target
+            source, outcome, sites = show_translation(self.task, self.model, text, output)
+        elif target is None and self.task.needs is Seq2Seq:
+            source, outcome, sites = show_denoising(self.task, self.model, text)
+        elif target is None:
+            source, outcome, sites = show_reading(self.task, self.model, text)
+        else:
+            raise SaccadeError(f"a {self.recipe.task} model generates no text; leave the target out")
+        if not sites:
+            raise SaccadeError(f"a {self.name} model has no attention to show; train one that attends, such as transformer")
+        called = ("source", "target") if isinstance(self.task, Translation) else ("text", self.task.outcome)
+        return Document(title=text, source=source, target=outcome, sites=sites, model=self.name, called=called)
+
+    def unknown_words(self, texts: Sequence[str]) -> list[str]:
+        """The pieces of the texts that the model has never seen and reads as <unk>, each once, in order."""
+        unk, encoded = self.task.reads.unk, self.task.reads.encode_batch([texts] if isinstance(texts, str) else list(texts))
+        return list(dict.fromkeys(piece for one in encoded for id, piece in zip(one.ids, one.pieces, strict=True) if id == unk))
+
+    def facts(self) -> dict[str, str]:
+        """What a person wants to know first."""
+        vocabularies = {id(one): one for one in (self.task.reads, getattr(self.task, "target", self.task.reads))}
+        return {
+            "task": self.recipe.task,
+            "family": self.name,
+            "parameters": f"{sum(one.numel() for one in self.model.parameters()):,}",
+            "vocabulary": " + ".join(f"{len(one):,}" for one in vocabularies.values()),
+            "folder": str(self.folder or "none, in memory"),
+        }
+
+    def __repr__(self) -> str:
+        facts = self.facts()
+        sizes = f"{facts['parameters']} parameters, vocabulary {facts['vocabulary']}"
+        return f"System({facts['task']}, {facts['family']}, {sizes}, folder {facts['folder']})"
+
+    def _repr_html_(self) -> str:
+        return small_table([*self.facts().items(), ("use", self.task.call(self.recipe))])
+
+
+def items(given: Any, call: str) -> list[Any]:
+    """A list of what was given, if it is several things."""
+    if isinstance(given, bytes) or not isinstance(given, Iterable):
+        raise SaccadeError(f"expected a text or a list of texts, got {type(given).__name__}; write {call}")
+    return list(given)
+
+
+def one_or_many(given: str | Iterable[str], work: Callable[[list[str]], list[R]], call: str) -> R | list[R]:
+    """The result of one text, or the results of many."""
+    if isinstance(given, str):
+        return work([given])[0]
+    texts = items(given, call)
+    wrong = next((n for n, one in enumerate(texts, 1) if not isinstance(one, str)), None)
+    if wrong is not None:
+        raise SaccadeError(f"expected texts, got {type(texts[wrong - 1]).__name__} as number {wrong}; write {call}")
+    return work(texts)
+
+
+def sampling(sample: Mapping[str, Any] | None, how: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How to sample: `sample`, a mapping of options, or options by themselves; None where none was given."""
+    known = Sampling.__annotations__
+    wrong = next((name for name in (*how, *(sample or ())) if name not in known), None)
+    if wrong is not None:
+        raise SaccadeError(f"sampling has no option '{wrong}'{did_you_mean(wrong, known)}")
+    given = {name: value for name, value in how.items() if value is not None}
+    if sample is None:
+        return given or None
+    if given:
+        raise SaccadeError(
+            f"{next(iter(given))} and sample were both given; leave sample out and write its options by themselves"
+        )
+    return dict(sample)
+
+
+def sentence_of(one: Any, n: int) -> Sentence:
+    """A sentence from itself, a text or a list of words."""
+    words = one.split() if isinstance(one, str) else one
+    if not isinstance(one, Sentence):
+        if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+            raise SaccadeError(f"sentence {n} is {str(one)[:40]!r}; expected a text, a list of words or a Sentence")
+        one = Sentence(tuple(words), None, n)
+    if not one.words:
+        raise SaccadeError(f"sentence {n} has no words; give at least one")
+    return one
+
+
+def example_of(task: Task, one: Any, n: int) -> Any:
+    """An example from itself, or from plain values: (source, target), (text, label), (words, tags), or a text to a language model."""
+    forms: list[tuple[type[Task], Any, str]] = [
+        (Translation, Pair, "(source, target)"),
+        (Classification, Labeled, "(text, label)"),
+        (Tagging, Sentence, "(words, tags)"),
+        (LanguageModelling, Text, "a text"),
+    ]
+    kind: Any
+    kind, form = next(((kind, form) for owner, kind, form in forms if isinstance(task, owner)), (object, ""))
+    if isinstance(one, kind):
+        return one
+    if kind is Text and isinstance(one, str):
+        return Text(one, n)
+    if kind is not Text and isinstance(one, tuple | list) and len(one) == 2:
+        if kind is Sentence:
+            one = [tuple(each.split() if isinstance(each, str) else each) for each in one]
+        if kind is Sentence or all(isinstance(each, str) for each in one):
+            return kind(*one, n)
+    raise SaccadeError(f"example {n} is {str(one)[:60]!r}; expected {form}")
