@@ -146,7 +146,7 @@ def show(system: System, text: str, target: str | None = None, beam: int = 1) ->
 def show_translation(system: System, text: str, output: str) -> tuple[list[str], list[str], list[SiteView]]:
     """All attention of a translation, that to the source first."""
     task, model = system.task, system.model.eval()
-    source, target = [*task.source.encode(text).pieces, "<eos>"], [*task.target.encode(output).pieces, "<eos>"]
+    source, target = [*task.source.label_text(text), "<eos>"], [*task.target.label_text(output), "<eos>"]
     batch = task.batch(task.numbers([Pair(text, output)]), system.device)
     with record(model) as read:
         model.start(*batch.inputs[:2])  # type: ignore[operator]
@@ -157,7 +157,7 @@ def show_translation(system: System, text: str, output: str) -> tuple[list[str],
         own = source if read[name].calls else ["<bos>", *target[:-1]]  # the decoder has not looked at anything when it starts
         rows, columns = (target, source) if looks.cross else (own, own)
         sites.append(SiteView(name, rows, columns, looks.weights()[0].float().cpu().tolist()))
-    return source[:-1], target[:-1], sites
+    return text.split(), output.split(), sites
 
 
 def show_reading(system: System, text: str) -> tuple[list[str], list[str], list[SiteView]]:
@@ -171,4 +171,4 @@ def show_reading(system: System, text: str) -> tuple[list[str], list[str], list[
         found = looks.calls[-1].weights()[0].float().cpu()
         if name != "pool" and found.shape[1] == found.shape[2] == len(tokens):
             sites.append(SiteView(name.removeprefix("body."), tokens, tokens, found.tolist()))
-    return tokens, [outcome], sites
+    return text.split(), [outcome], sites

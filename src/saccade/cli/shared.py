@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,17 +103,24 @@ def check_drawable(out_file: Path | None) -> None:
         raise SaccadeError(f"cannot draw to '{out_file}'; name a file ending in .png, .svg, .pdf, .html or .json")
 
 
-def draw(document: Document, site: Site, heads: bool, out_file: Path) -> None:
-    """A page or a document of all sites, or a picture of one, by the file's ending."""
+def draw(document: Document, site: Site, heads: bool, out_file: Path, head: int | None = None) -> None:
+    """A page that begins with a site, a document of all sites, or a picture of one, by the file's ending."""
     from ..files import write_atomically
     from ..views import pictures
+    from ..views.fonts import advice, missing
     from ..views.page import attention_page
 
-    suffix = out_file.suffix.lower()
-    if suffix in ALL_SITES:
-        write_atomically(out_file, (attention_page(document) if suffix == ".html" else document.to_json()).encode())
+    suffix, (title, model) = out_file.suffix.lower(), (document.title, document.model)
+    if suffix == ".json":
+        write_atomically(out_file, document.to_json().encode())
+    elif suffix == ".html":
+        first = [site, *(other for other in document.sites if other is not site)]
+        write_atomically(out_file, attention_page(replace(document, sites=first)).encode())
     else:
-        pictures.save((pictures.heads if heads else pictures.alignment)(site, f"{document.model}, {site.name}"), out_file)
+        pictures.save(pictures.heads(site, title, model) if heads else pictures.alignment(site, title, model, head), out_file)
+        signs = missing("".join((title, *site.rows, *site.columns)))
+        if signs and suffix != ".svg":  # there a viewer takes its own fonts
+            note(f"note: {advice(signs)}")
 
 
 def result_writer(name: str | None, words: list[str] | None) -> Callable[[dict[str, Any], str, list[int]], object]:

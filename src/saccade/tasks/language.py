@@ -178,7 +178,7 @@ class LanguageModelling(Task):
         model.eval()
         ids = self.encode_prompt(text)[-self.how.block :]
         logits = model(torch.tensor([ids], device=device_of(model)))
-        return [self.text.token(id) for id in ids], self.text.token(int(logits[0, -1].argmax()))
+        return self.text.labels(ids), self.text.labels([int(logits[0, -1].argmax())])[0]
 
     def encode_prompt(self, prompt: str) -> list[int]:
         """The prompt's tokens; an empty prompt begins where a document or a line does."""

@@ -2,7 +2,7 @@
 
 import json
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,12 @@ class Document:
     model: str = ""
     called: tuple[str, str] = ("source", "target")  # what the two texts are to a reader
 
+    def words(self) -> "Document":
+        """The same document with words in place of their pieces."""
+        from .choosing import in_words
+
+        return replace(self, sites=[in_words(site) for site in self.sites])
+
     def to_json(self) -> str:
         """The document as ASCII JSON with 4 digits and keys in the order of the fields; safe inside a <script> tag."""
         plain: dict[str, Any] = {} if self.called == ("source", "target") else {"called": list(self.called)}
@@ -54,6 +60,8 @@ def shorten(token: str, longest: int = LONGEST) -> str:
     """At most `longest` characters, the last of them … where something was left out, with spaces and controls made visible."""
     if not token.strip(" "):
         token = "␣" * max(1, len(token))
+    elif token.startswith(" "):  # a piece that begins a word
+        token = "▁" * (len(token) - len(token.lstrip(" "))) + token.lstrip(" ")
     shown = "".join(SHOWN_AS.get(sign, MISSING if is_undrawable(sign) else sign) for sign in token)
     return shown if len(shown) <= longest else shown[: longest - 1] + "…"
 
