@@ -16,7 +16,7 @@ FLAT = 1.2  # times the mean weight; where no word has more, none stands out
 
 def shade_range(weights: NDArray[np.floating]) -> tuple[float, float]:
     """The weights that get no shade and the full one: of one row alone, its mean and the greatest, if that is twice the mean."""
-    if weights.shape[-2] == 1 and weights.sum() > 0:
+    if weights.shape[-2] == 1 < weights.shape[-1] and weights.sum() > 0:
         return float(weights.mean()), max(float(weights.max()), 2 * float(weights.mean()))
     return min(0.0, float(weights.min())), float(weights.max()) if weights.max() > 0 else 1.0
 

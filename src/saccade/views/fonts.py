@@ -82,6 +82,8 @@ def _cover(signs: frozenset[str]) -> tuple[list[str], frozenset[str]]:
 
 def _without_glyph(text: str, family: str) -> set[str]:
     """The visible characters of a text for which a family has no glyph."""
+    if text.isascii():  # every family that is asked has these
+        return set()
     face = font_manager.get_font(font_manager.findfont(FontProperties(family=[family])))
     return {sign for sign in set(text) if not (_is_invisible(sign) or face.get_char_index(ord(sign)))}
 

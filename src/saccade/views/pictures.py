@@ -18,7 +18,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.image import AxesImage
 
 from ..files import write_atomically
-from .choosing import shade_range
+from .choosing import is_flat, shade_range
 from .document import LONGEST, Site, is_undrawable, shorten
 from .fonts import families as families
 from .fonts import ignore_missing_glyphs, missing
@@ -50,7 +50,8 @@ def alignment(site: Site, title: str = "", model: str = "", head: int | None = N
     cell = 0.4 if longest <= 16 else 0.34 * min(1.0, MOST_NUMBERED / longest)
     weights = np.mean(site.weights, 0) if head is None else np.asarray(site.weights[head])
     which = f"head {head}" if head is not None else f"average of {count} heads" if count > 1 else ""
-    return _panels(site, title, (model, site.name, which), {"": weights}, max(0.02, cell))
+    flat = "nearly the same for all" if len(weights) == 1 < weights.shape[1] and is_flat(weights[0]) else ""
+    return _panels(site, title, (model, site.name, which, flat), {"": weights}, max(0.02, cell))
 
 
 def heads(site: Site, title: str = "", model: str = "") -> Figure:
@@ -99,7 +100,10 @@ def _panels(site: Site, title: str, notes: Sequence[str], panels: Mapping[str, n
                     axes.text(across_at, down_at, two_digits(value), ha="center", va="center_baseline", **how)
     height = min(tall, 1.6)
     bar = figure.colorbar(image, cax=add_axes(figure, end + GAP, top + above + tall - height, 0.12, height))
-    bar.set_ticks([low, high], labels=["≤ " * (low > 0) + two_digits(low), two_digits(high)], **style(8, GRAY))
+    ends = [
+        "0" if end == 0 else two_digits(end) if abs(end) >= 0.05 else f"{end:.2g}".replace("0.", ".", 1) for end in (low, high)
+    ]
+    bar.set_ticks([low, high], labels=[f"≤ {ends[0]}" if low > 0 else ends[0], ends[1]], **style(8, GRAY))
     bar.minorticks_off()
     bar.outline.set(color=EDGE, linewidth=0.6)
     bar.ax.tick_params(length=0, pad=3)
@@ -149,9 +153,8 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
 
 
 def two_digits(value: float) -> str:
-    """A weight as short as it can be read: .87, 1.0, and .0012 where two digits would be none."""
-    text = f"{value:.1f}" if value == 0 or abs(value) >= 0.995 else f"{value:.2f}" if abs(value) >= 0.0995 else f"{value:.2g}"
-    return text.replace("0.", ".", 1) if abs(value) < 0.995 else text
+    """A weight as it is written into its cell: .87, 1.0."""
+    return f"{value:.1f}" if abs(value) >= 0.995 else f"{value:.2f}".replace("0.", ".", 1)
 
 
 def label(token: str, longest: int = LONGEST) -> str:

@@ -57,21 +57,22 @@ def heat_table(site: Site, weights: NDArray[np.floating], width: int | None = No
     low, high = shade_range(weights)
     rows, columns = [shorten(token, 14) for token in site.rows], [shorten(token, 8) for token in site.columns]
     rows, columns = (rows, columns) if width is None else (rows[:MOST], columns[:MOST])
-    left, sizes = max(map(cell_len, rows)), [max(3, cell_len(name)) + 1 for name in columns]
+    left, sizes = max(map(cell_len, rows)) + 1, [max(3, cell_len(name)) + 1 for name in columns]
     table, start = Text(), 0
     while start < len(columns):
         end = start + 1
         while end < len(columns) and (width is None or left + sum(sizes[start : end + 1]) <= width):
             end += 1
         head = "".join(
-            " " * (size - cell_len(name)) + name for name, size in zip(columns[start:end], sizes[start:end], strict=True)
+            " " * (size - 1 - cell_len(name)) + name + " "
+            for name, size in zip(columns[start:end], sizes[start:end], strict=True)
         )
         table.append(f"{' ' * left}{head}\n", "bold")
         for name, row in zip(rows, weights, strict=False):
             table.append(name + " " * (left - cell_len(name)))
             for size, weight in zip(sizes[start:end], row[start:end], strict=True):
                 shown = f"{100 * weight:.0f}" if abs(weight) >= 0.005 else "·"
-                table.append(f"{shown:>{size}}", shade(max(0.0, weight - low) / (high - low)))
+                table.append(f"{shown:>{size - 1}} ", shade(max(0.0, weight - low) / (high - low)))
             table.append("\n")
         start = end
     table.rstrip()
