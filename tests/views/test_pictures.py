@@ -139,7 +139,7 @@ def test_no_text_of_a_user_warns_or_becomes_a_formula(kind: str, tmp_path: Path)
 
 # --- fonts
 
-NOBODY = "\U0001fae8"  # an emoji without a glyph in any font that comes with matplotlib
+NOBODY = "\U0001e290"  # a letter of Toto, which hardly any font has
 
 
 def without_system_fonts(monkeypatch: pytest.MonkeyPatch, found: list[str]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import SaccadeError
+from ..errors import SaccadeError, did_you_mean
 from .shared import ALL_SITES, draw, note, out, print_json, report, write
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ def present(document: Document, out_file: Path | None, choice: Choice, as_json: 
     document = document.words() if choice.words else document
     sites = {one.name: one for one in document.sites}
     if choice.site is not None and choice.site not in sites:
-        raise SaccadeError(f"no attention named '{choice.site}'; there are: {', '.join(sites)}")
+        hint, names = did_you_mean(choice.site, sites), ", ".join(sites)
+        raise SaccadeError(f"no attention named '{choice.site}'{hint if 'there are' in hint else f'{hint} (of {names})'}")
     site = sites[choice.site] if choice.site is not None else best_site(document.sites)
     if choice.head is not None and not 0 <= choice.head < len(site.weights):
         raise SaccadeError(f"no head {choice.head} in {site.name}; it has 0 to {len(site.weights) - 1}")

@@ -87,9 +87,8 @@ def show(
     if target is not None and not target.strip():
         raise SaccadeError("the target is empty; give a text, or leave --target out")
     system = api.load(model, device)
-    document = api.show(system, text, target, beam)
+    present(api.show(system, text, target, beam), out_file, choice, json_)
     note_unknown(system, [text])
-    present(document, out_file, choice, json_)
 
 
 def explain(
