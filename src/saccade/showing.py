@@ -19,9 +19,9 @@ Shown = tuple[list[str], list[str], list[Site]]  # the tokens read, what came of
 
 def show_translation(task: Translation, model: nn.Module, text: str, output: str) -> Shown:
     """All attention of a translation."""
-    source, target = [*task.source.encode(text).pieces, "<eos>"], [*task.target.encode(output).pieces, "<eos>"]
+    source, target = [*task.source.label_text(text), "<eos>"], [*task.target.label_text(output), "<eos>"]
     batch = task.batch(task.numbers([Pair(text, output)]), device_of(model))
-    return source[:-1], target[:-1], sites_between(model, batch.inputs, source, target)
+    return text.split(), output.split(), sites_between(model, batch.inputs, source, target)
 
 
 def show_denoising(task: Any, model: nn.Module, text: str) -> Shown:
@@ -31,8 +31,8 @@ def show_denoising(task: Any, model: nn.Module, text: str) -> Shown:
     source = torch.tensor([ids], device=device)
     lengths, search = torch.tensor([len(ids)], device=device), Sample(words.bos, words.eos, (words.pad, words.bos), 0.0)
     output = decode(model.eval(), source, lengths, search, [task.how.block])[0][0].tokens  # type: ignore[arg-type]
-    target = [*(task.objective.spell(id) for id in output), "<eos>"]
-    names, read = [task.objective.spell(id) for id in ids], torch.tensor([[words.bos, *output]], device=device)
+    names, target = task.names(ids), [*task.names(output), "<eos>"]
+    read = torch.tensor([[words.bos, *output]], device=device)
     return names, target[:-1], sites_between(model, (source, lengths, read), names, target)
 
 
@@ -65,4 +65,4 @@ def show_reading(task: Any, model: nn.Module, text: str) -> Shown:
         found = looks.calls[-1].weights()[0]
         if name != "pool" and found.shape[1] == found.shape[2] == len(tokens):
             sites.append(Site(name.removeprefix("body."), tokens, tokens, found))
-    return tokens, [outcome], sites
+    return text.split(), [outcome], sites

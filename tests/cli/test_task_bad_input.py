@@ -32,7 +32,7 @@ ROWS: list[tuple[str, str]] = [
     ("classify tags zebra", "a tagging model cannot label a text"),
     ("translate labels zebra", "a classification model cannot translate"),
     ("show tags zebra --out x.png", "a rnn-encoder model has no attention to show"),
-    ("show labels zebra --out x.png --site pol", "no attention named 'pol'; did you mean 'pool'?"),
+    ("show labels zebra --out x.png --site pol", "no attention named 'pol'; did you mean 'pool'? (of pool, encoder.0.mixer)"),
     ("tag labels words.conllu", "a classification model cannot tag words; use `saccade classify MODEL"),
     ("generate labels good", "a classification model cannot continue a text; use `saccade classify MODEL"),
     ("generate run the", "a translation model cannot continue a text"),
@@ -47,6 +47,9 @@ ROWS: list[tuple[str, str]] = [
     ("show labels good --out x.png --target bad", "a classification model generates no text; leave the target out"),
     ("classify labels good --device tpu", "no device named 'tpu'"),
     # texts
+    ("classify labels good --effect", "the text has 1 word, and an effect is seen by leaving one out; give two or more"),
+    ("classify labels --input two.txt --effect", "lines are printed without weights; leave --effect out, or use --json"),
+    ("classify labels --input two.txt --words", "lines are printed without weights; leave --words out, or use --json"),
     ("classify labels ''", "the text is empty; give a sentence"),
     ("classify labels", "stdin is empty; give at least one line"),
     ("classify labels good --input text.txt", "both a text and --input were given"),

@@ -10,8 +10,9 @@ import pytest
 from rich.console import Console
 
 from saccade import api
-from saccade.cli import using
+from saccade.cli import drawing
 from saccade.data.conllu import Sentence
+from saccade.tasks.classification import Classification, Classified
 from support import run_cli
 
 # --- classify
@@ -21,20 +22,40 @@ def test_one_text_is_shown_with_its_weights_in_percent(shelf: Path) -> None:
     printed = run_cli("classify", shelf / "labels", "a good film")
     assert (printed.code, printed.err) == (0, "")
     [found] = api.classify(api.load(shelf / "labels"), ["a good film"])
-    first, second = printed.out.splitlines()
-    assert first.startswith(f"{found.label}   ({found.label} {found.probabilities[found.label]:.3f}  ")
-    expected = "  ".join(f"{piece} {100 * weight:.0f}" for piece, weight in zip(found.pieces, found.weights, strict=True))
-    assert second == expected
-    assert sum(int(word) for word in second.split()[1::2]) in range(97, 104)
+    first, second, third = printed.out.splitlines()
+    likeliest = sorted(found.probabilities.items(), key=lambda pair: -pair[1])
+    assert first == f"{found.label}   ({'  '.join(f'{name} {100 * chance:.1f} %' for name, chance in likeliest)})"
+    assert second.startswith("weight of each word in %")
+    expected = [f"{piece} {100 * weight:.0f}" for piece, weight in zip(found.pieces, found.weights, strict=True)]
+    assert third.split("   ") == [f" {expected[0]}", *expected[1:-1], f"{expected[-1]} "]
+    assert sum(int(word) for word in third.split()[1::2]) in range(97, 104)
 
 
-def test_in_a_terminal_words_are_shaded(shelf: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_in_a_terminal_words_that_stand_out_are_shaded(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.StringIO()
-    monkeypatch.setattr(using, "out", Console(file=written, force_terminal=True, color_system="truecolor", width=80))
-    assert run_cli("classify", shelf / "labels", "a good film").code == 0
-    assert "\x1b[" in written.getvalue()
-    assert "48;2;" in written.getvalue(), "a background"
-    assert not any(f"good {n}" in written.getvalue() for n in range(101))
+    monkeypatch.setattr(drawing, "out", Console(file=written, force_terminal=True, color_system="truecolor", width=80))
+    one = Classified("good", {"good": 0.9, "bad": 0.1}, ["a", "good", "film"], [0.1, 0.8, 0.1])
+    monkeypatch.setattr(Classification, "classify", lambda *_: [one])
+    printed = run_cli("classify", shelf / "labels", "a good film")
+    assert "48;2;255;140;0m good 80 " in written.getvalue()
+    assert written.getvalue().count("48;2;") == 1
+    assert "weight of each word in %:" in printed.out
+    flat = Classified("good", {"good": 1.0}, ["a", "good", "film"], [0.34, 0.33, 0.33])
+    monkeypatch.setattr(Classification, "classify", lambda *_: [flat])
+    printed = run_cli("classify", shelf / "labels", "a good film")
+    assert written.getvalue().count("48;2;") == 1, "a flat distribution looks flat"
+    assert "weight of each word in %, nearly the same for all:" in printed.out
+
+
+def test_the_effect_of_a_word_is_what_the_label_loses_without_it(shelf: Path) -> None:
+    system = api.load(shelf / "labels")
+    whole, without = api.classify(system, ["a good film", "a film"])
+    facts = run_cli("classify", shelf / "labels", "a good film", "--effect", "--json").json
+    assert [word for word, _ in facts["effects"]] == ["a", "good", "film"]
+    assert facts["effects"][1][1] == pytest.approx(whole.probabilities[whole.label] - without.probabilities[whole.label], abs=1e-6)
+    lines = run_cli("classify", shelf / "labels", "a good film", "--effect").out.splitlines()
+    assert lines[3] == f"points by which {whole.label} falls when a word is left out:"
+    assert f" good {100 * facts['effects'][1][1]:+.1f} " in lines[4]
 
 
 def test_what_was_typed_comes_back_as_it_was(shelf: Path) -> None:

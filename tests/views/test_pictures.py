@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import io
 import os
+import re
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
 import numpy as np
 import pytest
-from matplotlib import colors
+from matplotlib import colors, font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 
-from saccade.views import pictures
+from saccade.views import fonts
 from saccade.views.document import Site
-from saccade.views.pictures import alignment, heads, lines, save
+from saccade.views.pictures import alignment, heads, lines, save, two_digits
 from support import error_of
 
 HARD_WORDS = [
@@ -58,7 +64,9 @@ def texts(figure: Figure) -> list[str]:
 
 def everything_is_inside(figure: Figure) -> bool:
     """Whether nothing that is drawn reaches over the edge of the sheet."""
-    box = figure.get_tightbbox()
+    with warnings.catch_warnings():
+        fonts.ignore_missing_glyphs()
+        box = figure.get_tightbbox()
     width, height = figure.get_size_inches()
     return bool(box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height)
 
@@ -129,9 +137,122 @@ def test_no_text_of_a_user_warns_or_becomes_a_formula(kind: str, tmp_path: Path)
     assert everything_is_inside(figure)
 
 
-def test_letters_without_a_glyph_become_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures, "families", lambda: [pictures.BASE_FAMILY])
-    assert pictures.label("é中a") == "é□a"
+# --- fonts
+
+NOBODY = "\U0001e290"  # a letter of Toto, which hardly any font has
+
+
+def without_system_fonts(monkeypatch: pytest.MonkeyPatch, found: list[str]) -> None:
+    """Only matplotlib's own fonts are in the list; a search finds those that are given."""
+    own = [entry for entry in font_manager.fontManager.ttflist if "mpl-data" in entry.fname]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda *_: found)
+    fonts._cover.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def forget_fonts() -> Iterator[None]:
+    yield
+    fonts._cover.cache_clear()
+
+
+def test_a_character_that_no_font_has_is_named_once_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_system_fonts(monkeypatch, [])
+    assert fonts.missing("é私a 私は\n\ufe0f\u200d") == "私は"
+    assert fonts.families("私") == fonts.families() == ["DejaVu Sans"]
+    assert fonts.advice("私は") == "no font here has 私 は; install fonts-noto-cjk, or write .html"
+    assert "install fonts-noto-core" in fonts.advice("क")
+    assert fonts.advice("一二三四五六七八九").startswith("no font here has 一 二 三 四 五 六 七 八 …;")
+
+
+def test_another_family_draws_what_the_first_one_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_system_fonts(monkeypatch, [])
+    lacking = next(chr(code) for code in range(0x2000, 0x3000) if has_only("STIXGeneral", chr(code)))
+    assert fonts.families(lacking) == ["DejaVu Sans", "STIXGeneral"]
+    assert fonts.missing(lacking) == ""
+
+
+def has_only(family: str, sign: str) -> bool:
+    return not fonts._is_invisible(sign) and bool(fonts._without_glyph(sign, "DejaVu Sans")) and not fonts._without_glyph(sign, family)
+
+
+def test_a_font_that_was_installed_a_moment_ago_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    without_system_fonts(monkeypatch, [])
+    lacking = next(chr(code) for code in range(0x2000, 0x3000) if has_only("STIXGeneral", chr(code)))
+    file = font_manager.findfont("STIXGeneral")
+    kept = [entry for entry in font_manager.fontManager.ttflist if "STIX" not in entry.name]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", kept)
+    fonts._cover.cache_clear()
+    assert fonts.missing(lacking) == lacking
+    (tmp_path / "broken.ttf").write_bytes(b"no font")
+    installed = shutil.copy(file, tmp_path / "new.ttf")
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda *_: [str(installed), str(tmp_path / "broken.ttf")])
+    assert fonts.missing(lacking) == ""
+    assert fonts.families(lacking) == ["DejaVu Sans", "STIXGeneral"]
+
+
+def test_text_in_svg_stays_text_and_the_viewer_may_take_its_own_fonts(tmp_path: Path) -> None:
+    words = ["私", "▁Ver", "</b>", "$x$"]
+    content = save(alignment(square(words), "日本語"), tmp_path / "x.svg").read_text(encoding="utf-8")
+    for word in ("私", "▁Ver", "&lt;/b&gt;", "$x$", "日本語"):
+        assert f">{word}</text>" in content
+    assert "□" not in content
+    assert all("sans-serif" in style for style in re.findall(r'<text style="([^"]*)"', content))
+
+
+def test_a_picture_of_characters_that_no_font_has_prints_nothing(tmp_path: Path) -> None:
+    program = f"""
+from saccade.views.document import Site
+from saccade.views.pictures import alignment, save
+for kind in ("png", "pdf"):
+    save(alignment(Site("s", ["{NOBODY}", "ﷺ"], ["中文"], [[[1.0], [0.5]]]), "中文"), f"{tmp_path}/x.{{kind}}")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+# --- what is written
+
+
+def test_numbers_are_written_alike(site: Site) -> None:
+    assert [two_digits(value) for value in (0.98, 0.994, 1.0, 0.07, -0.35, 1.73)] == [".98", ".99", "1.0", ".07", "-.35", "1.7"]
+    written = texts(alignment(replace(site, weights=[[[0.99, 0.01, 0, 0], [0.98, 0, 0, 0.02], [1e-4, 0, 0.5, 0.5]]])))
+    assert {".99", ".98", ".50"} <= set(written)
+    assert not {"0.99", "0.5", "0.50"} & set(written)
+
+
+def test_the_title_is_the_sentence_and_the_note_says_the_rest_once(site: Site) -> None:
+    written = texts(alignment(site, "the blue house .", "bahdanau"))
+    assert "the blue house ." in written
+    assert "bahdanau · decoder.2.cross · average of 2 heads · darker = more weight" in written
+    assert sum("decoder.2.cross" in text for text in written) == 1
+    assert "bahdanau · decoder.2.cross · head 1 · darker = more weight" in texts(alignment(site, "", "bahdanau", head=1))
+    assert "bahdanau · decoder.2.cross · 2 heads · darker = more weight" in texts(heads(site, "", "bahdanau"))
+
+
+def test_the_note_of_a_narrow_picture_is_one_line() -> None:
+    figure = alignment(Site("decoder.layers.11.cross", ["x"], ["y"], [[[1.0]]] * 12), "y", "a long name")
+    assert "a long name · decoder.layers.11.cross · average of 12 heads · darker = more weight" in texts(figure)
+    assert everything_is_inside(figure)
+
+
+def test_one_head_can_be_drawn(site: Site) -> None:
+    assert ".90" in texts(alignment(site, head=0))
+    assert ".90" not in texts(alignment(site, head=1))
+
+
+def test_weights_of_a_label_are_dark_where_they_stand_out(tmp_path: Path) -> None:
+    words = ["not", "a", "bad", "film"]
+    figure = alignment(Site("pool", ["neg"], words, [[[0.55, 0.05, 0.3, 0.1]]]))
+    picture = pixels(figure, tmp_path)
+    black, white, gray, none = (shade_at(figure, figure.axes[0], picture, 0, n) for n in range(4))
+    assert (black, white, none) == (0, 255, 255)
+    assert 0 < gray < 255
+    assert {"≤ .25", ".55"} <= set(texts(figure))
+    flat = alignment(Site("pool", ["neg"], words, [[[0.26, 0.24, 0.25, 0.25]]]))
+    picture = pixels(flat, tmp_path)
+    assert all(shade_at(flat, flat.axes[0], picture, 0, n) > 240 for n in range(4))
+    assert "pool · nearly the same for all · darker = more weight" in texts(flat)
 
 
 def test_long_titles_break_into_lines_and_stay_inside(site: Site) -> None:

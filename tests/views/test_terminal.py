@@ -5,9 +5,14 @@ from __future__ import annotations
 import io
 import itertools
 
+import numpy as np
+import pytest
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
+from rich.style import Style
 
-from saccade.views.terminal import in_percent, render, shade_words
+from saccade.views.document import Site
+from saccade.views.terminal import heat_table, render, shade_effects, shade_words
 from saccade.views.worked import worked_example, worked_sentence
 
 
@@ -17,26 +22,87 @@ def printed(what: RenderableType, width: int = 100) -> str:
     return out.getvalue()
 
 
+def background(style: str | Style) -> str | None:
+    return style.bgcolor.name if isinstance(style, Style) and style.bgcolor else None
+
+
 def backgrounds(text: str, weights: list[float]) -> list[str | None]:
     line = shade_words(text.split(), weights)
-    styles = {line.plain[span.start : span.end].strip(): span.style for span in line.spans}
-    found = [styles.get(word) for word in text.split()]
-    return [style.bgcolor.name if style and style.bgcolor else None for style in found]  # type: ignore[union-attr]
+    styles = {line.plain[span.start : span.end].split()[0]: span.style for span in line.spans}
+    return [background(styles.get(word, "")) for word in text.split()]
 
 
-def test_the_greatest_weight_is_orange_and_next_to_nothing_has_no_shade() -> None:
-    strong, middle, weak = backgrounds("strong middle weak", [0.6, 0.3, 0.01])
+def test_the_greatest_weight_is_orange_and_what_is_below_the_mean_has_no_shade() -> None:
+    strong, middle, weak, weaker = backgrounds("strong middle weak weaker", [0.5, 0.35, 0.1, 0.05])
     assert strong == "#ff8c00"
-    assert weak is None
+    assert weak is weaker is None
     assert middle not in (None, strong)
 
 
-def test_all_zero_weights_have_no_shade_and_no_division_by_zero() -> None:
+def test_weights_that_hardly_differ_have_no_shade() -> None:
+    assert backgrounds("a b c", [0.35, 0.33, 0.32]) == [None] * 3
     assert backgrounds("a b", [0.0, 0.0]) == [None, None]
+    assert backgrounds("a", [1.0]) == [None]
 
 
-def test_words_are_words_and_never_markup() -> None:
-    assert shade_words(["[red]x[/red]", "\n", " "], [1, 0, 0]).plain.split() == ["[red]x[/red]", "↵", "␣"]
+def test_a_small_difference_looks_smaller_than_a_large_one() -> None:
+    pale, strong = backgrounds("a b c d", [0.35, 0.25, 0.2, 0.2])[0], backgrounds("a b c d", [0.85, 0.05, 0.05, 0.05])[0]
+    assert pale is not None
+    assert pale != strong == "#ff8c00"
+
+
+def test_words_are_words_with_their_percent_and_never_markup() -> None:
+    shown = shade_words(["[red]x[/red]", "\n", " ", " film"], [0.676, 0.004, 0.32, 0]).plain
+    assert shown.split() == ["[red]x[/red]", "68", "↵", "0", "␣", "32", "▁film", "0"]
+
+
+def test_effects_have_a_sign_and_a_color_for_each_side() -> None:
+    line = shade_effects(["not", "a", "bad"], [0.5, 0.0, -0.5])
+    assert line.plain.split() == ["not", "+50.0", "a", "+0.0", "bad", "-50.0"]
+    shades = {line.plain[span.start : span.end].split()[0]: background(span.style) for span in line.spans}
+    assert shades["not"] == "#ff8c00"
+    assert "a" not in shades
+    assert shades["bad"] not in (None, "#ff8c00")
+    assert shade_effects(["a"], [0.0]).plain.split() == ["a", "+0.0"]
+
+
+# --- the table
+
+
+def test_a_table_has_rows_and_columns_in_percent_under_each_other(site: Site) -> None:
+    head, *rows = heat_table(site, np.asarray(site.weights[0])).plain.splitlines()
+    assert head.split() == ["the", "blue", "house", "."]
+    assert [row.split() for row in rows] == [
+        ["la", "90", "5", "5", "·"],
+        ["maison", "·", "10", "90", "·"],
+        ["bleue", "·", "95", "·", "5"],
+    ]
+    assert head.index("house") + len("house") == rows[1].index("90") + len("90"), "numbers stand under the ends of their words"
+    assert len({len(row) for row in (head, *rows[:-1])}) == 1
+
+
+def test_cells_are_shaded_by_their_weight(site: Site) -> None:
+    table = heat_table(site, np.asarray(site.weights[0]))
+    shades = {table.plain[span.start : span.end].strip(): background(span.style) for span in table.spans}
+    assert shades["95"] == "#ff8c00"
+    assert not {"·", "5"} & set(shades)
+    assert shades["90"] not in (None, shades["95"])
+
+
+@pytest.mark.parametrize("word", ["word", "日本語", "a" * 40])
+def test_a_long_table_folds_to_the_window_and_is_cut_in_the_end(word: str) -> None:
+    names = [f"{word}{n}" for n in range(90)]
+    long = Site("s", names, names, [np.eye(90).tolist()])
+    text = heat_table(long, np.eye(90), width=60).plain
+    assert max(map(cell_len, text.splitlines()[:-1])) <= 61, "the last cell ends in a blank"
+    assert text.splitlines()[-1] == "the first 60 of 90 × 90; --out look.html has all"
+    assert text.count("100") == 60
+    whole = heat_table(long, np.eye(90)).plain.splitlines()
+    assert len(whole) == 91, "in a pipe nothing is folded or left out"
+    assert sum(line.count("100") for line in whole) == 90
+
+
+# --- the worked example
 
 
 def test_the_worked_example_is_explained_in_order() -> None:
@@ -51,7 +117,3 @@ def test_thirty_words_stay_inside_the_window() -> None:
     assert "weights, columns 25 to 30" in text
     assert "word29" in text
     assert max(map(len, text.splitlines())) <= 80
-
-
-def test_without_colors_each_word_has_its_percent_behind_it() -> None:
-    assert in_percent(["a", "good", "film"], [0.004, 0.676, 0.32]) == "a 0  good 68  film 32"

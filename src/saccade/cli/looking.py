@@ -8,12 +8,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import SaccadeError, did_you_mean
-from .options import Beam, Device, Json, Lengths, MaxLength, Model, Moses, Peers, Result, TaskBeam, Tokenize, flag
+from ..errors import SaccadeError
+from .options import Beam, Device, Json, Lengths, MaxLength, Model, Moses, Peers, Result, TaskBeam, Tokenize, Words, flag
 from .shared import (
-    ALL_SITES,
     check_drawable,
-    draw,
     keep_given,
     note,
     note_cut,
@@ -29,6 +27,8 @@ from .shared import (
 DATA = "Data to evaluate on, such as test.tsv, test.en,test.fr, test.conllu or test.txt; `dev` and `test` are the recipe's own."
 WRITE = "Write a copy without bad examples: a .tsv or .jsonl file, two files clean.en,clean.fr, or .txt for text."
 LONGEST = "With --write: the most words per side (characters without spaces). [default: 200 for pairs and tags]"
+OUT = "A .png, .svg or .pdf picture, an .html page, or .json numbers. [default: a table in the terminal]"
+SITE = "Which attention, such as decoder.2.cross. [default: that which singles out the most words]"
 KINDS = "pairs, tags, labels or text; otherwise inferred from the file name (.conllu, .csv, .txt …), or pairs."
 
 
@@ -80,37 +80,34 @@ def evaluate(
 def show(
     model: Model,
     text: Annotated[str, typer.Argument(help="The sentence; <mask> hides a token from a model that was trained to find it.")],
-    out_file: Annotated[Path, typer.Option("--out", help="A .png, .svg or .pdf picture, an .html page, or .json numbers.")],
+    out_file: Annotated[Path | None, typer.Option("--out", help=OUT)] = None,
     target: Annotated[str | None, typer.Option(help="Look at the model generating this text instead of its own.")] = None,
-    site: Annotated[str | None, typer.Option(help="Which attention, such as decoder.2.cross. [default: the first]")] = None,
-    heads: Annotated[bool, flag("--heads", "A picture of every head instead of their mean.")] = False,
+    site: Annotated[str | None, typer.Option(help=SITE)] = None,
+    head: Annotated[int | None, typer.Option("--head", help="One head instead of the mean of all.")] = None,
+    heads: Annotated[bool, flag("--heads", "Every head by itself instead of their mean.")] = False,
+    words: Words = False,
     beam: Beam = 1,
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
-    """Draw what a model looks at: an alignment heat map, the heads of any layer, or a page to explore them all.
+    """Show what a model looks at: a table in the terminal, a picture of an alignment or of heads, or a page to explore them all.
 
     Examples:
+        saccade show runs/demo/bahdanau "the black cat ate the mouse"
         saccade show runs/demo/bahdanau "the black cat ate the mouse" --out cat.png
-        saccade show runs/mine "the black cat" --out cat.html
+        saccade show runs/mine "the black cat" --words --out cat.html
     """
     from .. import api
+    from .drawing import Choice, present
 
     check_drawable(out_file)
+    choice = Choice(site, head, heads, words)
+    choice.check(out_file)
     if target is not None and not target.strip():
         raise SaccadeError("the target is empty; give a text, or leave --target out")
     system = api.load(model, device)
-    document = api.show(system, text, target, beam)
-    sites = {one.name: one for one in document.sites}
-    if site is not None and site not in sites:
-        raise SaccadeError(f"no attention named '{site}'{did_you_mean(site, sites)}")
+    present(api.show(system, text, target, beam), out_file, choice, json_)
     note_unknown(system, [text.replace("<mask>", " ")])
-    chosen = sites[site] if site is not None else document.sites[0]
-    draw(document, chosen, heads, out_file)
-    source, output = " ".join(document.source), " ".join(document.target)
-    facts = {"out": str(out_file), "source": source, "target": output, "site": chosen.name, "sites": list(sites)}
-    drawn = "all sites" if out_file.suffix.lower() in ALL_SITES else chosen.name
-    report(json_, facts, f"{source}\n→ {output}\n{out_file}: {drawn}")
 
 
 def explain(

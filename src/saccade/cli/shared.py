@@ -129,9 +129,15 @@ def check_drawable(out_file: Path | None) -> None:
         check_ending(out_file)
 
 
-def draw(document: Document, site: Site, heads: bool, out_file: Path) -> None:
-    """A page or a document of all sites, or a picture of one, by the file's ending."""
-    document.save(out_file, None if out_file.suffix.lower() in ALL_SITES else site.name, heads)
+def draw(document: Document, site: Site, heads: bool, out_file: Path, head: int | None = None) -> None:
+    """A page that begins with a site, a document of all sites, or a picture of one, by the file's ending."""
+    from ..views.document import PICTURES
+    from ..views.fonts import advice, missing
+
+    document.save(out_file, site.name, heads, head)
+    signs = missing("".join((document.title, *site.rows, *site.columns)))
+    if signs and out_file.suffix.lower() in PICTURES and out_file.suffix.lower() != ".svg":  # there a viewer takes its own fonts
+        note(f"note: {advice(signs)}")
 
 
 def result_writer(name: str | None, words: list[str] | None) -> Callable[[dict[str, Any], str, list[int]], object]:

@@ -7,10 +7,11 @@ from typing import Annotated
 import typer
 
 from ..errors import SaccadeError
-from .options import Beam, Device, Input, Json, MaxLength, Model, Seed, Text, TopK, TopP, flag
-from .shared import check_drawable, draw, keep_given, note, note_cut, note_unknown, out, print_json, read_lines, write
+from .options import Beam, Device, Input, Json, MaxLength, Model, Seed, Text, TopK, TopP, Words, flag
+from .shared import check_drawable, draw, keep_given, note, note_cut, note_unknown, print_json, read_lines, report, write
 
 TOGETHER = 4096  # lines that are sorted by length and decoded together: a long file's first lines do not wait for its last
+EFFECT = "Also print how much the label's probability falls when a word is left out: + for the label, − against it."
 
 
 def translate(
@@ -162,6 +163,8 @@ def classify(
     text: Text = None,
     input_file: Input = None,
     out_file: Annotated[Path | None, typer.Option("--out", help="Draw one text: .png, .svg, .pdf, .html or .json.")] = None,
+    words: Words = False,
+    effect: Annotated[bool, flag("--effect", EFFECT)] = False,
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
@@ -169,11 +172,12 @@ def classify(
 
     Examples:
         saccade classify runs/reviews "not a bad film"
+        saccade classify runs/reviews "not a bad film" --effect
         saccade classify runs/reviews "not a bad film" --out weights.png
         saccade classify runs/reviews --input texts.txt --json
     """
     from .. import api
-    from ..views.terminal import in_percent, shade_words
+    from .drawing import print_classified
 
     check_drawable(out_file)
     system = api.load(model, device)
@@ -183,25 +187,22 @@ def classify(
         raise SaccadeError("the lines are empty; give at least one text")
     if out_file is not None and len(lines) > 1:
         raise SaccadeError(f"{len(lines)} texts and one picture; draw one text at a time")
+    if (words or effect) and text is None and not json_ and out_file is None:
+        raise SaccadeError(f"lines are printed without weights; leave {'--words' if words else '--effect'} out, or use --json")
     found = dict(zip(texts, system.classify(texts), strict=True))
     note_unknown(system, lines)
     for line in lines:  # line n of the output belongs to line n of the input, also where that is empty
         one = found.get(line)
-        if json_ and one is not None:
-            weights = list(zip(one.pieces, one.weights.tolist(), strict=True))
-            print_json({"text": line, "label": one.label, "probabilities": one.probabilities, "weights": weights})
-        elif json_:
-            print_json({"text": line, "label": None})
-        elif one is None or text is None:
-            sys.stdout.write(f"{one.label}\t{line}\n" if one is not None else "\n")
+        if one is None:
+            report(json_, {"text": line, "label": None}, "")
+        elif json_ or text is not None:
+            effects = system.task.effects(system.model, line, one.label) if effect else None
+            print_classified(line, one, words, effects, json_)
         else:
-            likeliest = sorted(one.probabilities.items(), key=lambda pair: -pair[1])[:5]
-            write(f"{one.label}   ({'  '.join(f'{name} {chance:.3f}' for name, chance in likeliest)})")
-            out.print(
-                (shade_words if out.is_terminal else in_percent)(one.pieces, one.weights.tolist()), soft_wrap=True, markup=False
-            )
+            sys.stdout.write(f"{one.label}\t{line}\n")
     if out_file is not None:
         document = api.show(system, lines[0])
+        document = document.words() if words else document
         draw(document, document.sites[0], False, out_file)
         if not json_:
             write(f"{out_file}: the weights of the words")

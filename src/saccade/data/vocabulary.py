@@ -18,6 +18,9 @@ SPECIALS = {"pad": "<pad>", "unk": "<unk>", "bos": "<bos>", "eos": "<eos>"}
 KINDS = ("words", "bpe", "characters")
 SPLITS = ("space", "punctuation")
 
+_SEEN = {*range(33, 127), *range(161, 173), *range(174, 256)}  # bytes that stand for themselves in the byte-level alphabet
+_BYTES = {chr(byte): byte for byte in _SEEN} | {chr(256 + n): byte for n, byte in enumerate(sorted({*range(256)} - _SEEN))}
+_PARTS = "₁₂₃₄"
 _HALF = re.compile("[\ud800-\udfff]")  # what a command line passes for bytes that are not UTF-8
 _SPACE = r"\s\x1c-\x1f"  # what str.split() separates at; \s alone lacks the four separators of ASCII there
 _SPLITTERS = {
@@ -133,6 +136,29 @@ class Vocabulary:
     def id(self, token: str) -> int:
         """The number of a piece, or that of `<unk>`."""
         return self._ids.get(token, self.unk)
+
+    def labels(self, ids: Iterable[int]) -> list[str]:
+        """Pieces as people know them: ▁ is a space, `你₁` `你₂` are parts of one character, `<0xE4>` is a byte of none."""
+        tokens = [self.token(id) for id in ids]
+        if self.kind != "bpe" or any(sign not in _BYTES for token in tokens for sign in token):  # a foreign tokenizer has its own
+            return tokens
+        owners = [n for n, token in enumerate(tokens) for _ in token]
+        whole, shown, at = bytes(_BYTES[sign] for token in tokens for sign in token), [""] * len(tokens), 0
+        while at < len(whole):
+            size = 1 + sum(whole[at] >= least for least in (0xC0, 0xE0, 0xF0))
+            sign = whole[at : at + size].decode(errors="ignore").replace(" ", "▁")
+            if len(sign) != 1:  # generated, or cut off
+                sign, size = f"<0x{whole[at]:02X}>", 1
+            parts = sorted(set(owners[at : at + size]))
+            for part, owner in zip(_PARTS, parts, strict=False):
+                shown[owner] += sign + part * (len(parts) > 1)
+            at += size
+        return shown
+
+    def label_text(self, text: str) -> list[str]:
+        """The labels of a text's pieces; one that is unknown is shown as it is in the text."""
+        found = self.encode(text)
+        return self.labels(found.ids) if self.kind == "bpe" else found.pieces
 
     def unknown_share(self, lines: Iterable[str]) -> float:
         """Which part of all pieces of these lines is unknown, 0 to 1."""

@@ -81,9 +81,18 @@ class Classification(LabelTask):
             weights = model.weights(*self.batch([example], device_of(model)).inputs)[0]  # type: ignore[operator]
             probabilities = dict(zip(self.labels, row.softmax(-1).tolist(), strict=True))
             label = max(probabilities, key=probabilities.__getitem__)
-            pieces = [*self.text.encode(text).pieces, self.text.token(self.text.eos)]
+            pieces = [*self.text.label_text(text), self.text.token(self.text.eos)]
             found.append(Classified(label, probabilities, pieces, weights[: len(pieces)].double().cpu().numpy()))
         return found
+
+    def effects(self, model: nn.Module, text: str, label: str) -> list[tuple[str, float]]:
+        """Each word, and by how much the label's probability falls when that word is left out (Li et al. 2016)."""
+        words = text.split()
+        if len(words) < 2:
+            raise SaccadeError(f"the text has {len(words)} word, and an effect is seen by leaving one out; give two or more")
+        without = [" ".join(words[:n] + words[n + 1 :]) for n in range(len(words))]
+        whole, *less = (one.probabilities[label] for one in self.classify(model, [text, *without]))
+        return [(word, whole - chance) for word, chance in zip(words, less, strict=True)]
 
     def look(self, model: nn.Module, text: str) -> tuple[list[str], str]:
         """Reads a text; its tokens, and the label they got."""

@@ -1,7 +1,7 @@
 """Language modelling: text as a stream of tokens in blocks, its perplexity, and the continuation of a text. B blocks, N tokens."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, ClassVar, Self
 
@@ -190,9 +190,14 @@ class LanguageModelling(Task):
         logits = model.eval()(*on(device_of(model), *inputs))[0]
         if self.how.objective == "masked":
             logits = logits[hidden]
-        named = [self.text.token(int(row[: len(self.text)].argmax())) for row in logits[-max(len(hidden), 1) :]]
-        names = [HIDDEN if at in hidden else self.text.token(id) for at, id in enumerate(ids)]
-        return names + shown, " ".join(named) if len(logits) else "nothing"
+        named = self.text.labels(int(row[: len(self.text)].argmax()) for row in logits[-max(len(hidden), 1) :])
+        return self.names(ids, hidden) + shown, " ".join(named) if len(logits) else "nothing"
+
+    def names(self, ids: Sequence[int], hidden: Collection[int] = ()) -> list[str]:
+        """The labels of tokens; those at the positions of `hidden`, and what stands for a cut-out span, are <mask>."""
+        masks = {at for at, id in enumerate(ids) if at in hidden or id >= len(self.text)}
+        known = iter(self.text.labels(id for at, id in enumerate(ids) if at not in masks))
+        return [HIDDEN if at in masks else next(known) for at in range(len(ids))]
 
     def encode_hidden(self, text: str) -> tuple[list[int], list[int]]:
         """A text's tokens, at most a block of them, and where a <mask> hides one; a causal model knows no masks."""

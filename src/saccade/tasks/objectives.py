@@ -85,9 +85,6 @@ class Objective:
         """What a text holds instead of its n-th hidden token, or span."""
         return self.vocab if self.extra else self.text.unk
 
-    def spell(self, id: int) -> str:
-        return HIDDEN if id >= self.vocab else self.text.token(id)
-
     def reading(self, ids: list[int], hidden: list[int]) -> tuple[list[Tensor], list[str]]:
         """The model's inputs for one text, in which tokens are hidden, and the names of positions behind its tokens."""
         return [torch.tensor([ids]), torch.tensor([len(ids)])], []

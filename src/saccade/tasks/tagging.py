@@ -100,7 +100,7 @@ class Tagging(LabelTask):
     def look(self, model: nn.Module, text: str) -> tuple[list[str], str]:
         """Reads a sentence; its tokens, and the words' tags."""
         sentence = Sentence(self.words(text), None, 1)
-        pieces = [self.text.token(row[0]) for row in self.numbers([sentence])[0].rows]
+        pieces = self.text.labels(row[0] for row in self.numbers([sentence])[0].rows)
         return list(sentence.words) if self.text.kind == "words" else pieces, " ".join(self.tag(model, [sentence])[0])
 
 

@@ -9,6 +9,7 @@
   /* A token as people can see it: blanks and controls made visible, at most 24 letters. */
   const shorten = (token) => {
     if (/^ *$/.test(token)) token = "\u2423".repeat(Math.max(1, token.length));
+    token = token.replace(/^ +/, (blanks) => "\u2581".repeat(blanks.length)); /* a piece that begins a word */
     const letters = Array.from(token.replace(/[\n\r\t]/g, (sign) => SHOWN_AS[sign]).replace(/[\u0000-\u001f\u007f-\u009f]/g, "\u25a1"));
     return letters.length > LONGEST ? letters.slice(0, LONGEST - 1).join("") + "\u2026" : letters.join("");
   };
@@ -29,7 +30,11 @@
   const average = (heads) =>
     heads[0].map((row, i) => row.map((_, j) => heads.reduce((sum, head) => sum + head[i][j], 0) / heads.length));
 
-  const percent = (weight) => (weight >= 0.0995 ? Math.round(100 * weight) : (100 * weight).toFixed(1)) + " %";
+  const percent = (weight) => (weight >= 0.0995 || weight === 0 ? Math.round(100 * weight) : (100 * weight).toFixed(1)) + " %";
+
+  /* Whether no row of any head looks at a column behind itself. */
+  const isCausal = ({ rows, columns, weights }) =>
+    rows.length > 1 && rows.length === columns.length && weights.every((head) => head.every((row, i) => row.every((weight, j) => j <= i || weight === 0)));
 
   /* The theme's colors, read from the style sheet, so that the canvases follow light and dark. */
   const theme = (node) => {
@@ -80,14 +85,15 @@
       this.says = make("p", { class: "says", role: "status", "aria-live": "polite" });
       this.map = make("canvas", { tabindex: 0, role: "application" });
       this.mapBox = make("div", { class: "map" }, this.map);
+      this.least = make("span");
       this.most = make("span");
+      this.names = [make("span", { class: "name" }), make("span", { class: "name" })];
       const siteBox = make("label", {}, make("span", { class: "name", "aria-hidden": "true" }, "site"), select);
       this.root.append(
         make("div", { class: "controls" }, siteBox, this.headBox),
-        make("span", { class: "name" }, "looked at"), this.columns,
-        make("span", { class: "name" }, "looking"), this.rows,
+        this.names[0], this.columns, this.names[1], this.rows,
         this.says, this.mapBox,
-        make("div", { class: "legend" }, "0", make("span", { class: "ramp" }), this.most),
+        make("div", { class: "legend" }, this.least, make("span", { class: "ramp" }), this.most),
       );
       rove(this.heads, (i) => this.openHead(i - 1));
       rove(this.columns, (i) => this.look({ row: -1, column: i }));
@@ -101,6 +107,10 @@
       this.site = this.data.sites[index];
       this.head = this.site.weights.length === 1 ? 0 : -1;
       this.averaged = average(this.site.weights);
+      this.causal = isCausal(this.site);
+      this.pool = this.site.name === "pool" && this.site.rows.length === 1;
+      this.names[0].textContent = this.pool ? "words and their weights" : "looked at";
+      this.names[1].textContent = this.pool ? "label" : "looking";
       this.spot = { row: 0, column: -1 };
       this.columns.replaceChildren(...this.site.columns.map((token, i) => this.word(token, { row: -1, column: i })));
       this.rows.replaceChildren(...this.site.rows.map((token, i) => this.word(token, { row: i, column: -1 })));
@@ -127,11 +137,21 @@
       this.head = head;
       this.weights = this.weightsOf(head);
       this.top = greatest(this.weights);
+      this.low = 0; /* of one row alone: its mean, so that only what stands out is dark */
+      if (this.site.rows.length === 1 && this.site.columns.length > 1) {
+        this.low = this.weights[0].reduce((sum, weight) => sum + weight, 0) / this.site.columns.length;
+        this.full = Math.max(this.top, 2 * this.low);
+      } else this.full = this.top;
+      this.least.textContent = this.low ? `\u2264 ${this.low.toFixed(3)}, the mean` : "0";
       this.heads.querySelectorAll("button").forEach((button, i) => button.setAttribute("aria-checked", String(i - 1 === head)));
       stopAt(this.heads, head + 1);
-      this.most.textContent = `${this.top.toFixed(3)}, the greatest weight of ${head < 0 ? "the average over all heads" : "this head"}`;
+      this.most.textContent = this.full > this.top ? this.full.toFixed(3) : `${this.top.toFixed(3)}, the greatest weight of ${head < 0 ? "the average over all heads" : "this head"}`;
       this.paint();
     }
+
+    part(weight) { return (weight - this.low) / (this.full - this.low); }
+
+    isHidden(row, column) { return this.causal && column > row; }
 
     weightsOf(head) { return head < 0 ? this.averaged : this.site.weights[head]; }
 
@@ -143,8 +163,10 @@
 
     paint(thumbnails = true) {
       this.colors = theme(this.root);
-      this.paintWords(this.rows, this.spot.row, (i) => (this.spot.row < 0 ? this.weights[i][this.spot.column] : undefined));
-      this.paintWords(this.columns, this.spot.column, (j) => (this.spot.row < 0 ? undefined : this.weights[this.spot.row][j]));
+      this.paintWords(this.rows, this.spot.row, (i) =>
+        (this.spot.row < 0 && !this.isHidden(i, this.spot.column) ? this.weights[i][this.spot.column] : undefined));
+      this.paintWords(this.columns, this.spot.column, (j) =>
+        (this.spot.row < 0 || this.isHidden(this.spot.row, j) ? undefined : this.weights[this.spot.row][j]));
       this.tell();
       if (thumbnails) this.drawHeads();
       this.drawMap();
@@ -154,7 +176,7 @@
       stopAt(group, Math.max(0, chosen));
       Array.from(group.children).forEach((button, i) => {
         const weight = weightAt(i);
-        const part = weight === undefined ? 0 : weight / this.top;
+        const part = weight === undefined ? 0 : this.part(weight);
         button.classList.toggle("chosen", i === chosen);
         button.style.backgroundImage = part > 0 ? `linear-gradient(${shade(this.colors, part)}, ${shade(this.colors, part)})` : "";
         button.style.color = part > this.colors.flip ? this.colors.onHeat : "";
@@ -169,8 +191,11 @@
       const others = byRow ? this.site.columns : this.site.rows;
       const weights = byRow ? this.weights[row] : this.weights.map((line) => line[column]);
       const word = (token) => make("b", { dir: "auto" }, shorten(token));
-      const list = weights.map((weight, i) => [weight, i]).sort((a, b) => b[0] - a[0]).slice(0, 5);
-      this.says.replaceChildren(word(byRow ? this.site.rows[row] : this.site.columns[column]), byRow ? " looks at " : " is looked at by ");
+      const list = weights.map((weight, i) => [weight, i]).filter(([weight]) => weight >= 0.0005).sort((a, b) => b[0] - a[0]).slice(0, 5);
+      const chosen = word(byRow ? this.site.rows[row] : this.site.columns[column]);
+      if (this.pool) this.says.replaceChildren(...(byRow ? ["weight of each word for the label ", chosen, ": "] : ["weight of ", chosen, " for the label "]));
+      else this.says.replaceChildren(chosen, byRow ? " looks at " : " is looked at by ");
+      if (!list.length) this.says.append("nothing");
       list.forEach(([weight, i], n) => this.says.append(n ? ", " : "", word(others[i]), ` ${percent(weight)}`));
       if (byRow && column >= 0) {
         this.says.append(" \u00b7 here ", word(this.site.columns[column]), ` ${this.weights[row][column].toFixed(4)}`);
@@ -222,7 +247,7 @@
       pen.textBaseline = "middle";
       pen.font = `11px ${this.colors.font}`;
       this.weights.forEach((row, y) => row.forEach((weight, x) => {
-        const part = weight / this.top, at = [left + x * cell, above + y * cell];
+        const part = this.part(weight), at = [left + x * cell, above + y * cell];
         pen.fillStyle = shade(this.colors, part);
         pen.fillRect(at[0], at[1], cell - gap, cell - gap);
         if (gap) { pen.strokeStyle = this.colors.line; pen.lineWidth = 0.5; pen.strokeRect(at[0] - 0.5, at[1] - 0.5, cell, cell); }

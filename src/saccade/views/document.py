@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -98,21 +98,32 @@ class Document:
 
         return notebook_view(self)
 
-    def save(self, path: str | os.PathLike[str], site: str | None = None, heads: bool = False) -> Path:
-        """Writes a picture of one site (the first by default; its heads' mean, or each of them), or all of them as .html or .json."""
+    def words(self) -> Document:
+        """The same document with words in place of their pieces."""
+        from .choosing import in_words
+
+        return replace(self, sites=[in_words(site) for site in self.sites])
+
+    def save(self, path: str | os.PathLike[str], site: str | None = None, heads: bool = False, head: int | None = None) -> Path:
+        """Writes a picture of one site (its heads' mean, each of them, or one `head`), a page that begins with it (.html), or all numbers
+        (.json); without a name, the site that singles out the most words."""
+        from .choosing import best_site
+
         path = check_ending(path)
-        chosen = self[0 if site is None else site]
+        chosen = best_site(self.sites) if site is None else self[site]
         if path.suffix.lower() in PICTURES:
             from . import pictures
 
-            draw = pictures.heads if heads else pictures.alignment
-            return pictures.save(draw(chosen, f"{self.model}, {chosen.name}" if self.model else self.title), path)
-        shown = self if site is None else Document(self.title, self.source, self.target, [chosen], self.model, self.called)
-        text = shown.to_json()
+            title, model = self.title, self.model
+            return pictures.save(
+                pictures.heads(chosen, title, model) if heads else pictures.alignment(chosen, title, model, head), path
+            )
+        text = self.to_json()
         if path.suffix.lower() == ".html":
             from .page import attention_page
 
-            text = attention_page(shown)
+            others = [one for one in self.sites if one is not chosen]
+            text = attention_page(replace(self, sites=[chosen, *others]))
         write_atomically(path, text.encode())
         return path
 
@@ -137,6 +148,8 @@ def shorten(token: str, longest: int = LONGEST) -> str:
     """At most `longest` characters, the last of them … where something was left out, with spaces and controls made visible."""
     if not token.strip(" "):
         token = "␣" * max(1, len(token))
+    elif token.startswith(" "):  # a piece that begins a word
+        token = "▁" * (len(token) - len(token.lstrip(" "))) + token.lstrip(" ")
     shown = "".join(SHOWN_AS.get(sign, MISSING if is_undrawable(sign) else sign) for sign in token)
     return shown if len(shown) <= longest else shown[: longest - 1] + "…"
 

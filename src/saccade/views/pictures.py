@@ -1,33 +1,29 @@
 """Pictures of attention and of results, as matplotlib Figures; weights are dark on white, readable and fit for a printer."""
 
-import functools
 import io
 import math
 import os
+import re
 import textwrap
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
-from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.image import AxesImage
-from matplotlib.textpath import text_to_path
 
 from ..files import write_atomically
-from .document import LONGEST, MISSING, Site, is_undrawable, shorten
+from .choosing import is_flat, shade_range
+from .document import LONGEST, Site, is_undrawable, shorten
+from .fonts import families as families
+from .fonts import ignore_missing_glyphs, missing
+from .fonts import width_of as width_of
 
-BASE_FAMILY = "DejaVu Sans"  # comes with matplotlib, so it is always installed
-# They know letters that the base family lacks; only those that are installed are ever asked for.
-WIDE_FAMILIES = (
-    "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Micro Hei", "WenQuanYi Zen Hei",
-    "Droid Sans Fallback", "Arial Unicode MS", "PingFang SC", "Hiragino Sans", "Microsoft YaHei", "SimHei", "Yu Gothic",
-    "Malgun Gothic", "Noto Sans Devanagari", "Noto Sans Thai", "Noto Sans Bengali", "Noto Sans Tamil", "Unifont",
-)  # fmt: skip
 DPI = 150
 MARGIN = 0.2  # inches around everything
 TILT = math.radians(60)  # of the words along the top
@@ -35,6 +31,7 @@ GRAY, FAINT, EDGE = "#5a5a5a", "#e2e2e2", "#9a9a9a"
 DARK = 0.516  # of the greatest weight; above it white letters have more contrast than black ones (WCAG 2)
 MOST_HEADS = 16
 MOST_NUMBERED = 40  # words per side up to which every cell is large enough for its number
+WIDEST_NOTE = 7.0  # inches that a picture of few cells is widened to, so that its note is one line
 NARROWEST = 3.6  # inches, so that a title over one single cell is not broken into syllables
 THINNEST = 0.2  # inches, so that one word against hundreds is still a strip
 BAR_ROOM, GAP = 0.9, 0.18
@@ -43,30 +40,34 @@ NAME_STEP, LONGEST_NAME = 0.2, 40  # inches between two names in a legend, and l
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 # Neither date nor program is written: the same weights give the same bytes.
+SVG_FONT = re.compile(rb"(style=\"[^\"]*font(?:-family)?: [^\";]*)")
 METADATA = {"png": ("Software",), "svg": ("Date", "Creator"), "pdf": ("CreationDate", "Creator", "Producer")}
 
 
-def alignment(site: Site, title: str = "") -> Figure:
-    """Who looked at whom, by the mean of the heads: queries down the left, keys along the top (Bahdanau et al. 2015, Figure 3)."""
+def alignment(site: Site, title: str = "", model: str = "", head: int | None = None) -> Figure:
+    """Who looked at whom, by one head or the mean of all: queries down the left, keys along the top (Bahdanau et al. 2015, Figure 3)."""
     longest, count = max(len(site.rows), len(site.columns)), len(site.weights)
     cell = 0.4 if longest <= 16 else 0.34 * min(1.0, MOST_NUMBERED / longest)
-    note = f"average of {count} heads" if count > 1 else ""
-    return _panels(site, title, note, {"": np.mean(site.weights, 0)}, max(0.02, cell))
+    weights = np.mean(site.weights, 0) if head is None else np.asarray(site.weights[head])
+    which = f"head {head}" if head is not None else f"average of {count} heads" if count > 1 else ""
+    flat = "nearly the same for all" if len(weights) == 1 < weights.shape[1] and is_flat(weights[0]) else ""
+    return _panels(site, title, (model, site.name, which, flat), {"": weights}, max(0.02, cell))
 
 
-def heads(site: Site, title: str = "") -> Figure:
+def heads(site: Site, title: str = "", model: str = "") -> Figure:
     """All heads of a site side by side on one scale, up to 16 of them (Vaswani et al. 2017, appendix)."""
     count = len(site.weights)
-    note = f"the first {MOST_HEADS} of {count} heads" if count > MOST_HEADS else f"{count} head{'s' * (count > 1)}"
+    which = f"the first {MOST_HEADS} of {count} heads" if count > MOST_HEADS else f"{count} head{'s' * (count > 1)}"
     shown = {f"head {n}": np.asarray(weights) for n, weights in enumerate(site.weights[:MOST_HEADS])}
-    return _panels(site, title, note, shown, min(0.34, 2.4 / max(len(site.rows), len(site.columns))))
+    return _panels(site, title, (model, site.name, which), shown, min(0.34, 2.4 / max(len(site.rows), len(site.columns))))
 
 
-def _panels(site: Site, title: str, note: str, panels: Mapping[str, np.ndarray], cell: float) -> Figure:
+def _panels(site: Site, title: str, notes: Sequence[str], panels: Mapping[str, np.ndarray], cell: float) -> Figure:
     """Heat maps of one scale, each with its name under it; a single one without a name gets numbers where they fit."""
     named, weights = "" not in panels, np.stack(list(panels.values()))
-    low, high = min(0.0, float(weights.min())), float(weights.max()) if weights.max() > 0 else 1.0
+    low, high = shade_range(weights)
     rows, columns = [label(token) for token in site.rows], [label(token) for token in site.columns]
+    missing("".join((title, *rows, *columns)))  # finds fonts that were installed lately
     across = {1: 1, 2: 2, 3: 3, 4: 2, 5: 3, 6: 3, 9: 3}.get(len(panels), 4)  # so that few positions stay empty
     size = float(np.clip(72 * cell * 0.8, 5, 10))  # points that fit a cell; letters smaller than 5 cannot be read
     left, longest = (max(width_of(name, size) for name in names) for names in (rows, columns))
@@ -78,27 +79,31 @@ def _panels(site: Site, title: str, note: str, panels: Mapping[str, np.ndarray],
     step, down = max(wide + GAP, 0.6), tall + (0.36 if named else 0.0)
     end = MARGIN + left + (across - 1) * step + wide
     body = above + math.ceil(len(panels) / across) * down + (0.08 if named else MARGIN)
-    note = " · ".join(filter(None, [site.name, note, "darker = more weight"]))
-    figure, top = sheet(max(end + max(right, BAR_ROOM) + MARGIN, NARROWEST), body, title, note)
+    note = " · ".join(filter(None, [*notes, "darker = more weight"]))
+    narrowest = max(NARROWEST, min(width_of(note, 8) / 0.94 + 2 * MARGIN, WIDEST_NOTE))
+    figure, top = sheet(max(end + max(right, BAR_ROOM) + MARGIN, narrowest), body, title, note)
     for index, (name, values) in enumerate(panels.items()):
         y, x = divmod(index, across)
         axes = add_axes(figure, MARGIN + left + x * step, top + above + y * down, wide, tall)
         image = heat(axes, values, cell, low, high)
         beside, over = rows if x == 0 else [], columns if y == 0 else []
-        axes.set_yticks(range(0, len(beside), every), beside[::every], **style(size))
+        axes.set_yticks(range(0, len(beside), every), beside[::every], **style(size, text="".join(rows)))
         axes.xaxis.tick_top()
-        axes.set_xticks(range(0, len(over), every), over[::every], **style(size), **tilt)
+        axes.set_xticks(range(0, len(over), every), over[::every], **style(size, text="".join(columns)), **tilt)
         if named:
             axes.set_xlabel(name, labelpad=4, **style(8, GRAY))
         elif max(values.shape) <= MOST_NUMBERED:
-            for (down_at, across_at), value in np.ndenumerate(values):  # two digits, as .87; nothing for what rounds to zero
-                text = f"{value:.2f}".replace("0.", ".", 1) if abs(value) < 0.995 else f"{round(value, 2):.3g}"
+            for (down_at, across_at), value in np.ndenumerate(values):  # nothing for what rounds to zero
                 ink = "white" if (value - low) / (high - low) > DARK else "#1a1a1a"
-                if text.strip("-") != ".00":
-                    axes.text(across_at, down_at, text, ha="center", va="center_baseline", **style(72 * cell * 0.27, ink))
+                if abs(value) >= 0.005:
+                    how = style(72 * cell * 0.27, ink)
+                    axes.text(across_at, down_at, two_digits(value), ha="center", va="center_baseline", **how)
     height = min(tall, 1.6)
     bar = figure.colorbar(image, cax=add_axes(figure, end + GAP, top + above + tall - height, 0.12, height))
-    bar.set_ticks([low, high], labels=[f"{low:.3g}", f"{high:.3g}"], **style(8, GRAY))
+    ends = [
+        "0" if end == 0 else two_digits(end) if abs(end) >= 0.05 else f"{end:.2g}".replace("0.", ".", 1) for end in (low, high)
+    ]
+    bar.set_ticks([low, high], labels=[f"≤ {ends[0]}" if low > 0 else ends[0], ends[1]], **style(8, GRAY))
     bar.minorticks_off()
     bar.outline.set(color=EDGE, linewidth=0.6)
     bar.ax.tick_params(length=0, pad=3)
@@ -108,6 +113,7 @@ def _panels(site: Site, title: str, note: str, panels: Mapping[str, np.ndarray],
 def lines(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_label: str, title: str) -> Figure:
     """One line per name through its (x, y) points, such as BLEU against sentence length; names are in the order of the lines' ends."""
     names = [label(name, LONGEST_NAME) for name in series]
+    missing("".join((title, x_label, y_label, *names)))
     wide, tall = 5.2, max(3.1, NAME_STEP * len(series))
     name_room = max(width_of(name, 9) for name in names) + 0.6
     figure, top = sheet(MARGIN + 0.75 + wide + name_room + MARGIN, 0.1 + tall + 0.45 + MARGIN, title)
@@ -120,10 +126,11 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_l
     axes.spines[["left", "bottom"]].set_color(EDGE)
     axes.grid(color=FAINT, linewidth=0.6)
     axes.tick_params(colors=GRAY, labelsize=8, length=3)
-    axes.set_xlabel(drawable(x_label), **style(9))
-    axes.set_ylabel(drawable(y_label), **style(9))
+    axes.set_xlabel(x_label, **style(9, text=x_label))
+    axes.set_ylabel(y_label, **style(9, text=y_label))
     order = sorted(range(len(drawn)), key=lambda n: -float(np.asarray(drawn[n].get_ydata())[-1]))
-    look = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "frameon": False, "prop": FontProperties(family=families(), size=9)}
+    font = FontProperties(family=families("".join(names)), size=9)
+    look = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "frameon": False, "prop": font}
     legend = axes.legend([drawn[n] for n in order], [names[n] for n in order], borderaxespad=0.6, labelspacing=0.3, **look)
     for text in legend.get_texts():
         text.set_parse_math(False)
@@ -135,45 +142,34 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
     path = Path(path)
     kind = path.suffix.lower().removeprefix(".")
     content = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "saccade"}):
+    with matplotlib.rc_context({"svg.hashsalt": "saccade", "svg.fonttype": "none"}), warnings.catch_warnings():
+        ignore_missing_glyphs()
         figure.savefig(content, format=kind, dpi=figure.dpi, metadata=dict.fromkeys(METADATA.get(kind, ())))
-    write_atomically(path, content.getvalue())
+    made = content.getvalue()
+    if kind == "svg":  # text stays text, so that a viewer draws it with fonts of its own where it lacks these
+        made = SVG_FONT.sub(rb"\1, sans-serif", made)
+    write_atomically(path, made)
     return path
 
 
-@functools.cache
-def families() -> list[str]:
-    """The base family and every installed one that may know letters it lacks."""
-    installed = {entry.name for entry in font_manager.fontManager.ttflist}
-    return [BASE_FAMILY, *(name for name in WIDE_FAMILIES if name in installed)]
-
-
-def drawable(text: str) -> str:
-    """The text with □ for each letter that no font here can draw, because matplotlib would warn for each one."""
-    faces = [font_manager.get_font(font_manager.findfont(name)) for name in families()]
-    return "".join(sign if any(face.get_char_index(ord(sign)) for face in faces) else MISSING for sign in text)
+def two_digits(value: float) -> str:
+    """A weight as it is written into its cell: .87, 1.0."""
+    return f"{value:.1f}" if abs(value) >= 0.995 else f"{value:.2f}".replace("0.", ".", 1)
 
 
 def label(token: str, longest: int = LONGEST) -> str:
     """A token or a name as a label in a picture."""
-    return drawable(shorten(token, longest))
+    return shorten(token, longest)
 
 
-def style(size: float, color: str = "#1a1a1a", weight: str = "normal") -> dict[str, Any]:
-    """The keywords of every text in a picture; without `parse_math` a token with two dollar signs would become a formula."""
-    return {"fontsize": size, "color": color, "fontweight": weight, "fontfamily": families(), "parse_math": False}
-
-
-def width_of(text: str, size: float, weight: str = "normal") -> float:
-    """The width in inches of a line of text at a font size in points."""
-    font = FontProperties(family=families(), size=size, weight=weight)
-    width, _, _ = text_to_path.get_text_width_height_descent(text, font, ismath=False)
-    return float(width) / 72
+def style(size: float, color: str = "#1a1a1a", weight: str = "normal", text: str = "") -> dict[str, Any]:
+    """The keywords of a text in fonts that have it; without `parse_math` a token with two dollar signs would become a formula."""
+    return {"fontsize": size, "color": color, "fontweight": weight, "fontfamily": families(text), "parse_math": False}
 
 
 def wrap(text: str, size: float, width: float, weight: str = "normal") -> list[str]:
     """The text in at most 3 lines of about `width` inches."""
-    text = drawable(" ".join("".join(" " if is_undrawable(sign) else sign for sign in text).split()))
+    text = " ".join("".join(" " if is_undrawable(sign) else sign for sign in text).split())
     if not text:
         return []
     letters = max(8, int(0.95 * len(text) * width / max(width_of(text, size, weight), 1e-6)))
@@ -183,8 +179,8 @@ def wrap(text: str, size: float, width: float, weight: str = "normal") -> list[s
 def sheet(width: float, body: float, title: str, note: str = "") -> tuple[Figure, float]:
     """A white figure with a title, a gray note under it and `body` inches of room; returns it and where the room begins."""
     inside = width - 2 * MARGIN
-    lines = [(line, style(12, weight="bold"), 0.23) for line in wrap(title, 12, inside, "bold")]
-    lines += [(line, style(8, GRAY), 0.17) for line in wrap(note, 8, inside)]
+    lines = [(line, style(12, weight="bold", text=line), 0.23) for line in wrap(title, 12, inside, "bold")]
+    lines += [(line, style(8, GRAY, text=line), 0.17) for line in wrap(note, 8, inside)]
     height = MARGIN + sum(step for _, _, step in lines) + (0.08 if lines else 0.0) + body
     figure, top = Figure(figsize=(width, height), dpi=DPI, facecolor="white"), MARGIN
     for line, how, step in lines:

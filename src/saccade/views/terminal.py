@@ -1,7 +1,10 @@
-"""Attention in the terminal: shaded words, and the worked example step by step."""
+"""Attention in the terminal: shaded words, a table of weights, and the worked example step by step."""
 
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+from rich.cells import cell_len
 from rich.columns import Columns
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -9,30 +12,73 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from .document import shorten
+from .choosing import is_flat, shade_range
+from .document import Site, shorten
 from .worked import Matrix, Worked
 
 BLOCK = 8  # columns of a matrix side by side
 # From gray to orange at nearly the same brightness: a terminal may be dark or light, and black letters are readable on all of it.
-WEAK, STRONG = (150, 150, 150), (255, 140, 0)
-FAINTEST = 0.15  # of the greatest weight; below it a word is left as it is
+WEAK, STRONG, AGAINST = (150, 150, 150), (255, 140, 0), (90, 170, 255)
+FAINTEST = 0.15  # of the full shade; below it a word is left as it is
+MOST = 60  # rows and columns of a table in the terminal
+
+
+def shade(part: float) -> Style:
+    """The background of a word or a cell, from 0 (none) to 1; below 0 it is against what the others are for."""
+    if abs(part) < FAINTEST:
+        return Style()
+    strong = STRONG if part > 0 else AGAINST
+    red, green, blue = (round(low + min(abs(part), 1.0) * (high - low)) for low, high in zip(WEAK, strong, strict=True))
+    return Style(color="#000000", bgcolor=f"#{red:02x}{green:02x}{blue:02x}")
 
 
 def shade_words(tokens: Sequence[str], weights: Sequence[float]) -> Text:
-    """The words in a line, each on a background that is the more orange the closer its weight is to the greatest."""
-    words = []
-    for token, weight in zip(tokens, weights, strict=True):
-        part, style = weight / (max(weights) or 1.0), Style()
-        if part >= FAINTEST:
-            red, green, blue = (round(low + part * (high - low)) for low, high in zip(WEAK, STRONG, strict=True))
-            style = Style(color="#000000", bgcolor=f"#{red:02x}{green:02x}{blue:02x}")
-        words.append(Text(f" {shorten(token)} ", style))
-    return Text(" ").join(words)
+    """The words in a line, each with its weight in percent on a background that is the more orange the further it is above the mean."""
+    low, high = shade_range(np.asarray([weights]))
+    parts = [0.0 if is_flat(weights) else max(0.0, weight - low) / (high - low) for weight in weights]
+    chips = [
+        (f" {shorten(token)} {100 * weight:.0f} ", shade(part))
+        for token, weight, part in zip(tokens, weights, parts, strict=True)
+    ]
+    return Text(" ").join(Text(*chip) for chip in chips)
 
 
-def in_percent(tokens: Sequence[str], weights: Sequence[float]) -> str:
-    """The same where there are no colors: each word with its weight in percent after it."""
-    return "  ".join(f"{shorten(token)} {100 * weight:.0f}" for token, weight in zip(tokens, weights, strict=True))
+def shade_effects(words: Sequence[str], effects: Sequence[float]) -> Text:
+    """The words in a line, each with its signed effect in points, orange for the label and blue against it."""
+    most = max(map(abs, effects)) or 1.0
+    chips = [
+        (f" {shorten(word)} {100 * effect:+.1f} ", shade(effect / most)) for word, effect in zip(words, effects, strict=True)
+    ]
+    return Text(" ").join(Text(*chip) for chip in chips)
+
+
+def heat_table(site: Site, weights: NDArray[np.floating], width: int | None = None) -> Text:
+    """One head's weights, or a mean of heads, in percent: rows look at columns. Folded to a width; without one nothing is left out."""
+    low, high = shade_range(weights)
+    rows, columns = [shorten(token, 14) for token in site.rows], [shorten(token, 8) for token in site.columns]
+    rows, columns = (rows, columns) if width is None else (rows[:MOST], columns[:MOST])
+    left, sizes = max(map(cell_len, rows)) + 1, [max(3, cell_len(name)) + 1 for name in columns]
+    table, start = Text(), 0
+    while start < len(columns):
+        end = start + 1
+        while end < len(columns) and (width is None or left + sum(sizes[start : end + 1]) <= width):
+            end += 1
+        head = "".join(
+            " " * (size - 1 - cell_len(name)) + name + " "
+            for name, size in zip(columns[start:end], sizes[start:end], strict=True)
+        )
+        table.append(f"{' ' * left}{head}\n", "bold")
+        for name, row in zip(rows, weights, strict=False):
+            table.append(name + " " * (left - cell_len(name)))
+            for size, weight in zip(sizes[start:end], row[start:end], strict=True):
+                shown = f"{100 * weight:.0f}" if abs(weight) >= 0.005 else "·"
+                table.append(f"{shown:>{size - 1}} ", shade(max(0.0, weight - low) / (high - low)))
+            table.append("\n")
+        start = end
+    table.rstrip()
+    if width is not None and max(len(site.rows), len(site.columns)) > MOST:
+        table.append(f"\nthe first {MOST} of {len(site.rows)} × {len(site.columns)}; --out look.html has all")
+    return table
 
 
 def render(worked: Worked) -> Group:
