@@ -31,9 +31,23 @@ MAY: dict[str, set[str]] = {
     "catalogue": {"core", "layers", "models", "data", "decoding", "training", "tasks", *EVERY},
     "building": {"core", "layers", "models", "errors"},
     "upgrade": {"models"},
-    "config": {"building", "core", "layers", "models", "data", "decoding", "training", "tasks", "catalogue", "recipe", *EVERY},
+    "config": {
+        "building",
+        "core",
+        "layers",
+        "models",
+        "data",
+        "decoding",
+        "training",
+        "tasks",
+        "catalogue",
+        "recipe",
+        "upgrade",
+        *EVERY,
+    },
 }
-MAY["system"] = {*MAY["config"], "config", "upgrade"}
+MAY["fitting"] = {*MAY["config"], "config"}
+MAY["system"] = {*MAY["fitting"], "fitting"}
 MAY["api"] = {*MAY["system"], "system", "views", "results"}
 MAY["comparing"] = {*MAY["api"], "api"}
 MAY["demo"] = {*MAY["api"], "api"}

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from .data.pairs import Pair
 from .decoding import Ensemble
 from .errors import SaccadeError
 from .files import held, write_atomically
+from .fitting import adopt
 from .system import System, build, check_memory, check_options, load, model_files, read_config, read_json, train_and_dev
 from .tasks.classification import Classification
 from .tasks.language import LanguageModelling
@@ -22,6 +24,8 @@ from .tasks.translation import Translation, searcher
 from .training.checkpoints import Progress, RunFolder, learned, mean_parameters, set_parameters
 from .training.distributed import check_shared, together
 from .training.loop import Training, Watcher
+from .training.planning import plan, threads
+from .training.printing import Lines, shows_progress
 from .upgrade import VERSION
 from .views.document import Document
 from .views.document import Site as SiteView
@@ -33,52 +37,66 @@ tag, translations, unknown_words = System.tag, System.translations, System.unkno
 check_translatable = System.check_translatable
 
 # The learning rate, its warmup and the clipping are the way out when a loss became NaN.
-OF_TRAINING = "updates patience evaluate_every checkpoint_every log_every average learning_rate warmup clip parallel checkpoint"
+OF_TRAINING = (
+    "updates epochs minutes patience evaluate_every checkpoint_every log_every average learning_rate warmup clip parallel "
+)
+OF_TRAINING += "checkpoint threads"
 MAY_CHANGE = (*(f"training.{name}" for name in OF_TRAINING.split()), "device")
 
 
 def fit(
     recipe: Recipe | Mapping[str, Any], out: str | Path, resume: bool = False, watcher: Watcher | None = None
 ) -> tuple[System, Progress]:
-    """Trains by a recipe into a run folder; returns the best system and how far the run came."""
-    made = recipe if isinstance(recipe, Recipe) else config.recipe(recipe)
+    """Trains by a recipe into a run folder; returns the best system and how far the run came. Progress is printed where a terminal or a
+    notebook shows it; `watcher=Watcher()` prints nothing."""
+    given = recipe if isinstance(recipe, Recipe) else config.recipe(recipe)
     path = Path(out)
-    with together(config.device(made.device)) as ranks:
-        ranks.lead(lambda: claim(path, made, resume))
-        system, work = ranks.agree(lambda: prepared(made))
-        folder = RunFolder(path, model_files(system))
-        text = json.dumps({"saccade": VERSION, **made.to_dict()}, indent=2, ensure_ascii=False) + "\n"
+    heard = watcher or (Lines(path.name) if shows_progress() else Watcher())
+    with together(config.device(given.device)) as ranks:
+        heard = heard if ranks.leads else Watcher()
+        made = config.recipe(ranks.lead(lambda: claim(path, given, resume).to_dict()))
+        system, work = ranks.agree(lambda: prepared(made, heard))
         with ranks.led(held(path)):
+            before = lambda: Progress(**ranks.lead(lambda: (RunFolder(path, {}).progress() or Progress()).__dict__))  # noqa: E731
+            training = plan(system.recipe.training, system.model, work, ranks, before, heard)
+            system = replace(system, recipe=replace(system.recipe, training=training))
             # only now, when nothing of the recipe was refused: a first try with a wrong path leaves no run
+            text = json.dumps({"saccade": VERSION, **system.recipe.to_dict()}, indent=2, ensure_ascii=False) + "\n"
             ranks.lead(lambda: write_atomically(path / "recipe.json", text.encode()))
             ranks.agree(lambda: check_shared(path / "recipe.json"))
-            if watcher is not None and ranks.leads:
-                for note in (*system.notes, f"{work.padding():.1%} of the tokens in batches are padding"):
-                    watcher.note(note)
-            higher = config.task(made).measures[made.training.watch]
-            ended = Training(system.model, work, made.training, folder, watcher, ranks, made.seed, higher).run()
+            for note in (*system.notes, f"{work.padding():.1%} of the tokens in batches are padding"):
+                heard.note(note)
+            higher = config.task(made).measures[training.watch]
+            folder = RunFolder(path, model_files(system))
+            with threads(training.threads):
+                ended = Training(system.model, work, training, folder, heard, ranks, made.seed, higher).run()
             return ranks.agree(lambda: load(path / "best", made.device)), ended
 
 
-def prepared(made: Recipe) -> tuple[System, Any]:
+def prepared(made: Recipe, watcher: Watcher) -> tuple[System, Any]:
     """An untrained system, and its work on the recipe's data."""
+    watcher.stage("reading the data")
     train, dev = train_and_dev(made)
+    watcher.stage("learning the vocabulary and building the model")
     system = build(made, train)
     check_memory(system.model, system.device)
-    return system, system.task.work(made, train, dev, system.device)
+    return system, system.task.work(system.recipe, train, dev, system.device)
 
 
-def claim(path: Path, recipe: Recipe, resume: bool) -> None:
-    """Checks that the run folder is new or empty, or contains a run that this recipe may continue."""
-    mine, kept = recipe.to_dict(), path / "recipe.json"
+def claim(path: Path, recipe: Recipe, resume: bool) -> Recipe:
+    """Checks that the run folder is new or empty, or contains a run that this recipe may continue; the recipe, with what it leaves open
+    as it was chosen for that run."""
+    kept = path / "recipe.json"
     if os.path.exists(path) and not path.is_dir():
-        raise SaccadeError(f"{path} is a file; give a folder for the run with --out")
+        raise SaccadeError(f"{path} is a file; give a folder for the run with out=…")
     if os.path.exists(kept):
         if not resume:
-            raise SaccadeError(f"{path} already contains a run; use --resume to continue it, or choose another --out")
+            raise SaccadeError(f"{path} already contains a run; use resume=True to continue it, or choose another out=…")
         if read_json(kept).get("saccade") == 1:
-            raise SaccadeError(f"{path} was started by saccade 0.1.0, which can finish it; start a new run with another --out")
-        changed = differences(read_config(kept).to_dict(), mine)
+            raise SaccadeError(f"{path} was started by saccade 0.1.0, which can finish it; start a new run with another out=…")
+        begun = read_config(kept)
+        recipe = adopt(recipe, begun)
+        changed = differences(begun.to_dict(), recipe.to_dict())
         wrong = [name for name in changed if name not in MAY_CHANGE]
         if wrong:
             may = ", ".join(MAY_CHANGE)
@@ -86,7 +104,8 @@ def claim(path: Path, recipe: Recipe, resume: bool) -> None:
                 f"{path} was started with a different {wrong[0]}; resume with the same recipe (only {may} may change)"
             )
     elif os.path.isdir(path) and any(path.iterdir()):
-        raise SaccadeError(f"{path} contains other files and no run; choose an empty or new folder with --out")
+        raise SaccadeError(f"{path} contains other files and no run; choose an empty or new folder with out=…")
+    return recipe
 
 
 def differences(a: Any, b: Any, path: str = "") -> list[str]:
@@ -115,7 +134,7 @@ def average(folders: Sequence[str | Path], out: str | Path) -> System:
     if not folders:
         raise SaccadeError("the mean of no models; give at least one model folder")
     if os.path.exists(out):
-        raise SaccadeError(f"{out} already exists; choose a new folder with --out")
+        raise SaccadeError(f"{out} already exists; choose a new folder with out=…")
     systems = [load(folder, "cpu") for folder in folders]
     first = systems[0]
     for folder, other in zip(folders[1:], systems[1:], strict=True):

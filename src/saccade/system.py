@@ -16,6 +16,7 @@ from .data.conllu import Sentence
 from .data.pairs import Pair
 from .errors import SaccadeError
 from .files import Writer, settle, verified
+from .fitting import fit_to_data
 from .tasks.classification import Classification, Classified
 from .tasks.language import LanguageModelling
 from .tasks.tagging import Tagging
@@ -24,7 +25,7 @@ from .tasks.translation import Aligned, MakeSearch, Translated, Translation, sea
 from .training.checkpoints import learned, load_model
 from .training.sharded import METADATA
 from .training.transfer import take_over
-from .upgrade import VERSION, upgrade_config, upgrade_parameter
+from .upgrade import VERSION, upgrade_parameter
 
 MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
 LONGEST = 50_000  # characters of a text to translate
@@ -127,6 +128,7 @@ def build(recipe: Recipe | Mapping[str, Any], train: Sequence[Any] | None = None
     """A fresh system: vocabularies made from the training examples, parameters drawn by the recipe's seed or taken by `start_from`."""
     made = recipe if isinstance(recipe, Recipe) else config.recipe(recipe)
     examples = examples_of(made, "train") if train is None else train
+    made, chosen = fit_to_data(made, examples)
     first, given = None, None
     if made.start_from:
         first = verified(model_folder(Path(made.start_from)), "model folder", MODEL_FILES)
@@ -138,7 +140,7 @@ def build(recipe: Recipe | Mapping[str, Any], train: Sequence[Any] | None = None
     torch.manual_seed(made.seed)
     model = task.build(config.Builder(made.model))
     task.prepare(model, examples)
-    notes = note_unknown(task, examples)
+    notes = (*chosen, *note_unknown(task, examples))
     if first:
         taken = start_from(model, made, first)
         notes = (f"{taken} of {len(learned(model))} parameters and the vocabulary are those of {made.start_from}", *notes)
@@ -214,7 +216,12 @@ def load(folder: str | Path, device: str = "auto") -> System:
         raise SaccadeError(f"{path}/tokenizer.json is not that of a {recipe.task} model; copy the model folder again") from None
     model = task.build(config.Builder(recipe.model))
     load_model(model, path / "model.safetensors", upgrade_parameter)
-    return System(recipe, model.to(config.device(device)).eval(), task)
+    notes = (
+        (f"note: {folder} has no best model yet; this is its last checkpoint",)
+        if path.name == "last" != Path(folder).name
+        else ()
+    )
+    return System(recipe, model.to(config.device(device)).eval(), task, notes)
 
 
 def model_folder(path: Path) -> Path:
@@ -235,7 +242,4 @@ def read_json(path: Path) -> Any:
 
 def read_config(path: Path) -> Recipe:
     values = read_json(path)
-    version = values.pop("saccade", None) if isinstance(values, dict) else None
-    if version not in (1, VERSION):
-        raise SaccadeError(f"{path} has format {version!r}, expected 1 or {VERSION}; use the version of saccade that wrote it")
-    return config.recipe(upgrade_config(values), strict=False) if version == 1 else config.recipe(values)
+    return config.recipe_of({"saccade": None, **values} if isinstance(values, dict) else {"saccade": None}, path)

@@ -27,6 +27,11 @@ class Family:
 table: Table[Family] = Table("models", "model")
 
 
+def named_sizes(keys: str, **rows: tuple[float, ...]) -> dict[str, dict[str, float]]:
+    """What `model.size` may be called, from small to large, and the settings that each name stands for."""
+    return {name: dict(zip(keys.split(), row, strict=True)) for name, row in rows.items()}
+
+
 def add_family(name: str, paper: str, config: type, builds: Builds, summary: str) -> None:
     table.add(name, paper)(Family(config, builds, summary))
 

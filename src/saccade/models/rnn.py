@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -11,13 +12,22 @@ from ..core.options import Choice, number, part
 from ..layers import embeddings, heads, inputs
 from ..layers.attention import Reader
 from ..layers.recurrent import Bidirectional, Gru, Recurrence, cells
-from .families import add_family
+from .families import add_family, named_sizes
 from .kinds import Seq2Seq
 
 
 @dataclass(frozen=True)
 class Config:
     """The settings of an RNN encoder–decoder."""
+
+    sizes: ClassVar[dict[str, dict[str, float]]] = named_sizes(  # base is Bahdanau's, big is Luong's
+        "dim hidden depth dropout",
+        tiny=(64, 64, 1, 0.1),
+        small=(128, 128, 1, 0.2),
+        medium=(256, 256, 1, 0.3),
+        base=(620, 1000, 1, 0.2),
+        big=(1000, 1000, 4, 0.2),
+    )
 
     dim: int = number(256, 1, 65_536, "width of a token's vector")
     hidden: int = number(256, 1, 65_536, "width of a state; each direction of the encoder has it")

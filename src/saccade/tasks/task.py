@@ -97,6 +97,7 @@ class ExampleWork(Work):
             self.dev = task.numbers(dev)
         except WrongExample as error:
             raise SaccadeError(f"{recipe.data.dev or recipe.data.train}, {error}") from None
+        self.dev_share = len(self.dev) / max(len(self.examples), 1)
         self.lengths = [task.size(example) for example in self.examples]
         for sizes, example in zip(self.lengths, self.examples, strict=True):
             if sum(rounded(size, self.multiple) for size in sizes) > self.tokens:
