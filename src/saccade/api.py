@@ -55,7 +55,8 @@ def fit(
     with together(config.device(given.device)) as ranks:
         heard = heard if ranks.leads else Watcher()
         made = config.recipe(ranks.lead(lambda: claim(path, given, resume).to_dict()))
-        system, work = ranks.agree(lambda: prepared(made, heard))
+        heard.stage("reading the data and learning the vocabulary")
+        system, work = ranks.agree(lambda: prepared(made))
         with ranks.led(held(path)):
             before = lambda: Progress(**ranks.lead(lambda: (RunFolder(path, {}).progress() or Progress()).__dict__))  # noqa: E731
             training = plan(system.recipe.training, system.model, work, ranks, before, heard)
@@ -73,11 +74,9 @@ def fit(
             return ranks.agree(lambda: load(path / "best", made.device)), ended
 
 
-def prepared(made: Recipe, watcher: Watcher) -> tuple[System, Any]:
+def prepared(made: Recipe) -> tuple[System, Any]:
     """An untrained system, and its work on the recipe's data."""
-    watcher.stage("reading the data")
     train, dev = train_and_dev(made)
-    watcher.stage("learning the vocabulary and building the model")
     system = build(made, train)
     check_memory(system.model, system.device)
     return system, system.task.work(system.recipe, train, dev, system.device)

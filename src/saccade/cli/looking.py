@@ -8,7 +8,7 @@ from rich.table import Table
 
 from ..errors import SaccadeError, did_you_mean
 from .options import Beam, Device, Json, Lengths, Model, Moses, Peers, Result, TaskBeam, flag
-from .shared import ALL_SITES, check_drawable, draw, keep_given, note_unknown, out, print_json, report, result_writer, write
+from .shared import ALL_SITES, check_drawable, draw, keep_given, load, note_unknown, out, print_json, report, result_writer, write
 
 DATA = "Data to evaluate on, such as test.tsv, test.en,test.fr, test.conllu or test.txt; `dev` and `test` are the recipe's own."
 KINDS = "pairs, tags, labels or text; otherwise inferred from the file name (.conllu, .csv, .txt …), or pairs."
@@ -37,7 +37,7 @@ def evaluate(
     from ..tasks.task import WrongExample
 
     write_result = result_writer(result, peer)
-    system = api.load(model, device)
+    system = load(model, device)
     options = keep_given(beam=beam, quarters=lengths, moses=moses, stride=stride)
     api.check_options(system.recipe, options)  # before the data is read
     try:
@@ -78,7 +78,7 @@ def show(
     check_drawable(out_file)
     if target is not None and not target.strip():
         raise SaccadeError("the target is empty; give a text, or leave --target out")
-    system = api.load(model, device)
+    system = load(model, device)
     document = api.show(system, text, target, beam)
     sites = {one.name: one for one in document.sites}
     if site is not None and site not in sites:

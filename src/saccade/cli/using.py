@@ -8,7 +8,7 @@ import typer
 
 from ..errors import SaccadeError
 from .options import Beam, Device, Input, Json, Model, Seed, Text, TopK, TopP, flag
-from .shared import check_drawable, draw, keep_given, note_unknown, out, print_json, read_lines, write
+from .shared import check_drawable, draw, keep_given, load, note_unknown, out, print_json, read_lines, write
 
 TOGETHER = 4096  # lines that are sorted by length and decoded together: a long file's first lines do not wait for its last
 
@@ -45,9 +45,9 @@ def translate(
     if beam > 1 and sample:
         raise SaccadeError("a beam and sampling were both asked for; leave out --beam, or --temperature, --top-k and --top-p")
     search = api.searcher(beam, length_penalty, {**sample, "seed": seed} if sample else None)
-    system = api.load(model, device)
+    system = load(model, device)
     if others:
-        system = api.ensemble([system, *(api.load(other, device) for other in others)])
+        system = api.ensemble([system, *(load(other, device) for other in others)])
     lines = read_lines(text, input_file, "translate")
     system.check_translatable(lines)  # a mistake is reported before anything else
     note_unknown(system, lines)
@@ -86,9 +86,8 @@ def generate(
         saccade generate runs/shakespeare "ROMEO:" --limit 500 --temperature 0.8
         saccade generate runs/shakespeare --seed 3 --top-p 0.9 --json
     """
-    from .. import api
 
-    system = api.load(model, device)
+    system = load(model, device)
     pieces = system.generate(prompt, limit, {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed})
     note_unknown(system, [prompt] if prompt else [])
     if json_:
@@ -114,11 +113,10 @@ def tag(
         saccade tag runs/tagger sentences.txt
         echo "the black cat" | saccade tag runs/tagger -
     """
-    from .. import api
     from ..data.conllu import Sentence, tag_conllu
     from ..data.corpora import sentences
 
-    system = api.load(model, device)
+    system = load(model, device)
     column = system.recipe.data.column
     if file == "-":
         lines = read_lines(None, None, "tag")
@@ -155,7 +153,7 @@ def classify(
     from ..views.terminal import in_percent, shade_words
 
     check_drawable(out_file)
-    system = api.load(model, device)
+    system = load(model, device)
     lines = read_lines(text, input_file, "classify")
     texts = [line for line in lines if line.strip()]
     if not texts:

@@ -17,7 +17,7 @@ class Stopped(Exception):
 
 
 @contextmanager
-def stopper(note: Callable[[str], None], patient: bool = False) -> Iterator[list[int]]:
+def stopper(note: Callable[[str], None] = lambda _: None, patient: bool = False) -> Iterator[list[int]]:
     """Within the `with`, signals are noted and put into the list; a second one of the same kind has its usual effect at once, unless
     `patient`."""
     found: list[int] = []
