@@ -24,7 +24,7 @@ from .tasks.translation import Translation, searcher
 from .training.checkpoints import Progress, RunFolder, learned, mean_parameters, set_parameters
 from .training.distributed import check_shared, together
 from .training.loop import Training, Watcher
-from .training.planning import plan, threads
+from .training.planning import plan, use_threads
 from .training.printing import Lines, shows_progress
 from .upgrade import VERSION
 from .views.document import Document
@@ -37,10 +37,8 @@ tag, translations, unknown_words = System.tag, System.translations, System.unkno
 check_translatable = System.check_translatable
 
 # The learning rate, its warmup and the clipping are the way out when a loss became NaN.
-OF_TRAINING = (
-    "updates epochs minutes patience evaluate_every checkpoint_every log_every average learning_rate warmup clip parallel "
-)
-OF_TRAINING += "checkpoint threads"
+OF_TRAINING = "updates epochs minutes patience evaluate_every checkpoint_every log_every average learning_rate warmup clip "
+OF_TRAINING += "parallel checkpoint threads"
 MAY_CHANGE = (*(f"training.{name}" for name in OF_TRAINING.split()), "device")
 
 
@@ -69,7 +67,7 @@ def fit(
                 heard.note(note)
             higher = config.task(made).measures[training.watch]
             folder = RunFolder(path, model_files(system))
-            with threads(training.threads):
+            with use_threads(training.threads):
                 ended = Training(system.model, work, training, folder, heard, ranks, made.seed, higher).run()
             return ranks.agree(lambda: load(path / "best", made.device)), ended
 

@@ -16,9 +16,7 @@ from .errors import SaccadeError
 MOST_VALUES, DEEPEST = 100_000, 20  # of a recipe; a few lines of YAML with aliases can mean billions
 PAIRS, LANGUAGE, HIDING = ("translation", "text-to-text"), ("language-modelling",), ("masked", "permutation", "denoising")
 LIMITS = ("updates", "epochs", "minutes")  # of training; one that is given on the command line replaces those of the recipe
-UPDATES = (
-    "optimizer steps, at most; 0 (or `epochs` or `minutes` without it): as many as these allow, or by the data and the device"
-)
+UPDATES = "optimizer steps, at most; 0 (or `epochs` or `minutes` alone): as many as these allow, or by the data and the device"
 AGREEMENT = "R-Drop's α: each example is read twice with different dropout, and the two answers are drawn together"
 
 

@@ -15,7 +15,7 @@ from saccade.training.checkpoints import Progress
 from saccade.training.cost import Cost
 from saccade.training.distributed import Ranks
 from saccade.training.loop import Watcher
-from saccade.training.planning import Probe, choose_threads, choose_updates, plan, threads
+from saccade.training.planning import choose_threads, choose_updates, plan, time_update, use_threads
 from saccade.training.printing import Lines, shows_progress
 
 
@@ -36,7 +36,7 @@ def planned(stage: Any, toy: Callable[..., Any], before: Progress | None = None,
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that makes an update in a second."""
-    monkeypatch.setattr(Probe, "seconds", lambda self, least=2.0: 1 / planning.WITH_STEP)
+    monkeypatch.setattr(planning, "time_update", lambda *_: 1 / planning.WITH_STEP)
 
 
 @pytest.mark.usefixtures("slow")
@@ -81,22 +81,21 @@ def test_more_minutes_are_planned_by_the_speed_so_far(stage: Any, toy: Callable[
 def test_measuring_changes_neither_the_model_nor_what_is_trained(stage: Any, toy: Callable[..., Any]) -> None:
     model = stage.model()
     before = [p.clone() for p in model.parameters()]
-    assert Probe(TrainingRecipe(accumulate=2), model, toy(), Ranks()).seconds(0.01) > 0
+    assert time_update(TrainingRecipe(accumulate=2), model, toy(), Ranks(), 0.01) > 0
     assert all(torch.equal(p, q) and p.grad is None for p, q in zip(model.parameters(), before, strict=True))
 
 
 def test_the_fastest_number_of_threads_is_taken_told_and_given_back() -> None:
-    class Fake:
-        def seconds(self, least: float) -> float:
-            return {1: 0.3, 2: 0.2, 4: 0.25, 6: 0.9}[torch.get_num_threads()]
+    def measure(least: float) -> float:
+        return {1: 0.3, 2: 0.2, 4: 0.25, 6: 0.9}[torch.get_num_threads()]
 
     told: list[str] = []
-    assert choose_threads(Fake(), 6, told.append) == 2  # type: ignore[arg-type]
+    assert choose_threads(measure, 6, told.append) == 2
     assert told == [
         "training.threads=2, the fastest of those measured (seconds per update with 1: 0.3 s, 2: 0.2 s, 4: 0.25 s, 6: 0.9 s)"
     ]
     assert torch.get_num_threads() == 1
-    with pytest.raises(KeyError), threads(3):
+    with pytest.raises(KeyError), use_threads(3):
         raise KeyError
     assert torch.get_num_threads() == 1
 
@@ -104,8 +103,8 @@ def test_the_fastest_number_of_threads_is_taken_told_and_given_back() -> None:
 def test_a_run_uses_its_threads_and_one_that_has_them_measures_nothing(
     stage: Any, toy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "choose_threads", lambda probe, most, note: most - 1)
-    with threads(3):
+    monkeypatch.setattr(planning, "choose_threads", lambda measure, most, note: most - 1)
+    with use_threads(3):
         assert planned(stage, toy, updates=5, threads=0).threads == 2
         assert planned(stage, toy, updates=5, threads=1).threads == 1
     assert planned(stage, toy, updates=5, threads=0).threads == 1, "there is one: nothing to choose"

@@ -9,7 +9,7 @@ from ..core.options import Choice, number, part
 from ..layers import embeddings, inputs, pooling
 from ..layers.dropouts import LockedDropout
 from ..layers.recurrent import Bidirectional, Lstm, cells
-from .families import add_family, named_sizes
+from .families import Sizes, add_family, named_sizes
 from .kinds import Encoder
 
 
@@ -17,9 +17,7 @@ from .kinds import Encoder
 class BagConfig:
     """The settings of a bag of words."""
 
-    sizes: ClassVar[dict[str, dict[str, float]]] = named_sizes(
-        "dim", tiny=(32,), small=(64,), medium=(128,), base=(300,), big=(512,)
-    )
+    sizes: ClassVar[Sizes] = named_sizes(dim=(32, 64, 128, 300, 512))
 
     dim: int = number(128, 1, 65_536, "width of a token's vector")
     dropout: float = number(0.1, 0.0, 0.99, "dropout of the embedded words, and before the output")
@@ -31,13 +29,8 @@ class BagConfig:
 class RnnConfig:
     """The settings of a recurrent encoder."""
 
-    sizes: ClassVar[dict[str, dict[str, float]]] = named_sizes(
-        "dim hidden depth dropout",
-        tiny=(64, 64, 1, 0.3),
-        small=(128, 128, 2, 0.4),
-        medium=(128, 200, 2, 0.4),
-        base=(300, 300, 2, 0.33),
-        big=(300, 512, 3, 0.33),
+    sizes: ClassVar[Sizes] = named_sizes(
+        dim=(64, 128, 128, 300, 300), hidden=(64, 128, 200, 300, 512), depth=(1, 2, 2, 2, 3), dropout=(0.3, 0.4, 0.4, 0.33, 0.33)
     )
 
     dim: int = number(128, 1, 65_536, "width of a token's vector")

@@ -12,7 +12,7 @@ from ..core.options import Choice, number, part
 from ..layers import embeddings, heads, inputs
 from ..layers.attention import Reader
 from ..layers.recurrent import Bidirectional, Gru, Recurrence, cells
-from .families import add_family, named_sizes
+from .families import Sizes, add_family, named_sizes
 from .kinds import Seq2Seq
 
 
@@ -20,13 +20,8 @@ from .kinds import Seq2Seq
 class Config:
     """The settings of an RNN encoder–decoder."""
 
-    sizes: ClassVar[dict[str, dict[str, float]]] = named_sizes(  # base is Bahdanau's, big is Luong's
-        "dim hidden depth dropout",
-        tiny=(64, 64, 1, 0.1),
-        small=(128, 128, 1, 0.2),
-        medium=(256, 256, 1, 0.3),
-        base=(620, 1000, 1, 0.2),
-        big=(1000, 1000, 4, 0.2),
+    sizes: ClassVar[Sizes] = named_sizes(  # base is Bahdanau's, big is Luong's
+        dim=(64, 128, 256, 620, 1000), hidden=(64, 128, 256, 1000, 1000), depth=(1, 1, 1, 1, 4), dropout=(0.1, 0.2, 0.3, 0.2, 0.2)
     )
 
     dim: int = number(256, 1, 65_536, "width of a token's vector")

@@ -19,7 +19,7 @@ from ..errors import SaccadeError
 from ..layers import embeddings, heads, inputs, pooling
 from ..layers.dropouts import LockedDropout, WeightDropped
 from ..layers.recurrent import Carried, Lstm, cells
-from .families import Builds, add_family, check_prompts, named_sizes
+from .families import Builds, Sizes, add_family, check_prompts, named_sizes
 from .kinds import CarryingLM, Encoder
 
 
@@ -27,13 +27,8 @@ from .kinds import CarryingLM, Encoder
 class Config:
     """The settings of a recurrent language model; the defaults are the paper's for WikiText-2. The last layer is `dim` wide."""
 
-    sizes: ClassVar[dict[str, dict[str, float]]] = named_sizes(  # base is the paper's for WikiText-2
-        "dim hidden depth dropout",
-        tiny=(64, 128, 2, 0.1),
-        small=(128, 256, 2, 0.2),
-        medium=(200, 500, 3, 0.3),
-        base=(400, 1150, 3, 0.4),
-        big=(600, 1500, 4, 0.4),
+    sizes: ClassVar[Sizes] = named_sizes(  # base is the paper's for WikiText-2
+        dim=(64, 128, 200, 400, 600), hidden=(128, 256, 500, 1150, 1500), depth=(2, 2, 3, 3, 4), dropout=(0.1, 0.2, 0.3, 0.4, 0.4)
     )
 
     dim: int = number(400, 1, 65_536, "width of a token's vector, and of the last layer")

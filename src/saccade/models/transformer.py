@@ -15,7 +15,7 @@ from ..layers.attention import MultiHeadAttention
 from ..layers.block import Block
 from ..layers.heads import LinearHead
 from ..layers.heads import table as head_table
-from .families import Builds, add_family, check_prompts, named_sizes
+from .families import Builds, Sizes, add_family, check_prompts, named_sizes
 from .kinds import AttendingEncoder, CausalLM, Encoder, Seq2Seq
 
 
@@ -23,13 +23,12 @@ from .kinds import AttendingEncoder, CausalLM, Encoder, Seq2Seq
 class Config:
     """The settings of a Transformer; the defaults are the base model of Vaswani et al. 2017, with the norm first."""
 
-    sizes: ClassVar[dict[str, dict[str, float]]] = named_sizes(  # base and big are the paper's
-        "dim hidden depth heads dropout",
-        tiny=(64, 256, 2, 2, 0.1),
-        small=(128, 512, 3, 4, 0.2),
-        medium=(256, 1024, 4, 4, 0.3),
-        base=(512, 2048, 6, 8, 0.1),
-        big=(1024, 4096, 6, 16, 0.3),
+    sizes: ClassVar[Sizes] = named_sizes(  # base and big are the paper's
+        dim=(64, 128, 256, 512, 1024),
+        hidden=(256, 512, 1024, 2048, 4096),
+        depth=(2, 2, 4, 6, 6),
+        heads=(2, 4, 4, 8, 16),
+        dropout=(0.1, 0.2, 0.3, 0.1, 0.3),
     )
 
     dim: int = number(512, 1, 65_536, "width of a token's vector")

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import torch
 from torch import nn
@@ -25,28 +25,26 @@ def plan(
     settings: TrainingRecipe, model: nn.Module, work: Work, ranks: Ranks, before: Callable[[], Progress], watcher: Watcher
 ) -> TrainingRecipe:
     """The settings with a number for all that was open; `before` is how far a resumed run came."""
-    device = next(model.parameters()).device
+    on_cpu, threads = next(model.parameters()).device.type == "cpu", settings.threads or torch.get_num_threads()
     per_epoch = -(-len(work.epoch(0)) // settings.accumulate)
-    timed = not settings.updates and (settings.minutes or (not settings.epochs and device.type == "cpu"))
-    probe = Probe(settings, model, work, ranks) if timed or not settings.threads else None
-    if not settings.threads:
-        settings = replace(settings, threads=torch.get_num_threads())
-        if probe is not None and device.type == "cpu" and ranks.count == 1 and settings.threads > 1:
-            watcher.stage("measuring with how many threads this machine is fastest")
-            settings = replace(settings, threads=choose_threads(probe, settings.threads, watcher.note))
+    measure = partial(time_update, settings, model, work, ranks)
+    if not settings.threads and threads > 1 and on_cpu and ranks.count == 1:
+        watcher.stage("measuring with how many threads this machine is fastest")
+        threads = choose_threads(measure, threads, watcher.note)
+    settings = replace(settings, threads=threads)
     if not settings.updates:
-        every = settings.evaluate_every or per_epoch
-        evaluations = per_epoch * work.dev_share / 3 / every  # without gradients, for each update
-        with threads(settings.threads):
-            seconds = probe.seconds() * WITH_STEP * (1 + evaluations) if probe is not None and timed else math.inf
+        seconds = math.inf
+        if settings.minutes or (on_cpu and not settings.epochs):
+            evaluations = work.dev_share / 3 * per_epoch / (settings.evaluate_every or per_epoch)  # a third: without gradients
+            with use_threads(threads):
+                seconds = measure(2.0) * WITH_STEP * (1 + evaluations)
         updates = choose_updates(settings, per_epoch, seconds, before() if settings.minutes else Progress())
         settings = replace(settings, updates=updates, warmup=min(settings.warmup, updates // 10))
     elif settings.epochs:
         settings = replace(settings, updates=min(settings.updates, settings.epochs * per_epoch))
-    if not settings.evaluate_every:  # 10 to 100 times in all
-        every = min(max(per_epoch, settings.updates // 100), max(settings.updates // 10, 1))
-        settings = replace(settings, evaluate_every=every)
-    return replace(settings, checkpoint_every=settings.checkpoint_every or settings.evaluate_every)
+    # once per epoch, 10 to 100 times in all
+    every = settings.evaluate_every or min(max(per_epoch, settings.updates // 100), max(settings.updates // 10, 1))
+    return replace(settings, evaluate_every=every, checkpoint_every=settings.checkpoint_every or every)
 
 
 def choose_updates(settings: TrainingRecipe, per_epoch: int, seconds: float, before: Progress) -> int:
@@ -56,43 +54,36 @@ def choose_updates(settings: TrainingRecipe, per_epoch: int, seconds: float, bef
         pace = before.seconds / before.update if before.update else seconds
         allowed.append(before.update + max(60 * settings.minutes - before.seconds, 0.0) / pace)
     if not allowed:
-        allowed = [min(max(EPOCHS * per_epoch, FEWEST), MOST), 60 * CPU_MINUTES / seconds]
+        by_speed = 60 * CPU_MINUTES / seconds if math.isfinite(seconds) else MOST
+        allowed = [min(max(EPOCHS * per_epoch, FEWEST), MOST, by_speed)]
     return max(int(min(allowed)), 1)
 
 
-class Probe:
-    """Times forward and backward of a batch of median size, whatever the number of threads; nothing of the model is changed."""
-
-    def __init__(self, settings: TrainingRecipe, model: nn.Module, work: Work, ranks: Ranks) -> None:
-        self.settings, self.model, self.work, self.ranks = settings, model, work, ranks
-        self.device = next(model.parameters()).device
-
-    def seconds(self, least: float = 2.0) -> float:
-        """Of one update, the mean over at least so many seconds."""
-        with kept(self.work):
-            batch = median_batch(self.work, self.work.epoch(0), self.ranks)
-            self.once(batch)
-            start, count = now(), 0
-            while not count or self.ranks.largest(now() - start) < least:
-                self.once(batch)
-                count += 1
-            taken = self.ranks.largest(now() - start)
-        self.model.zero_grad(set_to_none=True)
-        return taken / count * self.settings.accumulate
-
-    def once(self, batch: Any) -> None:
-        kind = self.settings.autocast
-        with torch.autocast(self.device.type, kind, enabled=kind is not None):
-            loss = self.work.loss(self.model.train(), batch)
-        loss.backward()
+def time_update(settings: TrainingRecipe, model: nn.Module, work: Work, ranks: Ranks, least: float) -> float:
+    """Seconds of an update with a batch of median size, the mean over `least` seconds or more; nothing of the model is changed."""
+    kind, device = settings.autocast, next(model.parameters()).device
+    taken, count, first = 0.0, 0, True
+    with kept(work):
+        batch = median_batch(work, work.epoch(0), ranks)
+        while taken < least:
+            start = now()
+            with torch.autocast(device.type, kind, enabled=kind is not None):
+                loss = work.loss(model.train(), batch)
+            loss.backward()
+            once = ranks.largest(now() - start)
+            if not first or once > 2 * least:  # the first time takes longer, but a long one is good enough
+                taken, count = taken + once, count + 1
+            first = False
+    model.zero_grad(set_to_none=True)
+    return taken / count * settings.accumulate
 
 
-def choose_threads(probe: Probe, most: int, note: Callable[[str], None]) -> int:
+def choose_threads(measure: Callable[[float], float], most: int, note: Callable[[str], None]) -> int:
     """The number of threads with which a batch is done soonest: 1, 2, 4 … or all."""
     found = {}
     for count in sorted({*(2**n for n in range(most.bit_length())), most}):
-        with threads(count):
-            found[count] = probe.seconds(least=0.5)
+        with use_threads(count):
+            found[count] = measure(0.5)
     best = min(found, key=found.__getitem__)
     others = ", ".join(f"{count}: {seconds:.2g} s" for count, seconds in found.items())
     note(f"training.threads={best}, the fastest of those measured (seconds per update with {others})")
@@ -100,7 +91,7 @@ def choose_threads(probe: Probe, most: int, note: Callable[[str], None]) -> int:
 
 
 @contextmanager
-def threads(count: int) -> Iterator[None]:
+def use_threads(count: int) -> Iterator[None]:
     """Within the `with`, torch computes with so many threads in this process."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)

@@ -25,18 +25,16 @@ class Lines(Watcher):
     """Prints lines that begin with the run's name."""
 
     def __init__(self, name: str, write: Callable[[str], object] = write_line) -> None:
-        self.name, self.write = name, write
+        self.name, self.write, self.printed = name, write, -SECONDS
         self.total, self.expected = 0, 0.0  # updates, and the seconds of one that were measured before the first
         self.first: Progress | None = None
-        self.printed = -SECONDS
 
     def stage(self, text: str) -> None:
         if self.first is None:
             self.note(f"{text} …")
 
     def cost(self, cost: Cost) -> None:
-        self.total = cost.done + cost.updates
-        self.expected = cost.seconds[0] / max(cost.updates, 1)
+        self.total, self.expected = cost.done + cost.updates, cost.seconds[0] / max(cost.updates, 1)
         self.note(f"{cost}")
         if cost.seconds[0] > 1800:
             self.note("for a shorter run: training.minutes=10, or a smaller model.size (tiny, small, medium)")
@@ -57,7 +55,8 @@ class Lines(Watcher):
     def state(self, at: Progress, row: dict[str, float]) -> str:
         """The loss, the speed and the time left, by what updates and evaluations took since this process began to train."""
         first = self.first = self.first or at
-        pace = (at.seconds - first.seconds) / (at.update - first.update) if at.update > first.update else self.expected
-        speed = (at.tokens - first.tokens) / max(at.seconds - first.seconds, 1e-9)
-        shown = f"  {speed:,.0f} tokens/s" if speed >= 0.5 else ""
-        return f"loss {row['loss']:.3f}{shown}  {duration(pace * (self.total - at.update))} left"
+        seconds, pace, speed = at.seconds - first.seconds, self.expected, ""
+        if at.update > first.update:
+            pace = seconds / (at.update - first.update)
+            speed = f"  {max((at.tokens - first.tokens) / max(seconds, 1e-9), 1):,.0f} tokens/s"
+        return f"loss {row['loss']:.3f}{speed}  {duration(pace * (self.total - at.update))} left"
