@@ -77,8 +77,24 @@ def recipes() -> str:
         lines += ["", f"## {name}", "", (type(part).__doc__ or "").split("\n")[0], "", *keys_of(part)]
     lines += ["", "## model", "", MODEL]
     for entry in models.table:
-        lines += ["", f"### {entry.name}", "", f"{entry.summary} {entry.paper}", "", *keys_of(entry.make.config())]
+        lines += [
+            "",
+            f"### {entry.name}",
+            "",
+            f"{entry.summary} {entry.paper}",
+            "",
+            *sizes_of(entry.make.config),
+            "",
+            *keys_of(entry.make.config()),
+        ]
     return "\n".join(lines) + "\n"
+
+
+def sizes_of(kind: Any) -> list[str]:
+    """The names of a family's sizes, and the numbers that they stand for."""
+    keys = list(kind.sizes["base"])
+    rows = [f"| `{name}` | {' | '.join(f'{value:g}' for value in numbers.values())} |" for name, numbers in kind.sizes.items()]
+    return [f"| `size` | {' | '.join(keys)} |", "|---" * (len(keys) + 1) + "|", *rows]
 
 
 def keys_of(part: Any) -> list[str]:
@@ -96,7 +112,9 @@ def keys_of(part: Any) -> list[str]:
     return lines
 
 
-MODEL = """`family` names the model and has no default; the other keys are the family's own. A part with options is written as
+MODEL = """`family` names the model and has no default; the other keys are the family's own. `size` stands for several of them (beside it, a key of
+its own counts), and is written to `recipe.json` and `config.json` as these numbers; `size: auto` is chosen by the data and the device.
+A part with options is written as
 `{name: characters-cnn, word_dropout: 0.2}`, or on the command line `model.embedding.word_dropout=0.2`; without a name, options are those
 of the default. A key that has no effect on the model (a `pool` in translation, a `norm` with `residual: rezero`) is refused."""
 

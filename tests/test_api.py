@@ -322,7 +322,7 @@ def test_more_updates_and_another_rate_may_be_asked_for(copy: Path) -> None:
 def test_a_place_that_is_taken_is_left_alone(copy: Path, tmp_path: Path) -> None:
     assert (
         told(lambda: api.fit(RECIPE, copy))
-        == f"{copy} already contains a run; use --resume to continue it, or choose another --out"
+        == f"{copy} already contains a run; use resume=True to continue it, or choose another out=…"
     )
     other = tmp_path / "other"
     other.mkdir()

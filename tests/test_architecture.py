@@ -31,11 +31,25 @@ MAY: dict[str, set[str]] = {
     "catalogue": {"core", "layers", "models", "data", "decoding", "training", "tasks", *EVERY},
     "building": {"core", "layers", "models", "errors"},
     "upgrade": {"models"},
-    "config": {"building", "core", "layers", "models", "data", "decoding", "training", "tasks", "catalogue", "recipe", *EVERY},
+    "config": {
+        "building",
+        "core",
+        "layers",
+        "models",
+        "data",
+        "decoding",
+        "training",
+        "tasks",
+        "catalogue",
+        "recipe",
+        "upgrade",
+        *EVERY,
+    },
 }
 MAY["showing"] = {"core", "data", "tasks", "views", "errors"}
 MAY["using"] = {*MAY["showing"], "showing", "recipe"}
-MAY["system"] = {*MAY["config"], "config", "upgrade", "using", "views"}
+MAY["fitting"] = {*MAY["config"], "config"}
+MAY["system"] = {*MAY["fitting"], "fitting", "using", "views"}
 MAY["api"] = {*MAY["system"], "system", "results"}
 MAY["comparing"] = {*MAY["api"], "api"}
 MAY["demo"] = {*MAY["api"], "api"}

@@ -116,7 +116,7 @@ def test_junk_on_the_command_line_is_accepted_or_refused(text: str) -> None:
     ("word", "sentence"),
     [
         ("training.updates=lots", "training.updates is 'lots'; it must be a whole number"),
-        ("training.updates=0", "training.updates is 0; it must lie between 1 and 1,000,000,000"),
+        ("training.log_every=0", "training.log_every is 0; it must lie between 1 and 1,000,000,000"),
         ("training.updates=1.5", "training.updates is 1.5; it must be a whole number"),
         ("training.updates=true", "training.updates is True; it must be a whole number"),
         ("training.learning_rate=.nan", "training.learning_rate is nan; it must be a finite number"),

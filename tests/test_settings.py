@@ -19,10 +19,13 @@ from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
 from saccade.data.text import Document
 from saccade.errors import SaccadeError
+from saccade.fitting import fit_to_data
 from saccade.models import table as families
 from saccade.recipe import Recipe
-from saccade.training.checkpoints import RunFolder
-from saccade.training.loop import Training
+from saccade.training.checkpoints import Progress, RunFolder
+from saccade.training.distributed import Ranks
+from saccade.training.loop import Training, Watcher
+from saccade.training.planning import plan
 
 RECIPES = sorted((Path(__file__).parents[1] / "recipes").glob("*.yaml"))
 WORDS = "the cat saw a small dog near the old house and it ran away from her again today".split()  # noqa: SIM905
@@ -47,12 +50,14 @@ ELSEWHERE = {
     "training.graphs",
     "training.parallel",
     "training.checkpoint",
+    "training.threads",
 }
 
 
 def small(path: Path) -> dict[str, Any]:
     """A recipe's complete settings with a model small enough to build a hundred times; dropout only where a key is about it."""
-    made = config.read_recipe(path).to_dict()
+    read = config.read_recipe(path)
+    made = fit_to_data(read, DATA[read.task])[0].to_dict()
     made["start_from"] = ""
     made = config.recipe({**made, "model": dict(made["model"])}).to_dict()
     for key, value in made["model"].items():
@@ -161,7 +166,8 @@ def fingerprint(values: dict[str, Any], tmp: Path, train: bool) -> list[Any]:
         folder, writes = tmp / str(len(list(tmp.iterdir()))), list[str]()
         run = RunFolder(folder, {"note.txt": lambda path: (writes.append(path.parent.name), path.write_text(""))})
         higher = config.task(made).measures[made.training.watch]
-        ended = Training(system.model, work, made.training, run, seed=made.seed, higher_is_better=higher).run()
+        settings = plan(made.training, system.model, work, Ranks(), Progress, Watcher())
+        ended = Training(system.model, work, settings, run, seed=made.seed, higher_is_better=higher).run()
         logged = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
         found.append([{k: v for k, v in row.items() if "second" not in k} for row in logged])
         found.append(
@@ -176,6 +182,8 @@ ONE_PER_TASK = {"phrasebook-transformer", "phrasebook-tagger", "reviews-rnn", "p
 # Keys whose first other value may do nothing on so little data, and values that do something.
 TELLING: dict[str, Any] = {
     "training.clip": 1e-3,
+    "training.epochs": 1,
+    "training.minutes": 1e-6,
     "training.patience": 1,
     "training.average": 2,
     "training.checkpoint_every": 2,
@@ -227,6 +235,8 @@ def test_another_value_of_any_key_changes_something(path: Path, tmp_path: Path) 
             tried = [262]
         for value in tried:
             changed = put(base, key, value)
+            if key == "training.epochs":
+                changed["training"]["updates"] = 9
             if key == "training.patience":
                 changed["training"] |= {"evaluate_every": 1, "updates": 30, "learning_rate": 0.0}
             try:

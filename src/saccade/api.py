@@ -4,6 +4,7 @@ import json
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,15 @@ from .core.attention import RENAMED, Explanation, which_backend
 from .decoding import Ensemble
 from .errors import SaccadeError
 from .files import held, is_temporary, tidy, write_atomically
+from .fitting import adopt
 from .system import System, build, check_options, load, model_files, prepared, read_config, read_json
 from .tasks.language import LanguageModelling
 from .tasks.translation import Translation, searcher
 from .training.checkpoints import Progress, RunFolder, learned, mean_parameters, set_parameters
 from .training.distributed import check_shared, together
 from .training.loop import Training, Watcher
+from .training.planning import plan, use_threads
+from .training.printing import Lines, shows_progress
 from .upgrade import VERSION
 from .views.worked import Worked, worked_example, worked_sentence
 
@@ -32,45 +36,56 @@ show = System.look
 check_translatable = System.check_translatable
 
 # The learning rate, its warmup and the clipping are the way out when a loss became NaN.
-OF_TRAINING = "updates patience evaluate_every checkpoint_every log_every average learning_rate warmup clip parallel checkpoint"
+OF_TRAINING = "updates epochs minutes patience evaluate_every checkpoint_every log_every average learning_rate warmup clip "
+OF_TRAINING += "parallel checkpoint threads"
 MAY_CHANGE = (*(f"training.{name}" for name in OF_TRAINING.split()), "device")
 
 
 def fit(
     recipe: Recipe | Mapping[str, Any], out: str | Path, resume: bool = False, watcher: Watcher | None = None
 ) -> tuple[System, Progress]:
-    """Trains by a recipe into a run folder; returns the best system and how far the run came."""
-    made = recipe if isinstance(recipe, Recipe) else config.recipe(recipe)
+    """Trains by a recipe into a run folder; returns the best system and how far the run came. Progress is printed where a terminal or a
+    notebook shows it; `watcher=Watcher()` prints nothing."""
+    given = recipe if isinstance(recipe, Recipe) else config.recipe(recipe)
     path = Path(out)
-    with together(config.device(made.device)) as ranks:
-        ranks.lead(lambda: claim(path, made, resume))
+    heard = watcher or (Lines(path.name) if shows_progress() else Watcher())
+    with together(config.device(given.device)) as ranks:
+        heard = heard if ranks.leads else Watcher()
+        made = config.recipe(ranks.lead(lambda: claim(path, given, resume).to_dict()))
+        heard.stage("reading the data and learning the vocabulary")
         system, work = ranks.agree(lambda: prepared(made))
-        folder = RunFolder(path, model_files(system))
-        text = json.dumps({"saccade": VERSION, **made.to_dict()}, indent=2, ensure_ascii=False) + "\n"
         with ranks.led(held(path)):
             ranks.lead(lambda: tidy(path))
+            before = lambda: Progress(**ranks.lead(lambda: (RunFolder(path, {}).progress() or Progress()).__dict__))  # noqa: E731
+            training = plan(system.recipe.training, system.model, work, ranks, before, heard)
+            system = replace(system, recipe=replace(system.recipe, training=training))
             # only now, when nothing of the recipe was refused: a first try with a wrong path leaves no run
+            text = json.dumps({"saccade": VERSION, **system.recipe.to_dict()}, indent=2, ensure_ascii=False) + "\n"
             ranks.lead(lambda: write_atomically(path / "recipe.json", text.encode()))
             ranks.agree(lambda: check_shared(path / "recipe.json"))
-            if watcher is not None and ranks.leads:
-                for note in (*system.notes, f"{work.padding():.1%} of the tokens in batches are padding"):
-                    watcher.note(note)
-            higher = config.task(made).measures[made.training.watch]
-            ended = Training(system.model, work, made.training, folder, watcher, ranks, made.seed, higher).run()
+            for note in (*system.notes, f"{work.padding():.1%} of the tokens in batches are padding"):
+                heard.note(note)
+            higher = config.task(made).measures[training.watch]
+            folder = RunFolder(path, model_files(system))
+            with use_threads(training.threads):
+                ended = Training(system.model, work, training, folder, heard, ranks, made.seed, higher).run()
             return ranks.agree(lambda: load(path / "best", made.device)), ended
 
 
-def claim(path: Path, recipe: Recipe, resume: bool) -> None:
-    """Checks that the run folder is new or empty, or contains a run that this recipe may continue."""
-    mine, kept = recipe.to_dict(), path / "recipe.json"
+def claim(path: Path, recipe: Recipe, resume: bool) -> Recipe:
+    """Checks that the run folder is new or empty, or contains a run that this recipe may continue; the recipe, with what it leaves open
+    as it was chosen for that run."""
+    kept = path / "recipe.json"
     if os.path.exists(path) and not path.is_dir():
-        raise SaccadeError(f"{path} is a file; give a folder for the run with --out")
+        raise SaccadeError(f"{path} is a file; give a folder for the run with out=…")
     if os.path.exists(kept):
         if not resume:
-            raise SaccadeError(f"{path} already contains a run; use --resume to continue it, or choose another --out")
+            raise SaccadeError(f"{path} already contains a run; use resume=True to continue it, or choose another out=…")
         if read_json(kept).get("saccade") == 1:
-            raise SaccadeError(f"{path} was started by saccade 0.1.0, which can finish it; start a new run with another --out")
-        changed = differences(read_config(kept).to_dict(), mine)
+            raise SaccadeError(f"{path} was started by saccade 0.1.0, which can finish it; start a new run with another out=…")
+        begun = read_config(kept)
+        recipe = adopt(recipe, begun)
+        changed = differences(begun.to_dict(), recipe.to_dict())
         wrong = [name for name in changed if name not in MAY_CHANGE]
         if wrong:
             may = ", ".join(MAY_CHANGE)
@@ -78,7 +93,8 @@ def claim(path: Path, recipe: Recipe, resume: bool) -> None:
                 f"{path} was started with a different {wrong[0]}; resume with the same recipe (only {may} may change)"
             )
     elif os.path.isdir(path) and not all(map(is_temporary, path.iterdir())):
-        raise SaccadeError(f"{path} contains other files and no run; choose an empty or new folder with --out")
+        raise SaccadeError(f"{path} contains other files and no run; choose an empty or new folder with out=…")
+    return recipe
 
 
 def differences(a: Any, b: Any, path: str = "") -> list[str]:
@@ -112,8 +128,7 @@ def average(folders: Sequence[str | Path], out: str | Path) -> System:
     if not folders:
         raise SaccadeError("the mean of no models; give at least one model folder")
     if os.path.exists(out):
-        there = f"{out} already exists; choose a new folder"
-        raise SaccadeError(f"{there} for out", shell=f"{there} with --out")
+        raise SaccadeError(f"{out} already exists; choose a new folder with out=…")
     systems = [load(folder, "cpu") for folder in folders]
     first = systems[0]
     for folder, other in zip(folders[1:], systems[1:], strict=True):

@@ -14,6 +14,7 @@ from .errors import SaccadeError, did_you_mean
 from .layers.pooling import Pool
 
 T = TypeVar("T", bound=nn.Module)
+AUTO = "auto"  # the model.size that is chosen by the data and the device
 LARGE = 2**27  # numbers in the matrices of all layers, above which a model is measured before it is made
 
 
@@ -36,14 +37,15 @@ class Builder:
         if not isinstance(self.name, str):
             raise SaccadeError(f"model.family is {self.name!r}; choose one of: {', '.join(models.table.names())}")
         self.family = models.table[self.name]
-        given = {name: value for name, value in values.items() if name != "family"}
+        given = {name: value for name, value in values.items() if name not in ("family", "size")}
         known = [f.name for f in dataclasses.fields(self.family.config)]
         wrong = next((name for name in given if name not in known), None)
         if wrong is not None:
             hint = RENAMED.get(wrong) or did_you_mean(wrong, known)
             raise SaccadeError(f"no setting named 'model.{wrong}' for {self.name}{hint}")
         complete: Callable[[Mapping[str, Any]], dict[str, Any]] = getattr(self.family.config, "complete", dict)
-        self.settings: Any = fill(self.family.config, complete(given), "model")
+        sized = settings_of_size(self.family, str(self.name), values["size"]) if "size" in values else {}
+        self.settings: Any = fill(self.family.config, complete({**sized, **given}), "model")
         self.config = Tracked(self.settings)
 
     def make(self, kind: type[T], *vocabularies: int) -> T:
@@ -81,6 +83,14 @@ class Builder:
             raise SaccadeError(f"{wrong}; change model.* sizes or options") from None
 
 
+def settings_of_size(family: models.Family, name: str, size: Any) -> dict[str, Any]:
+    """The settings that a family's `model.size` stands for."""
+    sizes: dict[str, dict[str, Any]] = getattr(family.config, "sizes", {})
+    if not isinstance(size, str) or size not in sizes:
+        raise SaccadeError(f"model.size is {size!r}, and a size of {name} is one of: {', '.join((*sizes, AUTO))}")
+    return sizes[size]
+
+
 # where settings of version 0.1.0 went
 RENAMED = {
     "places": "; it is called model.position_embedding",
@@ -102,12 +112,17 @@ def check_fits(model: nn.Module, name: str) -> None:
 
 def complete(values: Mapping[str, Any], sketch: Callable[[Builder], Any], strict: bool = True) -> dict[str, Any]:
     """The model's settings with every default written out, but for those that `sketch`, which builds the task's model without memory,
-    does not read; such a one that was given is refused, where `strict`."""
-    builder = Builder(values)
+    does not read; such a one that was given is refused, where `strict`. What an automatic size will stand for is left out."""
+    auto = values.get("size") == AUTO
+    builder = Builder({**values, "size": "small"} if auto else values)
     with torch.device("meta"):
         check_fits(sketch(builder), str(builder.name))
     every, used = spell_all(builder.settings), builder.config._read
-    unused = [name for name in values if name != "family" and name not in used]
+    unused = [name for name in values if name not in ("family", "size") and name not in used]
     if unused and strict:
         raise SaccadeError(f"model.{unused[0]} has no effect on this {builder.name}; leave it out")
-    return {"family": builder.name, **{name: value for name, value in every.items() if name in used}}
+    found = {"family": builder.name, **{name: value for name, value in every.items() if name in used}}
+    if not auto:
+        return found
+    left_open = {*builder.family.config.sizes["small"]} - {*values}  # type: ignore[attr-defined]
+    return {"family": builder.name, "size": AUTO} | {name: value for name, value in found.items() if name not in left_open}

@@ -12,10 +12,12 @@ from typing import Any
 from . import api, config
 from .config import Recipe
 from .errors import SaccadeError
+from .fitting import adopt
 from .system import System, load, read_config
 from .training.checkpoints import Progress, RunFolder
 from .training.loop import Watcher
 
+HERE = ("device", "training.threads")  # settings that depend on the machine
 MakeWatcher = Callable[[str, int], AbstractContextManager[Watcher]]
 Options = dict[str, Any] | None
 
@@ -63,9 +65,10 @@ def load_finished(recipe: Recipe, run: Path, watcher: Watcher) -> tuple[System, 
     """The best system of a run that has finished, which needs no training data, and where it ended; None when there is none."""
     kept = run / "recipe.json"
     if kept.exists():  # with other settings, its metrics would be listed under the wrong name
-        changed = [name for name in api.differences(read_config(kept).to_dict(), recipe.to_dict()) if name != "device"]
+        begun = read_config(kept)
+        changed = [name for name in api.differences(begun.to_dict(), adopt(recipe, begun).to_dict()) if name not in HERE]
         if changed:
-            raise SaccadeError(f"{run} was made with a different {changed[0]}; choose another --out, or remove that folder")
+            raise SaccadeError(f"{run} was made with a different {changed[0]}; choose another out=…, or remove that folder")
     ended = RunFolder(run, {}).progress()
     if ended is None or not ended.done:
         return None

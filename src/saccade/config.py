@@ -15,8 +15,9 @@ from . import building, tasks
 from .building import Builder
 from .core.options import fill
 from .errors import SaccadeError, did_you_mean
-from .recipe import Recipe, plain, without_effect
+from .recipe import LIMITS, Recipe, plain, without_effect
 from .training import schedules
+from .upgrade import VERSION, upgrade_config
 
 __all__ = ["Builder", "Recipe", "device", "read_recipe", "recipe", "task"]
 
@@ -30,6 +31,7 @@ def recipe(values: Mapping[str, Any] | None = None, overrides: Sequence[str] = (
     for word in overrides:
         put(tree, word)
     tree = plain(tree)
+    set_limits(tree, {name for name in LIMITS for word in overrides if word.startswith(f"training.{name}=")})
     made = fill(Recipe, tree, "")
     kind = task(made)
     schedules.table.entry(made.training.schedule)
@@ -41,8 +43,24 @@ def recipe(values: Mapping[str, Any] | None = None, overrides: Sequence[str] = (
             raise SaccadeError(f"{path} has no effect here: it is for {what}; leave it out")
     if made.training.watch not in kind.measures:
         raise SaccadeError(f"training.watch is '{made.training.watch}'{did_you_mean(made.training.watch, kind.measures)}")
+    return complete(made, strict)
+
+
+def complete(made: Recipe, strict: bool = True) -> Recipe:
+    """The recipe with all of its model's settings."""
     model = complete_model(json.dumps(made.model), made.task, json.dumps(dataclasses.asdict(made.language)), strict)
     return dataclasses.replace(made, model=json.loads(model))
+
+
+def set_limits(tree: dict[str, Any], words: set[str]) -> None:
+    """Limits of training given as words replace all others; epochs or minutes without updates are the only limit."""
+    given = tree.get("training")
+    if not isinstance(given, dict):
+        return
+    if any(given.get(name) for name in words):
+        given |= {name: 0 for name in LIMITS if name not in words and (name in given or name == "updates")}
+    elif "updates" not in given and (given.get("epochs") or given.get("minutes")):
+        given["updates"] = 0
 
 
 @functools.lru_cache(maxsize=1024)
@@ -77,14 +95,15 @@ def put(tree: dict[str, Any], word: str) -> None:
 
 
 def read_recipe(where: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """The recipe of a YAML file, by path or by the name of one that comes with saccade."""
+    """The recipe of a YAML file, a run's recipe.json or a model's config.json, by path or by the name of one that comes with saccade."""
     path = find_recipe(str(where))
     try:
         if path.stat().st_size > LARGEST:
             raise SaccadeError(f"{path} is larger than a recipe can be; give a small YAML file")
         text = path.read_text(encoding="utf-8")
-        values = yaml.safe_load(text)
-        twice = repeated(yaml.compose(text, yaml.SafeLoader), set())
+        written = path.suffix == ".json"  # by saccade: numbers are read as they were written
+        values = json.loads(text) if written else yaml.safe_load(text)
+        twice = None if written else repeated(yaml.compose(text, yaml.SafeLoader), set())
     except UnicodeDecodeError:
         raise SaccadeError(f"{path} is not UTF-8 text; give a YAML file") from None
     except OSError as error:
@@ -99,7 +118,16 @@ def read_recipe(where: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     if not isinstance(values, dict):
         what = "a list" if isinstance(values, list) else "one value"
         raise SaccadeError(f"{path} holds {what}, not settings; write `key: value` lines")
-    return recipe(values, overrides)
+    return recipe_of(values, path, overrides)
+
+
+def recipe_of(values: dict[str, Any], path: Path, overrides: Sequence[str] = ()) -> Recipe:
+    """The recipe in a file's values; what saccade itself has written begins with the version of its format."""
+    rest = dict(values)
+    version = rest.pop("saccade", VERSION)
+    if version not in (1, VERSION):
+        raise SaccadeError(f"{path} has format {version!r}, expected 1 or {VERSION}; use the version of saccade that wrote it")
+    return recipe(upgrade_config(rest), overrides, strict=False) if version == 1 else recipe(rest, overrides)
 
 
 RECIPES = Path(__file__).resolve().parent / "recipes"  # in a checkout a link to the folder beside `src`
@@ -128,7 +156,10 @@ def find_recipe(where: str) -> Path:
     if os.path.isfile(path):  # not path.is_file(), which raises for a name that is too long
         return path
     if os.path.isdir(path):
-        raise SaccadeError(f"{where} is a folder; give a recipe file, or `--resume --out {where}` to resume a run")
+        if os.path.isfile(path / "recipe.json"):
+            repeat = f"repeat it with `saccade train {path / 'recipe.json'} --out NEW`"
+            raise SaccadeError(f"{where} is a run; continue it with `saccade train --resume {where}`, or {repeat}")
+        raise SaccadeError(f"{where} is a folder and holds no run; give a recipe file, or a recipe's name")
     known = {file.stem: file for file in sorted(RECIPES.glob("*.yaml"))}
     if where in known:
         return known[where]

@@ -41,7 +41,7 @@ def held(folder: Path) -> Iterator[None]:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
-        raise SaccadeError(f"another process is training into {folder}; wait for it, or choose another --out") from None
+        raise SaccadeError(f"another process is training into {folder}; wait for it, or choose another out=…") from None
     finally:
         os.close(handle)
 

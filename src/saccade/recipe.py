@@ -17,6 +17,8 @@ MOST_VALUES, DEEPEST = 100_000, 20  # of a recipe; a few lines of YAML with alia
 PAIRS, LANGUAGE, HIDING = ("translation", "text-to-text"), ("language-modelling",), ("masked", "permutation", "denoising")
 TOKENIZERS = ("auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores101", "flores200", "spm", "none")
 TOKENIZE = "sacrebleu's tokenizer for BLEU; `auto` is `13a`, and what fits the script where no spaces separate words"
+LIMITS = ("updates", "epochs", "minutes")  # of training; one that is given on the command line replaces those of the recipe
+UPDATES = "optimizer steps, at most; 0 (or `epochs` or `minutes` alone): as many as these allow, or by the data and the device"
 AGREEMENT = "R-Drop's α: each example is read twice with different dropout, and the two answers are drawn together"
 
 
@@ -88,7 +90,7 @@ class VocabularyRecipe:
     """How text is split into tokens."""
 
     kind: str = one_of(("bpe", "words", "characters"), "byte-level pieces (nothing is unknown), words, or characters", **FRESH)
-    size: int = number(8000, 5, 1_000_000, "at most so many tokens, the most frequent", **FRESH)
+    size: int = number(8000, 0, 1_000_000, "at most so many tokens, the most frequent; 0: by the amount of text", **FRESH)
     split: str = one_of(("space", "punctuation"), "where words end", **FRESH_WORDS)
     lowercase: bool = setting(False, "lowercase the text", **FRESH)
     min_count: int = number(1, 1, 1_000_000, "tokens seen less often are left out", **FRESH)
@@ -116,8 +118,10 @@ class LanguageRecipe:
 class TrainingRecipe:
     """How to train."""
 
-    updates: int = number(2000, 1, 10**9, "optimizer steps, at most")
-    tokens: int = number(4096, 8, 10**8, "tokens per batch, padding counted")
+    updates: int = number(2000, 0, 10**9, UPDATES)
+    epochs: int = number(0, 0, 10**6, "times through the training data, at most; 0 for no such limit")
+    minutes: float = number(0.0, 0.0, 10**6, "of training, at most, resumed runs counted in all; 0 for no such limit")
+    tokens: int = number(4096, 0, 10**8, "tokens per batch, padding counted; 0: by the amount of text")
     round_to: int = number(
         1, 1, 1024, "lengths are rounded up to a multiple of this: more padding, fewer shapes of batches", **NOT_LANGUAGE
     )
@@ -139,11 +143,12 @@ class TrainingRecipe:
         ("ddp", "fsdp"), "under torchrun: the whole model in each process (DDP), or divided among them (FSDP2)"
     )
     checkpoint: str = one_of(("whole", "sharded"), "how `last/` is written under torchrun: by rank 0, or by each rank its part")
-    evaluate_every: int = number(250, 1, 10**9, "updates between evaluations on the dev set")
-    checkpoint_every: int = number(250, 1, 10**9, "updates between checkpoints")
+    evaluate_every: int = number(250, 0, 10**9, "updates between evaluations on the dev set; 0: about once per epoch")
+    checkpoint_every: int = number(250, 0, 10**9, "updates between checkpoints; 0: as `evaluate_every`")
     log_every: int = number(10, 1, 10**9, "updates between rows of the log")
     patience: int = number(0, 0, 10**9, "evaluations without improvement before stopping; 0 for never")
     average: int = number(0, 0, 1000, "average the parameters of the last N evaluations, kept if better; 0 for none")
+    threads: int = number(0, 0, 1024, "of the processor; 0: the fastest number, measured on a batch before the run starts")
     watch: str = setting("loss", "metric that selects the best model: `loss`, `bleu`, `accuracy`, `perplexity`")
     dev_bleu: bool = setting(False, "compute greedy BLEU on the dev set too", **OTHER_WATCH)
 

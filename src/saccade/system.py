@@ -16,12 +16,13 @@ from .data.corpora import overlap
 from .data.skipping import Skipped, many
 from .errors import SaccadeError
 from .files import Writer, settle, verified
+from .fitting import fit_to_data
 from .tasks.task import Task, WrongExample, from_tokens
 from .training.checkpoints import learned, load_model
 from .training.sharded import METADATA
 from .training.transfer import take_over
 from .training.work import Work
-from .upgrade import VERSION, upgrade_config, upgrade_parameter
+from .upgrade import VERSION, upgrade_parameter
 from .using import Usable, example_of, items
 from .views.results import Metrics
 
@@ -75,6 +76,7 @@ def build(recipe: Recipe | Mapping[str, Any], train: Sequence[Any] | None = None
     """A fresh system: vocabularies made from the training examples, parameters drawn by the recipe's seed or taken by `start_from`."""
     made = recipe if isinstance(recipe, Recipe) else config.recipe(recipe)
     examples = examples_of(made, "train") if train is None else train
+    made, chosen = fit_to_data(made, examples)
     first, given = None, None
     if made.start_from:
         first = verified(model_folder(Path(made.start_from)), "model folder", MODEL_FILES)
@@ -86,7 +88,7 @@ def build(recipe: Recipe | Mapping[str, Any], train: Sequence[Any] | None = None
     torch.manual_seed(made.seed)
     model = task.build(config.Builder(made.model))
     task.prepare(model, examples)
-    notes = note_unknown(task, examples)
+    notes = (*chosen, *note_unknown(task, examples))
     if first:
         taken = start_from(model, made, first)
         notes = (f"{taken} of {len(learned(model))} parameters and the vocabulary are those of {made.start_from}", *notes)
@@ -150,7 +152,7 @@ def prepared(made: Recipe) -> tuple[System, Work]:
     train, dev = train_and_dev(made, skipped)
     system = build(made, train)
     check_memory(system.model, system.device)
-    work: Work = system.task.work(made, train, dev, system.device)
+    work: Work = system.task.work(system.recipe, train, dev, system.device)  # the recipe as it was fitted to the data
     skipped.merge(getattr(work, "skipped", Skipped()))
     return replace(system, notes=(*note_data(system.task, made, train, dev, work, skipped), *work.notes, *system.notes)), work
 
@@ -195,7 +197,12 @@ def load(folder: str | Path, device: str = "auto") -> System:
         raise SaccadeError(f"{path}/tokenizer.json is not that of a {recipe.task} model; copy the model folder again") from None
     model = task.build(config.Builder(recipe.model))
     load_model(model, path / "model.safetensors", upgrade_parameter)
-    return System(recipe, model.to(config.device(device)).eval(), task, folder=path)
+    notes = (
+        (f"note: {folder} has no best model yet; this is its last checkpoint",)
+        if path.name == "last" != Path(folder).name
+        else ()
+    )
+    return System(recipe, model.to(config.device(device)).eval(), task, notes, folder=path)
 
 
 def model_folder(path: Path) -> Path:
@@ -216,7 +223,4 @@ def read_json(path: Path) -> Any:
 
 def read_config(path: Path) -> Recipe:
     values = read_json(path)
-    version = values.pop("saccade", None) if isinstance(values, dict) else None
-    if version not in (1, VERSION):
-        raise SaccadeError(f"{path} has format {version!r}, expected 1 or {VERSION}; use the version of saccade that wrote it")
-    return config.recipe(upgrade_config(values), strict=False) if version == 1 else config.recipe(values)
+    return config.recipe_of({"saccade": None, **values} if isinstance(values, dict) else {"saccade": None}, path)

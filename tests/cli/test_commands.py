@@ -72,8 +72,8 @@ def test_a_training_run_is_reported_resumed_and_finished(recipe: Path, tmp_path:
     facts = printed.json
     assert (facts["out"], facts["update"], facts["done"]) == (str(run), 4, True)
     assert set(facts) == {"out", "update", "epoch", "tokens", "seconds", "best", "best_update", "done", "metrics"}
-    assert re.search(r"bahdanau: [\d,]+ parameters, 4 updates at most, .* FLOPs per update", printed.err)
-    assert "bahdanau: update 4  dev loss" in printed.err
+    assert re.search(r"mine: .* here: [\d,]+ parameters, 4 updates at most, .* FLOPs per update", printed.err)
+    assert "mine: update 4  dev loss" in printed.err
     again = run_cli("train", recipe, "training.updates=6", "--out", run, "--resume")
     assert again.code == 0
     assert "resuming from update 4" in again.err

@@ -164,7 +164,7 @@ def test_a_broken_one_among_the_kept_is_told_with_a_way_out(stage: Any) -> None:
     for update in (1, 2):
         folder.keep(torch.nn.Linear(2, 2), update, 2)
     (folder.kept()[0] / "model.safetensors").write_bytes(b"junk")
-    with pytest.raises(SaccadeError, match=r"kept cannot be read .* set training.average=0 and use --resume"):
+    with pytest.raises(SaccadeError, match=r"kept cannot be read .* set training.average=0 and pass resume=True"):
         folder.mean_kept()
     folder.forget(2)
     assert [path.name for path in folder.kept()] == ["000000002"], "a broken one is let go when the run goes on"

@@ -158,7 +158,9 @@ def test_a_signal_ends_the_command_with_a_checkpoint_and_its_code(
     assert process.returncode == code, told
     last = told.strip().splitlines()[-1]
     assert last.startswith(f"saccade: stopped by {signal.Signals(number).name} after update ")
-    assert last.endswith("; a checkpoint was written, continue with --resume")
+    assert last.endswith(f"; a checkpoint was written, continue with saccade train --resume {tmp_path / 'run'}")
+    again = "press Ctrl-C again" if number == signal.SIGINT else "send SIGTERM again"
+    assert f"run: stopping after this update; {again} to stop at once, with the last checkpoint\n" in told
     assert "Traceback" not in told
     assert said == ""
     kept = json.loads((tmp_path / "run" / "last" / "training.json").read_text())

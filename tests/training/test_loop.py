@@ -128,7 +128,7 @@ def test_a_nan_loss_names_update_lines_and_the_way_out(stage: Any, toy: Callable
     assert "Lower training.learning_rate (it is 0.05), raise training.warmup or look at the data with `saccade check`" in str(
         told.value
     )
-    assert "continue with --resume" in str(told.value)
+    assert "continue with resume=True" in str(told.value)
     assert stage.training("run").folder.progress().update == 4 + at
     assert all(bool(tensor.isfinite().all()) for tensor in stage.tensors("run").values())
     stage.training("run", checkpoint_every=1).run()
@@ -167,7 +167,7 @@ def test_many_lines_are_told_in_short(stage: Any, toy: Callable[..., Any]) -> No
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_a_dev_figure_that_is_not_finite_stops_the_run_too(stage: Any, toy: Callable[..., Any], bad: float) -> None:
     task = toy(metrics=[{"loss": 2.0}, {"loss": bad}])
-    with pytest.raises(SaccadeError, match=f"the dev loss became {bad} at update 8; .* then continue with --resume"):
+    with pytest.raises(SaccadeError, match=f"the dev loss became {bad} at update 8; .* then continue with resume=True"):
         stage.training("run", task, evaluate_every=4, checkpoint_every=4).run()
     assert stage.training("run").folder.progress().best == 2.0
 
@@ -192,7 +192,7 @@ def test_a_signal_leaves_a_checkpoint_and_its_code(stage: Any, number: int, code
         stage.training("run", watcher=Signal(7, number)).run()
     assert stopped.value.code == code
     name = signal.Signals(number).name
-    assert str(stopped.value) == f"stopped by {name} after update 7; a checkpoint was written, continue with --resume"
+    assert str(stopped.value) == f"stopped by {name} after update 7; a checkpoint was written, continue with resume=True"
     assert signal.getsignal(number) is before
     assert stage.training("run").folder.progress().update == 7
     stage.training("run").run()

@@ -64,7 +64,7 @@ def test_a_folder_that_is_not_shared_is_told(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("saccade.training.distributed.PATIENCE", 0.2)
     check_shared(tmp_path)
     with pytest.raises(
-        SaccadeError, match=r"rank 0 cannot see .*recipe.json, which rank 0 wrote; use an --out that all machines share"
+        SaccadeError, match=r"rank 0 cannot see .*recipe.json, which rank 0 wrote; use an out=… that all machines share"
     ):
         check_shared(tmp_path / "recipe.json")
 

@@ -231,7 +231,7 @@ def test_the_cost_is_measured_without_a_move(stage: Any) -> None:
     assert cost.parameters == 11 * 6 + 18 * 5 + 5
     assert cost.flops_per_update == 3 * 2 * (2 * 18 * 5), "2 rows, multiply and add, forward and twice backward"
     assert cost.seconds_per_update > 0
-    assert "161 parameters, 50 updates at most, 1.08e+03 FLOPs per update (5.40e+04 in all), about 0 s here" in str(cost)
+    assert "about 0 s here: 161 parameters, 50 updates at most, 1.08e+03 FLOPs per update (5.40e+04 in all)" in str(cost)
 
 
 def test_the_cost_is_told_before_the_first_update_and_counts_accumulation(stage: Any, toy: Callable[..., Any]) -> None:

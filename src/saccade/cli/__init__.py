@@ -17,6 +17,8 @@ from .shared import rank
 from .training import average, compare, convert, demo, train
 from .using import classify, generate, tag, translate
 
+# what errors call arguments of Python, and how they are typed here
+IN_PYTHON = {"pass resume=True": "use --resume", "resume=True": "--resume", "out=…": "--out"}
 # in the order of a first visit
 COMMANDS = (demo, train, convert, average, compare, translate, generate, tag, classify, evaluate, show, explain, list_, check)
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
@@ -81,6 +83,8 @@ def run(words: list[str]) -> int:
 
 
 def complain(text: str, code: int) -> int:
+    for python, here in IN_PYTHON.items():
+        text = text.replace(python, here)
     if sys.stderr is not None:
         print(f"saccade: {text}", file=sys.stderr)
     return code

@@ -13,6 +13,7 @@ from .options import Beam, Device, Json, Lengths, MaxLength, Model, Moses, Peers
 from .shared import (
     check_drawable,
     keep_given,
+    load,
     note,
     note_cut,
     note_unknown,
@@ -57,7 +58,7 @@ def evaluate(
     from ..tasks.task import WrongExample
 
     write_result = result_writer(result, peer)
-    system = api.load(model, device)
+    system = load(model, device)
     options = keep_given(beam=beam, max_length=max_length, quarters=lengths, moses=moses, tokenize=tokenize, stride=stride)
     api.check_options(system.recipe, options)  # before the data is read
     try:
@@ -105,7 +106,7 @@ def show(
     choice.check(out_file)
     if target is not None and not target.strip():
         raise SaccadeError("the target is empty; give a text, or leave --target out")
-    system = api.load(model, device)
+    system = load(model, device)
     present(api.show(system, text, target, beam), out_file, choice, json_)
     note_unknown(system, [text.replace("<mask>", " ")])
 

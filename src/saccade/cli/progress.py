@@ -3,27 +3,30 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TimeElapsedColumn, TimeRemainingColumn
 
 from ..training.checkpoints import Progress as At
-from ..training.cost import Cost
+from ..training.cost import Cost, duration
 from ..training.loop import Watcher
+from ..training.printing import Lines
 from .shared import err, note
+
+COLUMNS = ("{task.description}", BarColumn(), MofNCompleteColumn(), "{task.fields[state]}", TimeElapsedColumn())
 
 
 def bars() -> Progress:
     """Live bars in a terminal, nothing elsewhere. Rich would send what is printed on stdout to stderr while a bar lives."""
-    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), "{task.fields[state]}", TimeElapsedColumn())
     disable = err.quiet or not err.is_terminal
     at_end = ("left", TimeRemainingColumn())
-    return Progress(*columns, *at_end, console=err, transient=True, redirect_stdout=False, disable=disable)
+    return Progress(*COLUMNS, *at_end, console=err, transient=True, redirect_stdout=False, disable=disable)
 
 
 class Board:
     """Shows training runs on stderr: a live bar for each in a terminal, a line at each evaluation everywhere."""
 
     def __init__(self) -> None:
-        self.progress = bars()
+        disable = err.quiet or not err.is_terminal
+        self.progress = Progress(SpinnerColumn(), *COLUMNS, console=err, transient=True, disable=disable)
 
     @contextmanager
     def watcher(self, name: str, updates: int) -> Iterator[Watcher]:
@@ -31,26 +34,20 @@ class Board:
             yield RunWatcher(self.progress, name, updates)
 
 
-class RunWatcher(Watcher):
-    """One training run on a board."""
+class RunWatcher(Lines):
+    """One training run on a board: its bar moves at each update and says what is done in between."""
 
     def __init__(self, progress: Progress, name: str, updates: int) -> None:
-        self.progress, self.name, self.updates = progress, name, updates
-        self.task: TaskID | None = None
+        super().__init__(name, note)
+        self.progress, self.total = progress, updates
+        self.task: TaskID = progress.add_task(name, total=updates or None, state="")
+
+    def stage(self, text: str) -> None:
+        self.progress.update(self.task, state=f"{text} …")
 
     def cost(self, cost: Cost) -> None:
-        self.note(f"{cost}")
-        self.task = self.progress.add_task(self.name, total=self.updates, state="")
+        super().cost(cost)
+        self.progress.update(self.task, total=self.total, state=f"{duration(cost.seconds[0])} left, or more")
 
     def update(self, at: At, row: dict[str, float]) -> None:
-        if self.task is None or (at.update % 5 and at.update < self.updates):
-            return
-        speed = at.tokens / max(at.seconds, 1e-9)
-        self.progress.update(self.task, completed=at.update, state=f"loss {row['loss']:.3f}  {speed:,.0f} tokens/s")
-
-    def evaluated(self, at: At, metrics: dict[str, float], best: bool) -> None:
-        shown = "  ".join(f"dev {name} {value:.3f}" for name, value in metrics.items())
-        self.note(f"update {at.update:,}  {shown}  {at.seconds:.0f} s{'  best' if best else ''}")
-
-    def note(self, text: str) -> None:
-        note(f"{self.name}: {text}")
+        self.progress.update(self.task, completed=at.update, state=self.state(at, row))

@@ -108,6 +108,16 @@ def read_lines(text: str | None, path: str | None, verb: str, kind: str = "", se
     return [readable(line.removesuffix("\r"), "line", Path(name), number) for number, line in enumerate(lines, 1)]
 
 
+def load(model: Path, device: str) -> System:
+    """The system in a model folder or run folder; what should be known about it is printed on stderr."""
+    from .. import api
+
+    system = api.load(model, device)
+    for text in system.notes:
+        note(text)
+    return system
+
+
 def note_unknown(system: System, lines: list[str]) -> None:
     """Prints on stderr which words the model has never seen."""
     words = system.unknown_words(lines)

@@ -8,7 +8,7 @@ import typer
 
 from ..errors import SaccadeError
 from .options import Beam, Device, Input, Json, MaxLength, Model, Seed, Text, TopK, TopP, Words, flag
-from .shared import check_drawable, draw, keep_given, note, note_cut, note_unknown, print_json, read_lines, report, write
+from .shared import check_drawable, draw, keep_given, load, note, note_cut, note_unknown, print_json, read_lines, report, write
 
 TOGETHER = 4096  # lines that are sorted by length and decoded together: a long file's first lines do not wait for its last
 EFFECT = "Also print how much the label's probability falls when a word is left out: + for the label, − against it."
@@ -49,9 +49,9 @@ def translate(
     if beam > 1 and sample:
         raise SaccadeError("a beam and sampling were both asked for; leave out --beam, or --temperature, --top-k and --top-p")
     search = api.searcher(beam, length_penalty, {**sample, "seed": seed} if sample else None)
-    system = api.load(model, device)
+    system = load(model, device)
     if others:
-        system = api.ensemble([system, *(api.load(other, device) for other in others)])
+        system = api.ensemble([system, *(load(other, device) for other in others)])
     swapped = isinstance(system.task, Translation) and system.recipe.data.swap
     lines = read_lines(text, input_file, "translate", "pairs", swapped)
     system.check_translatable(lines)  # a mistake is reported before anything else
@@ -97,9 +97,8 @@ def generate(
         saccade generate runs/shakespeare "ROMEO:" --limit 500 --temperature 0.8
         saccade generate runs/shakespeare --seed 3 --top-p 0.9 --json
     """
-    from .. import api
 
-    system = api.load(model, device)
+    system = load(model, device)
     pieces = system.generate(prompt, limit, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     note_unknown(system, [prompt] if prompt else [])
     if json_:
@@ -126,7 +125,6 @@ def tag(
         saccade tag runs/tagger sentences.txt
         echo "the black cat" | saccade tag runs/tagger -
     """
-    from .. import api
     from ..data.conllu import Sentence, tag_conllu
     from ..data.corpora import sentences
     from ..data.lines import bare_suffix
@@ -138,7 +136,7 @@ def tag(
         raise SaccadeError(
             f"--split is '{split}'; write space or words, for a .txt file or stdin (other files have their own words)"
         )
-    system = api.load(model, device)
+    system = load(model, device)
     task, column = system.require(Tagging, "tag words"), system.recipe.data.column
     if is_text:
         lines = read_lines(None, None if file == "-" else file, "tag")
@@ -180,7 +178,7 @@ def classify(
     from .drawing import print_classified
 
     check_drawable(out_file)
-    system = api.load(model, device)
+    system = load(model, device)
     lines = read_lines(text, input_file, "classify", "labels")
     texts = [line for line in lines if line.strip()]
     if not texts:

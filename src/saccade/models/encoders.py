@@ -1,6 +1,7 @@
 """Encoders without attention of their own: a bag of words, a recurrence from both ends. B batch, N positions, H hidden width."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -8,13 +9,15 @@ from ..core.options import Choice, number, part
 from ..layers import embeddings, inputs, pooling
 from ..layers.dropouts import LockedDropout
 from ..layers.recurrent import Bidirectional, Lstm, cells
-from .families import add_family
+from .families import Sizes, add_family, named_sizes
 from .kinds import Encoder
 
 
 @dataclass(frozen=True)
 class BagConfig:
     """The settings of a bag of words."""
+
+    sizes: ClassVar[Sizes] = named_sizes(dim=(32, 64, 128, 300, 512))
 
     dim: int = number(128, 1, 65_536, "width of a token's vector")
     dropout: float = number(0.1, 0.0, 0.99, "dropout of the embedded words, and before the output")
@@ -25,6 +28,10 @@ class BagConfig:
 @dataclass(frozen=True)
 class RnnConfig:
     """The settings of a recurrent encoder."""
+
+    sizes: ClassVar[Sizes] = named_sizes(
+        dim=(64, 128, 128, 300, 300), hidden=(64, 128, 200, 300, 512), depth=(1, 2, 2, 2, 3), dropout=(0.3, 0.4, 0.4, 0.33, 0.33)
+    )
 
     dim: int = number(128, 1, 65_536, "width of a token's vector")
     hidden: int = number(200, 1, 65_536, "width of each direction's state")

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from ..core.table import Table
 from ..errors import SaccadeError
 
+Sizes = dict[str, dict[str, float]]
 Builds = dict[type[nn.Module], Callable[..., nn.Module]]
 
 
@@ -25,6 +26,12 @@ class Family:
 
 
 table: Table[Family] = Table("models", "model")
+
+
+def named_sizes(**columns: tuple[float, ...]) -> Sizes:
+    """What `model.size` may be called, and the settings that each name stands for."""
+    names = ("tiny", "small", "medium", "base", "big")
+    return {name: {key: column[n] for key, column in columns.items()} for n, name in enumerate(names)}
 
 
 def add_family(name: str, paper: str, config: type, builds: Builds, summary: str) -> None:

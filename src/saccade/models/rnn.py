@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -11,13 +12,17 @@ from ..core.options import Choice, number, part
 from ..layers import embeddings, heads, inputs
 from ..layers.attention import Reader
 from ..layers.recurrent import Bidirectional, Gru, Recurrence, cells
-from .families import add_family
+from .families import Sizes, add_family, named_sizes
 from .kinds import Seq2Seq
 
 
 @dataclass(frozen=True)
 class Config:
     """The settings of an RNN encoder–decoder."""
+
+    sizes: ClassVar[Sizes] = named_sizes(  # base is Bahdanau's, big is Luong's
+        dim=(64, 128, 256, 620, 1000), hidden=(64, 128, 256, 1000, 1000), depth=(1, 1, 1, 1, 4), dropout=(0.1, 0.2, 0.3, 0.2, 0.2)
+    )
 
     dim: int = number(256, 1, 65_536, "width of a token's vector")
     hidden: int = number(256, 1, 65_536, "width of a state; each direction of the encoder has it")

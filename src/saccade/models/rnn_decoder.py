@@ -8,6 +8,7 @@ position to position (Merity et al. 2017).
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -18,13 +19,17 @@ from ..errors import SaccadeError
 from ..layers import embeddings, heads, inputs, pooling
 from ..layers.dropouts import LockedDropout, WeightDropped
 from ..layers.recurrent import Carried, Lstm, cells
-from .families import Builds, add_family, check_prompts
+from .families import Builds, Sizes, add_family, check_prompts, named_sizes
 from .kinds import CarryingLM, Encoder
 
 
 @dataclass(frozen=True)
 class Config:
     """The settings of a recurrent language model; the defaults are the paper's for WikiText-2. The last layer is `dim` wide."""
+
+    sizes: ClassVar[Sizes] = named_sizes(  # base is the paper's for WikiText-2
+        dim=(64, 128, 200, 400, 600), hidden=(128, 256, 500, 1150, 1500), depth=(2, 2, 3, 3, 4), dropout=(0.1, 0.2, 0.3, 0.4, 0.4)
+    )
 
     dim: int = number(400, 1, 65_536, "width of a token's vector, and of the last layer")
     hidden: int = number(1150, 1, 65_536, "width of the states between")

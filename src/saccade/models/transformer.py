@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -15,13 +15,21 @@ from ..layers.attention import MultiHeadAttention
 from ..layers.block import Block
 from ..layers.heads import LinearHead
 from ..layers.heads import table as head_table
-from .families import Builds, add_family, check_prompts
+from .families import Builds, Sizes, add_family, check_prompts, named_sizes
 from .kinds import AttendingEncoder, CausalLM, Encoder, Seq2Seq
 
 
 @dataclass(frozen=True)
 class Config:
     """The settings of a Transformer; the defaults are the base model of Vaswani et al. 2017, with the norm first."""
+
+    sizes: ClassVar[Sizes] = named_sizes(  # base and big are the paper's
+        dim=(64, 128, 256, 512, 1024),
+        hidden=(256, 512, 1024, 2048, 4096),
+        depth=(2, 2, 4, 6, 6),
+        heads=(2, 4, 4, 8, 16),
+        dropout=(0.1, 0.2, 0.3, 0.1, 0.3),
+    )
 
     dim: int = number(512, 1, 65_536, "width of a token's vector")
     hidden: int = number(2048, 1, 65_536, "width inside the feed-forward part")

@@ -85,6 +85,7 @@ class StreamWork(Work):
         self.count, self.seed = max(1, self.tokens // recipe.language.block), recipe.seed
         self.stream = task.stream(train, recipe.seed, device)
         self.dev = task.stream(dev, 0, device)  # as `evaluate` draws: one loss, whatever the seed of the training run
+        self.dev_share = len(self.dev.here) / len(self.stream.here)
 
     def epoch(self, epoch: int) -> Sequence[Plan]:
         """Batches of (epoch, start); epochs are counted from 1 here, so that the first one is shuffled too."""

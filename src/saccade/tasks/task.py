@@ -137,6 +137,7 @@ class ExampleWork(Work):
             raise SaccadeError(f"{recipe.data.dev or recipe.data.train}, {error}") from None
         if not recipe.data.dev and not recipe.data.strict:  # held out of the training data, where such examples are skipped
             self.dev = self.fitting(self.dev, recipe, least=0) or self.dev
+        self.dev_share = len(self.dev) / max(len(self.examples), 1)
         self.lengths = [task.size(example) for example in self.examples]
         self.plans = Plans(self.lengths, self.tokens, self.multiple)
 

@@ -167,7 +167,9 @@ class RunFolder:
         try:
             return mean_parameters([load_file(path / "model.safetensors") for path in self.kept()])
         except (OSError, SafetensorError) as error:
-            raise SaccadeError(f"{self.path}/kept cannot be read ({error}); set training.average=0 and use --resume") from None
+            raise SaccadeError(
+                f"{self.path}/kept cannot be read ({error}); set training.average=0 and pass resume=True"
+            ) from None
 
     def load_last(self, model: nn.Module, optimizer: Optimizer) -> Tensors:
         """Fills both from the last checkpoint, which `progress` has found to be intact; returns what was carried between updates."""
@@ -210,7 +212,7 @@ def convert(run: Path, out: Path) -> None:
     if METADATA not in names:
         raise SaccadeError(f"{last} is not a sharded checkpoint; it is a model folder already and can be used as it is")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise SaccadeError(f"{out} already exists; choose a new or empty folder with --out")
+        raise SaccadeError(f"{out} already exists; choose a new or empty folder with out=…")
     tensors = {MODEL + name: torch.empty(size, dtype=kind) for name, (size, kind) in list_parts(last, MODEL).items()}
     load_parts(tensors, last)
     kept = [name for name in names if name not in (METADATA, "training.json", CARRIED) and not name.endswith(".distcp")]

@@ -24,7 +24,7 @@ BEAT, PATIENCE, GRACE = 1.0, 15.0, 5.0  # seconds: between beats, without one un
 FINISHED = 1 << 40  # more beats than any rank has
 LOST = (
     "another training process died (killed, or out of memory?), so this one stops; "
-    "continue from the last checkpoint with --resume, with any number of processes"
+    "resume the run from its last checkpoint, with any number of processes"
 )
 _times = itertools.count()
 _closed: list[Any] = []  # groups; see `close`
@@ -221,7 +221,7 @@ def check_shared(path: Path) -> None:
     until = time.monotonic() + PATIENCE
     while not path.exists():
         if time.monotonic() > until:
-            raise SaccadeError(f"rank {rank_here()} cannot see {path}, which rank 0 wrote; use an --out that all machines share")
+            raise SaccadeError(f"rank {rank_here()} cannot see {path}, which rank 0 wrote; use an out=… that all machines share")
         time.sleep(0.1)
 
 

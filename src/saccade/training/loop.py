@@ -14,7 +14,7 @@ from ..recipe import TrainingRecipe
 from . import schedules
 from .capture import CapturedUpdate
 from .checkpoints import Progress, RunFolder, set_parameters
-from .cost import Cost, measure
+from .cost import Cost, kept, measure, median_batch
 from .distributed import Ranks, Shared
 from .logs import Logs
 from .stopping import Stopped, stopper
@@ -31,6 +31,7 @@ def captures(settings: TrainingRecipe, device: torch.device) -> bool:
 class Watcher:
     """Is called while a run trains; this one does nothing."""
 
+    def stage(self, text: str) -> None: ...  # what is being done when no update is made
     def cost(self, cost: Cost) -> None: ...
     def update(self, at: Progress, row: dict[str, float]) -> None: ...
     def evaluated(self, at: Progress, metrics: dict[str, float], best: bool) -> None: ...
@@ -75,22 +76,25 @@ class Training:
         if self.at.update:
             self.work.load_state(self.ranks.agree(lambda: self.folder.load_last(self.model, self.update.optimizer)))
         self.ranks.lead(lambda: self.folder.forget(self.at.update))
-        if (self.at.best is not None and self.at.update >= self.settings.updates) or (self.at.done and self._out_of_patience()):
-            advice = "raise training.updates or training.patience to continue"
+        ended = self._out_of_patience() or self._out_of_time()
+        if (self.at.best is not None and self.at.update >= self.settings.updates) or (self.at.done and ended):
+            limits = "training.minutes" if self.settings.minutes else "training.updates"
+            advice = f"raise {limits} or training.patience to continue"
             self.watcher.note(f"already finished at update {self.at.update:,}; {advice}")
             return self.at
         if self.at.update:
             self.watcher.note(f"resuming from update {self.at.update}")
         self.at = replace(self.at, done=False)
+        self.watcher.stage("measuring how long it will take")
         self.watcher.cost(self._cost())
         logs = Logs(self.folder.path, self.at.update, self.ranks.leads)
         tokens, since = self.at.tokens, time.perf_counter()
         began = since - self.at.seconds
-        with stopper(patient=self.ranks.count > 1) as signals:
+        with stopper(self.watcher.note, patient=self.ranks.count > 1) as signals:
             while not self.at.done:
                 row = self._update()
                 self.at = replace(self.at, seconds=time.perf_counter() - began)
-                last = self.at.update >= self.settings.updates
+                last = self.at.update >= self.settings.updates or self._out_of_time()
                 # A GPU is not asked for its numbers at every update: the processor would wait until it has computed them.
                 if last or self.device.type == "cpu" or any(map(self._due, ("log", "evaluate", "checkpoint"))):
                     row.update(self._read())
@@ -116,15 +120,16 @@ class Training:
 
     def _cost(self) -> Cost:
         """Measured on a batch of median size among some of the epoch; what the work carries between updates is restored after it."""
-        carried = {name: tensor.clone() for name, tensor in self.work.state().items()}
-        plans = self._epoch(self.at.epoch)
-        some = sorted(plans[:: len(plans) // 16 + 1], key=lambda plan: self.work.batch(plan).tokens)
-        batch = self.work.batch(self.ranks.share(some[len(some) // 2])[0])
-        self.model.train()
-        loss = lambda: self.update.loss(self.model, batch) / max(batch.tokens, 1)  # noqa: E731
-        cost = measure(self.model, loss, self.settings.updates - self.at.update, self.settings.accumulate, self.ranks)
-        self.work.load_state(carried)
-        return replace(cost, at_most=self.update.captured)
+        plans, remaining = self._epoch(self.at.epoch), self.settings.updates - self.at.update
+        with kept(self.work):
+            batch = median_batch(self.work, plans, self.ranks)
+            self.model.train()
+            loss = lambda: self.update.loss(self.model, batch) / max(batch.tokens, 1)  # noqa: E731
+            cost = measure(self.model, loss, remaining, self.settings.accumulate, self.ranks)
+        # an evaluation has no gradients, which take two thirds of an update
+        each = len(plans) / self.settings.accumulate * self.work.dev_share / 3
+        evaluations = each * remaining / self.settings.evaluate_every
+        return replace(cost, at_most=self.update.captured, evaluations=evaluations, done=self.at.update)
 
     def _update(self) -> dict[str, float]:
         """One update: batches → loss → gradients → step; its row for the log."""
@@ -165,11 +170,12 @@ class Training:
         where = f", on a batch of lines {shown}" if every else ""
         raise Shared(
             f"{what} became {value} at update {number}{where}; nothing of it was saved. Lower training.learning_rate (it is "
-            f"{self.settings.learning_rate:g}), raise training.warmup or look at the data with `saccade check`, then continue with --resume"
+            f"{self.settings.learning_rate:g}), raise training.warmup or look at the data with `saccade check`, then continue with resume=True"
         )
 
     def _evaluate(self, logs: Logs, last: bool) -> None:
         """Judges the model, and ends the run at the last update or after too many evaluations without improvement."""
+        self.watcher.stage("evaluating")
         with self.update.plain() as model:
             metrics, better = self._judge(model)
             self.at = replace(self.at, metrics=metrics, worse=0 if better else self.at.worse + 1)
@@ -207,6 +213,9 @@ class Training:
         shown = "  ".join(f"dev {name} {value:.3f}" for name, value in metrics.items())
         evaluations = f"{count} evaluations" if (count := len(self.folder.kept())) > 1 else "evaluation"
         self.watcher.note(f"mean of the last {evaluations}  {shown}{'  best' if better else ''}")
+
+    def _out_of_time(self) -> bool:
+        return self.settings.minutes > 0 and self.ranks.largest(self.at.seconds) >= 60 * self.settings.minutes
 
     def _out_of_patience(self) -> bool:
         return 0 < self.settings.patience <= self.at.worse

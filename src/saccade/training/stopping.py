@@ -2,28 +2,32 @@
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 
 class Stopped(Exception):
     """A signal ended the run after a checkpoint; `code` is the process's exit code."""
 
-    def __init__(self, number: int, update: int, how: str = "--resume") -> None:
+    def __init__(self, number: int, update: int, how: str = "resume=True") -> None:
         name = signal.Signals(number).name
         super().__init__(f"stopped by {name} after update {update}; a checkpoint was written, continue with {how}")
         self.code, self.at = 128 + number, (number, update)
 
 
 @contextmanager
-def stopper(patient: bool = False) -> Iterator[list[int]]:
-    """Within the `with`, signals are put into the list; a second one of the same kind has its usual effect at once, unless `patient`."""
+def stopper(note: Callable[[str], None] = lambda _: None, patient: bool = False) -> Iterator[list[int]]:
+    """Within the `with`, signals are noted and put into the list; a second one of the same kind has its usual effect at once, unless
+    `patient`."""
     found: list[int] = []
     before: dict[int, Any] = {}
 
     def notice(number: int, frame: object) -> None:
         found.append(number)
+        again = "press Ctrl-C again" if number == signal.SIGINT else f"send {signal.Signals(number).name} again"
+        with suppress(RuntimeError, OSError):  # the signal came in the middle of another line, or nobody reads it
+            note("stopping after this update" + ("" if patient else f"; {again} to stop at once, with the last checkpoint"))
         if not patient:  # torchrun forwards a Ctrl-C that its processes also got from the terminal
             signal.signal(number, before[number])
 

@@ -18,6 +18,7 @@ class Work:
     batch: Callable[[Any], Any]  # of a plan, on the model's device
     evaluate: Callable[[nn.Module], dict[str, float]]  # metrics on the dev set, `loss` among them
     padding: Callable[[], float]  # its share in an epoch's batches
+    dev_share = 0.0  # the size of the dev set over that of the training set
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The loss summed over the batch's tokens."""

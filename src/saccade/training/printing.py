@@ -1,0 +1,62 @@
+"""What a run prints while it trains: its notes, its evaluations, and from time to time how far it is."""
+
+import sys
+import time
+from collections.abc import Callable
+
+from .checkpoints import Progress
+from .cost import Cost, duration
+from .loop import Watcher
+
+SECONDS = 10.0  # between two lines about updates
+
+
+def shows_progress() -> bool:
+    """Whether somebody is looking: at a terminal, or at a notebook."""
+    return "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
+
+
+def write_line(text: str) -> None:
+    """To stderr; in a notebook, which shows that in red, to stdout."""
+    print(text, file=sys.stdout if "ipykernel" in sys.modules else sys.stderr, flush=True)
+
+
+class Lines(Watcher):
+    """Prints lines that begin with the run's name."""
+
+    def __init__(self, name: str, write: Callable[[str], object] = write_line) -> None:
+        self.name, self.write, self.printed = name, write, -SECONDS
+        self.total, self.expected = 0, 0.0  # updates, and the seconds of one that were measured before the first
+        self.first: Progress | None = None
+
+    def stage(self, text: str) -> None:
+        if self.first is None:
+            self.note(f"{text} …")
+
+    def cost(self, cost: Cost) -> None:
+        self.total, self.expected = cost.done + cost.updates, cost.seconds[0] / max(cost.updates, 1)
+        self.note(f"{cost}")
+        if cost.seconds[0] > 1800:
+            self.note("for a shorter run: training.minutes=10, or a smaller model.size (tiny, small, medium)")
+
+    def update(self, at: Progress, row: dict[str, float]) -> None:
+        state = self.state(at, row)
+        if time.monotonic() - self.printed >= SECONDS:
+            self.note(f"update {at.update:,} of {self.total:,}  {state}")
+            self.printed = time.monotonic()
+
+    def evaluated(self, at: Progress, metrics: dict[str, float], best: bool) -> None:
+        shown = "  ".join(f"dev {name} {value:.3f}" for name, value in metrics.items())
+        self.note(f"update {at.update:,}  {shown}  {at.seconds:.0f} s{'  best' if best else ''}")
+
+    def note(self, text: str) -> None:
+        self.write(f"{self.name}: {text}")
+
+    def state(self, at: Progress, row: dict[str, float]) -> str:
+        """The loss, the speed and the time left, by what updates and evaluations took since this process began to train."""
+        first = self.first = self.first or at
+        seconds, pace, speed = at.seconds - first.seconds, self.expected, ""
+        if at.update > first.update:
+            pace = seconds / (at.update - first.update)
+            speed = f"  {max((at.tokens - first.tokens) / max(seconds, 1e-9), 1):,.0f} tokens/s"
+        return f"loss {row['loss']:.3f}{speed}  {duration(pace * (self.total - at.update))} left"

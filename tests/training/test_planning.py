@@ -1,0 +1,174 @@
+"""What training settings leave open: updates by epochs, minutes or the data, threads by measuring, evaluations by epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from saccade.recipe import TrainingRecipe
+from saccade.training import planning
+from saccade.training.checkpoints import Progress
+from saccade.training.cost import Cost
+from saccade.training.distributed import Ranks
+from saccade.training.loop import Watcher
+from saccade.training.planning import choose_threads, choose_updates, plan, time_update, use_threads
+from saccade.training.printing import Lines, shows_progress
+
+
+class Heard(Watcher):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def planned(stage: Any, toy: Callable[..., Any], before: Progress | None = None, **settings: Any) -> TrainingRecipe:
+    """Of the toy, whose epoch has 4 batches."""
+    made = TrainingRecipe(**{"threads": 1, "evaluate_every": 3, "checkpoint_every": 5, **settings})
+    return plan(made, stage.model(), toy(), Ranks(), lambda: before or Progress(), Watcher())
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that makes an update in a second."""
+    monkeypatch.setattr(planning, "time_update", lambda *_: 1 / planning.WITH_STEP)
+
+
+@pytest.mark.usefixtures("slow")
+def test_updates_are_what_epochs_minutes_or_the_data_allow(stage: Any, toy: Callable[..., Any]) -> None:
+    assert planned(stage, toy, updates=50).updates == 50
+    assert planned(stage, toy, updates=0, epochs=3).updates == 12
+    assert planned(stage, toy, updates=0, epochs=3, accumulate=2).updates == 6
+    assert planned(stage, toy, updates=50, epochs=3).updates == 12, "whichever comes first"
+    assert planned(stage, toy, updates=5, epochs=3).updates == 5
+    assert planned(stage, toy, updates=0, minutes=2).updates == 120
+    assert planned(stage, toy, updates=0, minutes=2, epochs=3).updates == 12
+    assert planned(stage, toy, updates=0).updates == 500, "few data: many epochs"
+    assert planned(stage, toy, updates=50, minutes=2).updates == 50, "minutes alone end it, should they come first"
+
+
+def test_the_data_and_a_processors_speed_are_a_limit() -> None:
+    def updates(per_epoch: int, seconds: float) -> int:
+        return choose_updates(TrainingRecipe(updates=0), per_epoch, seconds, Progress())
+
+    assert updates(100, 1e-9) == 80 * 100
+    assert updates(10**6, 1e-9) == 30_000
+    assert updates(100, 1.0) == 600, "10 minutes"
+
+
+@pytest.mark.usefixtures("slow")
+def test_the_warmup_and_the_evaluations_follow(stage: Any, toy: Callable[..., Any]) -> None:
+    made = planned(stage, toy, updates=0, minutes=2, warmup=1000, evaluate_every=0, checkpoint_every=0)
+    assert (made.warmup, made.evaluate_every, made.checkpoint_every) == (12, 4, 4), "once per epoch"
+    assert planned(stage, toy, updates=9000, evaluate_every=0).evaluate_every == 90, "100 times in all"
+    assert planned(stage, toy, updates=20, evaluate_every=0).evaluate_every == 2, "10 times"
+    assert planned(stage, toy, updates=9000, warmup=1000).warmup == 1000
+    assert made == plan(made, stage.model(), toy(), Ranks(), Progress, Watcher()), "nothing is left open"
+
+
+@pytest.mark.usefixtures("slow")
+def test_more_minutes_are_planned_by_the_speed_so_far(stage: Any, toy: Callable[..., Any]) -> None:
+    before = Progress(update=60, seconds=30.0)
+    assert planned(stage, toy, before, updates=0, minutes=2).updates == 240
+    assert planned(stage, toy, before, updates=0, minutes=0.1).updates == 60, "they are over"
+
+
+def test_measuring_changes_neither_the_model_nor_what_is_trained(stage: Any, toy: Callable[..., Any]) -> None:
+    model = stage.model()
+    before = [p.clone() for p in model.parameters()]
+    assert time_update(TrainingRecipe(accumulate=2), model, toy(), Ranks(), 0.01) > 0
+    assert all(torch.equal(p, q) and p.grad is None for p, q in zip(model.parameters(), before, strict=True))
+
+
+def test_the_fastest_number_of_threads_is_taken_told_and_given_back() -> None:
+    def measure(least: float) -> float:
+        return {1: 0.3, 2: 0.2, 4: 0.25, 6: 0.9}[torch.get_num_threads()]
+
+    told: list[str] = []
+    assert choose_threads(measure, 6, told.append) == 2
+    assert told == [
+        "training.threads=2, the fastest of those measured (seconds per update with 1: 0.3 s, 2: 0.2 s, 4: 0.25 s, 6: 0.9 s)"
+    ]
+    assert torch.get_num_threads() == 1
+    with pytest.raises(KeyError), use_threads(3):
+        raise KeyError
+    assert torch.get_num_threads() == 1
+
+
+def test_a_run_uses_its_threads_and_one_that_has_them_measures_nothing(
+    stage: Any, toy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "choose_threads", lambda measure, most, note: most - 1)
+    with use_threads(3):
+        assert planned(stage, toy, updates=5, threads=0).threads == 2
+        assert planned(stage, toy, updates=5, threads=1).threads == 1
+    assert planned(stage, toy, updates=5, threads=0).threads == 1, "there is one: nothing to choose"
+
+
+# --- minutes while a run trains
+
+
+def test_minutes_end_a_run_after_an_evaluation_and_count_over_resumes(stage: Any, toy: Callable[..., Any]) -> None:
+    ended = stage.training("run", updates=100, evaluate_every=50, minutes=1e-6).run()
+    assert (ended.update, ended.done, ended.best_update) == (1, True, 1)
+    heard = Heard()
+    assert stage.training("run", updates=100, watcher=heard, minutes=1e-6).run().update == 1
+    assert heard.notes == ["already finished at update 1; raise training.minutes or training.patience to continue"]
+    assert stage.training("run", updates=3, minutes=10).run().update == 3
+
+
+# --- what is printed
+
+
+def test_the_forecast_is_a_range_and_counts_evaluations() -> None:
+    assert str(Cost(1, 1.0, 1.0, 90)).startswith("about 90 s here: 1 parameters, 90 updates at most")
+    assert str(Cost(1, 1.0, 1.0, 600, slowest=2.0)).startswith("10 min to 20 min here: ")
+    assert str(Cost(1, 1.0, 1.0, 60, evaluations=30)).startswith("about 90 s here: ")
+
+
+def test_the_dev_set_is_part_of_the_forecast(stage: Any, toy: Callable[..., Any]) -> None:
+    class Listener(Watcher):
+        def cost(self, cost: Cost) -> None:
+            costs.append(cost)
+
+    costs: list[Cost] = []
+    work = toy()
+    work.dev_share = 1.5
+    stage.training("run", work, Listener(), updates=12, evaluate_every=3).run()
+    assert costs[0].evaluations == pytest.approx(4 * 1.5 / 3 * 12 / 3), "4 batches, a third of the time, 4 evaluations"
+
+
+def test_lines_name_the_run_and_say_what_is_left_from_the_first_update_on() -> None:
+    printed: list[str] = []
+    lines = Lines("mine", printed.append)
+    lines.stage("reading the data")
+    lines.cost(Cost(1, 1.0, 2.0, 100, done=50))
+    lines.update(Progress(update=51, tokens=1, seconds=20.0), {"loss": 3.0})
+    lines.printed = float("-inf")
+    lines.update(Progress(update=61, tokens=1001, seconds=30.0), {"loss": 2.0})
+    lines.update(Progress(update=62, tokens=1002, seconds=31.0), {"loss": 2.0})
+    assert printed[0] == "mine: reading the data …"
+    assert printed[1].startswith("mine: 200 s here: ") or printed[1].startswith("mine: about 3 min here: ")
+    assert printed[2:] == [
+        "mine: update 51 of 150  loss 3.000  3 min left",
+        "mine: update 61 of 150  loss 2.000  100 tokens/s  89 s left",
+    ], "no speed before it is known, and no line for each update"
+
+
+def test_a_long_run_is_told_how_to_make_it_shorter() -> None:
+    printed: list[str] = []
+    Lines("mine", printed.append).cost(Cost(1, 1.0, 2.0, 1000))
+    assert printed[1] == "mine: for a shorter run: training.minutes=10, or a smaller model.size (tiny, small, medium)"
+
+
+def test_progress_is_shown_in_a_terminal_and_in_a_notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import sys
+
+    assert not shows_progress()
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    assert shows_progress()
