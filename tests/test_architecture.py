@@ -34,8 +34,10 @@ MAY: dict[str, set[str]] = {
     "config": {"building", "core", "layers", "models", "data", "decoding", "training", "tasks", "catalogue", "recipe", *EVERY},
 }
 MAY["system"] = {*MAY["config"], "config", "upgrade"}
-MAY["api"] = {*MAY["system"], "system", "views", "results"}
-MAY["comparing"] = {*MAY["api"], "api"}
+MAY["reporting"] = {*MAY["system"], "system", "views", "results"}
+MAY["api"] = {*MAY["reporting"], "reporting"}
+MAY["significance"] = set()
+MAY["comparing"] = {*MAY["api"], "api", "significance"}
 MAY["demo"] = {*MAY["api"], "api"}
 MAY["__init__"] = {*MAY["api"], "api"}
 MAY["cli"] = {*MAY["demo"], "demo", "comparing", "__init__"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from . import config
+from . import config, reporting
 from .config import Recipe
 from .core import record
 from .data.pairs import Pair
@@ -21,7 +21,9 @@ from .tasks.language import LanguageModelling
 from .tasks.translation import Translation, searcher
 from .training.checkpoints import Progress, RunFolder, learned, mean_parameters, set_parameters
 from .training.distributed import check_shared, together
+from .training.logs import summary_writer
 from .training.loop import Training, Watcher
+from .training.stopping import Stopped
 from .upgrade import VERSION
 from .views.document import Document
 from .views.document import Site as SiteView
@@ -33,7 +35,9 @@ tag, translations, unknown_words = System.tag, System.translations, System.unkno
 check_translatable = System.check_translatable
 
 # The learning rate, its warmup and the clipping are the way out when a loss became NaN.
-OF_TRAINING = "updates patience evaluate_every checkpoint_every log_every average learning_rate warmup clip parallel checkpoint"
+OF_TRAINING = (
+    "updates patience evaluate_every checkpoint_every log_every average learning_rate warmup clip parallel checkpoint tensorboard"
+)
 MAY_CHANGE = (*(f"training.{name}" for name in OF_TRAINING.split()), "device")
 
 
@@ -52,20 +56,34 @@ def fit(
             # only now, when nothing of the recipe was refused: a first try with a wrong path leaves no run
             ranks.lead(lambda: write_atomically(path / "recipe.json", text.encode()))
             ranks.agree(lambda: check_shared(path / "recipe.json"))
+            ranks.lead(lambda: write_atomically(path / reporting.ABOUT, reporting.describe(system, work)))
             if watcher is not None and ranks.leads:
                 for note in (*system.notes, f"{work.padding():.1%} of the tokens in batches are padding"):
                     watcher.note(note)
             higher = config.task(made).measures[made.training.watch]
-            ended = Training(system.model, work, made.training, folder, watcher, ranks, made.seed, higher).run()
-            return ranks.agree(lambda: load(path / "best", made.device)), ended
+            write_note = (watcher or Watcher()).note
+            try:
+                ended = Training(system.model, work, made.training, folder, watcher, ranks, made.seed, higher).run()
+            except Stopped:
+                with reporting.harmless(write_note):
+                    if ranks.leads:
+                        reporting.draw_curves(path / "curves.png", [reporting.read_run(path)])
+                raise
+            best = ranks.agree(lambda: load(path / "best", made.device))
+            ranks.lead(lambda: reporting.finish(path, best, work.some, show, write_note))
+            return best, ended
 
 
 def prepared(made: Recipe) -> tuple[System, Any]:
     """An untrained system, and its work on the recipe's data."""
+    if made.training.tensorboard:
+        summary_writer()  # a missing package is reported before the data is read
     train, dev = train_and_dev(made)
     system = build(made, train)
     check_memory(system.model, system.device)
-    return system, system.task.work(made, train, dev, system.device)
+    work = system.task.work(made, train, dev, system.device)
+    work.counts, work.some = {"train": len(train), "dev": len(dev)}, reporting.spread(dev)
+    return system, work
 
 
 def claim(path: Path, recipe: Recipe, resume: bool) -> None:

@@ -134,6 +134,7 @@ class TrainingRecipe:
     patience: int = number(0, 0, 10**9, "evaluations without improvement before stopping; 0 for never")
     average: int = number(0, 0, 1000, "average the parameters of the last N evaluations, kept if better; 0 for none")
     watch: str = setting("loss", "metric that selects the best model: `loss`, `bleu`, `accuracy`, `perplexity`")
+    tensorboard: bool = setting(False, "write event files for TensorBoard into RUN/tensorboard (the extra `tensorboard`)")
     dev_bleu: bool = setting(False, "compute greedy BLEU on the dev set too", **OTHER_WATCH)
 
     @property

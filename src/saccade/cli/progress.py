@@ -7,6 +7,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TimeE
 
 from ..training.checkpoints import Progress as At
 from ..training.cost import Cost
+from ..training.logs import shown as shown_metric
 from ..training.loop import Watcher
 from .shared import err, note
 
@@ -48,7 +49,7 @@ class RunWatcher(Watcher):
         self.progress.update(self.task, completed=at.update, state=f"loss {row['loss']:.3f}  {speed:,.0f} tokens/s")
 
     def evaluated(self, at: At, metrics: dict[str, float], best: bool) -> None:
-        shown = "  ".join(f"dev {name} {value:.3f}" for name, value in metrics.items())
+        shown = "  ".join(f"dev {name} {shown_metric(name, value)}" for name, value in metrics.items())
         self.note(f"update {at.update:,}  {shown}  {at.seconds:.0f} s{'  best' if best else ''}")
 
     def note(self, text: str) -> None:

@@ -1,6 +1,7 @@
 """Scores of texts against references (BLEU and chrF by sacrebleu), word alignments from attention, and their error rate."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,21 @@ def scores(outputs: Sequence[str], references: Sequence[str], moses: str | None 
         found["bleu_tok_lc"] = float(sacrebleu.BLEU(tokenize="none", force=True).corpus_score(texts[0], [texts[1]]).score)
         found["bleu_tok_lc_how"] = f"sacremoses tokens ({moses}), lowercased, sacrebleu tokenize=none"
     return found
+
+
+def text_sums(outputs: Sequence[str], references: Sequence[str]) -> dict[str, tuple[NDArray[np.float64], Callable[[Any], float]]]:
+    """The counts of each sentence from which sacrebleu computes BLEU and chrF, and what computes them from a sum of counts."""
+    import sacrebleu
+
+    found: dict[str, tuple[NDArray[np.float64], Callable[[Any], float]]] = {}
+    for name, metric in {"bleu": sacrebleu.BLEU(force=True), "chrf": sacrebleu.CHRF()}.items():
+        counts = metric._extract_corpus_statistics(list(outputs), [list(references)])  # as its own tests of significance do
+        found[name] = (np.array(counts, dtype=np.float64), partial(score_of, metric))
+    return found
+
+
+def score_of(metric: Any, total: NDArray[np.float64]) -> float:
+    return float(metric._compute_score_from_stats(total).score)
 
 
 def moses_tokenizer(language: str) -> Any:

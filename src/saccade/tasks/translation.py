@@ -1,6 +1,7 @@
 """Translation: pairs to batches, texts through a model and back, BLEU, chrF and alignments. B batch, N source, T target."""
 
 import itertools
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,8 +24,8 @@ from ..models.kinds import Seq2Seq
 from ..recipe import Recipe
 from ..training.losses import Batch
 from ..training.work import Work
-from .scoring import Link, alignment_error_rate, links, moses_tokenizer, scores, word_weights
-from .task import ExampleTask, ExampleWork, device_of, from_tokens, learn_vocabulary, table
+from .scoring import Link, alignment_error_rate, links, moses_tokenizer, scores, text_sums, word_weights
+from .task import Each, ExampleTask, ExampleWork, device_of, from_tokens, learn_vocabulary, percent_of, table
 
 MakeSearch = Callable[[int, int, tuple[int, ...]], Search]  # from bos, eos and the tokens that are never generated
 
@@ -114,8 +115,11 @@ class Translation(ExampleTask):
         return model
 
     def work(self, recipe: Recipe, train: Sequence[Pair], dev: Sequence[Pair], device: torch.device) -> Work:
-        kind = WorkWithBleu if recipe.training.dev_bleu or recipe.training.watch == "bleu" else ExampleWork
-        return kind(self, recipe, train, dev, device)
+        if recipe.training.dev_bleu or recipe.training.watch == "bleu":
+            return WorkWithBleu(self, recipe, train, dev, device)
+        work = ExampleWork(self, recipe, train, dev, device)
+        work.measures = ("loss",)
+        return work
 
     def numbers(self, pairs: Sequence[Pair]) -> list[Numbered]:
         sources = self.source.encode_ids([pair.source for pair in pairs])
@@ -209,6 +213,11 @@ class Translation(ExampleTask):
         found = dict(self.translate(model, [pair.source for pair in pairs], searcher(beam)))
         return [found[n].text for n in range(len(pairs))]
 
+    def per_example(self, model: nn.Module, examples: Sequence[Pair], beam: int = 1, **options: Any) -> Each:
+        outputs = self.outputs(model, examples, beam)
+        rows = [(pair.source, pair.target, output) for pair, output in zip(examples, outputs, strict=True)]
+        return Each(rows, text_sums(outputs, [pair.target for pair in examples]))
+
     def evaluate(
         self, model: nn.Module, pairs: Sequence[Pair], beam: int = 1, quarters: bool = False, moses: str | None = None
     ) -> dict[str, Any]:
@@ -226,11 +235,15 @@ class Translation(ExampleTask):
         return found
 
     def quarter_scores(self, outputs: Sequence[str], pairs: Sequence[Pair]) -> list[dict[str, float]]:
-        """BLEU of each quarter of the pairs by the source's length in words, the shortest first."""
+        """BLEU by the source's length in words, the shortest first: quarters of the pairs, as equal as whole lengths allow."""
         words = [len(pair.source.split()) for pair in pairs]
         order = sorted(range(len(pairs)), key=words.__getitem__)
+        sorted_words, groups = sorted(words), [list[int]() for _ in range(4)]
+        for n in order:  # all sentences of a length belong to the quarter in which the middle one of them is
+            middle = (bisect_left(sorted_words, words[n]) + bisect_right(sorted_words, words[n])) / 2
+            groups[min(3, int(4 * middle / len(order)))].append(n)
         rows = []
-        for group in filter(None, (order[k * len(order) // 4 : (k + 1) * len(order) // 4] for k in range(4))):
+        for group in filter(None, groups):
             lengths = [words[n] for n in group]
             bleu = float(self.score([outputs[n] for n in group], [pairs[n] for n in group])["bleu"])
             rows.append({"shortest": lengths[0], "longest": lengths[-1], "mean": sum(lengths) / len(lengths), "bleu": bleu})
@@ -264,3 +277,8 @@ class TextToText(Translation):
     def score(self, outputs: Sequence[str], pairs: Sequence[Pair], moses: str | None = None) -> dict[str, float | str]:
         right = sum(output.strip() == pair.target.strip() for output, pair in zip(outputs, pairs, strict=True))
         return {"exact": 100 * right / max(len(pairs), 1), **super().score(outputs, pairs, moses)}
+
+    def per_example(self, model: nn.Module, examples: Sequence[Pair], beam: int = 1, **options: Any) -> Each:
+        each = super().per_example(model, examples, beam, **options)
+        right = np.array([[output.strip() == reference.strip(), 1] for _, reference, output in each.rows], dtype=np.float64)
+        return Each(each.rows, {**each.sums, "exact": (right, percent_of)})
