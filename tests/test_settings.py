@@ -47,6 +47,7 @@ ELSEWHERE = {
     "training.graphs",
     "training.parallel",
     "training.checkpoint",
+    "training.tensorboard",
 }
 
 

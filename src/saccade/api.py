@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,16 +62,15 @@ def fit(
                 for note in (*system.notes, f"{work.padding():.1%} of the tokens in batches are padding"):
                     watcher.note(note)
             higher = config.task(made).measures[made.training.watch]
-            write_note = (watcher or Watcher()).note
+            finish = partial(reporting.finish, path, work=work, show=show, note=(watcher or Watcher()).note)
             try:
                 ended = Training(system.model, work, made.training, folder, watcher, ranks, made.seed, higher).run()
             except Stopped:
-                with reporting.harmless(write_note):
-                    if ranks.leads:
-                        reporting.draw_curves(path / "curves.png", [reporting.read_run(path)])
+                if ranks.leads:
+                    finish(system=None)
                 raise
             best = ranks.agree(lambda: load(path / "best", made.device))
-            ranks.lead(lambda: reporting.finish(path, best, work.some, show, write_note))
+            ranks.lead(lambda: finish(system=best))
             return best, ended
 
 

@@ -1,26 +1,29 @@
 """The command `report`, and what `evaluate` and `compare` print and draw: tables of classes, confusion matrices, comparisons."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.cells import cell_len, set_cell_size
 from rich.table import Table
+from rich.text import Text
 
 from ..errors import SaccadeError
 from .options import Json
+from .shared import out, write
 from .shared import report as print_outcome
-from .shared import write
 
 if TYPE_CHECKING:
     from ..comparing import Row, Verdict
 
 MOST_CLASSES = 30  # in text; JSON has all
-# metrics that are shown without decimals
-WHOLE = ("seconds", "updates", "parameters", "texts", "sentences", "documents", "characters", "tokens", "beam", "stride")
-UNKNOWN = ("unknown_words", "unknown_tokens")
-PICTURES = (".png", ".svg", ".pdf")
+COLUMNS = ("precision", "recall", "f1")
+COUNTED = "seconds updates parameters texts sentences documents characters tokens beam stride unknown_words unknown_tokens"
+WHOLE = COUNTED.split()  # metrics that are shown without decimals
+HOW = (
+    "p is the larger one of two p-values: a paired permutation test over the examples, and a paired bootstrap over examples and seeds. "
+    "Of several recipes the best is tested against each other one, and p is multiplied by the number of these tests."
+)
 
 
 def report(
@@ -47,14 +50,12 @@ def report(
         raise SaccadeError(f"cannot write a report to '{page}'; name a file ending in .html")
     found = reporting.report(runs, page, api.show)
     facts = {"out": str(page), "runs": [{"run": str(run.path), **run.best} for run in found]}
-    lines = [
-        f"{run.path}: {', '.join(f'{k} {v}' for k, v in reporting.results(run).items()) or 'no evaluation yet'}" for run in found
-    ]
+    lines = [f"{run.path}: {'  '.join(map(' '.join, reporting.results(run).items()))}" for run in found]
     print_outcome(json_, facts, "\n".join([*lines, f"Report: {page}"]))
 
 
 def check_picture(path: Path | None) -> None:
-    if path is not None and path.suffix.lower() not in PICTURES:
+    if path is not None and path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise SaccadeError(f"cannot draw to '{path}'; name a file ending in .png, .svg or .pdf")
 
 
@@ -68,33 +69,35 @@ def print_metrics(metrics: dict[str, Any]) -> None:
         write(f"{name:<{width}}{shown(name, value)}")
     for row in metrics.get("by_length", []):
         write(f"BLEU {row['bleu']:5.1f}    sentences of {row['shortest']} to {row['longest']} words")
-    if "classes" in metrics:
-        write("\n" + "\n".join(class_lines(metrics)))
-    if "confusion" in metrics:
-        write("\n" + "\n".join(confusion_lines(**metrics["confusion"])))
+    if classes := metrics.get("classes"):
+        means = {"label": "macro average", **{name: metrics[f"macro_{name}"] for name in COLUMNS}}
+        rows = [*classes[:MOST_CLASSES], {**means, "support": sum(row["support"] for row in classes)}]
+        write()
+        print_table(
+            [
+                ["", *COLUMNS, "support"],
+                *([row["label"], *(shown(name, row[name]) for name in (*COLUMNS, "support"))] for row in rows),
+            ]
+        )
+        if len(classes) > MOST_CLASSES:
+            write(f"the {MOST_CLASSES} commonest of {len(classes):,} classes; --json prints all")
+    if found := metrics.get("confusion"):
+        write("\nconfusion (rows: the right label, columns: the model's)")
+        cells = [[label, *map(str, row)] for label, row in zip(found["labels"], found["counts"], strict=True)]
+        print_table([["", *found["labels"]], *cells])
 
 
-def class_lines(metrics: dict[str, Any]) -> Iterator[str]:
-    """Precision, recall and F1 of each class, the commonest first, and their plain means."""
-    rows = metrics["classes"]
-    width = max(cell_len("macro average"), *(min(cell_len(row["label"]), 30) for row in rows))
-    yield f"{'':{width}}  precision  recall      f1  support"
-    means = {"label": "macro average", **{name: metrics[f"macro_{name}"] for name in ("precision", "recall", "f1")}}
-    for row in [*rows[:MOST_CLASSES], {**means, "support": sum(row["support"] for row in rows)}]:
-        numbers = f"{row['precision']:9.1f}  {row['recall']:6.1f}  {row['f1']:6.1f}  {row['support']:7,}"
-        yield f"{set_cell_size(row['label'], width)}  {numbers}"
-    if len(rows) > MOST_CLASSES:
-        yield f"the {MOST_CLASSES} commonest of {len(rows):,} classes; --json prints all"
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Columns that are as wide as they need to be, the first one to the left and numbers to the right."""
+    from ..views.document import shorten
 
-
-def confusion_lines(labels: Sequence[str], counts: Sequence[Sequence[int]]) -> Iterator[str]:
-    """Rows are the right labels, columns the model's."""
-    width = min(max(map(cell_len, labels)), 20)
-    cell = max(5, *(len(str(count)) for row in counts for count in row), min(width, 8))
-    yield "confusion (rows: the right label, columns: the model's)"
-    yield " " * width + "".join("  " + set_cell_size(label, cell) for label in labels).rstrip()
-    for label, row in zip(labels, counts, strict=True):
-        yield set_cell_size(label, width) + "".join(f"  {count:>{cell}}" for count in row)
+    texts = [[Text(shorten(cell) if cell else "") for cell in row] for row in rows]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for n, head in enumerate(texts[0]):
+        table.add_column(head, justify="right" if n else "left", no_wrap=True)
+    for row in texts[1:]:
+        table.add_row(*row)
+    out.print(table, width=max(out.width, out.measure(table, options=out.options.update(width=10_000)).maximum), crop=False)
 
 
 def side_by_side(rows: "Sequence[Row]") -> list[list[str]]:
@@ -103,19 +106,12 @@ def side_by_side(rows: "Sequence[Row]") -> list[list[str]]:
 
     def cell(row: "Row", name: str) -> str:
         mean, spread = row.mean(name), row.spread(name)
-        if name in WHOLE or name in UNKNOWN:
-            return f"{mean:,.0f}" if mean >= 10 or mean == int(mean) else f"{mean:.2g}"
+        if name in WHOLE:
+            return f"{mean:,.0f}" if mean >= 10 or mean.is_integer() else f"{mean:.2g}"
         return shown(name, mean) + (f" ± {shown(name, spread)}" if spread else "")
 
     names = [name for name in rows[0].metrics if all(name in row.metrics for row in rows)]
     return [["", *(row.name for row in rows)], *([name, *(cell(row, name) for row in rows)] for name in names)]
-
-
-def as_table(rows: Sequence[Sequence[str]]) -> Table:
-    table = Table(*rows[0], box=None, pad_edge=False, header_style="bold")
-    for row in rows[1:]:
-        table.add_row(*row)
-    return table
 
 
 def draw_comparison(
@@ -133,9 +129,3 @@ def draw_comparison(
     first = Section("Comparison", text, side_by_side(rows), png(figure))
     runs = [run for row in rows for run in row.runs]
     reporting.report(runs, out_folder / "report.html", api.show, [first], f"Comparison on {judged_on}")
-
-
-HOW = (
-    "p is the larger one of two p-values: a paired permutation test over the examples, and a paired bootstrap over examples and seeds. "
-    "Of several recipes the best is tested against each other one, and p is multiplied by the number of these tests."
-)

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from ..errors import SaccadeError
 from .options import Json, Lengths, Moses, OutFolder, Peers, Result, TaskBeam, flag
-from .reporting import as_table, check_picture, draw_comparison, side_by_side
+from .reporting import check_picture, draw_comparison, print_table, side_by_side
 from .shared import command_name, err, keep_given, note, out, print_json, rank, report, result_writer, write
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def compare(
     if json_:
         print_json({**{row.name: row.metrics for row in rows}, "comparisons": [verdict.to_dict() for verdict in verdicts]})
     else:
-        out.print(as_table(side_by_side(rows)))
+        print_table(side_by_side(rows))
         for verdict in verdicts:
             write(str(verdict))
     if rank() == 0:

@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 
 from . import pictures
-from .pictures import COLORS, DARK, EDGE, FAINT, GRAY, MARGIN, MARKERS, label, style
+from .document import Site
+from .pictures import COLORS, EDGE, FAINT, GRAY, MARGIN, MARKERS, label, style
 
-POINTS = 300  # of a line; more of them are averaged
+POINTS = 300  # of a line, at most
 PANEL = (3.3, 1.9)  # inches
-LOG_FROM = 30  # how often the largest value must contain the smallest for a logarithmic axis
 STYLES = ("-", "--", ":", "-.")
 
 
@@ -33,9 +33,10 @@ def curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], title: str = "") -> 
     for at, panel in enumerate(panels):
         y, x = divmod(at, across)
         axes = pictures.add_axes(figure, MARGIN + 0.55 + x * step, top + 0.3 + y * down, *PANEL)
-        values = [value for n, rows in enumerate(runs.values()) for value in draw_run(axes, rows, panel, n, len(runs))]
+        for n, rows in enumerate(runs.values()):
+            draw_run(axes, rows, panel, n, len(runs))
         frame(axes, panel.replace("_", " "), "updates")
-        if panel in ("loss", "dev_perplexity") and min(values, default=0) > 0 and max(values) > LOG_FROM * min(values):
+        if panel == "dev_perplexity":
             axes.set_yscale("log")
     if legend:
         handles = [figure.axes[0].plot([], [], **look(n))[0] for n in range(len(runs))]
@@ -51,37 +52,25 @@ def look(n: int) -> dict[str, Any]:
     return {"color": COLORS[n % len(COLORS)], "linestyle": STYLES[n % len(STYLES)], "marker": MARKERS[n % len(MARKERS)]}
 
 
-def draw_run(axes: Axes, rows: Sequence[Mapping[str, Any]], panel: str, n: int, count: int) -> list[float]:
-    """One run's lines in a panel; returns the values drawn."""
-    drawn: list[float] = []
+def draw_run(axes: Axes, rows: Sequence[Mapping[str, Any]], panel: str, n: int, count: int) -> None:
+    """One run's lines in a panel."""
     for name in ("loss", "dev_loss") if panel == "loss" else (panel,):
         points = [(row["update"], row[name]) for row in rows if isinstance(row.get(name), int | float) and "update" in row]
         if not points:
             continue
-        x, y = thin(np.array(points, dtype=np.float64))
+        x, y = np.array(points[:: len(points) // POINTS + 1], dtype=np.float64).T
         how: dict[str, Any] = {**look(n), "linewidth": 1.5, "markersize": 4, "markeredgecolor": "white", "markeredgewidth": 0.4}
         how |= {"color": "#1a1a1a", "linestyle": "-"} if count == 1 else {}
         if not name.startswith("dev_"):
             how |= {"marker": "", "linewidth": 1.0, "alpha": 0.5 if name == "loss" else 1.0}
         axes.plot(x, y, **how)
-        drawn += y.tolist()
-    return drawn
-
-
-def thin(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """At most so many points as can be seen; each is the mean of its neighbors."""
-    parts = np.array_split(points, POINTS) if len(points) > POINTS else [points[n : n + 1] for n in range(len(points))]
-    return np.array([part[:, 0].mean() for part in parts]), np.array([part[:, 1].mean() for part in parts])
 
 
 def frame(axes: Axes, above: str, below: str) -> None:
     """The names above and below the panel, light lines behind, and nothing to the right; matplotlib's own titles take twice the time."""
-    axes.annotate(
-        pictures.drawable(above), (0, 1), (0, 6), "axes fraction", "offset points", va="bottom", **style(9, weight="bold")
-    )
-    axes.annotate(
-        pictures.drawable(below), (0.5, 0), (0, -18), "axes fraction", "offset points", ha="center", va="top", **style(8, GRAY)
-    )
+    at: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
+    axes.annotate(pictures.drawable(above), (0, 1), (0, 6), va="bottom", **at, **style(9, weight="bold"))
+    axes.annotate(pictures.drawable(below), (0.5, 0), (0, -18), ha="center", va="top", **at, **style(8, GRAY))
     axes.locator_params(nbins=5)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(EDGE)
@@ -107,24 +96,11 @@ def dots(series: Mapping[str, Sequence[float]], metric: str, title: str = "") ->
 
 
 def confusion(labels: Sequence[str], counts: Sequence[Sequence[int]], title: str = "") -> Figure:
-    """Rows are the right labels, columns the model's; the shade is the share of the row, the number the count."""
-    table, names = np.asarray(counts), [label(name) for name in labels]
-    cell = 0.5 if len(names) <= 12 else max(0.09, 6.0 / len(names))
-    size = float(np.clip(72 * cell * 0.5, 4, 9))
-    room, side = max(pictures.width_of(name, size) for name in names) + 0.2, max(cell * len(names), 0.6)
-    note = "rows: the right label · columns: the model's · darker = a larger share of the row"
-    figure, top = pictures.sheet(max(MARGIN + room + side + MARGIN, 4.6), room + side + MARGIN, title, note)
-    axes = pictures.add_axes(figure, MARGIN + room, top + room, side, side)
+    """The share of each right label (rows) that the model gave each label (columns)."""
+    table = np.asarray(counts, dtype=np.float64)
     share = table / np.maximum(table.sum(1, keepdims=True), 1)
-    pictures.heat(axes, share, cell, 0.0, 1.0)
-    axes.xaxis.tick_top()
-    axes.set_xticks(range(len(names)), names, rotation=90, **style(size))
-    axes.set_yticks(range(len(names)), names, **style(size))
-    for (row, column), count in np.ndenumerate(table):
-        if count and cell >= 0.25:
-            ink = "white" if share[row, column] > DARK else "#1a1a1a"
-            axes.text(column, row, f"{count:,}", ha="center", va="center_baseline", **style(size * 0.85, ink))
-    return figure
+    names = list(labels)
+    return pictures.alignment(Site("rows: the right label, columns: the model's", names, names, [share.tolist()]), title)
 
 
 def png(figure: Figure) -> bytes:
