@@ -109,7 +109,7 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_l
     """One line per name through its (x, y) points, such as BLEU against sentence length; names are in the order of the lines' ends."""
     names = [label(name, LONGEST_NAME) for name in series]
     wide, tall = 5.2, max(3.1, NAME_STEP * len(series))
-    name_room = max(width_of(name, 9) for name in names) + 0.6
+    name_room = max(width_of(name, 9) for name in names) + 0.95
     figure, top = sheet(MARGIN + 0.75 + wide + name_room + MARGIN, 0.1 + tall + 0.45 + MARGIN, title)
     axes = add_axes(figure, MARGIN + 0.75, top + 0.1, wide, tall)
     drawn = []
@@ -123,8 +123,9 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_l
     axes.set_xlabel(drawable(x_label), **style(9))
     axes.set_ylabel(drawable(y_label), **style(9))
     order = sorted(range(len(drawn)), key=lambda n: -float(np.asarray(drawn[n].get_ydata())[-1]))
-    look = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "frameon": False, "prop": FontProperties(family=families(), size=9)}
-    legend = axes.legend([drawn[n] for n in order], [names[n] for n in order], borderaxespad=0.6, labelspacing=0.3, **look)
+    look = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "prop": FontProperties(family=families(), size=9)}
+    look |= {"frameon": True, "edgecolor": EDGE, "fancybox": False, "handlelength": 3.2}  # a box of its own: its marks are not data
+    legend = axes.legend([drawn[n] for n in order], [names[n] for n in order], borderaxespad=1.4, labelspacing=0.3, **look)
     for text in legend.get_texts():
         text.set_parse_math(False)
     return figure
