@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")  # set before torch is imported: the same kernels on every machine
 
@@ -20,3 +21,23 @@ settings.load_profile("saccade")
 def same_random_numbers() -> None:
     """Every test starts from the same seed, whatever ran before it."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_runs() -> Iterator[Callable[..., None]]:
+    """A run's report takes half a second, and hundreds of runs are trained here: only tests of reports ask for the real one."""
+    from saccade import reporting
+
+    real = reporting.finish
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reporting, "finish", lambda *_, **__: None)
+        yield real
+
+
+@pytest.fixture(scope="module")
+def real_reports(quick_runs: Callable[..., None]) -> Iterator[None]:
+    from saccade import reporting
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reporting, "finish", quick_runs)
+        yield

@@ -85,8 +85,10 @@ def classification(system: api.System, kind: str) -> dict[str, Any]:
 
 
 def numbers(metrics: dict[str, Any]) -> dict[str, Any]:
-    """Without signatures, which name the versions of other packages."""
-    return {name: value for name, value in metrics.items() if not isinstance(value, str)}
+    """Without signatures, which name the versions of other packages; classes and BLEU by length are grouped in another way today."""
+    found = {name: value for name, value in metrics.items() if not isinstance(value, str | list | dict)}
+    found |= {"f1": found["macro_f1"]} if "commonest_label" in found else {}  # as 0.1.0 called it
+    return {name: value for name, value in found.items() if not name.startswith("macro_")}
 
 
 def rounded(value: Any) -> Any:
@@ -116,6 +118,7 @@ def check(found: Any, wanted: Any, path: str) -> None:
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_a_folder_of_version_0_1_0_gives_what_it_gave(folder: Path) -> None:
     wanted = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
+    wanted["observed"].get("evaluation", {}).pop("by_length", None)
     check(observe(wanted["kind"], saccade.load(folder, "cpu")), wanted["observed"], folder.name)
 
 

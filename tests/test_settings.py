@@ -51,6 +51,7 @@ ELSEWHERE = {
     "training.parallel",
     "training.checkpoint",
     "training.threads",
+    "training.tensorboard",
 }
 
 

@@ -5,12 +5,13 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from . import config
+from . import config, reporting
 from .config import Recipe
 from .core.attention import RENAMED, Explanation, which_backend
 from .decoding import Ensemble
@@ -25,6 +26,7 @@ from .training.distributed import check_shared, together
 from .training.loop import Training, Watcher
 from .training.planning import plan, use_threads
 from .training.printing import Lines, shows_progress
+from .training.stopping import Stopped
 from .upgrade import VERSION
 from .views.worked import Worked, worked_example, worked_sentence
 
@@ -37,7 +39,7 @@ check_translatable = System.check_translatable
 
 # The learning rate, its warmup and the clipping are the way out when a loss became NaN.
 OF_TRAINING = "updates epochs minutes patience evaluate_every checkpoint_every log_every average learning_rate warmup clip "
-OF_TRAINING += "parallel checkpoint threads"
+OF_TRAINING += "parallel checkpoint threads tensorboard"
 MAY_CHANGE = (*(f"training.{name}" for name in OF_TRAINING.split()), "device")
 
 
@@ -63,13 +65,22 @@ def fit(
             text = json.dumps({"saccade": VERSION, **system.recipe.to_dict()}, indent=2, ensure_ascii=False) + "\n"
             ranks.lead(lambda: write_atomically(path / "recipe.json", text.encode()))
             ranks.agree(lambda: check_shared(path / "recipe.json"))
+            ranks.lead(lambda: write_atomically(path / reporting.ABOUT, reporting.describe(system, work)))
             for note in (*system.notes, f"{work.padding():.1%} of the tokens in batches are padding"):
                 heard.note(note)
             higher = config.task(made).measures[training.watch]
             folder = RunFolder(path, model_files(system))
-            with use_threads(training.threads):
-                ended = Training(system.model, work, training, folder, heard, ranks, made.seed, higher).run()
-            return ranks.agree(lambda: load(path / "best", made.device)), ended
+            finish = partial(reporting.finish, path, work=work, show=show, note=heard.note)
+            try:
+                with use_threads(training.threads):
+                    ended = Training(system.model, work, training, folder, heard, ranks, made.seed, higher).run()
+            except Stopped:
+                if ranks.leads:
+                    finish(system=None)
+                raise
+            best = ranks.agree(lambda: load(path / "best", made.device))
+            ranks.lead(lambda: finish(system=best))
+            return best, ended
 
 
 def claim(path: Path, recipe: Recipe, resume: bool) -> Recipe:

@@ -1,20 +1,27 @@
 """Several recipes compared fairly: each trained with the same seeds, judged on the same data, mean ± spread of each metric."""
 
+import dataclasses
+import hashlib
+import json
 import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from . import api, config
 from .config import Recipe
 from .errors import SaccadeError
 from .fitting import adopt
+from .significance import LEVEL, Difference, Score, Sums, measure_difference
 from .system import System, load, read_config
 from .training.checkpoints import Progress, RunFolder
+from .training.logs import shown
 from .training.loop import Watcher
 
 HERE = ("device", "training.threads")  # settings that depend on the machine
@@ -28,6 +35,8 @@ class Row:
 
     name: str
     metrics: dict[str, list[float]]
+    runs: list[Path] = field(default_factory=list)
+    sums: dict[str, tuple[list[Sums], Score]] = field(default_factory=dict, compare=False, repr=False)  # of `per_example`
 
     def mean(self, metric: str) -> float:
         return statistics.fmean(self.metrics[metric])
@@ -44,31 +53,45 @@ def compare(
     """Trains each recipe with each seed into `out/NAME-SEED` (finished runs are reused) and judges it on `data`, else on test or dev."""
     rows = []
     for name, recipe in recipes.items():
-        found = defaultdict(list)
+        row = Row(name, defaultdict(list), sums={})
         for seed in seeds:
-            made, run = replace(recipe, seed=seed), out / f"{name}-{seed}"
+            made = replace(recipe, seed=seed)
             with watch(f"{name}, seed {seed}", made.training.updates) as watcher:
+                run = run_folder(out / f"{name}-{seed}", made, watcher)
                 system, ended = load_finished(made, run, watcher) or api.fit(made, run, resume=True, watcher=watcher)
-            measured = system.evaluate(system.read(data or ("test" if made.data.test else "dev")), **(options or {}))
+            examples = system.read(data or ("test" if made.data.test else "dev"))
+            measured = system.evaluate(examples, **(options or {}))
             metrics = {metric: float(value) for metric, value in measured.items() if isinstance(value, int | float)}
-            for n, row in enumerate(measured.get("by_length", []), 1):
-                metrics |= {f"bleu_quarter_{n}": row["bleu"], f"words_quarter_{n}": row["mean"]}
+            for n, quarter in enumerate(measured.get("by_length", []), 1):
+                metrics |= {f"bleu_quarter_{n}": quarter["bleu"], f"words_quarter_{n}": quarter["mean"]}
             metrics |= {"seconds": ended.seconds, "updates": float(ended.update)}
             metrics["parameters"] = float(sum(p.numel() for p in system.model.parameters()))
             for metric, value in metrics.items():
-                found[metric].append(value)
-        rows.append(Row(name, found))
+                row.metrics[metric].append(value)
+            if len(recipes) > 1:
+                for metric, (sums, score) in system.task.per_example(system.model, examples, **(options or {})).sums.items():
+                    row.sums.setdefault(metric, ([], score))[0].append(sums)
+            row.runs.append(run)
+        rows.append(row)
     return rows
+
+
+def run_folder(first: Path, recipe: Recipe, watcher: Watcher) -> Path:
+    """The run's folder, or one named by its settings beside it, where the first contains a run with other settings, which stays."""
+    if not (first / "recipe.json").exists():
+        return first
+    kept = read_config(first / "recipe.json")
+    changed = [name for name in api.differences(kept.to_dict(), adopt(recipe, kept).to_dict()) if name not in HERE]
+    if not changed:
+        return first
+    settings = json.dumps({**recipe.to_dict(), "device": ""}, sort_keys=True)
+    digest = hashlib.sha256(settings.encode()).hexdigest()[:8]
+    watcher.note(f"{first} has a different {changed[0]} and stays; this run goes to {first.name}-{digest}")
+    return first.with_name(f"{first.name}-{digest}")
 
 
 def load_finished(recipe: Recipe, run: Path, watcher: Watcher) -> tuple[System, Progress] | None:
     """The best system of a run that has finished, which needs no training data, and where it ended; None when there is none."""
-    kept = run / "recipe.json"
-    if kept.exists():  # with other settings, its metrics would be listed under the wrong name
-        begun = read_config(kept)
-        changed = [name for name in api.differences(begun.to_dict(), adopt(recipe, begun).to_dict()) if name not in HERE]
-        if changed:
-            raise SaccadeError(f"{run} was made with a different {changed[0]}; choose another out=…, or remove that folder")
     ended = RunFolder(run, {}).progress()
     if ended is None or not ended.done:
         return None
@@ -92,6 +115,42 @@ def best(rows: Sequence[Row], metric: str, higher: bool) -> list[Row]:
     """The rows with the best mean: one, or those that share it."""
     reached = (max if higher else min)(row.mean(metric) for row in rows)
     return [row for row in rows if math.isclose(row.mean(metric), reached, rel_tol=1e-12)]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The row with the best mean against another one; without a difference where they cannot be compared example by example."""
+
+    metric: str
+    best: str
+    other: str
+    found: Difference | None
+
+    def __str__(self) -> str:
+        if self.found is None:
+            return f"{self.metric}: {self.best} and {self.other} were not judged on the same examples, so nothing can be tested"
+        gap, low, high = (shown(self.metric, number) for number in (self.found.difference, self.found.low, self.found.high))
+        how = f"difference {gap}, 95 % interval {low} to {high}, p = {self.found.p:.2g}"
+        if self.found.p < LEVEL:
+            return f"{self.metric}: {self.best} is better than {self.other} ({how})"
+        return f"{self.metric}: no clear difference between {self.best} and {self.other} ({how})"
+
+    def to_dict(self) -> dict[str, Any]:
+        tested = dataclasses.asdict(self.found) if self.found else {}
+        return {"metric": self.metric, "best": self.best, "other": self.other, **tested}
+
+
+def judge(rows: Sequence[Row], metric: str, higher: bool) -> list[Verdict]:
+    """Whether the row with the best mean is better than each other one by more than chance."""
+    chosen, found = best(rows, metric, higher)[0], []
+    for row in rows:
+        if row is not chosen and metric in chosen.sums and metric in row.sums:
+            ours, theirs = chosen.sums[metric], row.sums[metric]
+            same = len({sums.shape for sums in (*ours[0], *theirs[0])}) == 1
+            arrays = (np.stack(ours[0]), np.stack(theirs[0])) if same else None
+            tested = measure_difference(*arrays, ours[1], len(rows) - 1) if arrays else None
+            found.append(Verdict(metric, chosen.name, row.name, tested))
+    return found
 
 
 def for_result(rows: Sequence[Row], metric: str, higher: bool) -> dict[str, Any]:

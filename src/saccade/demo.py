@@ -192,7 +192,7 @@ def write_report(
         ),
         Section(
             "BLEU by sentence length",
-            "The test sentences in four equal groups by length. One vector holds a short sentence; a long one does not fit.",
+            "The test sentences in four groups by length, about equally many in each. One vector holds a short sentence; a long one does not fit.",
             table=[["words in the source", *CALLED.values()], *lengths],
             picture=drawn[0].read_bytes(),
         ),

@@ -150,6 +150,7 @@ class TrainingRecipe:
     average: int = number(0, 0, 1000, "average the parameters of the last N evaluations, kept if better; 0 for none")
     threads: int = number(0, 0, 1024, "of the processor; 0: the fastest number, measured on a batch before the run starts")
     watch: str = setting("loss", "metric that selects the best model: `loss`, `bleu`, `accuracy`, `perplexity`")
+    tensorboard: bool = setting(False, "write event files for TensorBoard into RUN/tensorboard (the extra `tensorboard`)")
     dev_bleu: bool = setting(False, "compute greedy BLEU on the dev set too", **OTHER_WATCH)
 
     @property

@@ -33,19 +33,10 @@ def write_result(
     """Writes a result file; a metric is a value, or one per seed; BLEU and a language model's loss get their names in papers too."""
     check_name(name)
     known = {"bleu_cased": metrics.get("bleu"), "val_loss": metrics.get("loss") if "perplexity" in metrics else None}
-    program = "saccade" if sys.argv[0].endswith(("saccade", "__main__.py")) else sys.argv[0]
-    versions = {"python": platform.python_version()}
-    for package in PACKAGES:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            versions[package] = importlib.metadata.version(package)
     content = {
         "name": name,
         "recipe": recipe,
-        "command": " ".join([program, *map(shlex.quote, sys.argv[1:])]),
-        "commit": commit(),
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "device": device(),
-        "versions": versions,
+        **environment(),
         "seeds": seeds or [],
         "figures": {**metrics, **{key: value for key, value in known.items() if value is not None}},
         "peers": peers or {},
@@ -58,6 +49,22 @@ def write_result(
     path = folder / f"{name}.json"
     write_atomically(path, (text + "\n").encode())
     return path
+
+
+def environment() -> dict[str, Any]:
+    """By which command, at which commit, when, on what and with which versions something is measured."""
+    program = "saccade" if sys.argv[0].endswith(("saccade", "__main__.py")) else sys.argv[0]
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    return {
+        "command": " ".join([program, *map(shlex.quote, sys.argv[1:])]),
+        "commit": commit(),
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "device": device(),
+        "versions": versions,
+    }
 
 
 def check_name(name: str) -> None:

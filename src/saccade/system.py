@@ -19,6 +19,7 @@ from .files import Writer, settle, verified
 from .fitting import fit_to_data
 from .tasks.task import Task, WrongExample, from_tokens
 from .training.checkpoints import learned, load_model
+from .training.logs import summary_writer
 from .training.sharded import METADATA
 from .training.transfer import take_over
 from .training.work import Work
@@ -28,6 +29,7 @@ from .views.results import Metrics
 
 MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
 CALL = 'm.evaluate("test.tsv")'
+SAMPLES = 6  # dev examples that a report shows
 
 
 @dataclass(frozen=True, repr=False)
@@ -148,13 +150,21 @@ def source_of(recipe: Recipe, split: str) -> str:
 
 def prepared(made: Recipe) -> tuple[System, Work]:
     """An untrained system, and its work on the recipe's data."""
+    if made.training.tensorboard:
+        summary_writer()  # a missing package is reported before the data is read
     skipped = Skipped()
     train, dev = train_and_dev(made, skipped)
     system = build(made, train)
     check_memory(system.model, system.device)
     work: Work = system.task.work(system.recipe, train, dev, system.device)  # the recipe as it was fitted to the data
+    work.counts, work.some = {"train": len(train), "dev": len(dev)}, spread(dev)
     skipped.merge(getattr(work, "skipped", Skipped()))
     return replace(system, notes=(*note_data(system.task, made, train, dev, work, skipped), *work.notes, *system.notes)), work
+
+
+def spread(examples: Sequence[Any]) -> Sequence[Any]:
+    """A few examples, from everywhere among them."""
+    return examples[:: max(1, len(examples) // SAMPLES)][:SAMPLES]
 
 
 def note_data(task: Task, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], work: Work, skipped: Skipped) -> list[str]:

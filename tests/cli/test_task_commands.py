@@ -178,17 +178,20 @@ def test_an_unseen_word_in_a_prompt_is_noted(shelf: Path) -> None:
 # --- evaluate
 
 
+BY_CLASS = {"macro_precision", "macro_recall", "macro_f1", "classes"}
+
+
 def test_every_task_has_its_metrics(shelf: Path) -> None:
     for name, data, figures in (
-        ("labels", "reviews.tsv", {"texts", "loss", "accuracy", "f1", "commonest_label"}),
-        ("tags", "words.conllu", {"sentences", "loss", "accuracy", "unknown_words"}),
+        ("labels", "reviews.tsv", {"texts", "loss", "accuracy", "commonest_label", *BY_CLASS, "confusion"}),
+        ("tags", "words.conllu", {"sentences", "loss", "accuracy", "unknown_words", *BY_CLASS, "confusion"}),
         ("letters", "text.txt", {"documents", "characters", "loss", "perplexity", "tokens", "bits_per_character"}),
         ("masked", "text.txt", {"documents", "characters", "loss", "perplexity"}),
     ):
         facts = run_cli("evaluate", shelf / name, shelf / data, "--json").json
         assert set(facts) == {"model", "data", *figures}
-        shown = run_cli("evaluate", shelf / name, shelf / data).out
-        assert {line.split()[0] for line in shown.splitlines()} == figures
+        shown = run_cli("evaluate", shelf / name, shelf / data).out.split("\n\n")[0]
+        assert {line.split()[0] for line in shown.splitlines()} == figures - {"classes", "confusion"}
 
 
 def test_a_stride_adds_the_metrics_of_a_sliding_window(shelf: Path) -> None:
@@ -240,8 +243,17 @@ def test_recipes_are_set_side_by_side(shelf: Path, tmp_path: Path, monkeypatch: 
     words = ("by-mean.yaml", "by-attention.yaml", "--seeds", 2, "training.updates=2", "--out", "runs")
     printed = run_cli("compare", *words, "--json", "--result", "pools", "--peer", "zero:accuracy=50")
     assert printed.code == 0
-    assert set(printed.json) == {"by-mean", "by-attention"}
-    assert all(len(values) == 2 for row in printed.json.values() for values in row.values())
+    found = printed.json
+    [compared] = found.pop("comparisons")
+    assert set(found) == {"by-mean", "by-attention"} == {compared["best"], compared["other"]}
+    assert all(len(values) == 2 for row in found.values() for values in row.values())
+    assert compared["metric"] == "accuracy"
+    assert 0 < compared["p"] <= 1
+    assert compared["low"] <= compared["high"]
+    assert {path.name for path in (tmp_path / "runs").iterdir() if path.is_file()} == {"compare.png", "curves.png", "report.html"}
+    page = (tmp_path / "runs" / "report.html").read_text()
+    assert "by-attention" in page
+    assert "runs/by-mean-1" in page
     written = json.loads((tmp_path / "benchmarks" / "results" / "pools.json").read_text())
     assert (written["seeds"], written["recipe"], written["peers"]) == (
         [0, 1],
@@ -249,7 +261,7 @@ def test_recipes_are_set_side_by_side(shelf: Path, tmp_path: Path, monkeypatch: 
         {"zero": {"accuracy": 50.0}},
     )
     best = written["figures"]["best"]
-    accuracies = {name: sum(row["accuracy"]) for name, row in printed.json.items()}
+    accuracies = {name: sum(row["accuracy"]) for name, row in found.items()}
     assert accuracies[best] == max(accuracies.values())
     shown = run_cli("compare", *words)
     assert shown.code == 0
@@ -260,10 +272,31 @@ def test_recipes_are_set_side_by_side(shelf: Path, tmp_path: Path, monkeypatch: 
     assert "±" not in lines[1], "as many texts with every seed"
     assert "4 training runs" not in shown.err
     assert "2 × 2 training runs into runs, judged on" in shown.err
-    other = run_cli("compare", *words, "training.learning_rate=0.5")
-    assert other.code == 2
-    assert "by-mean-0 was made with a different training.learning_rate; choose another --out, or remove that folder" in other.err
-    assert lines[-1].startswith("best accuracy: by-")
+    assert lines[-1].startswith("accuracy: no clear difference between by-"), "four texts prove nothing"
+    assert "p = " in lines[-1]
+
+
+def test_a_changed_recipe_gets_folders_of_its_own_and_old_runs_stay(
+    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = api.load(shelf / "labels").recipe.to_dict()
+    (tmp_path / "mean.yaml").write_text(json.dumps({**made, "model": {"family": "bag", "dim": 4, "pool": "mean"}}))
+    assert run_cli("compare", "mean.yaml", "training.updates=2", "--picture", "x.svg").code == 0
+    assert (tmp_path / "x.svg").read_text().startswith("<?xml")
+    first = (tmp_path / "runs/compare/mean-0/recipe.json").read_bytes()
+    other = run_cli("compare", "mean.yaml", "training.updates=2", "training.learning_rate=0.5")
+    assert other.code == 0
+    assert "runs/compare/mean-0 has a different training.learning_rate and stays; this run goes to mean-0-" in other.err
+    assert (tmp_path / "runs/compare/mean-0/recipe.json").read_bytes() == first
+    folders = {path.name for path in (tmp_path / "runs/compare").iterdir() if path.is_dir()}
+    assert len(folders) == 2
+    again = run_cli("compare", "mean.yaml", "training.updates=2", "training.learning_rate=0.5")
+    assert "already finished at update 2" in again.err
+    assert {path.name for path in (tmp_path / "runs/compare").iterdir() if path.is_dir()} == folders
+    wrong = run_cli("compare", "mean.yaml", "--picture", "x.gif")
+    assert wrong.code == 2
+    assert "cannot draw to 'x.gif'; name a file ending in .png, .svg or .pdf" in wrong.err
 
 
 # --- show

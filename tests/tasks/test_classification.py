@@ -158,20 +158,27 @@ class Guessing(torch.nn.Module):
     ("wanted", "guessed"),
     [("aabbc", "aabbc"), ("aabbc", "abbca"), ("aaaab", "aaaaa"), ("ab", "ba"), ("aabb", "aabb"), ("aaa", "bbb")],
 )
-def test_accuracy_and_f1_by_a_slow_count(wanted: str, guessed: str) -> None:
+def test_accuracy_and_every_class_by_a_slow_count(wanted: str, guessed: str) -> None:
     labels = ["a", "b", "c"]
     task = Classification(Vocabulary.train(["x"], "words"), labels)
     texts = [Labeled("x " * (n + 1), label, n) for n, label in enumerate(wanted)]
     model = Guessing({n + 2: labels.index(label) for n, label in enumerate(guessed)}, 3)
     found = task.evaluate(model, texts)
     pairs = list(zip(wanted, guessed, strict=True))
-    f1 = []
+    f1, rows = [], {}
     for label in sorted(set(wanted) | set(guessed)):
         right = sum(a == b == label for a, b in pairs)
         precision = right / max(guessed.count(label), 1)
         recall = right / max(wanted.count(label), 1)
         f1.append(2 * precision * recall / (precision + recall) if right else 0.0)
-    assert found["f1"] == pytest.approx(100 * sum(f1) / len(f1))
+        rows[label] = (precision, recall, f1[-1])
+    for at, name in enumerate(("precision", "recall", "f1")):
+        assert found[f"macro_{name}"] == pytest.approx(100 * sum(row[at] for row in rows.values()) / len(rows))
+        assert {row["label"]: row[name] for row in found["classes"]} == pytest.approx({k: 100 * v[at] for k, v in rows.items()})
+    assert [row["support"] for row in found["classes"]] == sorted((wanted.count(label) for label in rows), reverse=True)
+    order, counts = found["confusion"]["labels"], found["confusion"]["counts"]
+    assert order == [row["label"] for row in found["classes"]]
+    assert counts == [[pairs.count((a, b)) for b in order] for a in order], "rows are the right labels"
     assert found["accuracy"] == pytest.approx(100 * sum(a == b for a, b in pairs) / len(pairs))
     assert found["commonest_label"] == pytest.approx(100 * max(map(wanted.count, wanted)) / len(wanted))
     assert found["texts"] == len(wanted)

@@ -250,12 +250,22 @@ def test_quarters_by_length_hold_every_pair_once(monkeypatch: pytest.MonkeyPatch
         rows = task().quarter_scores([str(n) for n in range(count)], pairs, "13a")
         numbers = [int(n) for n in itertools.chain(*groups)]
         assert sorted(numbers) == list(range(count))
-        assert not count or max(map(len, groups)) - min(map(len, groups)) <= 1
         lengths = [len(pairs[n].source.split()) for n in numbers]
         assert lengths == sorted(lengths)
-        assert [edge for row in rows for edge in (row["shortest"], row["longest"])] == [
+        edges = [edge for row in rows for edge in (row["shortest"], row["longest"])]
+        assert edges == [
             edge for group in groups for edge in (lengths[numbers.index(int(group[0]))], lengths[numbers.index(int(group[-1]))])
         ]
+        assert all(before < after for before, after in zip(edges[1::2], edges[2::2], strict=False)), "no length is in two groups"
+        assert not count or len(rows) == min(4, len(set(lengths)))
+
+
+def test_quarters_are_as_equal_as_whole_lengths_allow() -> None:
+    pairs = [Pair(" ".join("x" * length), "y") for length in [4] * 10 + [5] * 10 + [6] * 5 + [7] * 5 + [9] * 5 + [20] * 5]
+    rows = task().quarter_scores(["y"] * len(pairs), pairs)
+    assert [(row["shortest"], row["longest"]) for row in rows] == [(4, 4), (5, 5), (6, 7), (9, 20)]
+    uneven = [Pair(" ".join("x" * length), "y") for length in [3] * 90 + [8] * 10]
+    assert [(row["shortest"], row["longest"]) for row in task().quarter_scores(["y"] * 100, uneven)] == [(3, 3), (8, 8)]
 
 
 def test_a_line_too_long_for_a_batch_is_named() -> None:

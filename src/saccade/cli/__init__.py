@@ -13,6 +13,7 @@ from ..errors import SaccadeError
 from ..training.stopping import Stopped
 from .looking import check, evaluate, explain, list_, show
 from .options import flag
+from .reporting import report
 from .shared import rank
 from .training import average, compare, convert, demo, train
 from .using import classify, generate, tag, translate
@@ -20,7 +21,9 @@ from .using import classify, generate, tag, translate
 # what errors call arguments of Python, and how they are typed here
 IN_PYTHON = {"pass resume=True": "use --resume", "resume=True": "--resume", "out=…": "--out"}
 # in the order of a first visit
-COMMANDS = (demo, train, convert, average, compare, translate, generate, tag, classify, evaluate, show, explain, list_, check)
+COMMANDS = (
+    demo, train, convert, average, compare, translate, generate, tag, classify, evaluate, report, show, explain, list_, check,
+)  # fmt: skip
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
 

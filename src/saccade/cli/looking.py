@@ -10,6 +10,7 @@ from rich.text import Text
 
 from ..errors import SaccadeError
 from .options import Beam, Device, Json, Lengths, MaxLength, Model, Moses, Peers, Result, TaskBeam, Tokenize, Words, flag
+from .reporting import check_picture, print_metrics
 from .shared import (
     check_drawable,
     keep_given,
@@ -42,24 +43,36 @@ def evaluate(
     moses: Moses = None,
     tokenize: Tokenize = None,
     stride: Annotated[int | None, typer.Option(help="Language models: also slide a window by this many tokens.", min=1)] = None,
+    confusion: Annotated[bool, flag("--confusion", "Also a confusion matrix, which few labels always get.")] = False,
+    confusion_out: Annotated[Path | None, typer.Option(help="Draw the confusion matrix (.png, .svg, .pdf).")] = None,
     result: Result = None,
     peer: Peers = None,
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
     """Report the metrics of a model's task on data: BLEU and chrF (sacrebleu, with signatures) and the alignment error rate where
-    the data has gold links; accuracy of labels and tags; perplexity and bits per character.
+    the data has gold links; accuracy of labels and tags, with a table of classes; perplexity and bits per character.
 
     Examples:
         saccade evaluate runs/demo/bahdanau phrasebook:test --lengths
         saccade evaluate runs/mine test.en,test.fr --beam 5 --json
+        saccade evaluate runs/labels test.tsv --confusion-out confusion.png
     """
     from .. import api
     from ..tasks.task import WrongExample
 
+    check_picture(confusion_out)
     write_result = result_writer(result, peer)
     system = load(model, device)
-    options = keep_given(beam=beam, max_length=max_length, quarters=lengths, moses=moses, tokenize=tokenize, stride=stride)
+    options = keep_given(
+        beam=beam,
+        max_length=max_length,
+        quarters=lengths,
+        moses=moses,
+        tokenize=tokenize,
+        stride=stride,
+        confusion=confusion or confusion_out is not None,
+    )
     api.check_options(system.recipe, options)  # before the data is read
     try:
         metrics = system.evaluate(system.read(data), **options)
@@ -69,12 +82,14 @@ def evaluate(
     if json_:
         print_json({"model": str(model), "data": data, **metrics})
     else:
-        width = max(16, *(len(name) + 2 for name in metrics))
-        for name, value in metrics.items():
-            if name != "by_length":
-                write(f"{name:<{width}}{f'{value:.4f}' if isinstance(value, float) else value}")
-        for row in metrics.get("by_length", []):
-            write(f"BLEU {row['bleu']:6.2f}    sentences of {row['shortest']} to {row['longest']} {row['unit']}")
+        print_metrics(metrics)
+    if confusion_out is not None:
+        from ..views.curves import confusion as draw_confusion
+        from ..views.pictures import save
+
+        save(draw_confusion(**metrics["confusion"], title=f"{model} on {data}"), confusion_out)
+        note(f"{confusion_out}: the confusion matrix")
+    metrics.pop("confusion", None)  # too much for a result file
     write_result(metrics, str(model), [system.recipe.seed])
 
 

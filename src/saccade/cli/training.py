@@ -11,14 +11,13 @@ from rich.table import Table
 
 from ..errors import SaccadeError
 from .options import Json, Lengths, Moses, OutFolder, Peers, Result, TaskBeam, Tokenize, flag
+from .reporting import check_picture, draw_comparison, print_table, side_by_side
 from .shared import command_name, err, keep_given, note, out, print_json, rank, report, result_writer, write, write_table
 
 if TYPE_CHECKING:
-    from ..comparing import Row
     from ..config import Recipe
 
 RECIPE = "A YAML file, the name of a recipe that comes with saccade, or a run's recipe.json; with --resume, a run folder."
-WHOLE = ("seconds", "updates", "parameters")  # metrics that are shown without decimals
 
 
 def demo(
@@ -78,6 +77,7 @@ def train(
     out.quiet = err.quiet = rank() > 0
     with err.status("starting …"):
         from .. import api, config
+        from ..training.logs import shown
         from ..training.stopping import Stopped
         from .progress import Board
 
@@ -92,7 +92,7 @@ def train(
     if ended.best is None:
         raise SaccadeError(f"{folder}: nothing was evaluated; raise training.updates")
     facts = {name: value for name, value in asdict(ended).items() if name not in ("batch", "worse")}
-    best = f"best dev {made.training.watch} {ended.best:.4f} at update {ended.best_update:,}"
+    best = f"best dev {made.training.watch} {shown(made.training.watch, ended.best)} at update {ended.best_update:,}"
     report(json_, {"out": str(folder), **facts}, f"{folder}: {ended.update:,} updates, {best}\n{usage(made, folder)}")
 
 
@@ -179,11 +179,15 @@ def compare(
     lengths: Lengths = False,
     moses: Moses = None,
     tokenize: Tokenize = None,
+    picture: Annotated[Path | None, typer.Option(help="The picture to draw. [default: OUT/compare.png]")] = None,
     result: Result = None,
     peer: Peers = None,
     json_: Json = False,
 ) -> None:
     """Train several recipes with the same seeds and data, and compare their metrics. Finished runs are reused.
+
+    A winner is named only where the difference is larger than chance would give (p < 0.05). A picture and a page (OUT/report.html)
+    are written. A recipe that has changed since the last time gets new folders; the old runs stay.
 
     Examples:
         saccade compare reviews-tf-idf reviews-static reviews-rnn reviews-transformer
@@ -193,6 +197,7 @@ def compare(
     from ..training.stopping import Stopped
     from .progress import Board
 
+    check_picture(picture)
     names = [word for word in words if "=" not in word]
     if not names:
         raise SaccadeError("no recipe was named; write saccade compare RECIPE RECIPE …")
@@ -211,26 +216,14 @@ def compare(
         raise Stopped(*stopped.at, "the same command") from None
     metric = next((name for name in ("accuracy", "exact", "bleu", "perplexity") if name in rows[0].metrics), "loss")
     higher = config.task(first).measures.get(metric, metric in ("exact", "bleu"))
+    verdicts = comparing.judge(rows, metric, higher)
     if json_:
-        print_json({row.name: row.metrics for row in rows})
+        print_json({**{row.name: row.metrics for row in rows}, "comparisons": [verdict.to_dict() for verdict in verdicts]})
     else:
-        write_table(side_by_side(rows))
-        if len(rows) > 1:
-            write(f"best {metric}: {' and '.join(row.name for row in comparing.best(rows, metric, higher))}")
+        print_table(side_by_side(rows))
+        for verdict in verdicts:
+            write(str(verdict))
+    if rank() == 0:
+        draw_comparison(rows, metric, verdicts, judged_on, out_folder, picture or out_folder / "compare.png")
+        note(f"{out_folder}/report.html: the comparison as a page")
     write_result(comparing.for_result(rows, metric, higher), " ".join(recipes), numbers)
-
-
-def side_by_side(rows: "list[Row]") -> Table:
-    """A line per metric, a column per recipe, so that many metrics fit."""
-
-    def cell(row: "Row", name: str) -> str:
-        mean, spread = row.mean(name), row.spread(name)
-        if name in WHOLE:
-            return f"{mean:,.0f}" if mean >= 10 else f"{mean:.2g}"
-        return f"{mean:.5g}" + (f" ± {spread:.2g}" if spread else "")
-
-    table = Table("", *(row.name for row in rows), box=None, pad_edge=False, header_style="bold")
-    for name in rows[0].metrics:
-        if all(name in row.metrics for row in rows):
-            table.add_row(name, *(cell(row, name) for row in rows))
-    return table

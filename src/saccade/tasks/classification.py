@@ -64,14 +64,13 @@ class Classification(LabelTask):
         tokens, lengths, target = on(device, tokens, lengths, torch.tensor([one.labels[0] for one in numbers]))
         return Batch((tokens, lengths), target, UNLABELED, len(numbers), [one.line for one in numbers])
 
-    def evaluate(self, model: nn.Module, examples: Sequence[Labeled]) -> dict[str, Any]:
-        """Accuracy, the mean F1 of the labels that occur or were given, and the accuracy of always giving the commonest label."""
+    def evaluate(self, model: nn.Module, examples: Sequence[Labeled], confusion: bool | None = None) -> dict[str, Any]:
+        """Accuracy, that of always giving the commonest label, and precision, recall and F1 of each label."""
         self.check_labeled(examples, more=" to compare with, or use `classify`")
         metrics, guessed, wanted = self.judge(model, self.numbers(examples))
-        there, given = (torch.bincount(each, minlength=len(self.labels)) for each in (wanted, guessed))
-        hits = torch.bincount(wanted[guessed == wanted], minlength=len(self.labels))
-        f1 = 100 * float((2 * hits.double() / (there + given)).nanmean())  # 0 / 0 for a label that neither occurs nor was given
-        return {"texts": len(wanted), **metrics, "f1": f1, "commonest_label": 100 * float(there.max()) / len(wanted)}
+        commonest = 100 * float(torch.bincount(wanted).max()) / len(wanted)
+        by_class = self.by_class(guessed, wanted, confusion)
+        return {"texts": len(wanted), **metrics, "commonest_label": commonest, **by_class}
 
     @torch.no_grad()
     def classify(self, model: nn.Module, texts: Sequence[str]) -> list[Classified]:

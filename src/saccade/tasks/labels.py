@@ -1,8 +1,10 @@
 """What tasks with labels share: texts as rows of numbers, labels, their loss and accuracy. B batch, N tokens, C classes."""
 
 from collections.abc import Callable, Sequence
+from operator import eq
 from typing import Any, ClassVar, NamedTuple, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,9 +17,10 @@ from ..models.kinds import Encoder
 from ..recipe import Recipe
 from ..training.losses import token_loss
 from ..training.work import Work
-from .task import ExampleTask, ExampleWork, WrongExample, device_of, from_tokens, learn_vocabulary
+from .task import Each, ExampleTask, ExampleWork, WrongExample, device_of, from_tokens, learn_vocabulary, percent_of
 
 UNLABELED = -100
+FEW, MOST_CONFUSED = 10, 200  # labels of a confusion matrix that nobody asked for, and of any
 
 
 class Numbered(NamedTuple):
@@ -40,6 +43,7 @@ class LabelTask(ExampleTask):
 
     needs = Encoder
     measures: ClassVar[dict[str, bool]] = {"loss": False, "accuracy": True}
+    options: ClassVar[dict[str, Callable[[Any], object]]] = {"confusion": bool}
     label: ClassVar[str]
     unit: ClassVar[str]
     text_of: Callable[[Any], str]
@@ -125,6 +129,37 @@ class LabelTask(ExampleTask):
         guessed = logits.argmax(-1)
         loss = float(token_loss(logits, wanted, UNLABELED)) / max(len(wanted), 1)
         return {"loss": loss, "accuracy": percent(guessed == wanted)}, guessed, wanted
+
+    def per_example(self, model: nn.Module, examples: Sequence[Any], **options: Any) -> Each:
+        """Right labels of all labels."""
+        numbers = self.numbers(examples)
+        guessed = [rows.argmax(-1).tolist() for rows in self.logits(model, numbers)]
+        names = [" ".join(self.labels[id] for id in ids) for ids in guessed]
+        rows = [(self.text_of(one), " ".join(self.labels_of(one) or ()), name) for one, name in zip(examples, names, strict=True)]
+        right = [[sum(map(eq, ids, one.labels)), len(ids)] for ids, one in zip(guessed, numbers, strict=True)]
+        return Each(rows, {"accuracy": (np.array(right, dtype=np.float64), percent_of)})
+
+    def by_class(self, guessed: Tensor, wanted: Tensor, confusion: bool | None = None) -> dict[str, Any]:
+        """Precision, recall and F1 of each label that occurs or was given, the commonest first; their plain means are called macro.
+
+        A confusion matrix (rows: the right label, columns: the model's) is made when asked for, or of few labels."""
+        there, given = (torch.bincount(each, minlength=len(self.labels)) for each in (wanted, guessed))
+        hits = 100 * torch.bincount(wanted[guessed == wanted], minlength=len(self.labels)).double()
+        order = [n for n in there.argsort(descending=True, stable=True).tolist() if there[n] or given[n]]
+        found: dict[str, Any] = {}
+        parts = {"precision": hits / given.clamp(1), "recall": hits / there.clamp(1), "f1": 2 * hits / (there + given).clamp(1)}
+        for name, each in parts.items():
+            found[f"macro_{name}"] = float(each[order].mean())
+        named = {n: {name: float(each[n]) for name, each in parts.items()} for n in order}
+        found["classes"] = [{"label": self.labels[n], **named[n], "support": int(there[n])} for n in order]
+        if confusion and len(order) > MOST_CONFUSED:
+            raise SaccadeError(f"a confusion matrix of {len(order):,} labels cannot be read; leave it out above {MOST_CONFUSED}")
+        if confusion or (confusion is None and len(order) <= FEW):
+            at = {n: row for row, n in enumerate(order)}
+            counts = np.zeros((len(order), len(order)), dtype=int)
+            np.add.at(counts, tuple([at[n] for n in each.tolist()] for each in (wanted, guessed)), 1)
+            found["confusion"] = {"labels": [self.labels[n] for n in order], "counts": counts.tolist()}
+        return found
 
 
 def percent(right: Tensor) -> float:

@@ -23,7 +23,7 @@ from ..training.losses import token_loss
 from .objectives import HIDDEN, Objective
 from .objectives import table as objectives
 from .stream import CarriedWork, Stream, StreamWork
-from .task import Task, device_of, from_tokens, learn_vocabulary, sum_loss, table
+from .task import Each, Task, device_of, from_tokens, learn_vocabulary, sum_loss, table
 
 
 @table.add("language-modelling", paper="Bengio et al. 2003; Radford et al. 2018")
@@ -111,24 +111,47 @@ class LanguageModelling(Task):
     def metrics(self, model: nn.Module, stream: Stream, budget: int, rows: int = 1) -> dict[str, float]:
         """Loss and perplexity per asked token, in blocks; a recurrent model carries its state through `rows` read side by side."""
         if isinstance(model, CarryingLM):
-            return loss_and_perplexity(*self.read_rows(model.eval(), stream, rows))
+            return loss_and_perplexity(*np.sum(self.read_rows(model.eval(), stream, rows), 0))
         starts, count = stream.starts(0), max(1, budget // self.how.block)
         groups = (starts[at : at + count] for at in range(0, len(starts), count))
         return loss_and_perplexity(*sum_loss(model, (self.objective.batch(stream.blocks(group, 0)) for group in groups)))
 
-    def read_rows(self, model: CarryingLM, stream: Stream, rows: int) -> tuple[float, int]:
-        """The summed loss of a recurrent model that reads each row from its first token to its last, and the tokens counted."""
+    def read_rows(self, model: CarryingLM, stream: Stream, rows: int) -> list[tuple[float, int]]:
+        """The summed losses of a recurrent model that reads each row from its first token to its last, and the tokens counted, by block."""
         pad, bos = self.text.pad, self.text.bos
         size = -(-(len(stream.here) - 1) // rows)
         at = np.arange(rows)[:, None] * size + np.arange(size + 1)
         here = np.where(at < len(stream.here), stream.here[at.clip(max=len(stream.here) - 1)], pad)
-        ids, total = torch.from_numpy(here).to(stream.device), 0.0
+        ids, found = torch.from_numpy(here).to(stream.device), []
         state = model.start(ids[:, :0], torch.zeros(rows, dtype=torch.long))
         for begin in range(0, size, self.how.block):
             target = ids[:, begin + 1 : begin + self.how.block + 1]
             logits, state = model.forward_from(ids[:, begin : begin + target.shape[1]], state)
-            total += float(token_loss(logits, target.masked_fill(target == bos, pad), pad))
-        return total, self.objective.count(here[:, 1:])
+            loss = float(token_loss(logits, target.masked_fill(target == bos, pad), pad))
+            found.append((loss, self.objective.count(here[:, begin + 1 : begin + self.how.block + 1])))
+        return found
+
+    @torch.no_grad()
+    def per_example(self, model: nn.Module, examples: Sequence[Document], **options: Any) -> Each:
+        """Loss and tokens of each block."""
+        stream = self.stream(examples, 0, device_of(model))
+        if isinstance(model, CarryingLM):
+            found = self.read_rows(model.eval(), stream, 1)
+        else:
+            blocks = (stream.blocks([start], 0) for start in stream.starts(0))
+            found = [sum_loss(model, [self.objective.batch(block)]) for block in blocks]
+        sums = np.array(found, dtype=np.float64)
+        return Each([], {"perplexity": (sums, lambda total: loss_and_perplexity(*total)["perplexity"])})
+
+    def samples(self, model: nn.Module, examples: Sequence[Document]) -> list[tuple[str, str, str]]:
+        """A few beginnings cut out of the texts, how each continues there, and how the model continues it."""
+        causal, each = self.how.objective == "causal", -(-4 // max(len(examples), 1))
+        rows = []
+        for text, part in ((one.text, part) for one in examples for part in range(each) if causal and one.text.strip()):
+            at = text.find(" ", part * len(text) // each) + 1 if part else 0
+            begin, there = text[at : at + 80], text[at + 80 : at + 200]
+            rows.append((begin, there, "".join(self.generate(model, begin, 40, {"seed": 0}))))
+        return rows
 
     def evaluate(self, model: nn.Module, examples: Sequence[Document], stride: int = 0) -> dict[str, Any]:
         """Loss, perplexity, and bits per character of a causal model; with a `stride`, also of a window that moves by so many tokens."""

@@ -1,6 +1,7 @@
 """Scores of texts against references (BLEU and chrF by sacrebleu), word alignments from attention, and their error rate."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -109,6 +110,23 @@ def scores(
         found["bleu_tok_lc"] = float(sacrebleu.BLEU(tokenize="none", force=True).corpus_score(texts[0], [texts[1]]).score)
         found["bleu_tok_lc_how"] = f"sacremoses tokens ({moses}), lowercased, sacrebleu tokenize=none"
     return found
+
+
+def text_sums(
+    outputs: Sequence[str], references: Sequence[str], tokenize: str = "13a"
+) -> dict[str, tuple[NDArray[np.float64], Callable[[Any], float]]]:
+    """The counts of each sentence from which sacrebleu computes BLEU and chrF, and what computes them from a sum of counts."""
+    import sacrebleu
+
+    found: dict[str, tuple[NDArray[np.float64], Callable[[Any], float]]] = {}
+    for name, metric in {"bleu": bleu_metric(tokenize), "chrf": sacrebleu.CHRF()}.items():
+        counts = metric._extract_corpus_statistics(list(outputs), [list(references)])  # as its own tests of significance do
+        found[name] = (np.array(counts, dtype=np.float64), partial(score_of, metric))
+    return found
+
+
+def score_of(metric: Any, total: NDArray[np.float64]) -> float:
+    return float(metric._compute_score_from_stats(total).score)
 
 
 def moses_tokenizer(language: str) -> Any:

@@ -81,6 +81,7 @@ class StreamWork(Work):
     def __init__(
         self, task: LanguageModelling, recipe: Recipe, train: Sequence[Document], dev: Sequence[Document], device: torch.device
     ) -> None:
+        self.measures = tuple(task.measures)
         self.task, self.smoothing, self.tokens = task, recipe.training.smoothing, recipe.training.tokens
         self.count, self.seed = max(1, self.tokens // recipe.language.block), recipe.seed
         self.stream = task.stream(train, recipe.seed, device)

@@ -76,8 +76,9 @@ class Tagging(LabelTask):
         tokens, lengths, at, target, *more = on(device, tokens, lengths, at, target, *([relation] if squares else []))
         return Batch((tokens, lengths, at, *more), target, UNLABELED, int(words.sum()), [one.line for one in numbers])
 
-    def evaluate(self, model: nn.Module, examples: Sequence[Sentence]) -> dict[str, Any]:
-        """Accuracy over all words, and over those that the vocabulary lacks, which a model knows by their bytes and neighbors alone."""
+    def evaluate(self, model: nn.Module, examples: Sequence[Sentence], confusion: bool | None = None) -> dict[str, Any]:
+        """Accuracy over all words, and over those that the vocabulary lacks, which a model knows by their bytes and neighbors alone;
+        precision, recall and F1 of each tag."""
         self.check_labeled(examples, more=" to compare with, or use `tag`")
         numbers = self.numbers(examples)
         metrics, guessed, wanted = self.judge(model, numbers)
@@ -87,7 +88,7 @@ class Tagging(LabelTask):
             found["unknown_words"] = int(unknown.sum())
             if unknown.any():
                 found["accuracy_unknown"] = percent((guessed == wanted)[unknown])
-        return found
+        return {**found, **self.by_class(guessed, wanted, confusion)}
 
     def tag(self, model: nn.Module, examples: Sequence[Sentence]) -> list[Tagged]:
         numbers = self.numbers([replace(one, tags=None) for one in examples])

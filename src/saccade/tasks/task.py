@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from ..building import Builder
@@ -22,6 +23,14 @@ from ..training.losses import Batch, token_loss
 from ..training.work import Work
 
 table: Table[type[Task]] = Table("tasks", "task")
+
+
+class Each(NamedTuple):
+    """What a model did with each example of a data set."""
+
+    rows: list[tuple[str, str, str]]  # for people: the input, the reference, the model's output
+    # metric → what it is computed from, examples × statistics, and the metric of their sum
+    sums: dict[str, tuple[NDArray[np.float64], Callable[[Any], float]]]
 
 
 class Task:
@@ -77,6 +86,14 @@ class Task:
         tiny = Vocabulary.train(["a"], "words").to_json()
         return cls.restore(recipe, {"text": tiny, "joint": tiny, "labels": ["a", "b"], "several": False}).build(builder)
 
+    def per_example(self, model: nn.Module, examples: Sequence[Any], **options: Any) -> Each:
+        """What the metrics of `evaluate` with these options add up from, so that two models can be compared example by example."""
+        return Each([], {})
+
+    def samples(self, model: nn.Module, examples: Sequence[Any]) -> list[tuple[str, str, str]]:
+        """The input, the reference and the model's output of a few examples."""
+        return self.per_example(model, examples).rows
+
     def prepare(self, model: nn.Module, train: Sequence[Any]) -> None:
         """Fills what a model takes from the training examples without learning it; usually nothing."""
 
@@ -126,7 +143,7 @@ class ExampleWork(Work):
     """The work of any task with examples: batches of similar lengths, metrics on the dev set."""
 
     def __init__(self, task: ExampleTask, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device) -> None:
-        self.task, self.device = task, device
+        self.task, self.device, self.measures = task, device, tuple(task.measures)
         self.tokens, self.smoothing, self.seed = recipe.training.tokens, recipe.training.smoothing, recipe.seed
         self.multiple, self.agreement = recipe.training.round_to, recipe.training.agreement
         self.skipped = Skipped()
@@ -164,6 +181,11 @@ class ExampleWork(Work):
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         return self.task.metrics(model, self.dev, self.tokens)
+
+
+def percent_of(total: Sequence[float]) -> float:
+    """Percent of the second number that the first one is."""
+    return float(100 * total[0] / max(total[1], 1))
 
 
 class WrongExample(SaccadeError):

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
@@ -26,8 +27,8 @@ from ..recipe import Recipe
 from ..training.losses import Batch
 from ..training.work import Work
 from ..views.results import Aligned, Translated
-from .scoring import alignment_error_rate, bleu_metric, bleu_tokenizer, moses_tokenizer, scores, word_links
-from .task import ExampleTask, ExampleWork, Task, device_of, from_tokens, learn_vocabulary, table
+from .scoring import alignment_error_rate, bleu_metric, bleu_tokenizer, moses_tokenizer, scores, text_sums, word_links
+from .task import Each, ExampleTask, ExampleWork, Task, device_of, from_tokens, learn_vocabulary, percent_of, table
 
 Pairs = Sequence[Pair]
 Scores = dict[str, float | str]
@@ -121,8 +122,11 @@ class Translation(ExampleTask):
         return model
 
     def work(self, recipe: Recipe, train: Pairs, dev: Pairs, device: torch.device) -> Work:
-        kind = WorkWithBleu if recipe.training.dev_bleu or recipe.training.watch == "bleu" else ExampleWork
-        made = kind(self, recipe, train, dev, device)
+        if recipe.training.dev_bleu or recipe.training.watch == "bleu":
+            made: ExampleWork = WorkWithBleu(self, recipe, train, dev, device)
+        else:
+            made = ExampleWork(self, recipe, train, dev, device)
+            made.measures = ("loss",)
         self.ratio = round(max((target / source for source, target in made.lengths), default=0.0), 4)
         self.longest = max((target for _, target in made.lengths), default=0)
         return made
@@ -238,6 +242,20 @@ class Translation(ExampleTask):
         found = dict(self.translate(model, [pair.source for pair in pairs], searcher(beam), max_length=max_length))
         return [found[n].text for n in range(len(pairs))], sum(not one.finished for one in found.values())
 
+    def per_example(
+        self,
+        model: nn.Module,
+        examples: Pairs,
+        beam: int = 1,
+        max_length: int | None = None,
+        tokenize: str = "",
+        **options: Any,
+    ) -> Each:
+        outputs, _ = self.outputs(model, examples, beam, max_length)
+        rows = [(pair.source, pair.target, output) for pair, output in zip(examples, outputs, strict=True)]
+        references = [pair.target for pair in examples]
+        return Each(rows, text_sums(outputs, references, bleu_tokenizer(tokenize or self.tokenize, references)[0]))
+
     def evaluate(
         self,
         model: nn.Module,
@@ -267,12 +285,16 @@ class Translation(ExampleTask):
         return found
 
     def quarter_scores(self, outputs: Sequence[str], pairs: Pairs, tokenizer: str) -> list[dict[str, Any]]:
-        """BLEU of each quarter of the pairs by the source's length in words (or characters), the shortest first."""
+        """BLEU by the source's length in words (or characters), the shortest first: quarters, as equal as whole lengths allow."""
         script = unspaced_script(pair.source for pair in pairs)
         words, unit = [length(pair.source, script) for pair in pairs], "characters" if script else "words"
         order = sorted(range(len(pairs)), key=words.__getitem__)
+        sorted_words, groups = sorted(words), [list[int]() for _ in range(4)]
+        for n in order:  # all sentences of a length belong to the quarter in which the middle one of them is
+            middle = (bisect_left(sorted_words, words[n]) + bisect_right(sorted_words, words[n])) / 2
+            groups[min(3, int(4 * middle / len(order)))].append(n)
         rows = []
-        for group in filter(None, (order[k * len(order) // 4 : (k + 1) * len(order) // 4] for k in range(4))):
+        for group in filter(None, groups):
             lengths = [words[n] for n in group]
             bleu = float(self.score([outputs[n] for n in group], [pairs[n] for n in group], None, tokenizer)["bleu"])
             mean = sum(lengths) / len(lengths)
@@ -316,3 +338,8 @@ class TextToText(Translation):
     def score(self, outputs: Sequence[str], pairs: Pairs, moses: str | None = None, tokenizer: str = "13a") -> Scores:
         right = sum(output.strip() == pair.target.strip() for output, pair in zip(outputs, pairs, strict=True))
         return {"exact": 100 * right / max(len(pairs), 1), **super().score(outputs, pairs, moses, tokenizer)}
+
+    def per_example(self, model: nn.Module, examples: Pairs, *given: Any, **options: Any) -> Each:
+        each = super().per_example(model, examples, *given, **options)
+        right = np.array([[output.strip() == reference.strip(), 1] for _, reference, output in each.rows], dtype=np.float64)
+        return Each(each.rows, {**each.sums, "exact": (right, percent_of)})

@@ -1,40 +1,105 @@
-"""Logs of a run: `metrics.csv` for spreadsheets, `log.jsonl` for programs. A resumed run continues both."""
+"""Logs of a run: `metrics.csv` for spreadsheets, `log.jsonl` for programs, TensorBoard's event files. A resumed run continues them."""
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from ..errors import SaccadeError
 from ..files import write_atomically
 
-COLUMNS = ("update", "epoch", "loss", "learning_rate", "gradient_norm", "tokens", "tokens_per_second", "dev_loss", "dev_bleu")
+COLUMNS = ("update", "epoch", "seconds", "loss", "learning_rate", "gradient_norm", "tokens", "tokens_per_second")
+OF_TRAINING = ("loss", "learning_rate", "gradient_norm", "tokens_per_second")  # what TensorBoard draws besides the dev metrics
+DIGITS = {"loss": 3, "aer": 3, "bits_per_character": 3, "perplexity": 2}
 
 
 class Logs:
-    """Appends rows to both files; rows after update `since` of an interrupted run are dropped first. Only rank 0 `writes`."""
+    """Appends rows to all files; rows after update `since` of an interrupted run are dropped first. Only rank 0 `writes`."""
 
-    def __init__(self, folder: Path, since: int = 0, writes: bool = True) -> None:
-        self.csv, self.jsonl, self.writes = folder / "metrics.csv", folder / "log.jsonl", writes
+    def __init__(
+        self, folder: Path, since: int = 0, writes: bool = True, measures: Sequence[str] = ("loss",), tensorboard: bool = False
+    ) -> None:
+        self.csv, self.jsonl, self.writes, self.events = folder / "metrics.csv", folder / "log.jsonl", writes, None
+        self.columns = [*COLUMNS, *(f"dev_{name}" for name in measures)]
         if not writes:
             return
-        rows: list[dict[str, Any]] = []
-        if since and self.jsonl.exists():
-            for line in self.jsonl.read_text(encoding="utf-8", errors="replace").splitlines():
-                with suppress(ValueError):  # a line that a kill cut off
-                    rows.append(json.loads(line))
-        rows = [row for row in rows if isinstance(row, dict) and row.get("update", 0) <= since]
+        rows = [row for row in read_rows(self.jsonl) if row.get("update", 0) <= since] if since else []
         write_atomically(self.jsonl, "".join(json.dumps(row) + "\n" for row in rows).encode())
-        write_atomically(self.csv, (",".join(COLUMNS) + "\n" + "".join(map(as_csv, rows))).encode())
+        self.write_csv(rows)
+        if tensorboard:
+            begun = any((folder / "tensorboard").glob("events.*"))
+            # from `purge_step` on TensorBoard forgets what the interrupted run wrote
+            self.events = summary_writer()(str(folder / "tensorboard"), purge_step=since + 1 if begun else None)
+            for row in [] if begun else rows:
+                self.draw(row)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.events is not None:
+            self.events.close()
 
     def add(self, **row: Any) -> None:
         """One event; numbers are rounded to six digits."""
-        if self.writes:
-            row = {name: float(f"{value:.6g}") if isinstance(value, float) else value for name, value in row.items()}
-            for path, text in ((self.jsonl, json.dumps(row) + "\n"), (self.csv, as_csv(row))):
-                with path.open("a", encoding="utf-8", newline="") as file:
-                    file.write(text)
+        if not self.writes:
+            return
+        row = {name: float(f"{value:.6g}") if isinstance(value, float) else value for name, value in row.items()}
+        with self.jsonl.open("a", encoding="utf-8", newline="") as file:
+            file.write(json.dumps(row) + "\n")
+        if any(name.startswith("dev_") and name not in self.columns for name in row):
+            self.write_csv(read_rows(self.jsonl))
+        else:
+            with self.csv.open("a", encoding="utf-8", newline="") as file:
+                file.write(self.as_csv(row))
+        self.draw(row)
+
+    def write_csv(self, rows: Sequence[dict[str, Any]]) -> None:
+        """The whole table, with a column for each dev metric that any row has."""
+        self.columns += dict.fromkeys(
+            name for row in rows for name in row if name.startswith("dev_") and name not in self.columns
+        )
+        write_atomically(self.csv, (",".join(self.columns) + "\n" + "".join(map(self.as_csv, rows))).encode())
+
+    def as_csv(self, row: dict[str, Any]) -> str:
+        """All columns are numbers, so nothing needs quotes."""
+        return ",".join(str(row.get(name, "")) for name in self.columns) + "\n"
+
+    def draw(self, row: dict[str, Any]) -> None:
+        """The row for TensorBoard, on the disk at once: a kill loses nothing."""
+        if self.events is None:
+            return
+        for name, value in row.items():
+            if name in OF_TRAINING or name.startswith("dev_"):
+                tag = f"dev/{name.removeprefix('dev_')}" if name.startswith("dev_") else f"train/{name}"
+                self.events.add_scalar(tag, value, row["update"])
+        self.events.flush()
 
 
-def as_csv(row: dict[str, Any]) -> str:
-    """All columns are numbers, so nothing needs quotes."""
-    return ",".join(str(row.get(name, "")) for name in COLUMNS) + "\n"
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a `log.jsonl`; a line that a kill cut off is left out."""
+    rows: list[Any] = []
+    if path.exists():
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            with suppress(ValueError):
+                rows.append(json.loads(line))
+    return [row for row in rows if isinstance(row, dict)]
+
+
+def summary_writer() -> Any:
+    """PyTorch's writer of event files, which needs the package tensorboard."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        way = "install it with: pip install 'saccade[tensorboard]', or leave the setting out"
+        raise SaccadeError(f"training.tensorboard needs the package tensorboard; {way}") from None
+    return SummaryWriter
+
+
+def shown(metric: str, value: object) -> str:
+    """A metric as people write it: accuracy 75.5, loss 2.345, BLEU 41.2, and counts in full."""
+    if not isinstance(value, float):
+        return f"{value:,}" if isinstance(value, int) else str(value)
+    name = metric.removeprefix("dev_").removeprefix("sliding_")
+    return f"{value:,.{DIGITS.get(name, 1)}f}"

@@ -16,7 +16,7 @@ from .capture import CapturedUpdate
 from .checkpoints import Progress, RunFolder, set_parameters
 from .cost import Cost, kept, measure, median_batch
 from .distributed import Ranks, Shared
-from .logs import Logs
+from .logs import Logs, shown
 from .stopping import Stopped, stopper
 from .update import PARALLEL, Update
 from .work import Work
@@ -87,10 +87,10 @@ class Training:
         self.at = replace(self.at, done=False)
         self.watcher.stage("measuring how long it will take")
         self.watcher.cost(self._cost())
-        logs = Logs(self.folder.path, self.at.update, self.ranks.leads)
+        logs = Logs(self.folder.path, self.at.update, self.ranks.leads, self.work.measures, self.settings.tensorboard)
         tokens, since = self.at.tokens, time.perf_counter()
         began = since - self.at.seconds
-        with stopper(self.watcher.note, patient=self.ranks.count > 1) as signals:
+        with logs, stopper(self.watcher.note, patient=self.ranks.count > 1) as signals:
             while not self.at.done:
                 row = self._update()
                 self.at = replace(self.at, seconds=time.perf_counter() - began)
@@ -100,7 +100,8 @@ class Training:
                     row.update(self._read())
                     self.watcher.update(self.at, row)
                 if self._due("log"):
-                    logs.add(**row, tokens_per_second=(self.at.tokens - tokens) / max(time.perf_counter() - since, 1e-9))
+                    speed = (self.at.tokens - tokens) / max(time.perf_counter() - since, 1e-9)
+                    logs.add(**row, seconds=self.at.seconds, tokens_per_second=speed)
                 if last or self._due("evaluate"):
                     self._evaluate(logs, last)
                 if self._due("log") or self._due("evaluate"):
@@ -179,7 +180,8 @@ class Training:
         with self.update.plain() as model:
             metrics, better = self._judge(model)
             self.at = replace(self.at, metrics=metrics, worse=0 if better else self.at.worse + 1)
-            logs.add(update=self.at.update, epoch=self.at.epoch, **{f"dev_{name}": value for name, value in metrics.items()})
+            row = {"update": self.at.update, "epoch": self.at.epoch, "seconds": self.at.seconds}
+            logs.add(**row, **{f"dev_{name}": value for name, value in metrics.items()})
             self.watcher.evaluated(self.at, metrics, better)
             self.at = replace(self.at, done=last or self._out_of_patience())
             if self.settings.average:
@@ -210,9 +212,9 @@ class Training:
         metrics, better = self._judge(model)
         if self.ranks.leads:
             set_parameters(model, before)
-        shown = "  ".join(f"dev {name} {value:.3f}" for name, value in metrics.items())
+        found = "  ".join(f"dev {name} {shown(name, value)}" for name, value in metrics.items())
         evaluations = f"{count} evaluations" if (count := len(self.folder.kept())) > 1 else "evaluation"
-        self.watcher.note(f"mean of the last {evaluations}  {shown}{'  best' if better else ''}")
+        self.watcher.note(f"mean of the last {evaluations}  {found}{'  best' if better else ''}")
 
     def _out_of_time(self) -> bool:
         return self.settings.minutes > 0 and self.ranks.largest(self.at.seconds) >= 60 * self.settings.minutes

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from .checkpoints import Progress
 from .cost import Cost, duration
+from .logs import shown
 from .loop import Watcher
 
 SECONDS = 10.0  # between two lines about updates
@@ -46,8 +47,8 @@ class Lines(Watcher):
             self.printed = time.monotonic()
 
     def evaluated(self, at: Progress, metrics: dict[str, float], best: bool) -> None:
-        shown = "  ".join(f"dev {name} {value:.3f}" for name, value in metrics.items())
-        self.note(f"update {at.update:,}  {shown}  {at.seconds:.0f} s{'  best' if best else ''}")
+        found = "  ".join(f"dev {name} {shown(name, value)}" for name, value in metrics.items())
+        self.note(f"update {at.update:,}  {found}  {at.seconds:.0f} s{'  best' if best else ''}")
 
     def note(self, text: str) -> None:
         self.write(f"{self.name}: {text}")

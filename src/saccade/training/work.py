@@ -11,6 +11,9 @@ from .losses import Batch, batch_loss
 class Work:
     """A task's work on its training and dev data."""
 
+    measures: Sequence[str] = ("loss",)  # what `evaluate` gives
+    counts: Mapping[str, int] = {}  # how many examples there are to train on, and in the dev set
+    some: Sequence[Any] = ()  # a few of the dev set's, for the report
     smoothing = agreement = 0.0  # of the loss; see `batch_loss`
     notes: tuple[str, ...] = ()  # what somebody who trains should know
     only_forward = True  # whether `loss` uses nothing of the model but model(*inputs)

@@ -1,0 +1,131 @@
+"""The command `report`, and what `evaluate` and `compare` print and draw: tables of classes, confusion matrices, comparisons."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from ..errors import SaccadeError
+from .options import Json
+from .shared import report as print_outcome
+from .shared import write, write_table
+
+if TYPE_CHECKING:
+    from ..comparing import Row, Verdict
+
+MOST_CLASSES = 30  # in text; JSON has all
+COLUMNS = ("precision", "recall", "f1")
+COUNTED = "seconds updates parameters texts sentences documents characters tokens beam stride unknown_words unknown_tokens"
+WHOLE = COUNTED.split()  # metrics that are shown without decimals
+HOW = (
+    "p is the larger one of two p-values: a paired permutation test over the examples, and a paired bootstrap over examples and seeds. "
+    "Of several recipes the best is tested against each other one, and p is multiplied by the number of these tests."
+)
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, also of runs that are still training.")],
+    out_file: Annotated[
+        Path | None, typer.Option("--out", help="The page to write. [default: RUN/report.html; needed for several runs]")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Write a page about training runs: curves, metrics, samples, attention, data, settings and cost; of several runs, side by side.
+
+    The page is one file that loads nothing. The curves are written beside it as a PNG.
+
+    Examples:
+        saccade report runs/mine
+        saccade report runs/first runs/second --out both.html
+    """
+    from .. import api, reporting
+
+    if out_file is None and len(runs) > 1:
+        raise SaccadeError("several runs were given; name the page to write, such as --out runs.html")
+    page = out_file or runs[0] / "report.html"
+    if page.suffix.lower() not in (".html", ".htm"):
+        raise SaccadeError(f"cannot write a report to '{page}'; name a file ending in .html")
+    found = reporting.report(runs, page, api.show)
+    facts = {"out": str(page), "runs": [{"run": str(run.path), **run.best} for run in found]}
+    lines = [f"{run.path}: {'  '.join(map(' '.join, reporting.results(run).items()))}" for run in found]
+    print_outcome(json_, facts, "\n".join([*lines, f"Report: {page}"]))
+
+
+def check_picture(path: Path | None) -> None:
+    if path is not None and path.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise SaccadeError(f"cannot draw to '{path}'; name a file ending in .png, .svg or .pdf")
+
+
+def print_metrics(metrics: dict[str, Any]) -> None:
+    """The metrics of an evaluation for people: numbers, BLEU by length, a table of classes, a confusion matrix."""
+    from ..training.logs import shown
+
+    plain = {name: value for name, value in metrics.items() if name not in ("by_length", "classes", "confusion")}
+    width = max(16, *(len(name) + 2 for name in plain))
+    for name, value in plain.items():
+        write(f"{name:<{width}}{shown(name, value)}")
+    for row in metrics.get("by_length", []):
+        write(f"BLEU {row['bleu']:5.1f}    sentences of {row['shortest']} to {row['longest']} {row['unit']}")
+    if classes := metrics.get("classes"):
+        means = {"label": "macro average", **{name: metrics[f"macro_{name}"] for name in COLUMNS}}
+        rows = [*classes[:MOST_CLASSES], {**means, "support": sum(row["support"] for row in classes)}]
+        write("")
+        print_table(
+            [
+                ["", *COLUMNS, "support"],
+                *([row["label"], *(shown(name, row[name]) for name in (*COLUMNS, "support"))] for row in rows),
+            ]
+        )
+        if len(classes) > MOST_CLASSES:
+            write(f"the {MOST_CLASSES} commonest of {len(classes):,} classes; --json prints all")
+    if found := metrics.get("confusion"):
+        write("\nconfusion (rows: the right label, columns: the model's)")
+        cells = [[label, *map(str, row)] for label, row in zip(found["labels"], found["counts"], strict=True)]
+        print_table([["", *found["labels"]], *cells])
+
+
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Columns that are as wide as they need to be, the first one to the left and numbers to the right."""
+    from ..views.document import shorten
+
+    texts = [[Text(shorten(cell) if cell else "") for cell in row] for row in rows]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for n, head in enumerate(texts[0]):
+        table.add_column(head, justify="right" if n else "left", no_wrap=True)
+    for row in texts[1:]:
+        table.add_row(*row)
+    write_table(table)
+
+
+def side_by_side(rows: "Sequence[Row]") -> list[list[str]]:
+    """A line per metric, a column per recipe, so that many metrics fit."""
+    from ..training.logs import shown
+
+    def cell(row: "Row", name: str) -> str:
+        mean, spread = row.mean(name), row.spread(name)
+        if name in WHOLE:
+            return f"{mean:,.0f}" if mean >= 10 or mean.is_integer() else f"{mean:.2g}"
+        return shown(name, mean) + (f" ± {shown(name, spread)}" if spread else "")
+
+    names = [name for name in rows[0].metrics if all(name in row.metrics for row in rows)]
+    return [["", *(row.name for row in rows)], *([name, *(cell(row, name) for row in rows)] for name in names)]
+
+
+def draw_comparison(
+    rows: "Sequence[Row]", metric: str, verdicts: "Sequence[Verdict]", judged_on: str, out_folder: Path, picture: Path
+) -> None:
+    """Writes the picture of a comparison, and a page with it, the table, the tests, and the curves of all runs."""
+    from .. import api, reporting
+    from ..views.curves import dots, png
+    from ..views.page import Section
+    from ..views.pictures import save
+
+    figure = dots({row.name: row.metrics[metric] for row in rows}, metric, f"{metric} on {judged_on}")
+    save(figure, picture)
+    text = "\n\n".join([*map(str, verdicts), HOW if verdicts else ""])
+    first = Section("Comparison", text, side_by_side(rows), png(figure))
+    runs = [run for row in rows for run in row.runs]
+    reporting.report(runs, out_folder / "report.html", api.show, [first], f"Comparison on {judged_on}")

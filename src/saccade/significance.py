@@ -1,0 +1,69 @@
+"""Whether two recipes differ by more than chance, from what their metrics add up from: S seeds × N examples × K statistics."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Sums = NDArray[np.float64]
+Score = Callable[[Any], float]
+LEVEL, SAMPLES = 0.05, 1000
+EXACT = 12  # examples up to which every swap is counted
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The metric of a minus that of b, its 95 % interval, and the probability of so large a difference by chance alone: the larger
+    one of two tests, so that a difference is called clear only where both find it."""
+
+    difference: float
+    low: float
+    high: float
+    p: float
+    p_permutation: float
+    p_bootstrap: float
+
+
+def measure_difference(a: Sums, b: Sums, score: Score, comparisons: int = 1) -> Difference:
+    """Compares means over seeds; p is multiplied by the number of comparisons that are made (Bonferroni)."""
+    real, drawn = mean_score(a.sum(1), score) - mean_score(b.sum(1), score), bootstrap(a, b, score)
+    by_permutation, by_bootstrap = permutation(a, b, score), share_above(np.abs(drawn - drawn.mean()), abs(real))
+    low, high = np.percentile(drawn, [2.5, 97.5]).tolist()
+    return Difference(real, low, high, min(1.0, comparisons * max(by_permutation, by_bootstrap)), by_permutation, by_bootstrap)
+
+
+def mean_score(totals: Sums, score: Score) -> float:
+    """The mean over seeds of the metric; S K."""
+    return float(np.mean([score(total) for total in totals]))
+
+
+def share_above(drawn: Sums, real: float) -> float:
+    """How often chance gives at least the real value, which counts as one of the draws."""
+    return (int((drawn >= real - 1e-9).sum()) + 1) / (len(drawn) + 1)
+
+
+def permutation(a: Sums, b: Sums, score: Score) -> float:
+    """p of a paired approximate randomization test (Noreen 1989): each example, of all seeds at once, is swapped between a and b or not."""
+    chance, count, of_a, of_b = np.random.default_rng(12345), a.shape[1], a.sum(1), b.sum(1)
+    exact = list(itertools.product((0, 1), repeat=count))[1:] if count <= EXACT else None  # without the one that swaps nothing
+    gaps = []
+    for swap in exact if exact is not None else (chance.integers(2, size=count) for _ in range(SAMPLES)):
+        moved = np.tensordot(np.asarray(swap, dtype=np.float64), b - a, (0, 1))
+        gaps.append(abs(mean_score(of_a + moved, score) - mean_score(of_b - moved, score)))
+    return share_above(np.array(gaps), abs(mean_score(of_a, score) - mean_score(of_b, score)))
+
+
+def bootstrap(a: Sums, b: Sums, score: Score) -> Sums:
+    """Differences on resampled data: the same examples are drawn for a and b (Koehn 2004), and of S seeds S − 1 of each, because with
+    all S the variance over the seeds would be underestimated (Rao & Wu 1988)."""
+    chance, of_seeds, (seeds, count, _) = np.random.default_rng(12345), np.random.default_rng(54321), a.shape
+    found = []
+    for _ in range(SAMPLES):
+        times = np.bincount(chance.integers(count, size=count), minlength=count).astype(np.float64)
+        ours, theirs = (np.array([score(total) for total in np.tensordot(times, each, (0, 1))]) for each in (a, b))
+        chosen = of_seeds.integers(seeds, size=(2, max(seeds - 1, 1)))
+        found.append(ours[chosen[0]].mean() - theirs[chosen[1]].mean())
+    return np.array(found)
