@@ -37,8 +37,11 @@ MAY["system"] = {*MAY["config"], "config", "upgrade"}
 MAY["api"] = {*MAY["system"], "system", "views", "results"}
 MAY["comparing"] = {*MAY["api"], "api"}
 MAY["demo"] = {*MAY["api"], "api"}
-MAY["__init__"] = {*MAY["api"], "api"}
-MAY["cli"] = {*MAY["demo"], "demo", "comparing", "__init__"}
+MAY["huggingface"] = {"core"}
+MAY["looking"] = {"core", "errors", "huggingface", "views"}
+MAY["pretrained"] = {*MAY["looking"], "config", "looking"}
+MAY["__init__"] = {*MAY["api"], "api", "looking"}
+MAY["cli"] = {*MAY["demo"], "demo", "comparing", "pretrained", "__init__"}
 MAY["__main__"] = {"cli", "errors"}
 
 

@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from ..errors import SaccadeError, did_you_mean
-from .options import Beam, Device, Json, Lengths, Model, Moses, Peers, Result, TaskBeam, flag
+from .options import Beam, Device, Json, Lengths, Model, Moses, Peers, Result, Shown, TaskBeam, flag
 from .shared import ALL_SITES, check_drawable, draw, keep_given, note_unknown, out, print_json, report, result_writer, write
 
 DATA = "Data to evaluate on, such as test.tsv, test.en,test.fr, test.conllu or test.txt; `dev` and `test` are the recipe's own."
@@ -57,7 +57,7 @@ def evaluate(
 
 
 def show(
-    model: Model,
+    model: Shown,
     text: Annotated[str, typer.Argument(help="The sentence to look at.")],
     out_file: Annotated[Path, typer.Option("--out", help="A .png, .svg or .pdf picture, an .html page, or .json numbers.")],
     target: Annotated[str | None, typer.Option(help="Look at the model generating this text instead of its own.")] = None,
@@ -72,18 +72,24 @@ def show(
     Examples:
         saccade show runs/demo/bahdanau "the black cat ate the mouse" --out cat.png
         saccade show runs/mine "the black cat" --out cat.html
+        saccade show hf:./my-bert "the black cat" --out cat.html
     """
     from .. import api
 
     check_drawable(out_file)
     if target is not None and not target.strip():
         raise SaccadeError("the target is empty; give a text, or leave --target out")
-    system = api.load(model, device)
-    document = api.show(system, text, target, beam)
+    if str(model).startswith("hf:"):
+        from ..pretrained import show_pretrained
+
+        document = show_pretrained(str(model)[3:], text, target, beam, device)
+    else:
+        system = api.load(model, device)
+        document = api.show(system, text, target, beam)
+        note_unknown(system, [text])
     sites = {one.name: one for one in document.sites}
     if site is not None and site not in sites:
         raise SaccadeError(f"no attention named '{site}'{did_you_mean(site, sites)}")
-    note_unknown(system, [text])
     chosen = sites[site] if site is not None else document.sites[0]
     draw(document, chosen, heads, out_file)
     source, output = " ".join(document.source), " ".join(document.target)

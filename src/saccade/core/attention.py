@@ -1,5 +1,6 @@
 """`attend`: any mechanism, on the best backend that can run it. B batch, H heads, Q queries, K keys, D key width, E value width."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +14,7 @@ from .mechanism import Mechanism, Ready
 from .positions import NoPosition, Positions
 
 DEFAULT = Mechanism()
+hearing: list[Callable[[Mechanism, Call, Mask | None], None]] = []  # who is called by `attend`: open records of foreign models
 
 
 def attend(
@@ -30,7 +32,10 @@ def attend(
     `mask` is added (`&`) to the mechanism's own. A query that may attend nowhere gets zeros. `dropout` falls on the weights.
     `backend` names one; without it the fastest that can run the mechanism here is taken (see `explain`).
     """
-    return backends.run(pose(q, k, v, mechanism, mask, positions, dropout), backend)
+    call = pose(q, k, v, mechanism, mask, positions, dropout)
+    for hear in hearing:
+        hear(DEFAULT if mechanism is None else mechanism, call, mask)
+    return backends.run(call, backend)
 
 
 def read(
