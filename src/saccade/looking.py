@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from . import huggingface  # so that records notice attention functions of transformers
 from .core import record
@@ -45,7 +46,8 @@ def sites_of(looks: Looks, texts: dict[str, list[str]], item: int) -> list[Site]
         of_rows = labels(looks.name, "row", rows, own, texts)
         of_columns = of_rows if rows == keys and not looks.cross else labels(looks.name, "column", keys, own[::-1], texts)
         name = looks.name if len(passes) == 1 else f"{looks.name} ({number} of {len(passes)})"
-        found.append(Site(name, of_rows, of_columns, pass_weights(calls, None, None)[item].float().cpu().numpy()))
+        weights: Any = pass_weights(calls, None, None)[item].float().cpu().numpy()
+        found.append(Site(name, of_rows, of_columns, weights))
     return found
 
 

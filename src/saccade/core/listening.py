@@ -89,7 +89,7 @@ def fast_look(x: Tensor, heads: int, weight: Tensor, bias: Tensor, mask: Tensor 
 
 def fast_module_look(*args: Any) -> Look:
     """A call of `torch._native_multi_head_attention`, which is self-attention alone."""
-    return fast_look(args[0], *args[4:7], mask=args[9], kind=args[12])
+    return fast_look(args[0], args[4], args[5], args[6], mask=args[9], kind=args[12])
 
 
 def fast_layer_look(*args: Any) -> Look:
