@@ -39,9 +39,8 @@ MAY["comparing"] = {*MAY["api"], "api"}
 MAY["demo"] = {*MAY["api"], "api"}
 MAY["huggingface"] = {"core"}
 MAY["looking"] = {"core", "errors", "huggingface", "views"}
-MAY["pretrained"] = {*MAY["looking"], "config", "looking"}
 MAY["__init__"] = {*MAY["api"], "api", "looking"}
-MAY["cli"] = {*MAY["demo"], "demo", "comparing", "pretrained", "__init__"}
+MAY["cli"] = {*MAY["demo"], "demo", "comparing", "looking", "__init__"}
 MAY["__main__"] = {"cli", "errors"}
 
 

@@ -80,9 +80,9 @@ def show(
     if target is not None and not target.strip():
         raise SaccadeError("the target is empty; give a text, or leave --target out")
     if str(model).startswith("hf:"):
-        from ..pretrained import show_pretrained
+        from .. import config, looking
 
-        document = show_pretrained(str(model)[3:], text, target, beam, device)
+        document = looking.show_pretrained(str(model)[3:], text, target, beam, config.device(device))
     else:
         system = api.load(model, device)
         document = api.show(system, text, target, beam)

@@ -33,7 +33,7 @@ def sdpa_look(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, **more: Any
 ) -> Look | None:
     """A call of `F.scaled_dot_product_attention`; three dimensions are one head, more than four a longer batch."""
-    if query.is_nested or key.is_nested:
+    if query.is_nested:
         return None
     if attn_mask is not None and attn_mask.dim() > 2 and query.dim() != 4:
         attn_mask = as_heads(attn_mask.expand(*query.shape[:-2], *attn_mask.shape[-2:]))
