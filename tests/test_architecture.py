@@ -55,8 +55,10 @@ MAY["api"] = {*MAY["reporting"], "reporting"}
 MAY["significance"] = set()
 MAY["comparing"] = {*MAY["api"], "api", "significance"}
 MAY["demo"] = {*MAY["api"], "api"}
-MAY["__init__"] = {*MAY["api"], "api"}
-MAY["cli"] = {*MAY["demo"], "demo", "comparing", "__init__"}
+MAY["huggingface"] = {"core"}
+MAY["looking"] = {"core", "errors", "huggingface", "views"}
+MAY["__init__"] = {*MAY["api"], "api", "looking"}
+MAY["cli"] = {*MAY["demo"], "demo", "comparing", "looking", "__init__"}
 MAY["__main__"] = {"cli", "errors"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 from pathlib import Path
 from types import ModuleType
@@ -25,7 +26,15 @@ def example(name: str) -> ModuleType:
 def test_an_example_is_short_and_says_its_target(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 60
-    assert "target:" in (example(path.stem).__doc__ or "")
+    assert "target:" in (ast.get_docstring(ast.parse(text)) or "")
+
+
+def test_a_model_of_hugging_face_is_looked_into(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("transformers")
+    out = tmp_path / "look.html"
+    assert example("look_into_hf").main(out=out) < 1e-5
+    assert "encoder.layer.1.attention.self" in out.read_text(encoding="utf-8")
+    assert "Seen(2 sites: encoder.layer.0.attention.self, encoder.layer.1.attention.self)" in capsys.readouterr().out
 
 
 @pytest.mark.slow

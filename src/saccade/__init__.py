@@ -20,20 +20,22 @@ if _TYPE_CHECKING:
         tag,
         translate,
     )
-    from .core import Mechanism, attend, masks, normalizers, positions, record, scores, which_backend
+    from .core import Mechanism, attend, masks, normalizers, positions, scores, which_backend
     from .errors import SaccadeError
     from .layers.attention import MultiHeadAttention
+    from .looking import look, record
 
 __version__ = "0.2.0"
 __all__ = ["Mechanism", "MultiHeadAttention", "SaccadeError", "align", "attend", "average", "build", "classify", "decode"]
-__all__ += ["ensemble", "evaluate", "explain", "fit", "generate", "load", "masks", "normalizers", "positions", "record"]
+__all__ += ["ensemble", "evaluate", "explain", "fit", "generate", "load", "look", "masks", "normalizers", "positions", "record"]
 __all__ += ["scores", "show", "tag", "translate", "which_backend"]
 
 # Where each name lives. They are fetched when they are asked for: PyTorch takes seconds to load, and `saccade --help` needs none of it.
 _HOMES = {
     **dict.fromkeys(("align", "average", "build", "classify", "decode", "ensemble", "evaluate", "explain"), ".api"),
     **dict.fromkeys(("fit", "generate", "load", "show", "tag", "translate"), ".api"),
-    **dict.fromkeys(("Mechanism", "attend", "masks", "normalizers", "positions", "record", "scores", "which_backend"), ".core"),
+    **dict.fromkeys(("Mechanism", "attend", "masks", "normalizers", "positions", "scores", "which_backend"), ".core"),
+    **dict.fromkeys(("look", "record"), ".looking"),
     "MultiHeadAttention": ".layers.attention",
     "SaccadeError": ".errors",
 }

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import SaccadeError
-from .options import Beam, Device, Json, Lengths, MaxLength, Model, Moses, Peers, Result, TaskBeam, Tokenize, Words, flag
+from .options import Beam, Device, Json, Lengths, MaxLength, Model, Moses, Peers, Result, Shown, TaskBeam, Tokenize, Words, flag
 from .reporting import check_picture, print_metrics
 from .shared import (
     check_drawable,
@@ -94,7 +94,7 @@ def evaluate(
 
 
 def show(
-    model: Model,
+    model: Shown,
     text: Annotated[str, typer.Argument(help="The sentence; <mask> hides a token from a model that was trained to find it.")],
     out_file: Annotated[Path | None, typer.Option("--out", help=OUT)] = None,
     target: Annotated[str | None, typer.Option(help="Look at the model generating this text instead of its own.")] = None,
@@ -112,6 +112,7 @@ def show(
         saccade show runs/demo/bahdanau "the black cat ate the mouse"
         saccade show runs/demo/bahdanau "the black cat ate the mouse" --out cat.png
         saccade show runs/mine "the black cat" --words --out cat.html
+        saccade show hf:./my-bert "the black cat" --out cat.html
     """
     from .. import api
     from .drawing import Choice, present
@@ -121,6 +122,11 @@ def show(
     choice.check(out_file)
     if target is not None and not target.strip():
         raise SaccadeError("the target is empty; give a text, or leave --target out")
+    if str(model).startswith("hf:"):
+        from .. import config, looking
+
+        present(looking.show_pretrained(str(model)[3:], text, target, beam, config.device(device)), out_file, choice, json_)
+        return
     system = load(model, device)
     present(api.show(system, text, target, beam), out_file, choice, json_)
     note_unknown(system, [text.replace("<mask>", " ")])

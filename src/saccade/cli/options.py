@@ -12,6 +12,8 @@ def flag(name: str, text: str, **more: Any) -> Any:
 
 
 Model = Annotated[Path, typer.Argument(help="A model folder, or a run folder (its best model is used).")]
+HF = "or hf:PATH, a folder or the name of a cached model of Hugging Face"
+Shown = Annotated[Path, typer.Argument(help=f"A model folder, a run folder (its best model is used), {HF}.")]
 Text = Annotated[str | None, typer.Argument(help="The text; without it and --input, lines are read from stdin.")]
 INPUT = "A file with one text per line, or data as for training (my.csv#review, test.tsv, hub:…), whose labels or targets are left out."
 Input = Annotated[str | None, typer.Option("--input", help=INPUT)]

@@ -37,6 +37,7 @@ TORCH_WORDS = {
     "key": "pass k, or memory to a layer",
     "value": "pass v; a layer reads keys and values from its memory",
 }
+hearing: list[Callable[[Mechanism, Call, Mask | None], None]] = []  # who is called by `attend`: open records of foreign models
 
 
 def attend(
@@ -57,7 +58,10 @@ def attend(
     """
     if unknown:
         refuse_argument("attend", unknown, attend)
-    return backends.run(pose(q, k, v, mechanism, mask, positions, dropout), backend)
+    call = pose(q, k, v, mechanism, mask, positions, dropout)
+    for hear in hearing:
+        hear(DEFAULT if mechanism is None else mechanism, call, mask)
+    return backends.run(call, backend)
 
 
 def read(

@@ -6,8 +6,9 @@ Nothing is kept while no record is open: a site then has one `is None` to test. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import accumulate
 
 import torch
@@ -49,9 +50,14 @@ def sites(model: nn.Module) -> dict[str, Site]:
     """The layers that attend, by their path in the model (`decoder.2.cross`); a layer by itself is called `attention`."""
     found = {}
     for path, module in model.named_modules():
-        if isinstance(module, Site):  # torch.compile puts `_orig_mod` into paths
-            found[".".join(part for part in path.split(".") if part != "_orig_mod") or "attention"] = module
+        if isinstance(module, Site):
+            found[path_of(path) or "attention"] = module
     return found
+
+
+def path_of(path: str) -> str:
+    """A path in the model without the `_orig_mod` that torch.compile puts into it."""
+    return ".".join(part for part in path.split(".") if part != "_orig_mod")
 
 
 class Look:
@@ -61,6 +67,8 @@ class Look:
         self, mechanism: Mechanism, q: Tensor, key: Tensor, mask: Mask | None, positions: Positions | None, first: int
     ) -> None:
         self.mechanism, self.q, self.key, self.mask, self.positions, self.first = mechanism, q, key, mask, positions, first
+        # a score that is not a dot product may hold a whole vector for each query and key
+        self.numbers_per_score = 1 if mechanism.score.dot else key.shape[-1]
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
@@ -73,9 +81,7 @@ class Look:
         batch, n_heads, queries, keys = self.sizes
         asked = indices(rows, queries, "row")
         chosen = torch.tensor(indices(heads, n_heads, "head"), device=self.q.device)
-        # a score that is not a dot product may hold a whole vector for each query and key
-        width = 1 if self.mechanism.score.dot else self.key.shape[-1]
-        step = max(1, CHUNK_NUMBERS // (batch * n_heads * keys * width))
+        step = max(1, CHUNK_NUMBERS // (batch * n_heads * keys * self.numbers_per_score))
         parts = [self._rows(asked[at : at + step]).index_select(1, chosen) for at in range(0, len(asked), step)]
         return torch.cat(parts, 2)
 
@@ -125,8 +131,15 @@ def indices(asked: Sequence[int] | None, size: int, what: str) -> list[int]:
 class Looks:
     """All calls of one site within a record, in order."""
 
-    def __init__(self, name: str, site: Site, tape: list[Look]) -> None:
-        self.name, self.calls, self.cross = name, tape, site.cross
+    def __init__(self, name: str, cross: bool, tape: list[Look]) -> None:
+        self.name, self.calls, self.cross = name, tape, cross
+
+    def __repr__(self) -> str:
+        sizes = "×".join(map(str, self.calls[-1].sizes)) if self.calls else ""
+        calls = (
+            "not called" if not self.calls else f"{len(self.calls)} call{'s' * (len(self.calls) > 1)}, the last B×H×Q×K = {sizes}"
+        )
+        return f"Looks({self.name}{', cross' * self.cross}: {calls})"
 
     @property
     def passes(self) -> list[list[Look]]:
@@ -175,10 +188,22 @@ class Seen(dict[str, Looks]):
     def __missing__(self, name: str) -> Looks:
         raise SaccadeError(f"no attention named '{name}'{did_you_mean(name, self)}")
 
+    def __repr__(self) -> str:
+        some = list(self) if len(self) < 5 else [*list(self)[:2], "…", list(self)[-1]]
+        return f"Seen({len(self)} site{'s' * (len(self) != 1)}{': ' * bool(some)}{', '.join(some)})"
+
+
+# What else listens while a record is open, and adds to what is seen: core/foreign.py, huggingface.py
+listeners: list[Callable[[nn.Module, Seen], AbstractContextManager[None]]] = []
+NOTHING = (
+    "no attention was seen: inside the `with`, the model called none of saccade.attend, F.scaled_dot_product_attention, "
+    "nn.MultiheadAttention and Hugging Face's attention functions; run it inside, or see docs/foreign-models.md for what cannot be seen"
+)
+
 
 @contextmanager
 def record(model: nn.Module) -> Iterator[Seen]:
-    """Within the `with`, every site of the model keeps q and k; afterwards the record can still be read."""
+    """Within the `with`, every attention of the model keeps q and k, also in layers that are not saccade's; it can be read afterwards."""
     if not isinstance(model, nn.Module):
         raise SaccadeError(f"expected a model or a layer, got {type(model).__name__}")
     found = sites(model)
@@ -187,9 +212,14 @@ def record(model: nn.Module) -> Iterator[Seen]:
     seen = Seen()
     for name, site in found.items():
         site.tape = []
-        seen[name] = Looks(name, site, site.tape)
+        seen[name] = Looks(name, site.cross, site.tape)
     try:
-        yield seen
+        with ExitStack() as open_ones:
+            for listen in listeners:
+                open_ones.enter_context(listen(model, seen))
+            yield seen
     finally:
         for site in found.values():
             del site.tape  # not `= None`: an attribute of its own would be a third version to torch.compile
+    if not seen:
+        warnings.warn(NOTHING, stacklevel=3)

@@ -1,0 +1,73 @@
+"""What a record of a foreign model costs: GPT-2 (small, random weights) at 512 positions, with a record closed and open, on its own kernels.
+
+    python benchmarks/foreign.py [--result NAME]
+
+Times are medians of interleaved runs; `kept` is what the record holds for the 12 layers, `all_weights` what holding every weight would take.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+import torch
+import transformers
+
+from saccade import record
+from saccade.results import write_result
+
+LENGTH, REPEATS = 512, 7
+
+
+def seconds(model: torch.nn.Module, tokens: torch.Tensor, opened: bool) -> tuple[float, int]:
+    """One pass, and the bytes that a record kept of it."""
+    start = time.perf_counter()
+    if not opened:
+        model(tokens)
+        return time.perf_counter() - start, 0
+    with record(model) as seen:
+        model(tokens)
+    took = time.perf_counter() - start
+    kept = {
+        one.untyped_storage().data_ptr(): one for looks in seen.values() for call in looks.calls for one in (call.q, call.key)
+    }
+    return took, sum(one.untyped_storage().nbytes() for one in kept.values())
+
+
+@torch.no_grad()
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--result", help="write benchmarks/results/NAME.json")
+    given = options.parse_args()
+    torch.manual_seed(0)
+    found = {}
+    for implementation in ("sdpa", "eager"):
+        model = transformers.GPT2Model(transformers.GPT2Config(attn_implementation=implementation)).eval()
+        tokens = torch.randint(0, 50000, (1, LENGTH))
+        seconds(model, tokens, True)
+        runs = {opened: [] for opened in (False, True)}
+        for _ in range(REPEATS):
+            for opened, times in runs.items():
+                took, kept = seconds(model, tokens, opened)
+                times.append(took)
+        with record(model) as seen:
+            model(tokens)
+        start = time.perf_counter()
+        weights = seen["h.11.attn"].weights()
+        found[implementation] = {
+            "closed_ms": round(1000 * statistics.median(runs[False]), 1),
+            "open_ms": round(1000 * statistics.median(runs[True]), 1),
+            "weights_of_a_layer_ms": round(1000 * (time.perf_counter() - start), 1),
+            "kept_mb": round(kept / 1e6, 1),
+            "all_weights_mb": round(12 * weights.nbytes / 1e6, 1),
+        }
+        print(implementation, found[implementation])
+    if given.result:
+        write_result(
+            given.result, {"foreign": found}, notes=f"GPT-2 small, random weights, 1 × {LENGTH} tokens, {REPEATS} runs each"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""Records of models that are not made of saccade's layers: whose call it was, to what pass it belongs, and the weights on demand.
+
+Which layer called is read from the stack: the nearest `self` that belongs to the model. So no hook is needed (hooks switch off the fast
+path of `torch.nn`), and other models and threads are left alone. B batch, H heads, Q queries, K keys, D width of a head.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .backends.call import repeat_heads
+from .record import Look, Looks, Seen, path_of
+
+# how layers that read another sequence are called: T5, BART and Marian, BERT and GPT-2, nn.TransformerDecoderLayer
+CROSS = re.compile(r"cross|encoder_att|EncDec|multihead_attn|src_att", re.IGNORECASE)
+OPEN: list[Watch] = []
+LOCK = threading.RLock()
+noticed = threading.local()  # .count: calls noticed in this thread
+
+
+@dataclass(eq=False)
+class ForeignLook(Look):
+    """One call: softmax(scale · q·k + added), from which any row's weights can be computed."""
+
+    q: Tensor  # B H Q D
+    key: Tensor  # B H' K D
+    masks: Sequence[Tensor | None] = ()  # each B|1 H|1 Q|1 K: booleans (True is seen) or numbers that are added
+    visible: Callable[..., Tensor] | None = None  # b, h, i, j → whether query i may see key j
+    scale: float | None = None
+    softcap: float | None = None
+    sinks: Tensor | None = None  # one more score per head, which takes weight and has no value
+    cross: bool | None = None  # None where nobody knows
+    kept: Tensor | None = None  # weights that a model has made in a way of its own
+    first: int = 0
+    numbers_per_score: int = 1
+
+    def __post_init__(self) -> None:
+        self.q, self.key = self.q.detach(), self.key.detach()
+        self.added = [mask.detach() for mask in self.masks if mask is not None]
+        self.masks = ()
+
+    def _rows(self, rows: list[int]) -> Tensor:
+        i = torch.tensor(rows, device=self.q.device)
+        if self.kept is not None:
+            return self.kept.index_select(2, i)
+        batch, heads, _, keys = self.sizes
+        precise = torch.promote_types(self.q.dtype, torch.float32)
+        key, scale = repeat_heads(self.key, heads).to(precise), self.q.shape[-1] ** -0.5 if self.scale is None else self.scale
+        scores = self.q.index_select(2, i).to(precise) @ key.mT * scale
+        if self.softcap is not None:
+            scores = (scores / self.softcap).tanh() * self.softcap
+        hidden = []
+        for mask in self.added:
+            part = (mask if mask.shape[-2] == 1 else mask.index_select(-2, i))[..., :keys]
+            if part.dtype == torch.bool:
+                hidden.append(~part)
+            else:
+                scores = scores + part.to(precise)
+        if self.visible is not None:
+            b, h, j = (torch.arange(size, device=i.device) for size in (batch, heads, keys))
+            hidden.append(~self.visible(b[:, None, None, None], h[:, None, None], i[:, None], j))
+        for one in hidden:
+            scores = scores.masked_fill(one, -torch.inf)
+        empty = (scores == -torch.inf).all(-1, keepdim=True)
+        if self.sinks is not None:
+            sink = self.sinks.detach().to(precise).reshape(1, -1, 1, 1).expand(batch, -1, len(rows), 1)
+            scores = torch.cat((scores, sink), -1)
+        return scores.softmax(-1)[..., :keys].masked_fill(empty, 0.0)
+
+
+class Watch:
+    """One open record: which modules are the model's, and what they did."""
+
+    def __init__(self, model: nn.Module, seen: Seen) -> None:
+        self.names = {id(module): path_of(path) for path, module in model.named_modules()}
+        self.seen = seen
+        self.lines: dict[str, list[Any]] = {}  # from where in its code a module has called
+        self.passes: dict[str, list[tuple[int, int]]] = {}  # rows and keys of each pass so far
+        self.first = 0  # how many queries came before those of the last call
+
+    def caller(self) -> tuple[str, Any] | None:
+        """The path of the module that calls, and where in its code; None when it is not one of this model."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            module = frame.f_locals.get("self") if frame.f_code.co_varnames[:1] == ("self",) else None
+            if isinstance(module, nn.Module) and id(module) in self.names:
+                path = self.names[id(module)]
+                if isinstance(module, nn.TransformerEncoderLayer):  # its fast path calls in the name of a layer inside
+                    return f"{path}.self_attn".lstrip("."), None
+                torchs = frame.f_globals.get("__name__", "").startswith("torch.nn.")  # one attention per module, on several paths
+                line = None if torchs else (frame.f_code, frame.f_lasti)
+                return path or "attention", line
+            frame = frame.f_back  # type: ignore[assignment]
+        return None
+
+    def add(self, path: str, line: Any, look: Look) -> None:
+        """Files a call under its module; those of other lines of the same module are `path#2`, `path#3` …"""
+        lines = self.lines.setdefault(path, [])
+        if line not in lines:
+            lines.append(line)
+        number = lines.index(line) + 1
+        name = path if number == 1 else f"{path}#{number}"
+        named = bool(CROSS.search(path))
+        looks, passes = self.seen.setdefault(name, Looks(name, named, [])), self.passes.setdefault(name, [])
+        queries, keys = look.sizes[2:]
+        known = True if named else getattr(look, "cross", None)
+        # keys that have grown by the queries: the next step with a cache
+        at = None if known else next((n for n, (_, before) in enumerate(passes) if before + queries == keys), None)
+        if at is None:
+            reads_other = queries != keys if known is None else known
+            looks.cross |= reads_other
+            look.first = self.first if reads_other else 0  # a decoder's layer is as far as the self-attention before it
+            passes.append((queries, keys))
+        else:
+            look.first, looks.cross = passes[at][0], False
+            passes[at] = (look.first + queries, keys)
+        self.first = look.first
+        looks.calls.append(look)
+
+
+def count() -> int:
+    """How many calls have been noticed in this thread."""
+    return getattr(noticed, "count", 0)
+
+
+@torch.no_grad()
+def notice(make: Callable[[], Look | None]) -> None:
+    """Files a call with every open record to whose model the calling module belongs."""
+    for watch in list(OPEN):
+        found = watch.caller()
+        look = None if found is None else make()
+        if found is not None and look is not None:
+            noticed.count = count() + 1
+            watch.add(*found, look)
