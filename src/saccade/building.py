@@ -40,7 +40,7 @@ class Builder:
         known = [f.name for f in dataclasses.fields(self.family.config)]
         wrong = next((name for name in given if name not in known), None)
         if wrong is not None:
-            hint = RENAMED.get(wrong) or did_you_mean(wrong, known)
+            hint = RENAMED.get(wrong) or did_you_mean(wrong, known, setting=True)
             raise SaccadeError(f"no setting named 'model.{wrong}' for {self.name}{hint}")
         complete: Callable[[Mapping[str, Any]], dict[str, Any]] = getattr(self.family.config, "complete", dict)
         self.settings: Any = fill(self.family.config, complete(given), "model")

@@ -20,7 +20,7 @@ ROWS: list[tuple[str, str]] = [
     # no such command, argument or value
     ("nope", "No such command 'nope'"),
     ("--nope", "No such option: --nope"),
-    ("translate", "Missing argument 'model'; see saccade --help"),
+    ("translate", "Missing argument 'model'; see saccade translate --help"),
     ("translate run the cat", "unexpected extra argument"),
     ("translate run the --beam three", "Invalid value for '--beam'"),
     ("translate run the --beam 99999999999999999999999999", "a beam of"),
@@ -38,7 +38,7 @@ ROWS: list[tuple[str, str]] = [
     ("translate other x", "is (3, 3) there and"),
     ("evaluate nowhere phrasebook:test", "no model folder at nowhere"),
     ("show nowhere x --out x.png", "no model folder at nowhere"),
-    ("translate run the --device tpu", "no device named 'tpu'; write auto, cpu or cuda"),
+    ("translate run the --device tpu", "no device named 'tpu'; write auto, cpu, cuda or mps"),
     # texts
     ("translate run ''", "the text is empty; give a sentence"),
     ("translate run", "stdin is empty; give at least one line"),

@@ -4,13 +4,14 @@ import inspect
 import os
 import re
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from .. import __version__
 from ..errors import SaccadeError
 from ..training.stopping import Stopped
+from .fetching import fetch
 from .looking import check, evaluate, explain, list_, show
 from .options import flag
 from .shared import rank
@@ -18,8 +19,24 @@ from .training import average, compare, convert, demo, train
 from .using import classify, generate, tag, translate
 
 # in the order of a first visit
-COMMANDS = (demo, train, convert, average, compare, translate, generate, tag, classify, evaluate, show, explain, list_, check)
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+COMMANDS = (
+    demo,
+    train,
+    convert,
+    average,
+    compare,
+    translate,
+    generate,
+    tag,
+    classify,
+    evaluate,
+    show,
+    explain,
+    list_,
+    check,
+    fetch,
+)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
 
 def version(wanted: bool) -> None:
@@ -76,8 +93,22 @@ def run(words: list[str]) -> int:
             return complain("stopped", 130)
         if not hasattr(error, "exit_code"):
             raise
-        message = (error.format_message() if hasattr(error, "format_message") else str(error)) or "no command was given"
-        return complain(f"{' '.join(message.split()).rstrip('.')}; see saccade --help", int(error.exit_code) or 2)
+        return complain(explain_usage(error), int(error.exit_code) or 2)
+
+
+def explain_usage(error: Any) -> str:
+    """Typer's own error as one sentence that ends in the help of the command; a setting that was written as an option is named."""
+    path = getattr(getattr(error, "ctx", None), "command_path", "saccade")
+    if (option := getattr(error, "option_name", "")) and path in ("saccade train", "saccade compare"):
+        from ..errors import synonym
+        from ..index import keys
+
+        name = option.strip("-").replace("-", "_")
+        found = next((key for key, _ in keys() if key.rpartition(".")[2] == name), None) or synonym(name)
+        if found:
+            return f"no option {option}; settings are written without dashes: {found}=…; see {path} --help"
+    message = (error.format_message() if hasattr(error, "format_message") else str(error)) or "no command was given"
+    return f"{' '.join(message.split()).rstrip('.')}; see {path} --help"
 
 
 def complain(text: str, code: int) -> int:

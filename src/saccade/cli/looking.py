@@ -5,12 +5,15 @@ from typing import Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from ..errors import SaccadeError, did_you_mean
+from .completion import slot_names
 from .options import Beam, Device, Json, Lengths, Model, Moses, Peers, Result, TaskBeam, flag
 from .shared import ALL_SITES, check_drawable, draw, keep_given, note_unknown, out, print_json, report, result_writer, write
 
 DATA = "Data to evaluate on, such as test.tsv, test.en,test.fr, test.conllu or test.txt; `dev` and `test` are the recipe's own."
+SLOTS = "`recipes`, or one slot: scores, normalizers, masks, positions, models …"
 KINDS = "pairs, tags, labels or text; otherwise inferred from the file name (.conllu, .csv, .txt …), or pairs."
 
 
@@ -114,18 +117,19 @@ def explain(
 
 
 def list_(
-    slot: Annotated[str | None, typer.Argument(help="One slot: scores, normalizers, masks, positions, models …")] = None,
+    slot: Annotated[str | None, typer.Argument(help=SLOTS, autocompletion=slot_names)] = None,
     where: Annotated[str | None, typer.Option("--where", help="Only rows that contain this (a name, a paper, a year).")] = None,
     json_: Json = False,
 ) -> None:
-    """List everything that can be named in a recipe, with the paper it comes from.
+    """List everything that can be named in a recipe, with the paper it comes from; or the recipes, with what they need to run.
 
     Examples:
         saccade list
+        saccade list recipes
         saccade list scores
         saccade list --where 2015
     """
-    from ..catalogue import rows
+    from ..index import rows
 
     found = rows(slot, where)
     if json_:
@@ -133,9 +137,14 @@ def list_(
         return
     if not found:
         raise SaccadeError(f"nothing in the catalogue contains '{where}'; run `saccade list` to see it all")
-    table = Table("slot", "name", "what", "paper", box=None, pad_edge=False, header_style="bold")
-    for row, before in zip(found, [{"slot": ""}, *found], strict=False):
-        table.add_row(row["slot"] if row["slot"] != before["slot"] else "", row["name"], row["what"], row["paper"])
+    if not out.is_terminal:  # whole lines, for grep and cut
+        for row in found:
+            write("\t".join(row.values()))
+        return
+    table = Table(*found[0], box=None, pad_edge=False, header_style="bold")
+    for row, before in zip(found, [{}, *found], strict=False):
+        repeated = {"slot": ""} if row.get("slot") == before.get("slot", "") else {}
+        table.add_row(*(Text(value) for value in {**row, **repeated}.values()))
     out.print(table)
 
 

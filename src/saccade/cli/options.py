@@ -5,17 +5,21 @@ from typing import Annotated, Any
 
 import typer
 
+from .completion import devices, run_folders
+
 
 def flag(name: str, text: str, **more: Any) -> Any:
     """An option without a value; typer would show <bool>."""
     return typer.Option(name, metavar=" ", help=text, **more)
 
 
-Model = Annotated[Path, typer.Argument(help="A model folder, or a run folder (its best model is used).")]
+Model = Annotated[
+    Path, typer.Argument(help="A model folder, or a run folder (its best model is used).", autocompletion=run_folders)
+]
 Text = Annotated[str | None, typer.Argument(help="The text; without it and --input, lines are read from stdin.")]
 Input = Annotated[Path | None, typer.Option("--input", help="A file with one text per line (.gz and .xz too).")]
 OutFolder = Annotated[Path, typer.Option("--out", help="The model folder to write.")]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.", autocompletion=devices)]
 Json = Annotated[bool, flag("--json", "Print one JSON object per line.")]
 Beam = Annotated[int, typer.Option("--beam", help="Beam width; 1 is greedy.")]
 TaskBeam = Annotated[int | None, typer.Option("--beam", help="Beam width, for models that generate text. [default: 1]")]

@@ -8,6 +8,8 @@ import typer
 from rich.table import Table
 
 from ..errors import SaccadeError
+from .completion import recipe_names, recipes_and_settings, run_folders
+from .completion import settings as complete_settings
 from .options import Json, Lengths, Moses, OutFolder, Peers, Result, TaskBeam, flag
 from .shared import command_name, err, keep_given, note, out, print_json, rank, report, result_writer, write
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from ..comparing import Row
     from ..config import Recipe
 
+RECIPE = "A YAML file, or the name of a recipe that comes with saccade (`saccade list recipes`)."
+SHARDED = "A run folder, or its last/, written with training.checkpoint=sharded."
 WHOLE = ("seconds", "updates", "parameters")  # metrics that are shown without decimals
 
 
@@ -53,9 +57,10 @@ def demo(
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="A YAML file, or the name of a recipe that comes with saccade.")],
+    recipe: Annotated[str, typer.Argument(help=RECIPE, autocompletion=recipe_names)],
     settings: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings that override the recipe's.")
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Settings that override the recipe's.", autocompletion=complete_settings),
     ] = None,
     out_folder: Annotated[Path | None, typer.Option("--out", help="The run folder. [default: runs/RECIPE]")] = None,
     resume: Annotated[bool, flag("--resume", "Resume from the last checkpoint.")] = False,
@@ -96,7 +101,7 @@ def usage(recipe: "Recipe", folder: Path) -> str:
 
 
 def convert(
-    run: Annotated[Path, typer.Argument(help="A run folder, or its last/, written with training.checkpoint=sharded.")],
+    run: Annotated[Path, typer.Argument(help=SHARDED, autocompletion=run_folders)],
     out_folder: OutFolder,
     json_: Json = False,
 ) -> None:
@@ -117,7 +122,7 @@ def convert(
 
 
 def average(
-    models: Annotated[list[Path], typer.Argument(help="Model folders of one shape and vocabulary.")],
+    models: Annotated[list[Path], typer.Argument(help="Model folders of one shape and vocabulary.", autocompletion=run_folders)],
     out_folder: OutFolder,
     json_: Json = False,
 ) -> None:
@@ -134,7 +139,12 @@ def average(
 
 
 def compare(
-    words: Annotated[list[str], typer.Argument(metavar="RECIPE… [KEY=VALUE…]", help="Recipes, and settings for all of them.")],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RECIPE… [KEY=VALUE…]", help="Recipes, and settings for all of them.", autocompletion=recipes_and_settings
+        ),
+    ],
     seeds: Annotated[int, typer.Option("--seeds", help="How many seeds, counted from the recipe's own.", min=1, max=100)] = 1,
     data: Annotated[
         str, typer.Option("--data", help="Data to judge on. [default: the recipe's test set, else its dev set]")
