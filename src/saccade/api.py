@@ -138,7 +138,7 @@ def show(system: System, text: str, target: str | None = None, beam: int = 1) ->
     else:
         raise SaccadeError(f"a {system.recipe.task} model generates no text; leave the target out")
     if not sites:
-        raise SaccadeError(f"a {system.name} model has no attention to show; train one that attends, such as transformer")
+        raise SaccadeError(f"the family {system.name} has no attention to show; train one that attends, such as transformer")
     called = ("source", "target") if isinstance(system.task, Translation) else ("text", system.task.outcome)
     return Document(title=text, source=source, target=outcome, sites=sites, model=system.name, called=called)
 

@@ -91,10 +91,15 @@ RENAMED = {
 }
 
 
+def memory_here() -> float:
+    """The bytes of memory of this machine; without a limit where the system does not say."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else float("inf")
+
+
 def check_fits(model: nn.Module, name: str) -> None:
     """Raises when the parameters of a model (built without memory) are more than this machine can hold."""
     size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    there = memory_here()
     if size > there:
         wrong = f"the parameters of this {name} alone take {size / 2**30:,.0f} GiB, and this machine has {there / 2**30:,.0f}"
         raise SaccadeError(f"{wrong}; choose smaller model.* sizes")

@@ -95,7 +95,7 @@ ROWS: list[tuple[str, str]] = [
     (f"show run the --out {LONG}.json", "File name too long"),
     ("show run the --out x.png --site decoder.cros", "no attention named 'decoder.cros'; did you mean 'decoder.cross'?"),
     ("show run '' --out x.png", "the text is empty; give a sentence"),
-    ("show fixed the --out x.png", "a fixed-context model has no attention to show; train one that attends"),
+    ("show fixed the --out x.png", "the family fixed-context has no attention to show; train one that attends"),
     # recipes
     ("train nowhere.yaml", "no recipe file 'nowhere.yaml', and none of that name comes with saccade"),
     ("train phrasebook-bahdanu", "did you mean 'phrasebook-bahdanau'?"),
@@ -200,9 +200,3 @@ def test_json_changes_nothing_about_mistakes(folder: Path, monkeypatch: pytest.M
     ):
         plain, machine = run_cli(*split_words(line)), run_cli(*split_words(line), "--json")
         assert (plain.code, plain.err, plain.out) == (machine.code, machine.err, machine.out)
-
-
-def test_a_person_at_a_terminal_is_not_waited_for(models: Path) -> None:
-    printed = run_cli("translate", models / "run", terminal=True)
-    assert (printed.code, printed.out) == (2, "")
-    assert printed.err.startswith('saccade: nothing to translate; give a text ("the black cat"), --input FILE, or lines on stdin')

@@ -7,6 +7,7 @@ import sys
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from .. import __version__
 from ..errors import SaccadeError
@@ -36,7 +37,27 @@ COMMANDS = (
     check,
     fetch,
 )
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+
+
+class PlainFlags:
+    """Mixed into typer's classes: the help of an option without a value, such as --help, shows no <bool>."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for one in found:
+            one.metavar = " " if getattr(one, "is_flag", False) else one.metavar
+        return found
+
+
+class Command(PlainFlags, TyperCommand):
+    """A command."""
+
+
+class Group(PlainFlags, TyperGroup):
+    """The command `saccade` itself."""
+
+
+app = typer.Typer(cls=Group, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
 
 def version(wanted: bool) -> None:
@@ -53,7 +74,7 @@ def top(wanted: Annotated[bool, flag("--version", "Print the version.", callback
 for command in COMMANDS:
     description, _, examples = inspect.getdoc(command).partition("Examples:\n")  # type: ignore[union-attr]
     epilog = "Examples:\n\n" + "\n\n".join(f"    {line.strip()}" for line in examples.splitlines())
-    app.command(command.__name__.rstrip("_"), help=description, epilog=epilog)(command)
+    app.command(command.__name__.rstrip("_"), help=description, epilog=epilog, cls=Command)(command)
 
 
 def main() -> None:

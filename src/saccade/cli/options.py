@@ -9,8 +9,8 @@ from .completion import devices, run_folders
 
 
 def flag(name: str, text: str, **more: Any) -> Any:
-    """An option without a value; typer would show <bool>."""
-    return typer.Option(name, metavar=" ", help=text, **more)
+    """An option without a value."""
+    return typer.Option(name, help=text, **more)
 
 
 Model = Annotated[

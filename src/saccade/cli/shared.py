@@ -65,7 +65,7 @@ def rank() -> int:
 
 def read_lines(text: str | None, path: Path | None, verb: str) -> list[str]:
     """What to work on: the argument, a file's lines, or stdin's; only a line feed ends one."""
-    from ..data.lines import open_text, readable
+    from ..data.lines import open_text
 
     if text is not None and path is not None:
         raise SaccadeError("both a text and --input were given; give one of them")
@@ -81,12 +81,19 @@ def read_lines(text: str | None, path: Path | None, verb: str) -> list[str]:
         raw, name = sys.stdin.buffer.read(), "stdin"
         if not raw:
             raise SaccadeError("stdin is empty; give at least one line")
+    return as_lines(raw, name)
+
+
+def as_lines(raw: bytes, name: str, first: int = 1) -> list[str]:
+    """The lines of some bytes that are UTF-8 text, a final line feed aside; `first` is the number of the first."""
+    from ..data.lines import readable
+
     try:
         lines = raw.decode().removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
-        number, byte = raw.count(b"\n", 0, error.start) + 1, raw[error.start]
+        number, byte = raw.count(b"\n", 0, error.start) + first, raw[error.start]
         raise SaccadeError(f"{name}, line {number}: not UTF-8 (byte 0x{byte:02x}); convert it first") from None
-    return [readable(line.removesuffix("\r"), "line", Path(name), number) for number, line in enumerate(lines, 1)]
+    return [readable(line.removesuffix("\r"), "line", Path(name), number) for number, line in enumerate(lines, first)]
 
 
 def note_unknown(system: System, lines: list[str]) -> None:

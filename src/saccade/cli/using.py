@@ -2,15 +2,18 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import SaccadeError
+from .incoming import TOGETHER, answer_each
 from .options import Beam, Device, Input, Json, Model, Seed, Text, TopK, TopP, flag
 from .shared import check_drawable, draw, keep_given, note_unknown, out, print_json, read_lines, write
 
-TOGETHER = 4096  # lines that are sorted by length and decoded together: a long file's first lines do not wait for its last
+if TYPE_CHECKING:
+    from ..system import System
+    from ..tasks.translation import MakeSearch
 
 
 def translate(
@@ -18,7 +21,7 @@ def translate(
     text: Text = None,
     input_file: Input = None,
     others: Annotated[
-        list[Path] | None, typer.Option("--with", help="Add a model with the same vocabulary: an ensemble.")
+        list[Path] | None, typer.Option("--with", metavar="<path>", help="Add a model with the same vocabulary: an ensemble.")
     ] = None,
     beam: Beam = 1,
     length_penalty: Annotated[float, typer.Option(help="Outputs are ranked by log-probability / length^this.")] = 1.0,
@@ -30,16 +33,17 @@ def translate(
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
-    """Translate a text, a file or stdin; outputs come in the input's order.
+    """Translate a text, a file or stdin; outputs come in the input's order, those of stdin as its lines come.
+
+    In a terminal, without a text: type sentences, one per line; Ctrl-D ends.
 
     Examples:
         saccade translate runs/demo/bahdanau "the black cat ate the mouse" --align
         saccade translate runs/mine --input big.txt --beam 5 > big.translated.txt
         echo "the black cat" | saccade translate runs/mine
+        saccade translate runs/mine
     """
     from .. import api
-    from ..data.pairs import Pair, format_pharaoh
-    from .progress import bars
 
     sample = keep_given(temperature=temperature, top_k=top_k, top_p=top_p)
     if beam > 1 and sample:
@@ -48,10 +52,24 @@ def translate(
     system = api.load(model, device)
     if others:
         system = api.ensemble([system, *(api.load(other, device) for other in others)])
-    lines = read_lines(text, input_file, "translate")
-    system.check_translatable(lines)  # a mistake is reported before anything else
-    note_unknown(system, lines)
-    with bars() as progress:
+    system.check_translatable([])  # a mistake is reported before anything else
+
+    def answer(lines: list[str], first: int) -> None:
+        system.check_translatable(lines, first)
+        note_unknown(system, lines)
+        print_translations(system, lines, search, with_alignment, json_)
+
+    answer_each(text, input_file, "translate", answer)
+
+
+def print_translations(system: "System", lines: list[str], search: "MakeSearch", with_alignment: bool, json_: bool) -> None:
+    """Translations on stdout in the order of the lines, with a bar on stderr."""
+    from ..data.pairs import Pair, format_pharaoh
+    from .progress import bars
+
+    progress = bars()
+    progress.disable |= len(lines) == 1  # nothing to wait for
+    with progress:
         task = progress.add_task("translating", total=len(lines), state="")
         for start in range(0, len(lines), TOGETHER):
             some, found = lines[start : start + TOGETHER], {}
@@ -144,7 +162,7 @@ def classify(
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
-    """Classify texts; words are shaded by their weight.
+    """Classify texts; words are shaded by their weight. In a terminal, without a text: type texts, one per line; Ctrl-D ends.
 
     Examples:
         saccade classify runs/reviews "not a bad film"
@@ -152,17 +170,26 @@ def classify(
         saccade classify runs/reviews --input texts.txt --json
     """
     from .. import api
-    from ..views.terminal import in_percent, shade_words
+    from ..tasks.classification import Classification
 
     check_drawable(out_file)
     system = api.load(model, device)
-    lines = read_lines(text, input_file, "classify")
+    system.require(Classification, "label a text")  # a mistake is reported before anything else
+    shown = text is not None or (input_file is None and sys.stdin is not None and sys.stdin.isatty())
+    answer_each(text, input_file, "classify", lambda lines, first: print_labels(system, lines, first, shown, out_file, json_))
+
+
+def print_labels(system: "System", lines: list[str], first: int, shown: bool, out_file: Path | None, json_: bool) -> None:
+    """The labels of the lines; for a person, with probabilities and weights where `shown`."""
+    from .. import api
+    from ..views.terminal import in_percent, shade_words
+
     texts = [line for line in lines if line.strip()]
-    if not texts:
+    if not texts and first == 1:
         raise SaccadeError("the lines are empty; give at least one text")
     if out_file is not None and len(lines) > 1:
         raise SaccadeError(f"{len(lines)} texts and one picture; draw one text at a time")
-    found = dict(zip(texts, system.classify(texts), strict=True))
+    found = dict(zip(texts, system.classify(texts) if texts else [], strict=True))
     note_unknown(system, lines)
     for line in lines:  # line n of the output belongs to line n of the input, also where that is empty
         one = found.get(line)
@@ -171,7 +198,7 @@ def classify(
             print_json({"text": line, "label": one.label, "probabilities": one.probabilities, "weights": weights})
         elif json_:
             print_json({"text": line, "label": None})
-        elif one is None or text is None:
+        elif one is None or not shown:
             sys.stdout.write(f"{one.label}\t{line}\n" if one is not None else "\n")
         else:
             likeliest = sorted(one.probabilities.items(), key=lambda pair: -pair[1])[:5]
@@ -182,3 +209,4 @@ def classify(
         draw(document, document.sites[0], False, out_file)
         if not json_:
             write(f"{out_file}: the weights of the words")
+    sys.stdout.flush()

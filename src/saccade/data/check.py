@@ -104,7 +104,7 @@ class Report:
         for side, of in self.lengths.items():
             median, p95 = (f"{of[key]:g}" if of[key] < 1e5 else f"{of[key]:,.0f}" for key in ("median", "p95"))
             spread = f"min {of['min']:,}, median {median}, mean {of['mean']:,.1f}, 95% up to {p95}, max {of['max']:,}"
-            lines.append(f"{side}: {of['words']:,} words ({spread} per {self.what})")
+            lines.append(f"{side}: {many(int(of['words']), 'word')} ({spread} per {self.what})")
         for name, counts in self.tallies.items():
             shown = [f"{label} {count:,} ({count / sum(counts.values()):.0%})" for label, count in counts.items()]
             more = f", and {len(counts) - SHOWN_TALLIES} more" if len(counts) > SHOWN_TALLIES else ""
