@@ -188,7 +188,45 @@ def results() -> str:
     return "\n".join([*lines, "", LENGTHS]) + "\n"
 
 
+NAMED_BY = {"task": "tasks", "model.family": "models", "language.objective": "objectives", "training.schedule": "schedules"}
+
+
+def index() -> str:
+    """The catalogue and the keys of recipes as the command line reads them without loading PyTorch."""
+    slots = {
+        slot: [{"name": entry.name, "what": entry.summary, "paper": entry.paper} for entry in table]
+        for slot, table in SLOTS.items()
+    }
+    whole = Recipe()
+    sections = {"": whole, "data.": whole.data, "vocabulary.": whole.vocabulary, "language.": whole.language}
+    keys: dict[str, dict[str, Any]] = {}
+    for before, part in {**sections, "training.": whole.training}.items():
+        keys |= key_rows(before, part)
+    keys["model.family"] = {"what": "the model", "default": "transformer"}
+    for entry in models.table:
+        keys |= {key: row for key, row in key_rows("model.", entry.make.config()).items() if key not in keys}
+    for key, slot in NAMED_BY.items():
+        keys[key]["slot"] = slot
+    return json.dumps({"slots": slots, "keys": keys}, indent=1, ensure_ascii=False) + "\n"
+
+
+def key_rows(before: str, part: Any) -> dict[str, dict[str, Any]]:
+    """The keys of a settings class: what they mean, their defaults, and the names or the slot that they choose from."""
+    found, defaults = {}, spell_all(part)
+    for f in dataclasses.fields(part):
+        rules, default = f.metadata, defaults[f.name]
+        if ("what" in rules and not isinstance(default, dict)) or "table" in rules:
+            names = (
+                {"slot": rules["table"].slot} if "table" in rules else {"names": list(rules["names"])} if "names" in rules else {}
+            )
+            names = {"names": ["true", "false"]} if isinstance(default, bool) else names
+            what = rules.get("what") or f"the {rules['table'].singular}"
+            found[before + f.name] = {"what": what, "default": default, **names}
+    return found
+
+
 PAGES = {
+    "src/saccade/index.json": index,
     "README.md": readme,
     "docs/catalogue.md": catalogue,
     "docs/recipes.md": recipes,

@@ -349,7 +349,7 @@ def test_a_place_that_is_taken_is_left_alone(copy: Path, tmp_path: Path) -> None
         ("training.tokens=8", "more than a batch may hold (training.tokens=8)"),
         ("model.family=transformer-decoder", "model.family is 'transformer-decoder', which is not an encoder–decoder; choose one of: "),
         ("model.family=transformer-encoder", "model.family is 'transformer-encoder', which is not an encoder–decoder; choose one of: "),
-        ("device=tpu", "no device named 'tpu'; write auto, cpu or cuda"),
+        ("device=tpu", "no device named 'tpu'; write auto, cpu, cuda or mps"),
         ("vocabulary={kind: bpe, size: 100}", "a bpe vocabulary of size 100 is too small"),
     ],
 )  # fmt: skip

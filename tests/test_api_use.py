@@ -85,7 +85,7 @@ def test_a_model_without_attention_is_evaluated_without_alignment(held_out: list
     system = api.build({**RECIPE, "model": family("fixed-context")}, held_out)
     assert not attends(system.model)
     assert "aer" not in api.evaluate(system, held_out[:2])
-    assert told(lambda: api.show(system, "the cat")).startswith("a fixed-context model has no attention to show; train one")
+    assert told(lambda: api.show(system, "the cat")).startswith("the family fixed-context has no attention to show; train one")
 
 
 @pytest.mark.parametrize("name", ["bahdanau", "luong", "transformer"])

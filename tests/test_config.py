@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade import catalogue, config, models
+from saccade import catalogue, config, index, models
 from saccade.core import masks, normalizers, positions, scores
 from saccade.errors import SaccadeError
 from saccade.layers.attention import MultiHeadAttention
@@ -311,9 +311,9 @@ def test_the_precision_becomes_a_type() -> None:
     assert config.recipe({"model": {"family": "bahdanau"}}).training.autocast is None
 
 
-@pytest.mark.parametrize("name", ["gpu", "", "meta", "mps", "privateuseone", "cuda:x", "cpu cpu"])
+@pytest.mark.parametrize("name", ["gpu", "", "meta", "privateuseone", "cuda:x", "cpu cpu"])
 def test_a_device_that_cannot_train_is_refused(name: str) -> None:
-    with pytest.raises(SaccadeError, match="write auto, cpu or cuda"):
+    with pytest.raises(SaccadeError, match="write auto, cpu, cuda or mps"):
         config.device(name)
 
 
@@ -329,12 +329,20 @@ def test_the_device_is_the_cpu_where_no_gpu_is(monkeypatch: pytest.MonkeyPatch) 
         config.device("cuda:2")
 
 
+def test_a_mac_gpu_is_used_only_where_it_is_there_and_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SaccadeError, match="device is 'mps', and this is not a Mac with a GPU that PyTorch can use; choose cpu"):
+        config.device("mps")
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert config.device("mps") == torch.device("mps")
+    assert config.device("auto").type != "mps"
+
+
 # --- the catalogue
 
 
 @pytest.mark.parametrize("slot", catalogue.SLOTS)
 def test_every_entry_has_a_name_of_its_own_and_says_what_it_is(slot: str) -> None:
-    table = catalogue.slot(slot)
+    table = catalogue.SLOTS[slot]
     assert table.slot == slot
     assert len({name.lower() for name in table.names()}) == len(table) > 0
     for entry in table:
@@ -343,17 +351,17 @@ def test_every_entry_has_a_name_of_its_own_and_says_what_it_is(slot: str) -> Non
 
 
 def test_the_catalogue_is_searched_in_every_column() -> None:
-    every = catalogue.rows()
+    every = index.rows()
     assert len(every) == sum(map(len, catalogue.SLOTS.values()))
     assert {row["slot"] for row in every} == set(catalogue.SLOTS)
     for words in ("BAHDANAU", "2015", "before a step"):
-        found = catalogue.rows(where=words)
+        found = index.rows(where=words)
         assert ("models", "bahdanau") in {(row["slot"], row["name"]) for row in found}
         assert 0 < len(found) < len(every)
-    assert [row["name"] for row in catalogue.rows("scores")] == scores.table.names()
-    assert catalogue.rows(where="nothing like it") == []
+    assert [row["name"] for row in index.rows("scores")] == scores.table.names()
+    assert index.rows(where="nothing like it") == []
     with pytest.raises(SaccadeError, match=r"no slot named 'score'; did you mean 'scores'\?"):
-        catalogue.rows("score")
+        index.rows("score")
 
 
 def test_every_type_of_a_setting_has_a_word() -> None:

@@ -75,7 +75,7 @@ def test_a_first_model_is_reported_and_another_family_named(tmp_path: Path) -> N
     notes = api.build(tags).notes
     assert notes[0].endswith(f"and the vocabulary are those of {tmp_path / 'first'}")
     rnn = {**tags, "model": {"family": "rnn-encoder", "dim": 12}}
-    assert "(that is a transformer-encoder model, this one a rnn-encoder)" in error_of(lambda: api.build(rnn))
+    assert "(model.family is transformer-encoder there and rnn-encoder here)" in error_of(lambda: api.build(rnn))
 
 
 @pytest.mark.parametrize("family", ["transformer-decoder", "rnn-decoder"])
@@ -99,7 +99,7 @@ def test_a_model_larger_than_the_machine_is_refused_before_it_is_made(monkeypatc
     torch.manual_seed(3)
     counted = config.Builder(small).make(Seq2Seq, 9, 9)
     assert all(map(torch.equal, plain.parameters(), counted.parameters())), "counting draws nothing"
-    monkeypatch.setattr(system.os, "sysconf", lambda name: 10)
+    monkeypatch.setattr(building.os, "sysconf", lambda name: 10)
     assert "training this model takes at least 0.0 GiB (parameters, gradients, optimizer)" in error_of(
         lambda: system.check_memory(plain, torch.device("cpu"))
     )

@@ -41,7 +41,7 @@ class Builder:
         known = [f.name for f in dataclasses.fields(self.family.config)]
         wrong = next((name for name in given if name not in known), None)
         if wrong is not None:
-            hint = RENAMED.get(wrong) or did_you_mean(wrong, known)
+            hint = RENAMED.get(wrong) or did_you_mean(wrong, known, setting=True)
             raise SaccadeError(f"no setting named 'model.{wrong}' for {self.name}{hint}")
         complete: Callable[[Mapping[str, Any]], dict[str, Any]] = getattr(self.family.config, "complete", dict)
         sized = settings_of_size(self.family, str(self.name), values["size"]) if "size" in values else {}
@@ -101,10 +101,15 @@ RENAMED = {
 }
 
 
+def memory_here() -> float:
+    """The bytes of memory of this machine; without a limit where the system does not say."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else float("inf")
+
+
 def check_fits(model: nn.Module, name: str) -> None:
     """Raises when the parameters of a model (built without memory) are more than this machine can hold."""
     size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    there = memory_here()
     if size > there:
         wrong = f"the parameters of this {name} alone take {size / 2**30:,.0f} GiB, and this machine has {there / 2**30:,.0f}"
         raise SaccadeError(f"{wrong}; choose smaller model.* sizes")

@@ -15,6 +15,7 @@ from . import building, tasks
 from .building import Builder
 from .core.options import fill
 from .errors import SaccadeError, did_you_mean
+from .index import RECIPES
 from .recipe import LIMITS, Recipe, plain, without_effect
 from .training import schedules
 from .upgrade import VERSION, upgrade_config
@@ -130,9 +131,6 @@ def recipe_of(values: dict[str, Any], path: Path, overrides: Sequence[str] = ())
     return recipe(upgrade_config(rest), overrides, strict=False) if version == 1 else recipe(rest, overrides)
 
 
-RECIPES = Path(__file__).resolve().parent / "recipes"  # in a checkout a link to the folder beside `src`
-
-
 def repeated(node: Any, seen: set[int]) -> tuple[str, int] | None:
     """The first key that a mapping of a YAML document has twice, and its line: YAML itself would drop the first one."""
     if node is None or id(node) in seen:  # an alias may be its own parent
@@ -167,15 +165,17 @@ def find_recipe(where: str) -> Path:
 
 
 def device(name: str) -> torch.device:
-    """`auto` is the GPU where there is one."""
+    """`auto` is the GPU where there is one; `mps`, which few operations are tested on, only where it is asked for."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         found = torch.device(name)
     except RuntimeError:
         found = None
-    if found is None or found.type not in ("cpu", "cuda"):
-        raise SaccadeError(f"no device named '{name}'; write auto, cpu or cuda")
+    if found is None or found.type not in ("cpu", "cuda", "mps"):
+        raise SaccadeError(f"no device named '{name}'; write auto, cpu, cuda or mps")
+    if found.type == "mps" and not torch.backends.mps.is_available():
+        raise SaccadeError(f"device is '{name}', and this is not a Mac with a GPU that PyTorch can use; choose cpu or auto")
     if found.type == "cuda" and not torch.cuda.is_available():
         raise SaccadeError(f"device is '{name}', and no GPU is available; choose cpu or auto")
     if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():

@@ -1,6 +1,5 @@
 """Files that survive a kill: written to a temporary name, synced, renamed. Imports nothing but errors; any package may import it."""
 
-import fcntl
 import hashlib
 import json
 import os
@@ -10,6 +9,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .errors import SaccadeError
+
+try:
+    import fcntl
+except ImportError:  # Windows, where two processes that train into one folder are not noticed
+    fcntl = None  # type: ignore[assignment]
 
 MANIFEST = "manifest.json"
 NEW, OLD = ".new", ".old"
@@ -36,6 +40,10 @@ def held(folder: Path) -> Iterator[None]:
     """Within the `with`, no other process holds the folder; the lock ends with the process, however it ends."""
     with report_disk(folder):
         folder.mkdir(parents=True, exist_ok=True)
+    if fcntl is None:
+        yield
+        return
+    with report_disk(folder):
         handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -47,7 +55,9 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def sync(path: Path) -> None:
-    """Asks the disk to store a file's content or a folder's list of names."""
+    """Asks the disk to store a file's content or a folder's list of names; Windows cannot be asked so."""
+    if fcntl is None:
+        return
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

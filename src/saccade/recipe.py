@@ -166,7 +166,7 @@ class Recipe:
     task: str = setting("translation", "`translation`, `text-to-text`, `language-modelling`, `tagging` or `classification`")
     start_from: str = setting("", "a model folder whose vocabulary and encoder or decoder to begin with")
     seed: int = number(0, 0, 2**31 - 1, "of parameters, order and dropout")
-    device: str = setting("auto", "`auto`, `cpu` or `cuda`")
+    device: str = setting("auto", "`auto`, `cpu`, `cuda` or `mps` (Macs; never chosen by `auto`)")
     data: DataRecipe = field(default_factory=DataRecipe)
     vocabulary: VocabularyRecipe = field(default_factory=VocabularyRecipe)
     language: LanguageRecipe = field(default_factory=LanguageRecipe, metadata=for_tasks(*LANGUAGE))

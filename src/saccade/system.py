@@ -1,5 +1,6 @@
 """A system: a model with its recipe and its task, and what can be done with it; built fresh, or loaded from a model folder."""
 
+import contextlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,11 +12,12 @@ import torch
 from torch import nn
 
 from . import config
+from .building import memory_here
 from .config import Recipe
 from .data.corpora import overlap
 from .data.skipping import Skipped, many
 from .errors import SaccadeError
-from .files import Writer, settle, verified
+from .files import MANIFEST, Writer, settle, verified
 from .fitting import fit_to_data
 from .tasks.task import Task, WrongExample, from_tokens
 from .training.checkpoints import learned, load_model
@@ -103,7 +105,7 @@ def start_from(model: nn.Module, recipe: Recipe, first: Path) -> int:
         return len(take_over(model, first / "model.safetensors", upgrade_parameter))
     except SaccadeError as error:
         there, here = read_config(first / "config.json").model["family"], recipe.model["family"]
-        raise SaccadeError(f"{error} (that is a {there} model, this one a {here})" if there != here else str(error)) from None
+        raise SaccadeError(f"{error} (model.family is {there} there and {here} here)" if there != here else str(error)) from None
 
 
 def note_unknown(task: Task, examples: Sequence[Any]) -> tuple[str, ...]:
@@ -116,7 +118,7 @@ def note_unknown(task: Task, examples: Sequence[Any]) -> tuple[str, ...]:
 def check_memory(model: nn.Module, device: torch.device) -> None:
     """Parameters, gradients and the optimizer's two states must fit the device."""
     need = 4 * sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    there = memory_here()
     if device.type == "cuda":
         there = torch.cuda.get_device_properties(device).total_memory
     if need > there:
@@ -221,7 +223,18 @@ def model_folder(path: Path) -> Path:
         settle(inner)
         if os.path.isdir(inner) and not (path / "config.json").exists():
             return inner
+    if os.path.isdir(path) and not (path / MANIFEST).exists() and (runs := runs_in(path)):
+        listed = ", ".join(runs[:8]) + (" …" if len(runs) > 8 else "")
+        raise SaccadeError(f"{path} holds the runs {listed}; name one, such as {path / runs[0]}")
     return path
+
+
+def runs_in(folder: Path) -> list[str]:
+    """The names of the run and model folders right in a folder."""
+    with contextlib.suppress(OSError):
+        inside = sorted(folder.iterdir())
+        return [one.name for one in inside if any((one / name).is_file() for name in ("recipe.json", "config.json"))]
+    return []
 
 
 def read_json(path: Path) -> Any:

@@ -63,9 +63,9 @@ class Usable:
             raise SaccadeError(f"{wrong} {self.task.call(self.recipe)}", shell=f"{wrong} `saccade {usage}`")
         return self.task
 
-    def check_translatable(self, texts: Sequence[str]) -> Translation:
+    def check_translatable(self, texts: Sequence[str], first: int = 1) -> Translation:
         """The task, if it is translation and each text a sentence: a whole book would take hours, and all memory."""
-        for n, size in enumerate(map(len, texts), 1):
+        for n, size in enumerate(map(len, texts), first):
             if size > LONGEST:
                 raise SaccadeError(f"line {n} has {size:,} characters, more than {LONGEST:,}; put one sentence on each line")
         return self.require(Translation, "translate")
@@ -187,7 +187,7 @@ class Usable:
         else:
             raise SaccadeError(f"a {self.recipe.task} model generates no text; leave the target out")
         if not sites:
-            raise SaccadeError(f"a {self.name} model has no attention to show; train one that attends, such as transformer")
+            raise SaccadeError(f"the family {self.name} has no attention to show; train one that attends, such as transformer")
         called = ("source", "target") if isinstance(self.task, Translation) else ("text", self.task.outcome)
         return Document(title=text, source=source, target=outcome, sites=sites, model=self.name, called=called)
 

@@ -20,7 +20,7 @@ ROWS: list[tuple[str, str]] = [
     # no such command, argument or value
     ("nope", "No such command 'nope'"),
     ("--nope", "No such option: --nope"),
-    ("translate", "Missing argument 'model'; see saccade --help"),
+    ("translate", "Missing argument 'model'; see saccade translate --help"),
     ("translate run the cat", "unexpected extra argument"),
     ("translate run the --beam three", "Invalid value for '--beam'"),
     ("translate run the --beam 99999999999999999999999999", "a beam of"),
@@ -50,7 +50,7 @@ ROWS: list[tuple[str, str]] = [
     ("translate other x", "is (3, 3) there and"),
     ("evaluate nowhere phrasebook:test", "no model folder at nowhere"),
     ("show nowhere x --out x.png", "no model folder at nowhere"),
-    ("translate run the --device tpu", "no device named 'tpu'; write auto, cpu or cuda"),
+    ("translate run the --device tpu", "no device named 'tpu'; write auto, cpu, cuda or mps"),
     # texts
     ("translate run ''", "the text is empty; give a sentence"),
     ("translate run", "stdin is empty; give at least one line"),
@@ -113,7 +113,7 @@ ROWS: list[tuple[str, str]] = [
     ("show run the --head 0 --out x.html", "a .html file has every head; leave --head out"),
     ("show run the --heads --out x.json", "a .json file has every head; leave --heads out"),
     ("show run '' --out x.png", "the text is empty; give a sentence"),
-    ("show fixed the --out x.png", "a fixed-context model has no attention to show; train one that attends"),
+    ("show fixed the --out x.png", "the family fixed-context has no attention to show; train one that attends"),
     # recipes
     ("train nowhere.yaml", "no recipe file 'nowhere.yaml', and none of that name comes with saccade"),
     ("train phrasebook-bahdanu", "did you mean 'phrasebook-bahdanau'?"),
@@ -218,9 +218,3 @@ def test_json_changes_nothing_about_mistakes(folder: Path, monkeypatch: pytest.M
     ):
         plain, machine = run_cli(*split_words(line)), run_cli(*split_words(line), "--json")
         assert (plain.code, plain.err, plain.out) == (machine.code, machine.err, machine.out)
-
-
-def test_a_person_at_a_terminal_is_not_waited_for(models: Path) -> None:
-    printed = run_cli("translate", models / "run", terminal=True)
-    assert (printed.code, printed.out) == (2, "")
-    assert printed.err.startswith('saccade: nothing to translate; give a text ("the black cat"), --input FILE, or lines on stdin')

@@ -31,7 +31,7 @@ ROWS: list[tuple[str, str]] = [
     ("classify run good", "a translation model cannot label a text; use `saccade translate MODEL"),
     ("classify tags zebra", "a tagging model cannot label a text"),
     ("translate labels zebra", "a classification model cannot translate"),
-    ("show tags zebra --out x.png", "a rnn-encoder model has no attention to show"),
+    ("show tags zebra --out x.png", "the family rnn-encoder has no attention to show"),
     ("show labels zebra --out x.png --site pol", "no attention named 'pol'; did you mean 'pool'? (of pool, encoder.0.mixer)"),
     ("tag labels words.conllu", "a classification model cannot tag words; use `saccade classify MODEL"),
     ("generate labels good", "a classification model cannot continue a text; use `saccade classify MODEL"),
@@ -43,7 +43,7 @@ ROWS: list[tuple[str, str]] = [
     ("translate run the --with labels", "a classification model cannot be ensembled (no token-by-token output)"),
     ("translate run the --with letters", "model 2 (transformer-decoder) has a different vocabulary than the first (bahdanau)"),
     ("translate labels good --with labels", "a classification model cannot be ensembled (no token-by-token output)"),
-    ("show tags the --out x.png", "a rnn-encoder model has no attention to show"),
+    ("show tags the --out x.png", "the family rnn-encoder has no attention to show"),
     ("show labels good --out x.png --target bad", "a classification model generates no text; leave the target out"),
     ("classify labels good --device tpu", "no device named 'tpu'"),
     # texts
@@ -220,9 +220,13 @@ def test_lines_of_nothing_on_stdin_are_reported(desk: Path, monkeypatch: pytest.
         "saccade: the lines are empty; give at least one text",
         "saccade: stdin contains no words; give at least one sentence",
     )
-    waiting = run_cli(*split_words(line), terminal=True)
+
+
+def test_a_tagger_does_not_wait_for_a_person_at_a_terminal(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(desk)
+    waiting = run_cli("tag", "tags", "-", terminal=True)
     assert (waiting.code, waiting.out) == (2, "")
-    assert waiting.err.startswith(f"saccade: nothing to {line.split()[0]}; give a text")
+    assert waiting.err.startswith("saccade: nothing to tag; give a text")
 
 
 def test_json_changes_nothing_about_mistakes(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:

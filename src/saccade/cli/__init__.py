@@ -4,13 +4,15 @@ import inspect
 import os
 import re
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from .. import __version__
 from ..errors import SaccadeError
 from ..training.stopping import Stopped
+from .fetching import fetch
 from .looking import check, evaluate, explain, list_, show
 from .options import flag
 from .reporting import report
@@ -22,9 +24,29 @@ from .using import classify, generate, tag, translate
 IN_PYTHON = {"pass resume=True": "use --resume", "resume=True": "--resume", "out=…": "--out"}
 # in the order of a first visit
 COMMANDS = (
-    demo, train, convert, average, compare, translate, generate, tag, classify, evaluate, report, show, explain, list_, check,
+    demo, train, convert, average, compare, translate, generate, tag, classify, evaluate, report, show, explain, list_, check, fetch,
 )  # fmt: skip
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+
+
+class PlainFlags:
+    """Mixed into typer's classes: the help of an option without a value, such as --help, shows no <bool>."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for one in found:
+            one.metavar = " " if getattr(one, "is_flag", False) else one.metavar
+        return found
+
+
+class Command(PlainFlags, TyperCommand):
+    """A command."""
+
+
+class Group(PlainFlags, TyperGroup):
+    """The command `saccade` itself."""
+
+
+app = typer.Typer(cls=Group, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
 
 def version(wanted: bool) -> None:
@@ -41,7 +63,7 @@ def top(wanted: Annotated[bool, flag("--version", "Print the version.", callback
 for command in COMMANDS:
     description, _, examples = inspect.getdoc(command).partition("Examples:\n")  # type: ignore[union-attr]
     epilog = "Examples:\n\n" + "\n\n".join(f"    {line.strip()}" for line in examples.splitlines())
-    app.command(command.__name__.rstrip("_"), help=description, epilog=epilog)(command)
+    app.command(command.__name__.rstrip("_"), help=description, epilog=epilog, cls=Command)(command)
 
 
 def main() -> None:
@@ -81,8 +103,22 @@ def run(words: list[str]) -> int:
             return complain("stopped", 130)
         if not hasattr(error, "exit_code"):
             raise
-        message = (error.format_message() if hasattr(error, "format_message") else str(error)) or "no command was given"
-        return complain(f"{' '.join(message.split()).rstrip('.')}; see saccade --help", int(error.exit_code) or 2)
+        return complain(explain_usage(error), int(error.exit_code) or 2)
+
+
+def explain_usage(error: Any) -> str:
+    """Typer's own error as one sentence that ends in the help of the command; a setting that was written as an option is named."""
+    path = getattr(getattr(error, "ctx", None), "command_path", "saccade")
+    if (option := getattr(error, "option_name", "")) and path in ("saccade train", "saccade compare"):
+        from ..errors import synonym
+        from ..index import keys
+
+        name = option.strip("-").replace("-", "_")
+        found = next((key for key, _ in keys() if key.rpartition(".")[2] == name), None) or synonym(name)
+        if found:
+            return f"no option {option}; settings are written without dashes: {found}=…; see {path} --help"
+    message = (error.format_message() if hasattr(error, "format_message") else str(error)) or "no command was given"
+    return f"{' '.join(message.split()).rstrip('.')}; see {path} --help"
 
 
 def complain(text: str, code: int) -> int:

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import SaccadeError
+from .completion import slot_names
 from .options import Beam, Device, Json, Lengths, MaxLength, Model, Moses, Peers, Result, Shown, TaskBeam, Tokenize, Words, flag
 from .reporting import check_picture, print_metrics
 from .shared import (
@@ -31,6 +32,7 @@ WRITE = "Write a copy without bad examples: a .tsv or .jsonl file, two files cle
 LONGEST = "With --write: the most words per side (characters without spaces). [default: 200 for pairs and tags]"
 OUT = "A .png, .svg or .pdf picture, an .html page, or .json numbers. [default: a table in the terminal]"
 SITE = "Which attention, such as decoder.2.cross. [default: that which singles out the most words]"
+SLOTS = "`recipes`, or one slot: scores, normalizers, masks, positions, models …"
 KINDS = "pairs, tags, labels or text; otherwise inferred from the file name (.conllu, .csv, .txt …), or pairs."
 
 
@@ -154,18 +156,19 @@ def explain(
 
 
 def list_(
-    slot: Annotated[str | None, typer.Argument(help="One slot: scores, normalizers, masks, positions, models …")] = None,
+    slot: Annotated[str | None, typer.Argument(help=SLOTS, autocompletion=slot_names)] = None,
     where: Annotated[str | None, typer.Option("--where", help="Only rows that contain this (a name, a paper, a year).")] = None,
     json_: Json = False,
 ) -> None:
-    """List everything that can be named in a recipe, with the paper it comes from.
+    """List everything that can be named in a recipe, with the paper it comes from; or the recipes, with what they need to run.
 
     Examples:
         saccade list
+        saccade list recipes
         saccade list scores
         saccade list --where 2015
     """
-    from ..catalogue import rows
+    from ..index import rows
 
     found = rows(slot, where)
     if json_:
@@ -174,7 +177,13 @@ def list_(
     if not found:
         raise SaccadeError(f"nothing in the catalogue contains '{where}'; run `saccade list` to see it all")
     if not sys.stdout.isatty():  # a line per entry, for grep and cut
-        write("\n".join("\t".join(row[name] for name in ("slot", "name", "what", "paper")) for row in found))
+        write("\n".join("\t".join(row.values()) for row in found))
+        return
+    if "slot" not in found[0]:  # recipes
+        table = Table(*found[0], box=None, pad_edge=False, header_style="bold")
+        for row in found:
+            table.add_row(*map(Text, row.values()))
+        out.print(table)
         return
     table = Table.grid(padding=(0, 2))
     for row, before in zip(found, [{"slot": ""}, *found], strict=False):

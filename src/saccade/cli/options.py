@@ -5,20 +5,25 @@ from typing import Annotated, Any
 
 import typer
 
+from .completion import devices, run_folders
+
 
 def flag(name: str, text: str, **more: Any) -> Any:
-    """An option without a value; typer would show <bool>."""
-    return typer.Option(name, metavar=" ", help=text, **more)
+    """An option without a value."""
+    return typer.Option(name, help=text, **more)
 
 
-Model = Annotated[Path, typer.Argument(help="A model folder, or a run folder (its best model is used).")]
+FOLDER = "A model folder, or a run folder (its best model is used)."
+Model = Annotated[Path, typer.Argument(help=FOLDER, autocompletion=run_folders)]
 HF = "or hf:PATH, a folder or the name of a cached model of Hugging Face"
-Shown = Annotated[Path, typer.Argument(help=f"A model folder, a run folder (its best model is used), {HF}.")]
+Shown = Annotated[
+    Path, typer.Argument(help=f"A model folder, a run folder (its best model is used), {HF}.", autocompletion=run_folders)
+]
 Text = Annotated[str | None, typer.Argument(help="The text; without it and --input, lines are read from stdin.")]
 INPUT = "A file with one text per line, or data as for training (my.csv#review, test.tsv, hub:…), whose labels or targets are left out."
 Input = Annotated[str | None, typer.Option("--input", help=INPUT)]
 OutFolder = Annotated[Path, typer.Option("--out", help="The model folder to write.")]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.", autocompletion=devices)]
 Json = Annotated[bool, flag("--json", "Print one JSON object per line.")]
 Words = Annotated[bool, flag("--words", "Words in place of their pieces: weights of a word's pieces are added.")]
 Beam = Annotated[int, typer.Option("--beam", help="Beam width; 1 is greedy.")]

@@ -83,7 +83,7 @@ def read_lines(text: str | None, path: str | None, verb: str, kind: str = "", se
     """What to work on: the argument, the texts of data (`pairs`, of those the `second` side, or `labels`) or a file's lines, or
     those of stdin; only a line feed ends one."""
     from ..data.corpora import LABELED, PAIRS, inputs
-    from ..data.lines import one_file, open_text, readable
+    from ..data.lines import one_file, open_text
 
     if text is not None and path is not None:
         raise SaccadeError("both a text and --input were given; give one of them")
@@ -100,12 +100,19 @@ def read_lines(text: str | None, path: str | None, verb: str, kind: str = "", se
         raw, name = sys.stdin.buffer.read(), "stdin"
         if not raw:
             raise SaccadeError("stdin is empty; give at least one line")
+    return as_lines(raw, name)
+
+
+def as_lines(raw: bytes, name: str, first: int = 1) -> list[str]:
+    """The lines of some bytes that are UTF-8 text, a final line feed aside; `first` is the number of the first."""
+    from ..data.lines import readable
+
     try:
         lines = raw.decode().removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
-        number, byte = raw.count(b"\n", 0, error.start) + 1, raw[error.start]
+        number, byte = raw.count(b"\n", 0, error.start) + first, raw[error.start]
         raise SaccadeError(f"{name}, line {number}: not UTF-8 (byte 0x{byte:02x}); convert it first") from None
-    return [readable(line.removesuffix("\r"), "line", Path(name), number) for number, line in enumerate(lines, 1)]
+    return [readable(line.removesuffix("\r"), "line", Path(name), number) for number, line in enumerate(lines, first)]
 
 
 def load(model: Path, device: str) -> System:

@@ -10,6 +10,8 @@ import typer
 from rich.table import Table
 
 from ..errors import SaccadeError
+from .completion import recipe_names, recipes_and_settings, run_folders
+from .completion import settings as complete_settings
 from .options import Json, Lengths, Moses, OutFolder, Peers, Result, TaskBeam, Tokenize, flag
 from .reporting import check_picture, draw_comparison, print_table, side_by_side
 from .shared import command_name, err, keep_given, note, out, print_json, rank, report, result_writer, write, write_table
@@ -17,7 +19,8 @@ from .shared import command_name, err, keep_given, note, out, print_json, rank, 
 if TYPE_CHECKING:
     from ..config import Recipe
 
-RECIPE = "A YAML file, the name of a recipe that comes with saccade, or a run's recipe.json; with --resume, a run folder."
+RECIPE = "A YAML file, the name of a recipe (`saccade list recipes`), or a run's recipe.json; with --resume, a run folder."
+SHARDED = "A run folder, or its last/, written with training.checkpoint=sharded."
 
 
 def demo(
@@ -55,9 +58,10 @@ def demo(
 
 
 def train(
-    recipe: Annotated[str | None, typer.Argument(help=RECIPE)] = None,
+    recipe: Annotated[str | None, typer.Argument(help=RECIPE, autocompletion=recipe_names)] = None,
     settings: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings that override the recipe's.")
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Settings that override the recipe's.", autocompletion=complete_settings),
     ] = None,
     out_folder: Annotated[Path | None, typer.Option("--out", help="The run folder. [default: runs/RECIPE]")] = None,
     resume: Annotated[bool, flag("--resume", "Continue a run from its last checkpoint, by its own recipe.")] = False,
@@ -134,7 +138,7 @@ def usage(recipe: "Recipe", folder: Path) -> str:
 
 
 def convert(
-    run: Annotated[Path, typer.Argument(help="A run folder, or its last/, written with training.checkpoint=sharded.")],
+    run: Annotated[Path, typer.Argument(help=SHARDED, autocompletion=run_folders)],
     out_folder: OutFolder,
     json_: Json = False,
 ) -> None:
@@ -152,7 +156,7 @@ def convert(
 
 
 def average(
-    models: Annotated[list[Path], typer.Argument(help="Model folders of one shape and vocabulary.")],
+    models: Annotated[list[Path], typer.Argument(help="Model folders of one shape and vocabulary.", autocompletion=run_folders)],
     out_folder: OutFolder,
     json_: Json = False,
 ) -> None:
@@ -169,7 +173,12 @@ def average(
 
 
 def compare(
-    words: Annotated[list[str], typer.Argument(metavar="RECIPE… [KEY=VALUE…]", help="Recipes, and settings for all of them.")],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RECIPE… [KEY=VALUE…]", help="Recipes, and settings for all of them.", autocompletion=recipes_and_settings
+        ),
+    ],
     seeds: Annotated[int, typer.Option("--seeds", help="How many seeds, counted from the recipe's own.", min=1, max=100)] = 1,
     data: Annotated[
         str, typer.Option("--data", help="Data to judge on. [default: the recipe's test set, else its dev set]")

@@ -2,15 +2,19 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import SaccadeError
+from .incoming import TOGETHER, answer_each
 from .options import Beam, Device, Input, Json, MaxLength, Model, Seed, Text, TopK, TopP, Words, flag
 from .shared import check_drawable, draw, keep_given, load, note, note_cut, note_unknown, print_json, read_lines, report, write
 
-TOGETHER = 4096  # lines that are sorted by length and decoded together: a long file's first lines do not wait for its last
+if TYPE_CHECKING:
+    from ..system import System
+    from ..tasks.translation import MakeSearch
+
 EFFECT = "Also print how much the label's probability falls when a word is left out: + for the label, − against it."
 
 
@@ -19,7 +23,7 @@ def translate(
     text: Text = None,
     input_file: Input = None,
     others: Annotated[
-        list[Path] | None, typer.Option("--with", help="Add a model with the same vocabulary: an ensemble.")
+        list[Path] | None, typer.Option("--with", metavar="<path>", help="Add a model with the same vocabulary: an ensemble.")
     ] = None,
     beam: Beam = 1,
     length_penalty: Annotated[float, typer.Option(help="Outputs are ranked by log-probability / length^this.")] = 1.0,
@@ -32,18 +36,18 @@ def translate(
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
-    """Translate a text, a file or stdin; outputs come in the input's order.
+    """Translate a text, a file or stdin; outputs come in the input's order, those of stdin as its lines come.
+
+    In a terminal, without a text: type sentences, one per line; Ctrl-D ends.
 
     Examples:
         saccade translate runs/demo/bahdanau "the black cat ate the mouse" --align
         saccade translate runs/mine --input big.txt --beam 5 > big.translated.txt
         echo "the black cat" | saccade translate runs/mine
+        saccade translate runs/mine
     """
     from .. import api
-    from ..data.pairs import Pair, format_pharaoh
-    from ..tasks.scoring import with_copies
     from ..tasks.translation import Translation
-    from .progress import bars
 
     sample = keep_given(temperature=temperature, top_k=top_k, top_p=top_p)
     if beam > 1 and sample:
@@ -52,12 +56,28 @@ def translate(
     system = load(model, device)
     if others:
         system = api.ensemble([system, *(load(other, device) for other in others)])
+    system.check_translatable([])  # a mistake is reported before anything else
+
+    def answer(lines: list[str], first: int) -> None:
+        system.check_translatable(lines, first)
+        note_unknown(system, lines)
+        print_translations(system, lines, search, max_length, with_alignment, json_)
+
     swapped = isinstance(system.task, Translation) and system.recipe.data.swap
-    lines = read_lines(text, input_file, "translate", "pairs", swapped)
-    system.check_translatable(lines)  # a mistake is reported before anything else
-    note_unknown(system, lines)
-    cut = 0
-    with bars() as progress:
+    answer_each(text, input_file, "translate", answer, "pairs", swapped)
+
+
+def print_translations(
+    system: "System", lines: list[str], search: "MakeSearch", max_length: int | None, with_alignment: bool, json_: bool
+) -> None:
+    """Translations on stdout in the order of the lines, with a bar on stderr."""
+    from ..data.pairs import Pair, format_pharaoh
+    from ..tasks.scoring import with_copies
+    from .progress import bars
+
+    progress, cut = bars(), 0
+    progress.disable |= len(lines) == 1  # nothing to wait for
+    with progress:
         task = progress.add_task("translating", total=len(lines), state="")
         for start in range(0, len(lines), TOGETHER):
             some, found = lines[start : start + TOGETHER], {}
@@ -166,7 +186,7 @@ def classify(
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
-    """Classify texts; words are shaded by their weight.
+    """Classify texts; words are shaded by their weight. In a terminal, without a text: type texts, one per line; Ctrl-D ends.
 
     Examples:
         saccade classify runs/reviews "not a bad film"
@@ -175,32 +195,45 @@ def classify(
         saccade classify runs/reviews --input texts.txt --json
     """
     from .. import api
-    from .drawing import print_classified
+    from ..tasks.classification import Classification
 
     check_drawable(out_file)
     system = load(model, device)
-    lines = read_lines(text, input_file, "classify", "labels")
-    texts = [line for line in lines if line.strip()]
-    if not texts:
-        raise SaccadeError("the lines are empty; give at least one text")
-    if out_file is not None and len(lines) > 1:
-        raise SaccadeError(f"{len(lines)} texts and one picture; draw one text at a time")
-    if (words or effect) and text is None and not json_ and out_file is None:
+    system.require(Classification, "label a text")  # a mistake is reported before anything else
+    shown = text is not None or (input_file is None and sys.stdin is not None and sys.stdin.isatty())
+    if (words or effect) and not (shown or json_ or out_file):
         raise SaccadeError(f"lines are printed without weights; leave {'--words' if words else '--effect'} out, or use --json")
-    found = dict(zip(texts, system.classify(texts), strict=True))
+
+    def answer(lines: list[str], first: int) -> None:
+        if out_file is not None and len(lines) > 1:
+            raise SaccadeError(f"{len(lines)} texts and one picture; draw one text at a time")
+        print_labels(system, lines, first, shown or json_, words, effect, json_)
+        if out_file is not None:
+            document = api.show(system, lines[0])
+            document = document.words() if words else document
+            draw(document, document.sites[0], False, out_file)
+            if not json_:
+                write(f"{out_file}: the weights of the words")
+
+    answer_each(text, input_file, "classify", answer, "labels")
+
+
+def print_labels(system: "System", lines: list[str], first: int, shown: bool, words: bool, effect: bool, json_: bool) -> None:
+    """The labels of the lines; with probabilities and weights where `shown`."""
+    from .drawing import print_classified
+
+    texts = [line for line in lines if line.strip()]
+    if not texts and first == 1:
+        raise SaccadeError("the lines are empty; give at least one text")
+    found = dict(zip(texts, system.classify(texts) if texts else [], strict=True))
     note_unknown(system, lines)
     for line in lines:  # line n of the output belongs to line n of the input, also where that is empty
         one = found.get(line)
         if one is None:
             report(json_, {"text": line, "label": None}, "")
-        elif json_ or text is not None:
+        elif shown:
             effects = system.task.effects(system.model, line, one.label) if effect else None
             print_classified(line, one, words, effects, json_)
         else:
             sys.stdout.write(f"{one.label}\t{line}\n")
-    if out_file is not None:
-        document = api.show(system, lines[0])
-        document = document.words() if words else document
-        draw(document, document.sites[0], False, out_file)
-        if not json_:
-            write(f"{out_file}: the weights of the words")
+    sys.stdout.flush()

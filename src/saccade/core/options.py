@@ -90,7 +90,7 @@ def fill(kind: type[T], values: Any, path: str) -> T:
     for name, value in values.items():
         at = f"{path}.{name}" if path else str(name)
         if name not in fields:
-            raise SaccadeError(f"no setting named '{at}'{did_you_mean(str(name), fields)}")
+            raise SaccadeError(f"no setting named '{at}'{did_you_mean(str(name), fields, setting=True)}")
         found[name] = check(value, hints[name], fields[name].metadata, at, fields[name].default)
     return kind(**found)
 

@@ -5,8 +5,8 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..core.table import Table
 from ..errors import SaccadeError, did_you_mean
+from ..table import Table
 from .conllu import Sentence, each_sentence, sentence_of
 from .generated.dates import dates
 from .generated.phrasebook import phrasebook

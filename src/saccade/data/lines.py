@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from ..errors import SaccadeError
+from .sets import found_or_fetch
 
 LONGEST_LINE = 1_000_000  # bytes: a longer line is a file without line ends or a binary file, never a sentence
 Row = TypeVar("Row")
@@ -56,7 +57,7 @@ def bare_suffix(path: Path) -> str:
 
 def one_file(where: str | Path, forms: str) -> Path:
     """The path of a file that exists, not of a folder; `forms` says what may be given."""
-    path = Path(os.path.expanduser(where))
+    path = found_or_fetch(Path(os.path.expanduser(where)))
     try:
         path.stat()
     except (OSError, ValueError) as error:

@@ -1,0 +1,73 @@
+"""What the shell proposes at a TAB: recipes, keys and their values, runs, slots and sets; nothing here loads PyTorch."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import typer
+
+Proposals = list[str] | list[tuple[str, str]]
+DEEPEST = 3  # folders below runs/
+
+
+def recipe_names(incomplete: str) -> list[tuple[str, str]]:
+    """The recipes that come with saccade, and YAML files here."""
+    from ..index import RECIPES
+
+    own = [(str(path), "your recipe") for path in sorted(Path().glob("*.yaml"))]
+    known = [(path.stem, path.read_text(encoding="utf-8").partition("\n")[0][2:]) for path in sorted(RECIPES.glob("*.yaml"))]
+    return [row for row in own + known if row[0].startswith(incomplete)]
+
+
+def settings(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """`key=value`: the keys with their meaning, and once one is chosen, what it can be set to."""
+    from .. import index
+
+    before = [str(word) for word in context.params.get("settings") or context.params.get("words") or ()]
+    if before[-1:] == ["="]:  # bash makes three words of key=value
+        before.pop()
+    bare = before[-1] if before and "=" not in before[-1] else ""
+    if index.values(bare):
+        return [(value, "") for value in index.values(bare) if value.startswith(incomplete)]
+    key, equals, value = incomplete.partition("=")
+    keys = list(index.keys(key))
+    if equals or len(keys) == 1:
+        key, what = (key, "") if equals else keys[0]
+        return [(f"{key}={one}", what) for one in index.values(key) if one.startswith(value)]
+    return [(f"{key}=", what) for key, what in keys]
+
+
+def recipes_and_settings(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """What `compare` takes."""
+    return recipe_names(incomplete) + settings(context, incomplete)
+
+
+def run_folders(incomplete: str) -> list[str]:
+    """Run and model folders below runs/."""
+
+    def walk(folder: str, depth: int) -> Iterator[str]:
+        for entry in sorted(os.scandir(folder), key=lambda entry: entry.name) if os.path.isdir(folder) else []:
+            if entry.is_dir() and any(os.path.isfile(os.path.join(entry.path, name)) for name in ("recipe.json", "config.json")):
+                yield entry.path
+            elif entry.is_dir() and depth:
+                yield from walk(entry.path, depth - 1)
+
+    return [path for path in walk("runs", DEEPEST) if path.startswith(incomplete)]
+
+
+def slot_names(incomplete: str) -> list[str]:
+    """Slots of the catalogue, and `recipes`."""
+    from ..index import slots
+
+    return [name for name in ("recipes", *slots()) if name.startswith(incomplete)]
+
+
+def set_names(incomplete: str) -> list[tuple[str, str]]:
+    """The sets that can be fetched."""
+    from ..data.sets import sets
+
+    return [(name, row["about"]) for name, row in sets().items() if name.startswith(incomplete)]
+
+
+def devices(incomplete: str) -> list[str]:
+    return [name for name in ("auto", "cpu", "cuda", "mps") if name.startswith(incomplete)]

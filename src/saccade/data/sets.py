@@ -1,0 +1,42 @@
+"""The public sets that recipes name as `data/NAME/FILE`: what they are (`sets.json`), and where they are found."""
+
+import functools
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from ..errors import SaccadeError
+
+
+@functools.cache
+def sets() -> dict[str, dict[str, Any]]:
+    """Name → what it is, license, citation, `downloads` (url, sizes, sha256) and `files` (how each is made of the downloads)."""
+    found: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("sets.json").read_text(encoding="utf-8"))
+    return found
+
+
+def cache() -> Path:
+    """Where fetched sets are kept: $SACCADE_DATA, else the user's cache folder."""
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(os.environ.get("SACCADE_DATA") or os.path.join(home, "saccade", "data")).expanduser()
+
+
+def set_of(path: Path) -> str | None:
+    """The set that `data/NAME/FILE` is a file of, if it is one."""
+    first, name, file = path.parts if len(path.parts) == 3 else ("", "", "")
+    return name if first == "data" and file in sets().get(name, {}).get("files", ()) else None
+
+
+def located(path: Path) -> Path:
+    """The path itself; a set's file that the working directory lacks is taken from the cache, where it has been fetched."""
+    name = None if os.path.exists(path) else set_of(path)
+    return path if name is None or not os.path.isfile(cache() / name / path.name) else cache() / name / path.name
+
+
+def found_or_fetch(path: Path) -> Path:
+    """`located`, or an error that says how to get a set's file."""
+    found = located(path)
+    if not os.path.exists(found) and (name := set_of(path)):
+        raise SaccadeError(f"{path} is not there; `saccade fetch {name}` gets it")
+    return found
