@@ -49,8 +49,8 @@ MAY: dict[str, set[str]] = {
         *EVERY,
     },
 }
-MAY["showing"] = {"core", "data", "tasks", "views", "errors"}
-MAY["using"] = {*MAY["showing"], "showing", "recipe"}
+MAY["showing"] = {"core", "data", "decoding", "tasks", "views", "errors"}
+MAY["using"] = {*MAY["showing"], "models", "showing", "recipe"}
 MAY["fitting"] = {*MAY["config"], "config"}
 MAY["system"] = {*MAY["fitting"], "fitting", "using", "views"}
 MAY["reporting"] = {*MAY["system"], "system", "results"}

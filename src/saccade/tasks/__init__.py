@@ -1,6 +1,6 @@
 """Tasks: what is learned, one file each: its batches, predictions and metrics."""
 
-from . import classification, language, objectives, tagging, translation
+from . import classification, language, objectives, tagging, text_to_text, translation
 from .task import Task, table
 
-__all__ = ["Task", "classification", "language", "objectives", "table", "tagging", "translation"]
+__all__ = ["Task", "classification", "language", "objectives", "table", "tagging", "text_to_text", "translation"]

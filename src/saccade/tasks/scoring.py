@@ -1,5 +1,6 @@
 """Scores of texts against references (BLEU and chrF by sacrebleu), word alignments from attention, and their error rate."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -8,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.scripts import unspaced_script
+from ..data.pairs import Pair
+from ..data.scripts import length, unspaced_script
 from ..data.vocabulary import Encoded
 from ..errors import SaccadeError, did_you_mean
 from ..recipe import TOKENIZERS
@@ -110,6 +112,24 @@ def scores(
         found["bleu_tok_lc"] = float(sacrebleu.BLEU(tokenize="none", force=True).corpus_score(texts[0], [texts[1]]).score)
         found["bleu_tok_lc_how"] = f"sacremoses tokens ({moses}), lowercased, sacrebleu tokenize=none"
     return found
+
+
+def by_length(outputs: Sequence[str], pairs: Sequence[Pair], tokenize: str) -> list[dict[str, Any]]:
+    """BLEU by the source's length in words (or characters), the shortest first: quarters, as equal as whole lengths allow."""
+    script = unspaced_script(pair.source for pair in pairs)
+    words, unit = [length(pair.source, script) for pair in pairs], "characters" if script else "words"
+    order = sorted(range(len(pairs)), key=words.__getitem__)
+    sorted_words, groups = sorted(words), [list[int]() for _ in range(4)]
+    for n in order:  # all sentences of a length belong to the quarter in which the middle one of them is
+        middle = (bisect_left(sorted_words, words[n]) + bisect_right(sorted_words, words[n])) / 2
+        groups[min(3, int(4 * middle / len(order)))].append(n)
+    rows = []
+    for group in filter(None, groups):
+        lengths = [words[n] for n in group]
+        bleu = scores([outputs[n] for n in group], [pairs[n].target for n in group], None, tokenize)["bleu"]
+        mean = sum(lengths) / len(lengths)
+        rows.append({"shortest": lengths[0], "longest": lengths[-1], "mean": mean, "bleu": float(bleu), "unit": unit})
+    return rows
 
 
 def text_sums(

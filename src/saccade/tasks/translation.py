@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
@@ -17,7 +16,7 @@ from ..core import record, sites
 from ..data.batches import on, pad
 from ..data.corpora import PAIRS
 from ..data.pairs import Pair
-from ..data.scripts import length, unspaced_script
+from ..data.scripts import unspaced_script
 from ..data.skipping import Skipped, lopsided
 from ..data.vocabulary import Vocabulary
 from ..decoding import Beam, Sample, Search, decode
@@ -27,8 +26,8 @@ from ..recipe import Recipe
 from ..training.losses import Batch
 from ..training.work import Work
 from ..views.results import Aligned, Translated
-from .scoring import alignment_error_rate, bleu_metric, bleu_tokenizer, moses_tokenizer, scores, text_sums, word_links
-from .task import Each, ExampleTask, ExampleWork, Task, device_of, from_tokens, learn_vocabulary, percent_of, table
+from .scoring import alignment_error_rate, bleu_metric, bleu_tokenizer, by_length, moses_tokenizer, scores, text_sums, word_links
+from .task import Each, ExampleTask, ExampleWork, Task, device_of, from_tokens, learn_vocabulary, table
 
 Pairs = Sequence[Pair]
 Scores = dict[str, float | str]
@@ -281,25 +280,8 @@ class Translation(ExampleTask):
             wanted = [(pair.alignment or (), pair.possible or ()) for pair in gold]
             found["aer"] = alignment_error_rate(predicted, *zip(*wanted, strict=True))
         if quarters:
-            found["by_length"] = self.quarter_scores(outputs, pairs, tokenizer)
+            found["by_length"] = by_length(outputs, pairs, tokenizer)
         return found
-
-    def quarter_scores(self, outputs: Sequence[str], pairs: Pairs, tokenizer: str) -> list[dict[str, Any]]:
-        """BLEU by the source's length in words (or characters), the shortest first: quarters, as equal as whole lengths allow."""
-        script = unspaced_script(pair.source for pair in pairs)
-        words, unit = [length(pair.source, script) for pair in pairs], "characters" if script else "words"
-        order = sorted(range(len(pairs)), key=words.__getitem__)
-        sorted_words, groups = sorted(words), [list[int]() for _ in range(4)]
-        for n in order:  # all sentences of a length belong to the quarter in which the middle one of them is
-            middle = (bisect_left(sorted_words, words[n]) + bisect_right(sorted_words, words[n])) / 2
-            groups[min(3, int(4 * middle / len(order)))].append(n)
-        rows = []
-        for group in filter(None, groups):
-            lengths = [words[n] for n in group]
-            bleu = float(self.score([outputs[n] for n in group], [pairs[n] for n in group], None, tokenizer)["bleu"])
-            mean = sum(lengths) / len(lengths)
-            rows.append({"shortest": lengths[0], "longest": lengths[-1], "mean": mean, "bleu": bleu, "unit": unit})
-        return rows
 
 
 def swap(pair: Pair) -> Pair:
@@ -327,19 +309,3 @@ class WorkWithBleu(ExampleWork):
         pairs = [one.pair for one in self.dev]
         scored = self.task.score(self.task.outputs(model, pairs)[0], pairs, None, self.tokenizer)
         return {**super().evaluate(model), "bleu": float(scored["bleu"])}
-
-
-@table.add("text-to-text", paper="Raffel et al. 2020")
-class TextToText(Translation):
-    """Any text to any text (summaries, dialogue, brackets, code): as translation, judged also by how many outputs are entirely correct."""
-
-    alike = False
-
-    def score(self, outputs: Sequence[str], pairs: Pairs, moses: str | None = None, tokenizer: str = "13a") -> Scores:
-        right = sum(output.strip() == pair.target.strip() for output, pair in zip(outputs, pairs, strict=True))
-        return {"exact": 100 * right / max(len(pairs), 1), **super().score(outputs, pairs, moses, tokenizer)}
-
-    def per_example(self, model: nn.Module, examples: Pairs, *given: Any, **options: Any) -> Each:
-        each = super().per_example(model, examples, *given, **options)
-        right = np.array([[output.strip() == reference.strip(), 1] for _, reference, output in each.rows], dtype=np.float64)
-        return Each(each.rows, {**each.sums, "exact": (right, percent_of)})
