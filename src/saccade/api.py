@@ -14,13 +14,13 @@ from torch import Tensor
 from . import config, reporting
 from .config import Recipe
 from .core.attention import RENAMED, Explanation, which_backend
-from .decoding import Ensemble
+from .decoding import Ensemble, searcher
 from .errors import SaccadeError
 from .files import held, is_temporary, tidy, write_atomically
 from .fitting import adopt
 from .system import System, build, check_options, load, model_files, prepared, read_config, read_json
 from .tasks.language import LanguageModelling
-from .tasks.translation import Translation, searcher
+from .tasks.translation import Translation
 from .training.checkpoints import Progress, RunFolder, learned, mean_parameters, set_parameters
 from .training.distributed import check_shared, together
 from .training.loop import Training, Watcher

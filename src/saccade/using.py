@@ -12,6 +12,7 @@ from .data.conllu import Sentence
 from .data.labeled import Labeled
 from .data.pairs import Pair
 from .data.text import Document as Text
+from .decoding import MakeSearch, searcher
 from .errors import SaccadeError, did_you_mean
 from .models.kinds import Seq2Seq
 from .recipe import Recipe
@@ -20,7 +21,7 @@ from .tasks.classification import Classification
 from .tasks.language import LanguageModelling
 from .tasks.tagging import Tagging
 from .tasks.task import Task, device_of
-from .tasks.translation import MakeSearch, Translation, check_length, searcher
+from .tasks.translation import Translation, check_length
 from .views.document import Document
 from .views.page import small_table
 from .views.results import Aligned, Classified, Generated, Tagged, Translated

@@ -20,11 +20,13 @@ from saccade.core.record import Site
 from saccade.core.scores import Dot
 from saccade.data.pairs import Pair
 from saccade.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
+from saccade.decoding import searcher
 from saccade.errors import SaccadeError
 from saccade.models.kinds import Seq2Seq
 from saccade.recipe import Recipe
 from saccade.tasks.scoring import alignment_error_rate, scores
-from saccade.tasks.translation import Numbered, TextToText, Translation, searcher
+from saccade.tasks.text_to_text import TextToText
+from saccade.tasks.translation import Numbered, Translation
 from saccade.training.losses import batch_loss
 
 PAIRS = [

@@ -12,8 +12,8 @@ from .options import Beam, Device, Input, Json, MaxLength, Model, Seed, Text, To
 from .shared import check_drawable, draw, keep_given, load, note, note_cut, note_unknown, print_json, read_lines, report, write
 
 if TYPE_CHECKING:
+    from ..decoding import MakeSearch
     from ..system import System
-    from ..tasks.translation import MakeSearch
 
 EFFECT = "Also print how much the label's probability falls when a word is left out: + for the label, − against it."
 

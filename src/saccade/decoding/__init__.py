@@ -1,6 +1,6 @@
 """Decoding: one loop for every model that has `start` and `step`."""
 
 from .loop import Ensemble, Sliding, decode, steps
-from .searches import Beam, Hypothesis, Sample, Search
+from .searches import Beam, Hypothesis, MakeSearch, Sample, Search, searcher
 
-__all__ = ["Beam", "Ensemble", "Hypothesis", "Sample", "Search", "Sliding", "decode", "steps"]
+__all__ = ["Beam", "Ensemble", "Hypothesis", "MakeSearch", "Sample", "Search", "Sliding", "decode", "searcher", "steps"]

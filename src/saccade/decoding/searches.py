@@ -1,8 +1,10 @@
 """Searches: how the next tokens are chosen. R rows of the batch, S sentences, W beam width, V vocabulary."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -174,3 +176,16 @@ class Beam(Search):
 
     def results(self) -> list[list[Hypothesis]]:
         return [sorted(ended, key=lambda h: -h.score)[: self.width] or [Hypothesis([], 0.0, 0.0, False)] for ended in self.ended]
+
+
+MakeSearch = Callable[[int, int, tuple[int, ...]], Search]  # from bos, eos and the tokens that are never generated
+
+
+def searcher(beam: int = 1, length_penalty: float = 1.0, sample: Mapping[str, Any] | None = None) -> MakeSearch:
+    """Makes the search of one batch: greedy for a beam of 1, a beam above, or sampling with temperature, top_k, top_p, seed."""
+    if sample is not None:
+        Sample(0, 0, **sample)  # a wrong value shows before any work is done
+        seeds = itertools.count(int(sample.get("seed", 0)))  # each batch draws from a seed of its own
+        return lambda bos, eos, never: Sample(bos, eos, never, **{**sample, "seed": next(seeds)})
+    Beam(0, 0, (), beam, length_penalty)
+    return partial(Sample, temperature=0.0) if beam == 1 else partial(Beam, width=beam, length_penalty=length_penalty)

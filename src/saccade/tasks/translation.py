@@ -2,8 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -19,7 +18,7 @@ from ..data.pairs import Pair
 from ..data.scripts import unspaced_script
 from ..data.skipping import Skipped, lopsided
 from ..data.vocabulary import Vocabulary
-from ..decoding import Beam, Sample, Search, decode
+from ..decoding import MakeSearch, decode, searcher
 from ..errors import SaccadeError
 from ..models.kinds import Seq2Seq
 from ..recipe import Recipe
@@ -32,17 +31,6 @@ from .task import Each, ExampleTask, ExampleWork, Task, device_of, from_tokens, 
 Pairs = Sequence[Pair]
 Scores = dict[str, float | str]
 LONGEST_OUTPUT = 100_000  # tokens
-MakeSearch = Callable[[int, int, tuple[int, ...]], Search]  # from bos, eos and the tokens that are never generated
-
-
-def searcher(beam: int = 1, length_penalty: float = 1.0, sample: Mapping[str, Any] | None = None) -> MakeSearch:
-    """Makes the search of one batch: greedy for a beam of 1, a beam above, or sampling with temperature, top_k, top_p, seed."""
-    if sample is not None:
-        Sample(0, 0, **sample)  # a wrong value shows before any work is done
-        seeds = itertools.count(int(sample.get("seed", 0)))  # each batch draws from a seed of its own
-        return lambda bos, eos, never: Sample(bos, eos, never, **{**sample, "seed": next(seeds)})
-    Beam(0, 0, (), beam, length_penalty)
-    return partial(Sample, temperature=0.0) if beam == 1 else partial(Beam, width=beam, length_penalty=length_penalty)
 
 
 def check_length(most: int) -> None:
