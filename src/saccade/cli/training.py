@@ -207,12 +207,7 @@ def compare(
     from .progress import Board
 
     check_picture(picture)
-    names = [word for word in words if "=" not in word]
-    if not names:
-        raise SaccadeError("no recipe was named; write saccade compare RECIPE RECIPE …")
-    recipes = {Path(name).stem: config.read_recipe(name, [word for word in words if "=" in word]) for name in names}
-    if len(recipes) < len(names):
-        raise SaccadeError("two of these recipes have the same name; rename one of the files")
+    recipes = named_recipes(words)
     write_result, first = result_writer(result, peer), next(iter(recipes.values()))
     options = keep_given(beam=beam, quarters=lengths, moses=moses, tokenize=tokenize)
     numbers = list(range(first.seed, first.seed + seeds))
@@ -236,3 +231,16 @@ def compare(
         draw_comparison(rows, metric, verdicts, judged_on, out_folder, picture or out_folder / "compare.png")
         note(f"{out_folder}/report.html: the comparison as a page")
     write_result(comparing.for_result(rows, metric, higher), " ".join(recipes), numbers)
+
+
+def named_recipes(words: list[str]) -> "dict[str, Recipe]":
+    """The recipes among the words by their names, each with the settings among them."""
+    from .. import config
+
+    names = [word for word in words if "=" not in word]
+    if not names:
+        raise SaccadeError("no recipe was named; write saccade compare RECIPE RECIPE …")
+    recipes = {Path(name).stem: config.read_recipe(name, [word for word in words if "=" in word]) for name in names}
+    if len(recipes) < len(names):
+        raise SaccadeError("two of these recipes have the same name; rename one of the files")
+    return recipes
