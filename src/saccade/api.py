@@ -12,6 +12,7 @@ from torch.nn import Module
 from . import config
 from .config import Recipe
 from .core import record
+from .core.record import sites as attention_sites
 from .data.pairs import Pair
 from .decoding import Ensemble, Sample
 from .decoding import decode as decode_tokens
@@ -26,6 +27,7 @@ from .tasks.translation import Translation, searcher
 from .training.checkpoints import Progress, RunFolder, learned, mean_parameters, set_parameters
 from .training.distributed import check_shared, together
 from .training.loop import Training, Watcher
+from .training.work import Work
 from .upgrade import VERSION
 from .views.document import Document
 from .views.document import Site as SiteView
@@ -62,7 +64,22 @@ def fit(
                     watcher.note(note)
             higher = config.task(made).measures[made.training.watch]
             ended = Training(system.model, work, made.training, folder, watcher, ranks, made.seed, higher).run()
-            return ranks.agree(lambda: load(path / "best", made.device)), ended
+            best = ranks.agree(lambda: load(path / "best", made.device))
+            if watcher is not None and ranks.leads:
+                for name in blind_sites(best.model, work):
+                    watcher.note(f"note: {name} looks at nothing: all its weights are 0; set model.normalize=relu-sum or softmax")
+            return best, ended
+
+
+@torch.no_grad()
+def blind_sites(model: Module, work: Work) -> list[str]:
+    """Attention whose weights are all 0 on the first examples, which only a normalizer without a sum of one can give."""
+    if all(site.mechanism.normalize.sums_to_one for site in attention_sites(model).values()):
+        return []
+    batch = work.batch(work.epoch(0)[0][:8])
+    with record(model) as seen:
+        model(*batch.inputs)
+    return [name for name, looks in seen.items() if looks.calls and not any(call.weights().any() for call in looks.calls)]
 
 
 def prepared(made: Recipe) -> tuple[System, Any]:
