@@ -21,7 +21,10 @@ from .kinds import AttendingEncoder, CausalLM, Encoder, Seq2Seq
 
 @dataclass(frozen=True)
 class Config:
-    """The settings of a Transformer; the defaults are the base model of Vaswani et al. 2017, with the norm first."""
+    """The settings of a Transformer; the default sizes are those of the base model of Vaswani et al. 2017.
+
+    That model itself differs in two: `residual: post-norm`, and one embedding (`shared: true` with `vocabulary.joint`).
+    """
 
     dim: int = number(512, 1, 65_536, "width of a token's vector")
     hidden: int = number(2048, 1, 65_536, "width inside the feed-forward part")
