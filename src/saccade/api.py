@@ -181,7 +181,7 @@ def show_translation(system: System, text: str, output: str) -> tuple[list[str],
 
 
 def show_denoising(system: System, text: str) -> tuple[list[str], list[str], list[SiteView]]:
-    """What stands for each <mask> of a text, or behind its end where there is none, and all attention while it is generated."""
+    """What is generated for each <mask> of a text, or behind its end without one, and all attention meanwhile."""
     task, words = system.task, system.task.text
     ids, _ = task.encode_hidden(text if HIDDEN in text else text + HIDDEN)
     source = torch.tensor([ids], device=system.device)

@@ -18,9 +18,10 @@ from .errors import SaccadeError
 from .files import Writer, settle, verified
 from .tasks.classification import Classification, Classified
 from .tasks.language import LanguageModelling
+from .tasks.lengths import check_length
 from .tasks.tagging import Tagging
 from .tasks.task import Task, device_of, from_tokens
-from .tasks.translation import Aligned, MakeSearch, Translated, Translation, check_length, searcher
+from .tasks.translation import Aligned, MakeSearch, Translated, Translation, searcher
 from .training.checkpoints import learned, load_model
 from .training.sharded import METADATA
 from .training.transfer import take_over

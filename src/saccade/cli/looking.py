@@ -17,12 +17,11 @@ from .shared import (
     keep_given,
     note_cut,
     note_unknown,
-    out,
     print_json,
     report,
     result_writer,
+    show_all,
     write,
-    write_table,
 )
 
 DATA = "Data to evaluate on, such as test.tsv, test.en,test.fr, test.conllu or test.txt; `dev` and `test` are the recipe's own."
@@ -127,7 +126,7 @@ def explain(
     if json_:
         print_json(worked.to_dict())
     else:
-        write_table(render(worked))
+        show_all(render(worked))
 
 
 def list_(
@@ -158,7 +157,7 @@ def list_(
         if row["slot"] != before["slot"]:
             table.add_row(Text(row["slot"], "bold"))
         table.add_row(Text(f"  {row['name']}"), Text.assemble(row["what"], "  ", (row["paper"], "dim")))
-    out.print(table)
+    show_all(table)
 
 
 def check(

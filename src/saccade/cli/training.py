@@ -9,7 +9,7 @@ from rich.table import Table
 
 from ..errors import SaccadeError
 from .options import Json, Lengths, Moses, OutFolder, Peers, Result, TaskBeam, flag
-from .shared import command_name, err, keep_given, note, out, print_json, rank, report, result_writer, write, write_table
+from .shared import command_name, err, keep_given, note, out, print_json, rank, report, result_writer, show_all, write
 
 if TYPE_CHECKING:
     from ..comparing import Row
@@ -41,7 +41,7 @@ def demo(
     table = Table("words in the source", *CALLED.values(), title="BLEU on sentences never seen in training")
     for row in result.lengths:
         table.add_row(*row, end_section=row is result.lengths[-2])
-    write_table(table)
+    show_all(table)
     for source, plain, attended in result.sentences:
         write(f"\n  {source}\n    fixed context   {plain}\n    with attention  {attended}")
     write(f"\nAlignment error rate with attention: {result.metrics['aer']:.3f}   ({result.metrics['seconds']:.0f} s in all)")
@@ -175,7 +175,7 @@ def compare(
     if json_:
         print_json({row.name: row.metrics for row in rows})
     else:
-        write_table(side_by_side(rows))
+        show_all(side_by_side(rows))
         if len(rows) > 1:
             write(f"best {metric}: {' and '.join(row.name for row in comparing.best(rows, metric, higher))}")
     write_result(comparing.for_result(rows, metric, higher), " ".join(recipes), numbers)

@@ -1,9 +1,8 @@
 """Translation: pairs to batches, texts through a model and back, BLEU, chrF and alignments. B batch, N source, T target."""
 
 import itertools
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -24,10 +23,10 @@ from ..models.kinds import Seq2Seq
 from ..recipe import Recipe
 from ..training.losses import Batch
 from ..training.work import Work
+from .lengths import OutputLengths, check_length
 from .scoring import Link, alignment_error_rate, links, moses_tokenizer, scores, word_weights
 from .task import ExampleTask, ExampleWork, device_of, from_tokens, learn_vocabulary, table
 
-LONGEST_OUTPUT = 100_000  # tokens
 MakeSearch = Callable[[int, int, tuple[int, ...]], Search]  # from bos, eos and the tokens that are never generated
 
 
@@ -39,11 +38,6 @@ def searcher(beam: int = 1, length_penalty: float = 1.0, sample: Mapping[str, An
         return lambda bos, eos, never: Sample(bos, eos, never, **{**sample, "seed": next(seeds)})
     Beam(0, 0, (), beam, length_penalty)
     return partial(Sample, temperature=0.0) if beam == 1 else partial(Beam, width=beam, length_penalty=length_penalty)
-
-
-def check_length(most: int) -> None:
-    if not 1 <= most <= LONGEST_OUTPUT:
-        raise SaccadeError(f"a max_length of {most} tokens; give 1 to {LONGEST_OUTPUT:,}")
 
 
 class Numbered(NamedTuple):
@@ -83,17 +77,12 @@ class Translation(ExampleTask):
 
     needs = Seq2Seq
     measures: ClassVar[dict[str, bool]] = {"loss": False, "bleu": True}
-    options: ClassVar[dict[str, Callable[[Any], object]]] = {
-        "beam": searcher,
-        "max_length": check_length,
-        "quarters": bool,
-        "moses": moses_tokenizer,
-    }
+    options: ClassVar[dict[str, Callable[[Any], object]]] = {"beam": searcher, "quarters": bool, "moses": moses_tokenizer}
+    options["max_length"] = check_length
 
-    def __init__(self, source: Vocabulary, target: Vocabulary, ratio: float = 0.0, longest: int = 0) -> None:
-        """`ratio`: the most target tokens per source token in training; `longest`: the most tokens of a target there."""
+    def __init__(self, source: Vocabulary, target: Vocabulary, lengths: OutputLengths | None = None) -> None:
         self.source, self.reads, self.target = source, source, target
-        self.ratio, self.longest = float(ratio), int(longest)
+        self.lengths = lengths or OutputLengths()
 
     @classmethod
     def read(cls, recipe: Recipe, where: str) -> list[Pair]:
@@ -112,15 +101,13 @@ class Translation(ExampleTask):
     @classmethod
     def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
         source = from_tokens(tokens, "joint", "source")
-        seen = {name: float(tokens.get("outputs", {}).get(name, 0)) for name in ("ratio", "longest")}
-        if not all(0 <= value <= LONGEST_OUTPUT for value in seen.values()):
-            raise TypeError("lengths that no training data has")
-        return cls(source, source if "joint" in tokens else from_tokens(tokens, "target"), seen["ratio"], int(seen["longest"]))
+        target = source if "joint" in tokens else from_tokens(tokens, "target")
+        return cls(source, target, OutputLengths(**tokens.get("outputs", {})))
 
     def tokens(self) -> dict[str, Any]:
         names = {"joint": self.source} if self.source is self.target else {"source": self.source, "target": self.target}
-        seen = {"outputs": {"ratio": self.ratio, "longest": self.longest}} if self.longest else {}
-        return {name: vocabulary.to_json() for name, vocabulary in names.items()} | seen
+        found = {name: vocabulary.to_json() for name, vocabulary in names.items()}
+        return found | ({"outputs": asdict(self.lengths)} if self.lengths.longest else {})
 
     def texts(self, examples: Sequence[Pair]) -> dict[str, tuple[Vocabulary, list[str]]]:
         source, target = [pair.source for pair in examples], [pair.target for pair in examples]
@@ -135,13 +122,8 @@ class Translation(ExampleTask):
     def work(self, recipe: Recipe, train: Sequence[Pair], dev: Sequence[Pair], device: torch.device) -> Work:
         kind = WorkWithBleu if recipe.training.dev_bleu or recipe.training.watch == "bleu" else ExampleWork
         made = kind(self, recipe, train, dev, device)
-        self.ratio = round(max((target / source for source, target in made.lengths), default=0.0), 4)
-        self.longest = max((target for _, target in made.lengths), default=0)
+        self.lengths = OutputLengths.measure(made.lengths)
         return made
-
-    def most_tokens(self, source: int) -> int:
-        """How long the output of a source of so many tokens may become: as long as the training data's, and twice the source at least."""
-        return max(2 * source + 10, min(math.ceil(self.ratio * source) + 10, self.longest))
 
     def numbers(self, pairs: Sequence[Pair]) -> list[Numbered]:
         sources = self.source.encode_ids([pair.source for pair in pairs])
@@ -164,10 +146,7 @@ class Translation(ExampleTask):
     def translate(
         self, model: nn.Module, texts: Sequence[str], search: MakeSearch, budget: int = 3072, max_length: int | None = None
     ) -> Iterator[tuple[int, Translated]]:
-        """Translations as they come, each with the number of its text; texts of similar lengths, `budget` tokens of them, go together.
-
-        An output of `max_length` tokens (by default `most_tokens`) is cut there, and not `finished`.
-        """
+        """Translations as they come, each with the number of its text; texts of similar lengths, `budget` tokens of them, go together."""
         model.eval()
         words = self.target
         encoded = [[*ids, self.source.eos] for ids in self.source.encode_ids(list(texts))]
@@ -180,7 +159,7 @@ class Translation(ExampleTask):
             chosen, order = order[:count], order[count:]
             source, lengths = on(device_of(model), *pad([encoded[n] for n in chosen], self.source.pad))
             started = search(words.bos, words.eos, tuple({words.pad, words.bos} - {words.eos}))
-            limits = [max_length or self.most_tokens(len(encoded[n])) for n in chosen]
+            limits = [max_length or self.lengths.limit(len(encoded[n])) for n in chosen]
             found = decode(model, source, lengths, started, limits)  # type: ignore[arg-type]
             outputs = [Numbered(encoded[n], one[0].tokens, Pair(texts[n], ""), 0) for n, one in zip(chosen, found, strict=True)]
             for n, hypotheses, copies in zip(chosen, found, self.copy_unknown(model, outputs), strict=True):
