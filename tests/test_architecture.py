@@ -49,7 +49,7 @@ MAY: dict[str, set[str]] = {
         *EVERY,
     },
 }
-MAY["showing"] = {"core", "data", "decoding", "tasks", "views", "errors"}
+MAY["showing"] = {"core", "data", "decoding", "tasks", "training", "views", "errors"}
 MAY["using"] = {*MAY["showing"], "models", "showing", "recipe"}
 MAY["fitting"] = {*MAY["config"], "config"}
 MAY["system"] = {*MAY["fitting"], "fitting", "using", "views"}

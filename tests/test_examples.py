@@ -47,6 +47,15 @@ def test_words_with_opinions_weigh_most(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.slow
+def test_over_frozen_vectors_a_weight_per_word_is_worth_something(tmp_path: Path) -> None:
+    """In every seed: TF-IDF above plain counts, learned weights above TF-IDF."""
+    accuracy = example("frozen_words").main(tmp_path)
+    for plain, counted, learned in zip(*accuracy.values(), strict=True):
+        assert plain + 2 < counted
+        assert counted + 2 < learned
+
+
+@pytest.mark.slow
 def test_a_pretrained_encoder_learns_from_fewer_labels(tmp_path: Path) -> None:
     accuracy = example("pretrain").main(tmp_path)
     assert accuracy["fine-tuned"] > accuracy["from scratch"] + 3

@@ -162,7 +162,7 @@ def fingerprint(values: dict[str, Any], tmp: Path, train: bool) -> list[Any]:
     system.model.train()
     losses = [float(work.loss(system.model, work.batch(plan)).detach()) for plan in plans]
     found: list[Any] = [system.task.tokens(), str(system.model), losses, [str(work.batch(plan)) for plan in plans]]
-    found += [(name, one.detach().double().sum().item()) for name, one in system.model.named_parameters()]
+    found += [(name, one.detach().double().sum().item(), one.requires_grad) for name, one in system.model.named_parameters()]
     if train:
         folder, writes = tmp / str(len(list(tmp.iterdir()))), list[str]()
         run = RunFolder(folder, {"note.txt": lambda path: (writes.append(path.parent.name), path.write_text(""))})

@@ -18,6 +18,7 @@ from .decoding import Ensemble, searcher
 from .errors import SaccadeError
 from .files import held, is_temporary, tidy, write_atomically
 from .fitting import adopt
+from .showing import blind_sites
 from .system import System, build, check_options, load, model_files, prepared, read_config, read_json
 from .tasks.language import LanguageModelling
 from .tasks.translation import Translation
@@ -79,6 +80,9 @@ def fit(
                     finish(system=None)
                 raise
             best = ranks.agree(lambda: load(path / "best", made.device))
+            if ranks.leads:
+                for name in blind_sites(best.model, work):
+                    heard.note(f"note: {name} looks at nothing: all its weights are 0; set model.normalize=relu-sum or softmax")
             ranks.lead(lambda: finish(system=best))
             return best, ended
 

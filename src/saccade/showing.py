@@ -6,12 +6,14 @@ import torch
 from torch import nn
 
 from .core import record
+from .core import sites as attention_sites
 from .data.pairs import Pair
 from .decoding import Sample, decode
 from .tasks.classification import Classification
 from .tasks.objectives import HIDDEN
 from .tasks.task import device_of
 from .tasks.translation import Translation
+from .training.work import Work
 from .views.document import Site
 
 Shown = tuple[list[str], list[str], list[Site]]  # the tokens read, what came of them, and all attention
@@ -66,3 +68,14 @@ def show_reading(task: Any, model: nn.Module, text: str) -> Shown:
         if name != "pool" and found.shape[1] == found.shape[2] == len(tokens):
             sites.append(Site(name.removeprefix("body."), tokens, tokens, found))
     return text.split(), [outcome], sites
+
+
+@torch.no_grad()
+def blind_sites(model: nn.Module, work: Work) -> list[str]:
+    """Attention whose weights are all 0 on the first examples, which only a normalizer without a sum of one can give."""
+    if all(site.mechanism.normalize.sums_to_one for site in attention_sites(model).values()):
+        return []
+    batch = work.batch(work.epoch(0)[0][:8])
+    with record(model) as seen:
+        model(*batch.inputs)
+    return [name for name, looks in seen.items() if looks.calls and not any(call.weights().any() for call in looks.calls)]

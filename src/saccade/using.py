@@ -19,9 +19,10 @@ from .recipe import Recipe
 from .showing import show_denoising, show_reading, show_translation
 from .tasks.classification import Classification
 from .tasks.language import LanguageModelling
+from .tasks.lengths import check_length
 from .tasks.tagging import Tagging
 from .tasks.task import Task, device_of
-from .tasks.translation import Translation, check_length
+from .tasks.translation import Translation
 from .views.document import Document
 from .views.page import small_table
 from .views.results import Aligned, Classified, Generated, Tagged, Translated

@@ -39,6 +39,7 @@ def by_threshold(weight: Callable[[float, float], float]) -> Callable[[np.ndarra
 FORMULAS: dict[str, Callable[[np.ndarray], list[float]]] = {
     "softmax": softmax,
     "relu": lambda row: [max(s, 0.0) for s in row],
+    "relu-sum": lambda row: [max(s + 1, 0.0) / max(1.0, sum(max(t + 1, 0.0) for t in row)) for s in row],
     "sigmoid": lambda row: [1 / (1 + math.exp(-s)) for s in row],
     "sum": lambda row: [s / sum(row) for s in row],
     "sparsemax": by_threshold(lambda s, t: max(s - t, 0.0)),
@@ -79,7 +80,7 @@ def test_weights_are_the_formula_where_allowed_and_zero_elsewhere(name: str, mas
         kept = allowed[row]
         assert (found[row][~kept] == 0).all()
         expected = FORMULAS[name](scores[row][kept].numpy())
-        np.testing.assert_allclose(found[row][kept].numpy(), expected, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(found[row][kept].detach().numpy(), expected, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from saccade.building import Builder
 from saccade.core import masks, normalizers, positions, scores
+from saccade.core.options import Choice
 from saccade.errors import SaccadeError
 from saccade.layers.attention import MultiHeadAttention
+from saccade.layers.residuals import PostNorm
 from saccade.layers.stack import Stack
 from saccade.models import AttendingEncoder, CausalLM, LanguageModel, Seq2Seq, Transformer, TransformerEncoder
 from saccade.models.transformer import Config
@@ -83,12 +85,14 @@ def test_encoder_and_decoder_are_pytorchs_with_the_same_parameters(pre_norm: boo
         torch.testing.assert_close(one, other)
 
 
-def test_the_defaults_are_the_base_model() -> None:
+def test_the_default_sizes_are_the_base_models_which_differs_in_norms_and_embedding() -> None:
     with torch.device("meta"):
         model = Transformer(37000, 37000, Config())
+        base = Transformer(37000, 37000, Config(residual=Choice(PostNorm), shared=True))
     attention, mlp, norm = 4 * (512 * 512 + 512), 2 * 512 * 2048 + 512 + 2048, 2 * 512
     layers = 6 * (attention + mlp + 2 * norm) + 6 * (2 * attention + mlp + 3 * norm)
-    assert count(model) == layers + 2 * norm + 2 * 37000 * 512
+    assert count(model) == layers + 2 * norm + 2 * 37000 * 512, "a norm ends each stack, and each side has its own embedding"
+    assert count(base) == layers + 37000 * 512, "some 63 million; the paper rounds to 65"
     assert (len(model.encoder), len(model.decoder), model.encoder.block(0).mixer.heads) == (6, 6, 8)
 
 

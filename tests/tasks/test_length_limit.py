@@ -57,9 +57,9 @@ def test_a_folder_without_lengths_keeps_the_old_limit_and_wrong_ones_are_refused
     system = api.load(repeater / "run")
     tokens = system.task.tokens()
     assert tokens["outputs"] == {"ratio": 20.5, "longest": 41}
-    assert [system.task.most_tokens(n) for n in (1, 2, 100)] == [31, 41, 210]
+    assert [system.task.lengths.limit(n) for n in (1, 2, 100)] == [31, 41, 210]
     kind, old = type(system.task), {name: value for name, value in tokens.items() if name != "outputs"}
-    assert kind.restore(system.recipe, old).most_tokens(2) == 14
+    assert kind.restore(system.recipe, old).lengths.limit(2) == 14
     assert kind.restore(system.recipe, old).tokens() == old
     for wrong in ({"longest": 1e9}, {"ratio": -1}, {"ratio": float("nan")}, 7, {"longest": "x" * 3}):
         with pytest.raises((TypeError, AttributeError, ValueError)):

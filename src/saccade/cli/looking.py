@@ -19,12 +19,11 @@ from .shared import (
     note,
     note_cut,
     note_unknown,
-    out,
     print_json,
     report,
     result_writer,
+    show_all,
     write,
-    write_table,
 )
 
 DATA = "Data to evaluate on, such as test.tsv, test.en,test.fr, test.conllu or test.txt; `dev` and `test` are the recipe's own."
@@ -152,7 +151,7 @@ def explain(
     if json_:
         print_json(worked.to_dict())
     else:
-        write_table(render(worked))
+        show_all(render(worked))
 
 
 def list_(
@@ -183,14 +182,14 @@ def list_(
         table = Table(*found[0], box=None, pad_edge=False, header_style="bold")
         for row in found:
             table.add_row(*map(Text, row.values()))
-        out.print(table)
+        show_all(table)
         return
     table = Table.grid(padding=(0, 2))
     for row, before in zip(found, [{"slot": ""}, *found], strict=False):
         if row["slot"] != before["slot"]:
             table.add_row(Text(row["slot"], "bold"))
         table.add_row(Text(f"  {row['name']}"), Text.assemble(row["what"], "  ", (row["paper"], "dim")))
-    out.print(table)
+    show_all(table)
 
 
 def check(

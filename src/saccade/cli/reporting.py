@@ -11,7 +11,7 @@ from rich.text import Text
 from ..errors import SaccadeError
 from .options import Json
 from .shared import report as print_outcome
-from .shared import write, write_table
+from .shared import show_all, write
 
 if TYPE_CHECKING:
     from ..comparing import Row, Verdict
@@ -97,7 +97,7 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
         table.add_column(head, justify="right" if n else "left", no_wrap=True)
     for row in texts[1:]:
         table.add_row(*row)
-    write_table(table)
+    show_all(table)
 
 
 def side_by_side(rows: "Sequence[Row]") -> list[list[str]]:

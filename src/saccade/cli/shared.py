@@ -35,7 +35,7 @@ def write(text: str) -> None:
         sys.stdout.write(text + "\n")
 
 
-def write_table(shown: RenderableType) -> None:
+def show_all(shown: RenderableType) -> None:
     """A table on stdout: fitted to the terminal; in a file or a pipe as wide as it is, whatever terminal stderr is."""
     if sys.stdout.isatty():
         out.print(shown)

@@ -14,7 +14,7 @@ from .completion import recipe_names, recipes_and_settings, run_folders
 from .completion import settings as complete_settings
 from .options import Json, Lengths, Moses, OutFolder, Peers, Result, TaskBeam, Tokenize, flag
 from .reporting import check_picture, draw_comparison, print_table, side_by_side
-from .shared import command_name, err, keep_given, note, out, print_json, rank, report, result_writer, write, write_table
+from .shared import command_name, err, keep_given, note, out, print_json, rank, report, result_writer, write
 
 if TYPE_CHECKING:
     from ..config import Recipe
@@ -46,7 +46,7 @@ def demo(
     table = Table("words in the source", *CALLED.values(), title="BLEU on sentences never seen in training")
     for row in result.lengths:
         table.add_row(*row, end_section=row is result.lengths[-2])
-    write_table(table)
+    show_all(table)
     for source, plain, attended in result.sentences:
         write(f"\n  {source}\n    fixed context   {plain}\n    with attention  {attended}")
     write(f"\nAlignment error rate with attention: {result.metrics['aer']:.3f}   ({result.metrics['seconds']:.0f} s in all)")

@@ -80,6 +80,22 @@ class Relu(Pointwise):
         return weights / count(scores, hidden) if self.by_count else weights
 
 
+@table.add("relu-sum")
+class ReluSum(Normalizer):
+    """r_j / max(1, Σ r), r = max(s_j + b, 0); b is learned and 1 at first, so that scores near 0 do not begin as zeros, from which none learns."""
+
+    sums_to_one = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.offset = nn.Parameter(torch.ones(()))
+
+    def rows(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
+        weights = (scores + self.offset).relu()
+        weights = weights if hidden is None else weights.masked_fill(hidden, 0.0)
+        return weights / weights.sum(-1, keepdim=True).clamp_min(1.0)
+
+
 @table.add("sigmoid", paper="Ramapuram et al. 2024")
 class Sigmoid(Pointwise):
     """1 / (1 + exp(−s_j)); with `by_count` shifted by −log n."""

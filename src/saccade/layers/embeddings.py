@@ -70,10 +70,11 @@ class Embedding(nn.Module):
 
 @table.add("tokens")
 class Tokens(nn.Embedding, Embedding):
-    """One learned vector per token."""
+    """One learned vector per token; `frozen` vectors stay as they were drawn."""
 
-    def __init__(self, vocab: int, dim: int, scale: SCALE = None) -> None:
+    def __init__(self, vocab: int, dim: int, scale: SCALE = None, frozen: bool = False) -> None:
         nn.Embedding.__init__(self, vocab, dim)
+        self.weight.requires_grad_(not frozen)
         self.vocab, self.dim, self.scale = vocab, dim, scale
 
     def initialize(self, std: float) -> None:

@@ -21,7 +21,10 @@ from .kinds import AttendingEncoder, CausalLM, Encoder, Seq2Seq
 
 @dataclass(frozen=True)
 class Config:
-    """The settings of a Transformer; the defaults are the base model of Vaswani et al. 2017, with the norm first."""
+    """The settings of a Transformer; the default sizes are those of the base model of Vaswani et al. 2017.
+
+    That model itself differs in two: `residual: post-norm`, and one embedding (`shared: true` with `vocabulary.joint`).
+    """
 
     sizes: ClassVar[Sizes] = named_sizes(  # base and big are the paper's
         dim=(64, 128, 256, 512, 1024),

@@ -1,8 +1,8 @@
 """Translation: pairs to batches, texts through a model and back, BLEU, chrF and alignments. B batch, N source, T target."""
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -25,17 +25,12 @@ from ..recipe import Recipe
 from ..training.losses import Batch
 from ..training.work import Work
 from ..views.results import Aligned, Translated
+from .lengths import OutputLengths, check_length
 from .scoring import alignment_error_rate, bleu_metric, bleu_tokenizer, by_length, moses_tokenizer, scores, text_sums, word_links
 from .task import Each, ExampleTask, ExampleWork, Task, device_of, from_tokens, learn_vocabulary, table
 
 Pairs = Sequence[Pair]
 Scores = dict[str, float | str]
-LONGEST_OUTPUT = 100_000  # tokens
-
-
-def check_length(most: int) -> None:
-    if not 1 <= most <= LONGEST_OUTPUT:
-        raise SaccadeError(f"a max_length of {most} tokens; give 1 to {LONGEST_OUTPUT:,}")
 
 
 class Numbered(NamedTuple):
@@ -63,12 +58,11 @@ class Translation(ExampleTask):
     }
 
     def __init__(
-        self, source: Vocabulary, target: Vocabulary, tokenize: str = "auto", ratio: float = 0.0, longest: int = 0
+        self, source: Vocabulary, target: Vocabulary, tokenize: str = "auto", lengths: OutputLengths | None = None
     ) -> None:
-        """`tokenize` is sacrebleu's tokenizer, where an evaluation is asked for no other. `ratio`: the most target tokens per source
-        token in training; `longest`: the most tokens of a target there."""
+        """`tokenize` is sacrebleu's tokenizer, where an evaluation is asked for no other."""
         self.source, self.reads, self.target, self.tokenize = source, source, target, tokenize
-        self.ratio, self.longest = float(ratio), int(longest)
+        self.lengths = lengths or OutputLengths()
 
     @classmethod
     def read(cls, recipe: Recipe, where: str, skipped: Skipped | None = None) -> list[Pair]:
@@ -87,16 +81,13 @@ class Translation(ExampleTask):
     @classmethod
     def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
         source = from_tokens(tokens, "joint", "source")
-        seen = {name: float(tokens.get("outputs", {}).get(name, 0)) for name in ("ratio", "longest")}
-        if not all(0 <= value <= LONGEST_OUTPUT for value in seen.values()):
-            raise TypeError("lengths that no training data has")
         target = source if "joint" in tokens else from_tokens(tokens, "target")
-        return cls(source, target, recipe.data.tokenize, seen["ratio"], int(seen["longest"]))
+        return cls(source, target, recipe.data.tokenize, OutputLengths(**tokens.get("outputs", {})))
 
     def tokens(self) -> dict[str, Any]:
         names = {"joint": self.source} if self.source is self.target else {"source": self.source, "target": self.target}
-        seen = {"outputs": {"ratio": self.ratio, "longest": self.longest}} if self.longest else {}
-        return {name: vocabulary.to_json() for name, vocabulary in names.items()} | seen
+        found = {name: vocabulary.to_json() for name, vocabulary in names.items()}
+        return found | ({"outputs": asdict(self.lengths)} if self.lengths.longest else {})
 
     def texts(self, examples: Pairs) -> dict[str, tuple[Vocabulary, list[str]]]:
         source, target = [pair.source for pair in examples], [pair.target for pair in examples]
@@ -114,13 +105,8 @@ class Translation(ExampleTask):
         else:
             made = ExampleWork(self, recipe, train, dev, device)
             made.measures = ("loss",)
-        self.ratio = round(max((target / source for source, target in made.lengths), default=0.0), 4)
-        self.longest = max((target for _, target in made.lengths), default=0)
+        self.lengths = OutputLengths.measure(made.lengths)
         return made
-
-    def most_tokens(self, source: int) -> int:
-        """How long the output of a source of so many tokens may become: as long as the training data's, and twice the source at least."""
-        return max(2 * source + 10, min(math.ceil(self.ratio * source) + 10, self.longest))
 
     def numbers(self, pairs: Pairs) -> list[Numbered]:
         sources = self.source.encode_ids([pair.source for pair in pairs])
@@ -150,10 +136,7 @@ class Translation(ExampleTask):
     def translate(
         self, model: nn.Module, texts: Sequence[str], search: MakeSearch, budget: int = 3072, max_length: int | None = None
     ) -> Iterator[tuple[int, Translated]]:
-        """Translations as they come, each with the number of its text; texts of similar lengths, `budget` tokens of them, go together.
-
-        An output of `max_length` tokens (by default `most_tokens`) is cut there, and not `finished`.
-        """
+        """Translations as they come, each with the number of its text; texts of similar lengths, `budget` tokens of them, go together."""
         model.eval()
         words = self.target
         encoded = [[*ids, self.source.eos] for ids in self.source.encode_ids(list(texts))]
@@ -166,7 +149,7 @@ class Translation(ExampleTask):
             chosen, order = order[:count], order[count:]
             source, lengths = on(device_of(model), *pad([encoded[n] for n in chosen], self.source.pad))
             started = search(words.bos, words.eos, tuple({words.pad, words.bos} - {words.eos}))
-            limits = [max_length or self.most_tokens(len(encoded[n])) for n in chosen]
+            limits = [max_length or self.lengths.limit(len(encoded[n])) for n in chosen]
             found = decode(model, source, lengths, started, limits)  # type: ignore[arg-type]
             outputs = [Numbered(encoded[n], one[0].tokens, Pair(texts[n], ""), 0) for n, one in zip(chosen, found, strict=True)]
             for n, hypotheses, copies in zip(chosen, found, self.copy_unknown(model, outputs), strict=True):
