@@ -13,7 +13,7 @@ from torch import nn
 from . import config
 from .config import Recipe
 from .data.conllu import Sentence
-from .data.corpora import overlap
+from .data.corpora import inputs, overlap
 from .data.pairs import Pair
 from .data.skipping import Skipped, many
 from .errors import SaccadeError
@@ -57,6 +57,10 @@ class System:
             return examples_of(self.recipe, where)
         found: list[Any] = self.task.read(self.recipe, where)
         return found
+
+    def inputs(self, where: str) -> list[str]:
+        """The texts of data that this system can translate or label, without gold targets or labels; see `corpora.inputs`."""
+        return inputs(self.task.data, where, self.recipe.data.swap, self.recipe.data.options(where))
 
     def require(self, kind: type[T], what: str) -> T:
         """The task, if it is of this kind."""

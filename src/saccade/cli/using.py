@@ -40,7 +40,6 @@ def translate(
     from .. import api
     from ..data.pairs import Pair, format_pharaoh
     from ..tasks.scoring import with_copies
-    from ..tasks.translation import Translation
     from .progress import bars
 
     sample = keep_given(temperature=temperature, top_k=top_k, top_p=top_p)
@@ -50,9 +49,9 @@ def translate(
     system = api.load(model, device)
     if others:
         system = api.ensemble([system, *(api.load(other, device) for other in others)])
-    swapped = isinstance(system.task, Translation) and system.recipe.data.swap
-    lines = read_lines(text, input_file, "translate", "pairs", swapped)
-    system.check_translatable(lines)  # a mistake is reported before anything else
+    system.check_translatable([])  # a mistake is reported before anything is read
+    lines = read_lines(text, input_file, "translate", system.inputs)
+    system.check_translatable(lines)
     note_unknown(system, lines)
     with bars() as progress:
         task = progress.add_task("translating", total=len(lines), state="")
@@ -167,11 +166,13 @@ def classify(
         saccade classify runs/reviews --input texts.txt --json
     """
     from .. import api
+    from ..tasks.classification import Classification
     from ..views.terminal import in_percent, shade_words
 
     check_drawable(out_file)
     system = api.load(model, device)
-    lines = read_lines(text, input_file, "classify", "labels")
+    system.require(Classification, "label a text")
+    lines = read_lines(text, input_file, "classify", system.inputs)
     texts = [line for line in lines if line.strip()]
     if not texts:
         raise SaccadeError("the lines are empty; give at least one text")
