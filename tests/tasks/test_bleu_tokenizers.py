@@ -142,7 +142,7 @@ def test_an_evaluation_takes_the_recipes_or_another(monkeypatch: pytest.MonkeyPa
     assert found["bleu_tokenizer"] == "zh chosen for Han without spaces between words"
     assert "|tok:zh|" in found["bleu_signature"]
     assert [row["bleu"] for row in found["by_length"]][-1] == pytest.approx(100)
-    assert {row["unit"] for row in found["by_length"]} == {"words"}
+    assert not [row for row in found["by_length"] if "unit" in row], "words"
     assert "|tok:char|" in task.evaluate(Fixed(), pairs, tokenize="char")["bleu_signature"]
     turned = [Pair(pair.target, pair.source, pair.line) for pair in pairs]
     monkeypatch.setattr(Translation, "outputs", lambda *_: [pair.source for pair in pairs])

@@ -55,7 +55,7 @@ def evaluate(
             if name != "by_length":
                 write(f"{name:<{width}}{f'{value:.4f}' if isinstance(value, float) else value}")
         for row in metrics.get("by_length", []):
-            write(f"BLEU {row['bleu']:6.2f}    sentences of {row['shortest']} to {row['longest']} {row['unit']}")
+            write(f"BLEU {row['bleu']:6.2f}    sentences of {row['shortest']} to {row['longest']} {row.get('unit', 'words')}")
     write_result(metrics, str(model), [system.recipe.seed])
 
 

@@ -249,14 +249,14 @@ class Translation(ExampleTask):
     def quarter_scores(self, outputs: Sequence[str], pairs: Pairs, tokenizer: str) -> list[dict[str, Any]]:
         """BLEU of each quarter of the pairs by the source's length in words (or characters), the shortest first."""
         script = unspaced_script(pair.source for pair in pairs)
-        words, unit = [length(pair.source, script) for pair in pairs], "characters" if script else "words"
+        words, unit = [length(pair.source, script) for pair in pairs], {"unit": "characters"} if script else {}
         order = sorted(range(len(pairs)), key=words.__getitem__)
         rows = []
         for group in filter(None, (order[k * len(order) // 4 : (k + 1) * len(order) // 4] for k in range(4))):
             lengths = [words[n] for n in group]
             bleu = float(self.score([outputs[n] for n in group], [pairs[n] for n in group], None, tokenizer)["bleu"])
             mean = sum(lengths) / len(lengths)
-            rows.append({"shortest": lengths[0], "longest": lengths[-1], "mean": mean, "bleu": bleu, "unit": unit})
+            rows.append({"shortest": lengths[0], "longest": lengths[-1], "mean": mean, "bleu": bleu, **unit})
         return rows
 
 
