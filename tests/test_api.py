@@ -256,7 +256,9 @@ def test_a_changed_byte_and_a_missing_path_are_told(copy: Path, tmp_path: Path) 
 @pytest.mark.parametrize(("dev", "reads"), [("", 1), ("phrasebook:dev", 2)])
 def test_the_training_data_is_read_once(dev: str, reads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     made, plain, seen = recipe(f"data.dev={dev}"), Translation.read.__func__, []  # type: ignore[attr-defined]
-    monkeypatch.setattr(Translation, "read", classmethod(lambda cls, how, where: seen.append(where) or plain(cls, how, where)))
+    monkeypatch.setattr(
+        Translation, "read", classmethod(lambda cls, how, where, *more: seen.append(where) or plain(cls, how, where, *more))
+    )
     _, work = api.prepared(made)
     assert len(seen) == len(set(seen)) == reads
     assert len(work.examples) == (150 if dev else 142)

@@ -14,7 +14,7 @@ from torch import nn
 from . import config
 from .building import memory_here
 from .config import Recipe
-from .data.corpora import overlap
+from .data.corpora import inputs, overlap
 from .data.skipping import Skipped, many
 from .errors import SaccadeError
 from .files import MANIFEST, Writer, settle, verified
@@ -50,6 +50,10 @@ class System(Usable):
             return examples_of(self.recipe, where)
         found: list[Any] = self.task.read(self.recipe, where)
         return found
+
+    def inputs(self, where: str) -> list[str]:
+        """The texts of data that this system can translate or label, without gold targets or labels; see `corpora.inputs`."""
+        return inputs(self.task.data, where, self.recipe.data.swap, self.recipe.data.options(where))
 
     def evaluate(self, examples: str | Path | Iterable[Any], **options: Any) -> Metrics:
         """The task's metrics on examples, or on data by its path or name (`test`); options are the task's own, such as `beam` or `stride`."""

@@ -325,6 +325,7 @@ def test_an_unknown_word_is_copied_from_where_the_model_looks() -> None:
     ):
         [(_, one)] = words.translate(Looking([le, unk], looks), [text], searcher())
         assert one.text == expected
+        assert one.copied == ((text.split().index(expected.split()[1]), 1),), "--align links the copy to where it is from"
         assert one.tokens == [le, unk], "the numbers stay what they are"
 
 

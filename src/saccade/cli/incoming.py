@@ -13,16 +13,16 @@ BLOCK, PAUSE, TOGETHER = 2**16, 0.05, 4096  # bytes of one read; seconds without
 Answer = Callable[[list[str], int], object]  # takes lines and the number of the first
 
 
-def answer_each(text: str | None, path: str | None, verb: str, answer: Answer, kind: str = "", second: bool = False) -> None:
-    """Calls `answer` with the text or those of data (see `read_lines`); with stdin's lines as they come; in a terminal with each line that
-    is typed."""
+def answer_each(text: str | None, path: str | None, verb: str, answer: Answer, read: Callable[[str], list[str]]) -> None:
+    """Calls `answer` with the text or what `read` reads from a file; with stdin's lines as they come; in a terminal with each line that is
+    typed."""
     if text is None and path is None and sys.stdin is not None and sys.stdin.isatty():
         converse(verb, answer)
     elif text is None and path is None and (descriptor := waitable()) is not None:
         for first, lines in arriving(descriptor):
             answer(lines, first)
     else:
-        answer(read_lines(text, path, verb, kind, second), 1)
+        answer(read_lines(text, path, verb, read), 1)
 
 
 def waitable() -> int | None:

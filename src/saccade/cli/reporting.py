@@ -68,7 +68,7 @@ def print_metrics(metrics: dict[str, Any]) -> None:
     for name, value in plain.items():
         write(f"{name:<{width}}{shown(name, value)}")
     for row in metrics.get("by_length", []):
-        write(f"BLEU {row['bleu']:5.1f}    sentences of {row['shortest']} to {row['longest']} {row['unit']}")
+        write(f"BLEU {row['bleu']:5.1f}    sentences of {row['shortest']} to {row['longest']} {row.get('unit', 'words')}")
     if classes := metrics.get("classes"):
         means = {"label": "macro average", **{name: metrics[f"macro_{name}"] for name in COLUMNS}}
         rows = [*classes[:MOST_CLASSES], {**means, "support": sum(row["support"] for row in classes)}]

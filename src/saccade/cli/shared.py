@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
 
+from ..data.lines import open_text, readable
 from ..errors import SaccadeError
 
 if TYPE_CHECKING:
@@ -79,17 +80,14 @@ def rank() -> int:
     return rank_here()
 
 
-def read_lines(text: str | None, path: str | None, verb: str, kind: str = "", second: bool = False) -> list[str]:
-    """What to work on: the argument, the texts of data (`pairs`, of those the `second` side, or `labels`) or a file's lines, or
-    those of stdin; only a line feed ends one."""
-    from ..data.corpora import LABELED, PAIRS, inputs
-    from ..data.lines import one_file, open_text
-
+def read_lines(
+    text: str | None, path: str | None, verb: str, read: Callable[[str], list[str]] = lambda path: list(open_text(path))
+) -> list[str]:
+    """What to work on: the argument, what `read` reads from a file, or stdin's lines; only a line feed ends one."""
     if text is not None and path is not None:
         raise SaccadeError("both a text and --input were given; give one of them")
     if path is not None:
-        known = {"pairs": PAIRS, "labels": LABELED}
-        return inputs(known[kind], path, second) if kind else list(open_text(one_file(path, "a file with one text per line")))
+        return read(path)
     if text is not None:
         if not text.strip():
             raise SaccadeError("the text is empty; give a sentence")
@@ -105,7 +103,6 @@ def read_lines(text: str | None, path: str | None, verb: str, kind: str = "", se
 
 def as_lines(raw: bytes, name: str, first: int = 1) -> list[str]:
     """The lines of some bytes that are UTF-8 text, a final line feed aside; `first` is the number of the first."""
-    from ..data.lines import readable
 
     try:
         lines = raw.decode().removesuffix("\n").split("\n")

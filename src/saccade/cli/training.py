@@ -14,7 +14,7 @@ from .completion import recipe_names, recipes_and_settings, run_folders
 from .completion import settings as complete_settings
 from .options import Json, Lengths, Moses, OutFolder, Peers, Result, TaskBeam, Tokenize, flag
 from .reporting import check_picture, draw_comparison, print_table, side_by_side
-from .shared import command_name, err, keep_given, note, out, print_json, rank, report, result_writer, write
+from .shared import command_name, err, keep_given, note, out, print_json, rank, report, result_writer, show_all, write
 
 if TYPE_CHECKING:
     from ..config import Recipe

@@ -47,7 +47,6 @@ def translate(
         saccade translate runs/mine
     """
     from .. import api
-    from ..tasks.translation import Translation
 
     sample = keep_given(temperature=temperature, top_k=top_k, top_p=top_p)
     if beam > 1 and sample:
@@ -56,15 +55,14 @@ def translate(
     system = load(model, device)
     if others:
         system = api.ensemble([system, *(load(other, device) for other in others)])
-    system.check_translatable([])  # a mistake is reported before anything else
+    system.check_translatable([])  # a mistake is reported before anything is read
 
     def answer(lines: list[str], first: int) -> None:
         system.check_translatable(lines, first)
         note_unknown(system, lines)
         print_translations(system, lines, search, max_length, with_alignment, json_)
 
-    swapped = isinstance(system.task, Translation) and system.recipe.data.swap
-    answer_each(text, input_file, "translate", answer, "pairs", swapped)
+    answer_each(text, input_file, "translate", answer, system.inputs)
 
 
 def print_translations(
@@ -215,7 +213,7 @@ def classify(
             if not json_:
                 write(f"{out_file}: the weights of the words")
 
-    answer_each(text, input_file, "classify", answer, "labels")
+    answer_each(text, input_file, "classify", answer, system.inputs)
 
 
 def print_labels(system: "System", lines: list[str], first: int, shown: bool, words: bool, effect: bool, json_: bool) -> None:

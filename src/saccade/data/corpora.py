@@ -92,11 +92,11 @@ sentences = partial(read, SENTENCES)  # `how` is the column of the tags, upos or
 documents = partial(read, DOCUMENTS)  # `how` is what a document is: file, line or blank
 
 
-def inputs(kind: Kind, where: str, second: bool = False) -> list[str]:
+def inputs(kind: Kind, where: str, second: bool = False, options: Options = None) -> list[str]:
     """The texts to work on, without gold labels or targets: a column of a table or a dataset, else the lines of a file; a
     broken line is an error and an empty one is kept, so that outputs can be matched. `second`: the target's side of pairs."""
     if is_generated(where) or in_hub(where):
-        return [on_one_line(getattr(one, "target" if second else kind.input)) for one in read(kind, where)]
+        return [on_one_line(getattr(one, "target" if second else kind.input)) for one in read(kind, where, options)]
     name, columns = split_name(where)
     parts = paths_of(name)
     path = one_file(parts[min(second, len(parts) - 1)], "a file of texts")

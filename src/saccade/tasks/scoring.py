@@ -117,7 +117,7 @@ def scores(
 def by_length(outputs: Sequence[str], pairs: Sequence[Pair], tokenize: str) -> list[dict[str, Any]]:
     """BLEU by the source's length in words (or characters), the shortest first: quarters, as equal as whole lengths allow."""
     script = unspaced_script(pair.source for pair in pairs)
-    words, unit = [length(pair.source, script) for pair in pairs], "characters" if script else "words"
+    words, unit = [length(pair.source, script) for pair in pairs], {"unit": "characters"} if script else {}
     order = sorted(range(len(pairs)), key=words.__getitem__)
     sorted_words, groups = sorted(words), [list[int]() for _ in range(4)]
     for n in order:  # all sentences of a length belong to the quarter in which the middle one of them is
@@ -128,7 +128,7 @@ def by_length(outputs: Sequence[str], pairs: Sequence[Pair], tokenize: str) -> l
         lengths = [words[n] for n in group]
         bleu = scores([outputs[n] for n in group], [pairs[n].target for n in group], None, tokenize)["bleu"]
         mean = sum(lengths) / len(lengths)
-        rows.append({"shortest": lengths[0], "longest": lengths[-1], "mean": mean, "bleu": float(bleu), "unit": unit})
+        rows.append({"shortest": lengths[0], "longest": lengths[-1], "mean": mean, "bleu": float(bleu), **unit})
     return rows
 
 

@@ -1,0 +1,102 @@
+"""Columns by name or number, whatever separates them, and the texts of any data without its gold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from saccade.data.corpora import LABELED, PAIRS, corpus, inputs, labeled
+from saccade.data.labeled import Labeled
+from support import error_of
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("my.csv#review,sentiment", 'id,review,sentiment\n1,"fine, really",pos\n2,bad,neg\n'),
+        ("my.csv#Review , Sentiment", 'id,review,sentiment\n1,"fine, really",pos\n2,bad,neg\n'),
+        ("my.csv#2,3", 'id,review,sentiment\n1,"fine, really",pos\n2,bad,neg\n'),
+        ("my.csv#2,3", '1,"fine, really",pos\n2,bad,neg\n'),
+        ("my.csv", "sentiment;text;id\npos;fine, really;1\nneg;bad;2\n"),
+        ("my.csv", "label\ttext\npos\tfine, really\nneg\tbad\n"),
+        ("my.csv", 'Review,Sentiment\r\n"fine, really",pos\r\nbad,neg\r\n'),
+        ("my.csv", 'text,label,category\n"fine, really",pos,x\nbad,neg,y\n'),
+        ("my.tsv#r,s", "id\ts\tr\n1\tpos\tfine, really\n2\tneg\tbad\n"),
+        ("my.tsv#2,1", "pos\tfine, really\nneg\tbad\n"),
+        ("my.tsv", "sentence\tlabel\nfine, really\tpos\nbad\tneg\n"),
+        ("my.jsonl#r,s", '{"r": "fine, really", "s": "pos"}\n{"r": "bad", "s": "neg"}\n'),
+    ],
+)
+def test_columns_are_found(name: str, content: str) -> None:
+    Path(name.partition("#")[0]).write_text(content)
+    assert [(one.text, one.label) for one in labeled(name)] == [("fine, really", "pos"), ("bad", "neg")]
+
+
+def test_columns_of_pairs() -> None:
+    Path("p.csv").write_text("id;en;de;alignment\n1;the cat;die Katze;0-0 1-1\n")
+    [pair] = corpus("p.csv#en,de")
+    assert (pair.source, pair.target, pair.line, pair.alignment) == ("the cat", "die Katze", 2, ((0, 0), (1, 1)))
+    assert corpus("p.csv#de,en")[0].source == "die Katze"
+    Path("p.tsv").write_text("target\tsource\tid\nle chat\tthe cat\t7\n")
+    assert corpus("p.tsv")[0].source == "the cat"
+    Path("q.tsv").write_text("the cat\tle chat\n")
+    assert corpus("q.tsv#2,1")[0].source == "le chat"
+    Path("odd#name,x.tsv").write_text("a\tb\n")
+    assert corpus("odd#name,x.tsv")[0].source == "a", "a file that is there is taken as it is"
+
+
+@pytest.mark.parametrize(
+    ("where", "content", "sentence"),
+    [
+        ("a.csv", "review_body,stars_given\nx,y\n",
+         "expected one column named text and one named label, got: 'review_body', 'stars_given'; rename them, or choose columns by name "
+         "or number, such as a.csv#1,2"),
+        ("a.csv#revew,label", "review,label\nx,y\n", "a.csv has no column 'revew' (line 1 has 2); did you mean 'review'?"),
+        ("a.csv#1,3", "x,y\n", "a.csv has no column '3' (line 1 has 2)"),
+        ("a.csv#text", "text,label\nx,y\n", "1 column after the # of a.csv, but 2 are read; write it as a.csv#text,label, with your names"),
+        ("a.csv#", "text,label\nx,y\n", "'a.csv#' names no column after the #; write it as a.csv#a,b"),
+        ("a.train#1,2", "1 fine\n", "a.train has no columns to choose with a #"),
+    ],
+)  # fmt: skip
+def test_a_wrong_column_is_answered_with_those_there_are(where: str, content: str, sentence: str) -> None:
+    Path(where.partition("#")[0]).write_text(content)
+    assert sentence in error_of(lambda: labeled(where))
+
+
+def test_inputs_are_the_texts_alone() -> None:
+    Path("d.csv").write_text('label,text\npos,"one\nline"\nneg,two\n')
+    assert inputs(LABELED, "d.csv") == ["one line", "two"], "a line of output for each"
+    Path("only.csv").write_text("review\nfine\n")
+    assert inputs(LABELED, "only.csv") == ["fine"], "gold labels need not be there"
+    Path("p.tsv").write_text("the cat\tle chat\n\nthe dog\tle chien\n")
+    assert inputs(PAIRS, "p.tsv") == ["the cat", "", "the dog"], "an empty line keeps its number"
+    assert inputs(PAIRS, "p.tsv", second=True) == ["le chat", "", "le chien"]
+    Path("s.tsv").write_text("only a source\n")
+    assert inputs(PAIRS, "s.tsv") == ["only a source"]
+    Path("p.jsonl").write_text('{"source": "a", "target": "b"}\n{"source": "c"}\n')
+    assert inputs(PAIRS, "p.jsonl") == ["a", "c"]
+    Path("x.csv").write_text("q,en,de\n1,a,b\n")
+    assert inputs(PAIRS, "x.csv#en,de") == inputs(PAIRS, "x.csv#en") == ["a"]
+    assert inputs(PAIRS, "x.csv#en,de", second=True) == ["b"]
+    Path("a.en").write_text("one\t1\n\ntwo\n")
+    Path("a.fr").write_text("un\n\ndeux\n")
+    assert inputs(PAIRS, "a.en") == ["one\t1", "", "two"], "plain text is read as it is"
+    assert inputs(PAIRS, "a.en,a.fr", second=True) == ["un", "", "deux"]
+    Path("fast.txt").write_text("__label__pos fine\n")
+    assert inputs(LABELED, "fast.txt") == ["fine"]
+    sizes = {"train": 9, "dev": 3, "test": 3}
+    assert inputs(PAIRS, "phrasebook:test", options=sizes) == [pair.source for pair in corpus("phrasebook:test", sizes)]
+    assert inputs(LABELED, "reviews:test", options=sizes) == [one.text for one in labeled("reviews:test", sizes)]
+    Path("bad.jsonl").write_text('{"source": "a"}\n{oops\n')
+    assert "bad.jsonl, line 2: not JSON" in error_of(lambda: inputs(PAIRS, "bad.jsonl")), "nothing is left out"
+
+
+def test_lines_of_a_table_are_those_of_its_file() -> None:
+    Path("m.csv").write_text('text,label\n"two\nlines",a\nnext,b\n')
+    assert labeled("m.csv") == [Labeled("two\nlines", "a", 2), Labeled("next", "b", 4)]
