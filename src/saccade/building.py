@@ -84,7 +84,7 @@ class Builder:
 
 
 def settings_of_size(family: models.Family, name: str, size: Any) -> dict[str, Any]:
-    """The settings that a family's `model.size` stands for."""
+    """The settings of a family's `model.size`."""
     sizes: dict[str, dict[str, Any]] = getattr(family.config, "sizes", {})
     if not isinstance(size, str) or size not in sizes:
         raise SaccadeError(f"model.size is {size!r}, and a size of {name} is one of: {', '.join((*sizes, AUTO))}")
@@ -112,7 +112,7 @@ def check_fits(model: nn.Module, name: str) -> None:
 
 def complete(values: Mapping[str, Any], sketch: Callable[[Builder], Any], strict: bool = True) -> dict[str, Any]:
     """The model's settings with every default written out, but for those that `sketch`, which builds the task's model without memory,
-    does not read; such a one that was given is refused, where `strict`. What an automatic size will stand for is left out."""
+    does not read; such a one that was given is refused, where `strict`. The settings of an automatic size are left out."""
     auto = values.get("size") == AUTO
     builder = Builder({**values, "size": "small"} if auto else values)
     with torch.device("meta"):
