@@ -44,8 +44,10 @@ class Builder:
             hint = RENAMED.get(wrong) or did_you_mean(wrong, known)
             raise SaccadeError(f"no setting named 'model.{wrong}' for {self.name}{hint}")
         complete: Callable[[Mapping[str, Any]], dict[str, Any]] = getattr(self.family.config, "complete", dict)
-        sized = settings_of_size(self.family, str(self.name), values["size"]) if "size" in values else {}
-        self.settings: Any = fill(self.family.config, complete({**sized, **given}), "model")
+        sizes: Mapping[Any, Any] = {None: {}, **getattr(self.family.config, "sizes", {})}
+        if (size := values.get("size")) not in list(sizes):
+            raise SaccadeError(f"model.size is {size!r}, and a size of {self.name} is one of: {', '.join([*sizes][1:])}, {AUTO}")
+        self.settings: Any = fill(self.family.config, complete({**sizes[size], **given}), "model")
         self.config = Tracked(self.settings)
 
     def make(self, kind: type[T], *vocabularies: int) -> T:
@@ -81,14 +83,6 @@ class Builder:
             why = str(error).split("\n")[0][:200]
             wrong = f"{self.name} cannot be built with these settings ({why})"
             raise SaccadeError(f"{wrong}; change model.* sizes or options") from None
-
-
-def settings_of_size(family: models.Family, name: str, size: Any) -> dict[str, Any]:
-    """The settings of a family's `model.size`."""
-    sizes: dict[str, dict[str, Any]] = getattr(family.config, "sizes", {})
-    if not isinstance(size, str) or size not in sizes:
-        raise SaccadeError(f"model.size is {size!r}, and a size of {name} is one of: {', '.join((*sizes, AUTO))}")
-    return sizes[size]
 
 
 # where settings of version 0.1.0 went

@@ -13,11 +13,11 @@ from . import api, config
 from .config import Recipe
 from .errors import SaccadeError
 from .fitting import adopt
+from .recipe import LIMITS
 from .system import System, load, read_config
 from .training.checkpoints import Progress, RunFolder
 from .training.loop import Watcher
 
-HERE = ("device", "training.threads")  # settings that depend on the machine
 MakeWatcher = Callable[[str, int], AbstractContextManager[Watcher]]
 Options = dict[str, Any] | None
 
@@ -66,7 +66,7 @@ def load_finished(recipe: Recipe, run: Path, watcher: Watcher) -> tuple[System, 
     kept = run / "recipe.json"
     if kept.exists():  # with other settings, its metrics would be listed under the wrong name
         begun = read_config(kept)
-        changed = [name for name in api.differences(begun.to_dict(), adopt(recipe, begun).to_dict()) if name not in HERE]
+        changed = [name for name in api.differences(begun.to_dict(), adopt(recipe, begun).to_dict()) if name != "device"]
         if changed:
             raise SaccadeError(f"{run} was made with a different {changed[0]}; choose another out=…, or remove that folder")
     ended = RunFolder(run, {}).progress()
@@ -82,7 +82,11 @@ def check(recipes: dict[str, Recipe], seeds: Sequence[int], data: str, options: 
         raise SaccadeError("nothing to compare; give at least one recipe and one seed")
     if len({recipe.task for recipe in recipes.values()}) > 1:
         raise SaccadeError("these recipes have different tasks; compare recipes of one task")
-    for recipe in recipes.values():
+    for name, recipe in recipes.items():
+        if not any(getattr(recipe.training, limit) for limit in LIMITS):
+            raise SaccadeError(
+                f"{name} leaves open how long it trains, so a comparison would not be fair; set training.epochs=20"
+            )
         api.check_options(recipe, options)
         if data or recipe.data.test:
             config.task(recipe).read(recipe, data or recipe.data.test)
