@@ -112,8 +112,8 @@ def keys_of(part: Any) -> list[str]:
     return lines
 
 
-MODEL = """`family` names the model and has no default; the other keys are the family's own. `size` stands for several of them (beside it, a key of
-its own counts), and is written to `recipe.json` and `config.json` as these numbers; `size: auto` is chosen by the data and the device.
+MODEL = """`family` names the model and has no default; the other keys are the family's own. `size` names values of several of them (a key
+that is given beside it wins), and is written to `recipe.json` and `config.json` as these numbers; `size: auto` is chosen by the data and the device.
 A part with options is written as
 `{name: characters-cnn, word_dropout: 0.2}`, or on the command line `model.embedding.word_dropout=0.2`; without a name, options are those
 of the default. A key that has no effect on the model (a `pool` in translation, a `norm` with `residual: rezero`) is refused."""

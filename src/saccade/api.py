@@ -26,7 +26,7 @@ from .training.checkpoints import Progress, RunFolder, learned, mean_parameters,
 from .training.distributed import check_shared, together
 from .training.loop import Training, Watcher
 from .training.planning import plan, use_threads
-from .training.printing import Lines, shows_progress
+from .training.printing import Lines, audience
 from .training.stopping import Stopped
 from .upgrade import VERSION
 from .views.worked import Worked, worked_example, worked_sentence
@@ -51,7 +51,7 @@ def fit(
     notebook shows it; `watcher=Watcher()` prints nothing."""
     given = recipe if isinstance(recipe, Recipe) else config.recipe(recipe)
     path = Path(out)
-    heard = watcher or (Lines(path.name) if shows_progress() else Watcher())
+    heard = watcher or (Lines(path.name, partial(print, file=there, flush=True)) if (there := audience()) else Watcher())
     with together(config.device(given.device)) as ranks:
         heard = heard if ranks.leads else Watcher()
         made = config.recipe(ranks.lead(lambda: claim(path, given, resume).to_dict()))

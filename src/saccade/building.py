@@ -44,8 +44,10 @@ class Builder:
             hint = RENAMED.get(wrong) or did_you_mean(wrong, known, setting=True)
             raise SaccadeError(f"no setting named 'model.{wrong}' for {self.name}{hint}")
         complete: Callable[[Mapping[str, Any]], dict[str, Any]] = getattr(self.family.config, "complete", dict)
-        sized = settings_of_size(self.family, str(self.name), values["size"]) if "size" in values else {}
-        self.settings: Any = fill(self.family.config, complete({**sized, **given}), "model")
+        sizes: Mapping[Any, Any] = {None: {}, **getattr(self.family.config, "sizes", {})}
+        if (size := values.get("size")) not in list(sizes):
+            raise SaccadeError(f"model.size is {size!r}, and a size of {self.name} is one of: {', '.join([*sizes][1:])}, {AUTO}")
+        self.settings: Any = fill(self.family.config, complete({**sizes[size], **given}), "model")
         self.config = Tracked(self.settings)
 
     def make(self, kind: type[T], *vocabularies: int) -> T:
@@ -83,14 +85,6 @@ class Builder:
             raise SaccadeError(f"{wrong}; change model.* sizes or options") from None
 
 
-def settings_of_size(family: models.Family, name: str, size: Any) -> dict[str, Any]:
-    """The settings that a family's `model.size` stands for."""
-    sizes: dict[str, dict[str, Any]] = getattr(family.config, "sizes", {})
-    if not isinstance(size, str) or size not in sizes:
-        raise SaccadeError(f"model.size is {size!r}, and a size of {name} is one of: {', '.join((*sizes, AUTO))}")
-    return sizes[size]
-
-
 # where settings of version 0.1.0 went
 RENAMED = {
     "places": "; it is called model.position_embedding",
@@ -117,7 +111,7 @@ def check_fits(model: nn.Module, name: str) -> None:
 
 def complete(values: Mapping[str, Any], sketch: Callable[[Builder], Any], strict: bool = True) -> dict[str, Any]:
     """The model's settings with every default written out, but for those that `sketch`, which builds the task's model without memory,
-    does not read; such a one that was given is refused, where `strict`. What an automatic size will stand for is left out."""
+    does not read; such a one that was given is refused, where `strict`. The settings of an automatic size are left out."""
     auto = values.get("size") == AUTO
     builder = Builder({**values, "size": "small"} if auto else values)
     with torch.device("meta"):

@@ -18,13 +18,13 @@ from . import api, config
 from .config import Recipe
 from .errors import SaccadeError
 from .fitting import adopt
+from .recipe import LIMITS
 from .significance import LEVEL, Difference, Score, Sums, measure_difference
 from .system import System, load, read_config
 from .training.checkpoints import Progress, RunFolder
 from .training.logs import shown
 from .training.loop import Watcher
 
-HERE = ("device", "training.threads")  # settings that depend on the machine
 MakeWatcher = Callable[[str, int], AbstractContextManager[Watcher]]
 Options = dict[str, Any] | None
 
@@ -105,7 +105,11 @@ def check(recipes: dict[str, Recipe], seeds: Sequence[int], data: str, options: 
         raise SaccadeError("nothing to compare; give at least one recipe and one seed")
     if len({recipe.task for recipe in recipes.values()}) > 1:
         raise SaccadeError("these recipes have different tasks; compare recipes of one task")
-    for recipe in recipes.values():
+    for name, recipe in recipes.items():
+        if not any(getattr(recipe.training, limit) for limit in LIMITS):
+            raise SaccadeError(
+                f"{name} leaves open how long it trains, so a comparison would not be fair; set training.epochs=20"
+            )
         api.check_options(recipe, options)
         if data or recipe.data.test:
             config.task(recipe).read(recipe, data or recipe.data.test)

@@ -44,11 +44,6 @@ def recipe(values: Mapping[str, Any] | None = None, overrides: Sequence[str] = (
             raise SaccadeError(f"{path} has no effect here: it is for {what}; leave it out")
     if made.training.watch not in kind.measures:
         raise SaccadeError(f"training.watch is '{made.training.watch}'{did_you_mean(made.training.watch, kind.measures)}")
-    return complete(made, strict)
-
-
-def complete(made: Recipe, strict: bool = True) -> Recipe:
-    """The recipe with all of its model's settings."""
     model = complete_model(json.dumps(made.model), made.task, json.dumps(dataclasses.asdict(made.language)), strict)
     return dataclasses.replace(made, model=json.loads(model))
 

@@ -27,7 +27,7 @@ def fit_to_data(recipe: Recipe, examples: Sequence[Any]) -> tuple[Recipe, tuple[
     on_gpu = config.device(recipe.device).type == "cuda"
     if model.get("size") == AUTO:
         size = choose_size(tokens, on_gpu, training.minutes)
-        model = config.complete(dataclasses.replace(recipe, model={**model, "size": size})).model
+        model = config.recipe({**recipe.to_dict(), "model": {**model, "size": size}}).model
         sizes = models.table[model["family"]].config.sizes  # type: ignore[attr-defined]
         numbers = (f"{name} {model[name]}" for name in sizes[size] if name in model)
         chosen.append(f"model.size={size} ({', '.join(numbers)})")

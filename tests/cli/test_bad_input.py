@@ -117,7 +117,6 @@ ROWS: list[tuple[str, str]] = [
     # recipes
     ("train nowhere.yaml", "no recipe file 'nowhere.yaml', and none of that name comes with saccade"),
     ("train phrasebook-bahdanu", "did you mean 'phrasebook-bahdanau'?"),
-    ("train empty", "empty is a folder; give a recipe file"),
     ("train empty.txt", "empty.txt is empty; write at least `data:` and `model:`"),
     ("train broken.yaml", "broken.yaml, line 2: invalid YAML; write `key: value` lines"),
     ("train latin.txt", "latin.txt is not UTF-8 text; give a YAML file"),

@@ -285,7 +285,11 @@ def test_data_of_every_kind_are_looked_at(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "code", "sentence"),
     [
-        (Stopped(signal.SIGINT, 7), 130, "stopped by SIGINT after update 7; a checkpoint was written, continue with --resume"),
+        (
+            Stopped(signal.SIGINT, 7),
+            130,
+            "stopped by SIGINT after update 7; a checkpoint was written, continue with saccade train --resume runs/small",
+        ),
         (Stopped(signal.SIGTERM, 7), 143, "stopped by SIGTERM after update 7"),
         (KeyboardInterrupt(), 130, "stopped"),
         (MemoryError(), 2, "there is not enough memory for this; use smaller sizes"),

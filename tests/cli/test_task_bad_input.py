@@ -122,6 +122,7 @@ ROWS: list[tuple[str, str]] = [
     ("average run --out text.txt/deep", "cannot write text.txt/deep"),
     (f"average run --out {LONG}", "File name too long"),
     ("average run --out .", ". already exists"),
+    ("compare classification data.train=same.tsv", "classification leaves open how long it trains, so a comparison would not be fair; set"),
     # comparisons
     ("compare nowhere.yaml", "no recipe file 'nowhere.yaml'"),
     ("compare a=b", "no recipe was named; write saccade compare RECIPE RECIPE"),

@@ -16,7 +16,7 @@ from saccade.training.cost import Cost
 from saccade.training.distributed import Ranks
 from saccade.training.loop import Watcher
 from saccade.training.planning import choose_threads, choose_updates, plan, time_update, use_threads
-from saccade.training.printing import Lines, shows_progress
+from saccade.training.printing import Lines, audience
 
 
 class Heard(Watcher):
@@ -169,6 +169,8 @@ def test_a_long_run_is_told_how_to_make_it_shorter() -> None:
 def test_progress_is_shown_in_a_terminal_and_in_a_notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import sys
 
-    assert not shows_progress()
+    assert audience() is None
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert audience() is sys.stderr
     monkeypatch.setitem(sys.modules, "ipykernel", sys)
-    assert shows_progress()
+    assert audience() is sys.stdout

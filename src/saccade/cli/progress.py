@@ -40,14 +40,19 @@ class RunWatcher(Lines):
     def __init__(self, progress: Progress, name: str, updates: int) -> None:
         super().__init__(name, note)
         self.progress, self.total = progress, updates
-        self.task: TaskID = progress.add_task(name, total=updates or None, state="")
+        self.task: TaskID | None = None  # a run of another process has notes alone
+
+    def show(self, state: str, completed: int | None = None) -> None:
+        if self.task is None:
+            self.task = self.progress.add_task(self.name, total=None, state="")
+        self.progress.update(self.task, total=self.total or None, completed=completed, state=state)
 
     def stage(self, text: str) -> None:
-        self.progress.update(self.task, state=f"{text} …")
+        self.show(f"{text} …")
 
     def cost(self, cost: Cost) -> None:
         super().cost(cost)
-        self.progress.update(self.task, total=self.total, state=f"{duration(cost.seconds[0])} left, or more")
+        self.show(f"{duration(cost.seconds[0])} left, or more", cost.done)
 
     def update(self, at: At, row: dict[str, float]) -> None:
-        self.progress.update(self.task, completed=at.update, state=self.state(at, row))
+        self.show(self.state(at, row), at.update)

@@ -29,7 +29,7 @@ table: Table[Family] = Table("models", "model")
 
 
 def named_sizes(**columns: tuple[float, ...]) -> Sizes:
-    """What `model.size` may be called, and the settings that each name stands for."""
+    """What `model.size` may be called, and the settings of each."""
     names = ("tiny", "small", "medium", "base", "big")
     return {name: {key: column[n] for key, column in columns.items()} for n, name in enumerate(names)}
 

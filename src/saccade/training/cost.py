@@ -1,8 +1,7 @@
 """What a training run will cost, estimated before it starts: parameters, FLOPs counted on a real batch, seconds measured on it."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,16 +70,6 @@ def now() -> float:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return time.perf_counter()
-
-
-@contextmanager
-def kept(work: Work) -> Iterator[None]:
-    """Within the `with`, batches may be read; what the work carries between updates is afterwards what it was."""
-    carried = {name: tensor.clone() for name, tensor in work.state().items()}
-    try:
-        yield
-    finally:
-        work.load_state(carried)
 
 
 def median_batch(work: Work, plans: Any, ranks: Ranks) -> Any:

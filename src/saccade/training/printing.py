@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable
+from typing import TextIO
 
 from .checkpoints import Progress
 from .cost import Cost, duration
@@ -12,20 +13,17 @@ from .loop import Watcher
 SECONDS = 10.0  # between two lines about updates
 
 
-def shows_progress() -> bool:
-    """Whether somebody is looking: at a terminal, or at a notebook."""
-    return "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
-
-
-def write_line(text: str) -> None:
-    """To stderr; in a notebook, which shows that in red, to stdout."""
-    print(text, file=sys.stdout if "ipykernel" in sys.modules else sys.stderr, flush=True)
+def audience() -> TextIO | None:
+    """Where somebody reads lines: the stdout of a notebook (which shows stderr in red), the stderr of a terminal, or nowhere."""
+    if "ipykernel" in sys.modules:
+        return sys.stdout
+    return sys.stderr if sys.stderr is not None and sys.stderr.isatty() else None
 
 
 class Lines(Watcher):
     """Prints lines that begin with the run's name."""
 
-    def __init__(self, name: str, write: Callable[[str], object] = write_line) -> None:
+    def __init__(self, name: str, write: Callable[[str], object]) -> None:
         self.name, self.write, self.printed = name, write, -SECONDS
         self.total, self.expected = 0, 0.0  # updates, and the seconds of one that were measured before the first
         self.first: Progress | None = None
