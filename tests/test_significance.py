@@ -78,7 +78,9 @@ def test_bleu_and_chrf_agree_with_sacrebleu(texts: tuple[list[str], ...], name: 
     _, theirs = PairedTest([("a", one), ("b", other)], by_name, [references], "bs", n_samples=significance.SAMPLES)()
     [result] = [values[1] for key, values in theirs.items() if key != "System"]
     gaps = np.abs(drawn) - np.abs(drawn).mean()
-    assert ((gaps > abs(score(a.sum(0)) - score(b.sum(0)))).sum() + 1) / (len(gaps) + 1) == pytest.approx(result.p_value, abs=1e-3)
+    assert ((gaps > abs(score(a.sum(0)) - score(b.sum(0)))).sum() + 1) / (len(gaps) + 1) == pytest.approx(
+        result.p_value, abs=1e-3
+    )
     _, theirs = PairedTest([("a", one), ("b", other)], by_name, [references], "ar", n_samples=significance.SAMPLES)()
     [result] = [values[1] for key, values in theirs.items() if key != "System"]
     assert significance.permutation(a[None], b[None], score) == pytest.approx(result.p_value, abs=0.05)
@@ -109,7 +111,9 @@ def test_many_comparisons_need_more_proof() -> None:
 
 def row(name: str, *seeds: str) -> comparing.Row:
     each = hits(*seeds)
-    return comparing.Row(name, {"accuracy": [percent_of(one.sum(0)) for one in each]}, sums={"accuracy": (list(each), percent_of)})
+    return comparing.Row(
+        name, {"accuracy": [percent_of(one.sum(0)) for one in each]}, sums={"accuracy": (list(each), percent_of)}
+    )
 
 
 def test_no_winner_is_named_inside_the_noise() -> None:

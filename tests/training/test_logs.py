@@ -81,7 +81,9 @@ def test_a_run_of_an_older_version_gets_the_new_columns(stage: Any, break_at: Ca
     rows = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     older = [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
     (folder / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in older))
-    (folder / "metrics.csv").write_text("update,epoch,loss,learning_rate,gradient_norm,tokens,tokens_per_second,dev_loss,dev_bleu\n")
+    (folder / "metrics.csv").write_text(
+        "update,epoch,loss,learning_rate,gradient_norm,tokens,tokens_per_second,dev_loss,dev_bleu\n"
+    )
     stage.training("run", toy(metrics=[{"loss": 2.0, "own": 1.5}]), **both).run()
     found = table(folder)
     assert list(found[0]) == [*COLUMNS, "dev_loss", "dev_own"], "a metric that nobody announced has a column too"
@@ -106,7 +108,10 @@ def test_tensorboard_has_every_step_once(stage: Any, break_at: Callable[[int], W
             stage.training("run", watcher=break_at(update), **both).run()
     stage.training("run", **both).run()
     found = events(stage.root / "run")
-    assert set(found) == {"dev/loss", *(f"train/{name}" for name in ("loss", "learning_rate", "gradient_norm", "tokens_per_second"))}
+    assert set(found) == {
+        "dev/loss",
+        *(f"train/{name}" for name in ("loss", "learning_rate", "gradient_norm", "tokens_per_second")),
+    }
     assert [step for step, _ in found["train/loss"]] == list(range(1, 13))
     assert [step for step, _ in found["dev/loss"]] == [4, 8, 12]
     losses = [float(row["loss"]) for row in table(stage.root / "run") if row["loss"]]
@@ -123,7 +128,9 @@ def test_without_the_package_a_sentence_comes_before_anything_else(tmp_path: Pat
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(SaccadeError) as error:
         api.fit(made, tmp_path / "run")
-    assert "training.tensorboard needs the package tensorboard; install it with: pip install 'saccade[tensorboard]'" in str(error.value)
+    assert "training.tensorboard needs the package tensorboard; install it with: pip install 'saccade[tensorboard]'" in str(
+        error.value
+    )
     assert not (tmp_path / "run").exists()
     assert config.recipe(made).training.tensorboard
 

@@ -124,7 +124,12 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_l
     axes.set_ylabel(drawable(y_label), **style(9))
     order = sorted(range(len(drawn)), key=lambda n: -float(np.asarray(drawn[n].get_ydata())[-1]))
     look = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "prop": FontProperties(family=families(), size=9)}
-    look |= {"frameon": True, "edgecolor": EDGE, "fancybox": False, "handlelength": 3.2}  # a box of its own: its marks are not data
+    look |= {
+        "frameon": True,
+        "edgecolor": EDGE,
+        "fancybox": False,
+        "handlelength": 3.2,
+    }  # a box of its own: its marks are not data
     legend = axes.legend([drawn[n] for n in order], [names[n] for n in order], borderaxespad=1.4, labelspacing=0.3, **look)
     for text in legend.get_texts():
         text.set_parse_math(False)
