@@ -114,7 +114,7 @@ def side_by_side(rows: "Sequence[Row]") -> list[list[str]]:
 def draw_comparison(
     rows: "Sequence[Row]", metric: str, verdicts: "Sequence[Verdict]", judged_on: str, out_folder: Path, picture: Path
 ) -> None:
-    """Writes the picture of a comparison, and a page with it, the table, the tests, and the curves of all runs."""
+    """Writes the picture of a comparison, and a page with it, the table, the tests, and each recipe's run with the first seed."""
     from .. import api, reporting
     from ..views.curves import dots, png
     from ..views.page import Section
@@ -124,5 +124,4 @@ def draw_comparison(
     save(figure, picture)
     text = "\n\n".join([*map(str, verdicts), HOW if verdicts else ""])
     first = Section("Comparison", text, side_by_side(rows), png(figure))
-    runs = [run for row in rows for run in row.runs]
-    reporting.report(runs, out_folder / "report.html", api.show, [first], f"Comparison on {judged_on}")
+    reporting.report([row.runs[0] for row in rows], out_folder / "report.html", api.show, [first], f"Comparison on {judged_on}")

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 from ..errors import SaccadeError
 
 Link = tuple[int, int]
+Sums = dict[
+    str, tuple[NDArray[np.float64], Callable[[Any], float]]
+]  # metric → examples × statistics, and the metric of their sum
 
 
 def word_weights(weights: NDArray[np.floating], rows: Sequence[int], columns: Sequence[int]) -> NDArray[np.floating]:
@@ -56,12 +59,12 @@ def scores(outputs: Sequence[str], references: Sequence[str], moses: str | None 
     return found
 
 
-def text_sums(outputs: Sequence[str], references: Sequence[str]) -> dict[str, tuple[NDArray[np.float64], Callable[[Any], float]]]:
+def text_sums(outputs: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> Sums:
     """The counts of each sentence from which sacrebleu computes BLEU and chrF, and what computes them from a sum of counts."""
     import sacrebleu
 
-    found: dict[str, tuple[NDArray[np.float64], Callable[[Any], float]]] = {}
-    for name, metric in {"bleu": sacrebleu.BLEU(force=True), "chrf": sacrebleu.CHRF()}.items():
+    found: Sums = {}
+    for name, metric in {"bleu": sacrebleu.BLEU(tokenize=tokenize, force=True), "chrf": sacrebleu.CHRF()}.items():
         counts = metric._extract_corpus_statistics(list(outputs), [list(references)])  # as its own tests of significance do
         found[name] = (np.array(counts, dtype=np.float64), partial(score_of, metric))
     return found

@@ -214,6 +214,7 @@ class Translation(ExampleTask):
         return [found[n].text for n in range(len(pairs))]
 
     def per_example(self, model: nn.Module, examples: Sequence[Pair], beam: int = 1, **options: Any) -> Each:
+        """BLEU and chrF of sentences; options other than the beam make no other output."""
         outputs = self.outputs(model, examples, beam)
         rows = [(pair.source, pair.target, output) for pair, output in zip(examples, outputs, strict=True)]
         return Each(rows, text_sums(outputs, [pair.target for pair in examples]))
