@@ -81,7 +81,7 @@ def run_folder(first: Path, recipe: Recipe, watcher: Watcher) -> Path:
     if not (first / "recipe.json").exists():
         return first
     kept = read_config(first / "recipe.json")
-    changed = [name for name in api.differences(kept.to_dict(), adopt(recipe, kept).to_dict()) if name not in HERE]
+    changed = [name for name in api.differences(kept.to_dict(), adopt(recipe, kept).to_dict()) if name != "device"]
     if not changed:
         return first
     settings = json.dumps({**recipe.to_dict(), "device": ""}, sort_keys=True)

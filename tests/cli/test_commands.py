@@ -186,7 +186,7 @@ def test_an_evaluation_is_printed_and_counted(models: Path) -> None:
     assert {"model", "data", "beam", "bleu", "chrf", "bleu_signature", "chrf_signature", "loss", "aer", "by_length"} <= set(facts)
     assert len(facts["by_length"]) == 4
     printed = run_cli("evaluate", models / "run", "phrasebook:test", "--lengths")
-    assert f"bleu            {facts['bleu']:.4f}" in printed.out
+    assert f"bleu            {facts['bleu']:.1f}" in printed.out
     assert facts["bleu_signature"] in printed.out
     assert printed.out.count("BLEU") == 4
     plain = run_cli("evaluate", models / "fixed", "phrasebook:test", "--json", "--beam", 2).json

@@ -7,11 +7,14 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 
 from saccade import api
 from saccade.cli import drawing
+from saccade.cli.reporting import print_metrics
 from saccade.data.conllu import Sentence
+from saccade.errors import SaccadeError
 from saccade.tasks.classification import Classification, Classified
 from support import run_cli
 
@@ -194,6 +197,94 @@ def test_every_task_has_its_metrics(shelf: Path) -> None:
         assert {line.split()[0] for line in shown.splitlines()} == figures - {"classes", "confusion"}
 
 
+def test_classes_and_confusion_are_printed_and_drawn(shelf: Path, tmp_path: Path) -> None:
+    words = ("evaluate", shelf / "tags", shelf / "words.conllu")
+    facts = run_cli(*words, "--json").json
+    system = api.load(shelf / "tags")
+    sentences = system.read(str(shelf / "words.conllu"))
+    wanted = [tag for one in sentences for tag in one.tags]
+    guessed = [tag for tags in api.tag(system, sentences) for tag in tags]
+    for row in facts["classes"]:
+        label, right = row["label"], sum(a == b == row["label"] for a, b in zip(wanted, guessed, strict=True))
+        assert row["support"] == wanted.count(label)
+        assert row["recall"] == pytest.approx(100 * right / max(wanted.count(label), 1))
+        assert row["precision"] == pytest.approx(100 * right / max(guessed.count(label), 1))
+    printed = run_cli(*words).out
+    _, classes, confusion = printed.split("\n\n")
+    lines = classes.splitlines()
+    assert lines[0].split() == ["precision", "recall", "f1", "support"]
+    assert [line.split()[0] for line in lines[1:-1]] == [row["label"] for row in facts["classes"]]
+    assert lines[-1].split() == [
+        "macro",
+        "average",
+        *(f"{facts[f'macro_{name}']:.1f}" for name in ("precision", "recall", "f1")),
+        "6",
+    ]
+    head, names, *rows = confusion.splitlines()
+    assert head == "confusion (rows: the right label, columns: the model's)"
+    assert names.split() == facts["confusion"]["labels"] == [row.split()[0] for row in rows]
+    assert [list(map(int, row.split()[1:])) for row in rows] == facts["confusion"]["counts"]
+    for name in ("c.png", "c.svg"):
+        assert run_cli(*words, "--confusion-out", tmp_path / name).code == 0
+        assert (tmp_path / name).stat().st_size > 1000
+    for more, sentence in (
+        (("--confusion-out", tmp_path / "c.txt"), "name a file ending in .png, .svg or .pdf"),
+        (("--confusion",), "an evaluation of language-modelling has no option 'confusion'; leave it out"),
+    ):
+        wrong = run_cli("evaluate", shelf / "letters", shelf / "text.txt", *more)
+        assert wrong.code == 2
+        assert sentence in wrong.err
+
+
+def test_of_many_classes_the_commonest_are_printed_and_a_confusion_matrix_only_when_asked_for(
+    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = api.load(shelf / "labels")
+    many = [f"label {n:02}" for n in range(40)]
+    monkeypatch.setattr(system.task, "labels", many)
+    monkeypatch.setattr(system.task, "known", {name: n for n, name in enumerate(many)})
+    wanted = torch.tensor([n for n in range(40) for _ in range(41 - n)])
+    guessed = torch.where(torch.arange(len(wanted)) % 5 > 0, wanted, wanted.flip(0))
+    metrics = {"accuracy": 1.0, **system.task.by_class(guessed, wanted)}
+    assert (len(metrics["classes"]), "confusion" in metrics) == (40, False)
+    asked = system.task.by_class(guessed, wanted, True)["confusion"]
+    assert asked["counts"] == [[int(((wanted == a) & (guessed == b)).sum()) for b in range(40)] for a in range(40)]
+    printed = io.StringIO()
+    monkeypatch.setattr("saccade.cli.reporting.write", lambda text="": print(text, file=printed))
+    print_metrics({**metrics, "confusion": asked})
+    lines = printed.getvalue().splitlines()
+    assert sum(line.startswith("label ") for line in lines) == 30 + 40
+    assert "the 30 commonest of 40 classes; --json prints all" in lines
+    assert len(lines[-1].split()) == 2 + 40, "wide rows are neither wrapped nor cut"
+    monkeypatch.setattr(system.task, "labels", [str(n) for n in range(201)])
+    with pytest.raises(SaccadeError, match="a confusion matrix of 201 labels cannot be read; leave it out above 200"):
+        system.task.by_class(torch.arange(201), torch.arange(201), True)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "options"),
+    [
+        ("labels", "reviews.tsv", {}),
+        ("tags", "words.conllu", {}),
+        ("letters", "text.txt", {}),
+        ("lines", "text.txt", {}),
+        ("masked", "text.txt", {}),
+        ("run", "phrasebook:test", {}),
+        ("run", "phrasebook:test", {"beam": 2}),
+    ],
+)
+def test_what_metrics_add_up_from_adds_up_to_them(shelf: Path, name: str, data: str, options: dict[str, int]) -> None:
+    system = api.load(shelf / name)
+    examples = system.read(str(shelf / data) if (shelf / data).exists() else data)
+    each = system.task.per_example(system.model, examples, **options)
+    measured = system.evaluate(examples, **options)
+    assert set(each.sums) & {"accuracy", "perplexity", "bleu"}
+    for metric, (sums, score) in each.sums.items():
+        assert score(sums.sum(0)) == pytest.approx(measured[metric], rel=1e-5)
+        assert len(sums) > 1
+    assert len(each.rows) in (0, len(examples))
+
+
 def test_a_stride_adds_the_metrics_of_a_sliding_window(shelf: Path) -> None:
     facts = run_cli("evaluate", shelf / "letters", shelf / "text.txt", "--stride", 2, "--json").json
     system = api.load(shelf / "letters")
@@ -236,7 +327,6 @@ def test_the_mean_of_models_is_a_model(shelf: Path, tmp_path: Path) -> None:
 
 def test_recipes_are_set_side_by_side(shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("saccade.cli.training.out", Console(width=200, highlight=False))
     made = api.load(shelf / "labels").recipe.to_dict()
     for pool in ("mean", "attention"):
         (tmp_path / f"by-{pool}.yaml").write_text(json.dumps({**made, "model": {"family": "bag", "dim": 4, "pool": pool}}))
@@ -253,7 +343,7 @@ def test_recipes_are_set_side_by_side(shelf: Path, tmp_path: Path, monkeypatch: 
     assert {path.name for path in (tmp_path / "runs").iterdir() if path.is_file()} == {"compare.png", "curves.png", "report.html"}
     page = (tmp_path / "runs" / "report.html").read_text()
     assert "by-attention" in page
-    assert "runs/by-mean-1" in page
+    assert "runs/by-mean-0" in page
     written = json.loads((tmp_path / "benchmarks" / "results" / "pools.json").read_text())
     assert (written["seeds"], written["recipe"], written["peers"]) == (
         [0, 1],

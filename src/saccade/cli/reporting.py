@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
-from rich.text import Text
+from rich.cells import cell_len, set_cell_size
 
 from ..errors import SaccadeError
 from .options import Json
 from .shared import report as print_outcome
-from .shared import show_all, write
+from .shared import write
 
 if TYPE_CHECKING:
     from ..comparing import Row, Verdict
@@ -88,16 +87,14 @@ def print_metrics(metrics: dict[str, Any]) -> None:
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Columns that are as wide as they need to be, the first one to the left and numbers to the right."""
+    """Columns as wide as they need to be, the first one to the left and all others to the right; lines are never wrapped."""
     from ..views.document import shorten
 
-    texts = [[Text(shorten(cell) if cell else "") for cell in row] for row in rows]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for n, head in enumerate(texts[0]):
-        table.add_column(head, justify="right" if n else "left", no_wrap=True)
-    for row in texts[1:]:
-        table.add_row(*row)
-    show_all(table)
+    texts = [[shorten(cell, 40) if cell else "" for cell in row] for row in rows]
+    first, *widths = [max(map(cell_len, column)) for column in zip(*texts, strict=True)]
+    for name, *cells in texts:
+        padded = [" " * (width - cell_len(cell)) + cell for width, cell in zip(widths, cells, strict=True)]
+        write("  ".join([set_cell_size(name, first), *padded]))
 
 
 def side_by_side(rows: "Sequence[Row]") -> list[list[str]]:
@@ -117,7 +114,7 @@ def side_by_side(rows: "Sequence[Row]") -> list[list[str]]:
 def draw_comparison(
     rows: "Sequence[Row]", metric: str, verdicts: "Sequence[Verdict]", judged_on: str, out_folder: Path, picture: Path
 ) -> None:
-    """Writes the picture of a comparison, and a page with it, the table, the tests, and the curves of all runs."""
+    """Writes the picture of a comparison, and a page with it, the table, the tests, and each recipe's run with the first seed."""
     from .. import api, reporting
     from ..views.curves import dots, png
     from ..views.page import Section
@@ -127,5 +124,4 @@ def draw_comparison(
     save(figure, picture)
     text = "\n\n".join([*map(str, verdicts), HOW if verdicts else ""])
     first = Section("Comparison", text, side_by_side(rows), png(figure))
-    runs = [run for row in rows for run in row.runs]
-    reporting.report(runs, out_folder / "report.html", api.show, [first], f"Comparison on {judged_on}")
+    reporting.report([row.runs[0] for row in rows], out_folder / "report.html", api.show, [first], f"Comparison on {judged_on}")

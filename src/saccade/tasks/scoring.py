@@ -16,6 +16,9 @@ from ..errors import SaccadeError, did_you_mean
 from ..recipe import TOKENIZERS
 
 Link = tuple[int, int]
+Sums = dict[
+    str, tuple[NDArray[np.float64], Callable[[Any], float]]
+]  # metric → examples × statistics, and the metric of their sum
 
 
 def word_weights(weights: NDArray[np.floating], rows: Sequence[int], columns: Sequence[int]) -> NDArray[np.floating]:
@@ -132,13 +135,11 @@ def by_length(outputs: Sequence[str], pairs: Sequence[Pair], tokenize: str) -> l
     return rows
 
 
-def text_sums(
-    outputs: Sequence[str], references: Sequence[str], tokenize: str = "13a"
-) -> dict[str, tuple[NDArray[np.float64], Callable[[Any], float]]]:
+def text_sums(outputs: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> Sums:
     """The counts of each sentence from which sacrebleu computes BLEU and chrF, and what computes them from a sum of counts."""
     import sacrebleu
 
-    found: dict[str, tuple[NDArray[np.float64], Callable[[Any], float]]] = {}
+    found: Sums = {}
     for name, metric in {"bleu": bleu_metric(tokenize), "chrf": sacrebleu.CHRF()}.items():
         counts = metric._extract_corpus_statistics(list(outputs), [list(references)])  # as its own tests of significance do
         found[name] = (np.array(counts, dtype=np.float64), partial(score_of, metric))
