@@ -33,8 +33,7 @@ MAY: dict[str, set[str]] = {
     "upgrade": {"models"},
     "config": {"building", "core", "layers", "models", "data", "decoding", "training", "tasks", "catalogue", "recipe", *EVERY},
 }
-MAY["showing"] = {"core", "data", "tasks", "views", "errors"}
-MAY["using"] = {*MAY["showing"], "showing", "recipe"}
+MAY["using"] = {"core", "data", "tasks", "views", "recipe", "errors"}
 MAY["system"] = {*MAY["config"], "config", "upgrade", "using", "views"}
 MAY["api"] = {*MAY["system"], "system", "results"}
 MAY["comparing"] = {*MAY["api"], "api"}

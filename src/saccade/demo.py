@@ -46,9 +46,7 @@ def run(out: Path, seed: int, watching: MakeWatcher, settings: Sequence[str] = (
         shutil.rmtree(out / name, ignore_errors=True)
     train_both(out, [f"seed={seed}", *settings], watching)
     systems = {name: api.load(out / name) for name in CALLED}
-    found: dict[str, dict[str, Any]] = {
-        name: system.evaluate(system.read("test"), quarters=True) for name, system in systems.items()
-    }
+    found: dict[str, Any] = {name: system.evaluate(system.read("test"), quarters=True) for name, system in systems.items()}
     outputs = [[one.text for one in system.decode(sources)] for system in systems.values()]
     by_length = list(zip(found[FIXED]["by_length"], found[ATTENDING]["by_length"], strict=True))
     lengths = [[f"{a['shortest']}–{a['longest']}", f"{a['bleu']:.1f}", f"{b['bleu']:.1f}"] for a, b in by_length]

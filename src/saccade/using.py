@@ -3,39 +3,32 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypedDict, TypeVar, Unpack, overload
+from typing import Any, TypeVar, overload
 
 import torch
 from torch import nn
 
+from .core import record
 from .data.conllu import Sentence
 from .data.labeled import Labeled
 from .data.pairs import Pair
 from .data.text import Document as Text
 from .errors import SaccadeError, did_you_mean
 from .recipe import Recipe
-from .showing import show_reading, show_translation
 from .tasks.classification import Classification
 from .tasks.language import LanguageModelling
 from .tasks.tagging import Tagging
 from .tasks.task import Task, device_of
 from .tasks.translation import MakeSearch, Translation, searcher
-from .views.document import Document
+from .views.document import Document, Site
 from .views.page import small_table
 from .views.results import Aligned, Classified, Generated, Tagged, Translated
 
 LONGEST = 50_000  # characters of a text to translate
+EXAMPLES = ((Translation, Pair), (Classification, Labeled), (Tagging, Sentence), (LanguageModelling, Text))
+SAMPLING = ("temperature", "top_k", "top_p", "seed")
 T = TypeVar("T", bound=Task)
 R = TypeVar("R")
-
-
-class Sampling(TypedDict, total=False):
-    """How tokens are drawn, where they are."""
-
-    temperature: float | None  # above 1 is bolder, below it is safer, 0 takes the likeliest
-    top_k: int | None  # of the likeliest k only
-    top_p: float | None  # of the smallest set with this probability only
-    seed: int | None
 
 
 class Usable:
@@ -57,8 +50,7 @@ class Usable:
     def require(self, kind: type[T], what: str) -> T:
         """The task, if it is of this kind."""
         if not isinstance(self.task, kind):
-            wrong = f"a {self.recipe.task} model cannot {what}; use"
-            usage = self.task.usage(self.recipe).format(model="MODEL")
+            wrong, usage = f"a {self.recipe.task} model cannot {what}; use", self.task.usage(self.recipe).format(model="MODEL")
             raise SaccadeError(f"{wrong} {self.task.call(self.recipe)}", shell=f"{wrong} `saccade {usage}`")
         return self.task
 
@@ -74,26 +66,15 @@ class Usable:
         return self.check_translatable(texts).translate(self.model, texts, search)
 
     @overload
-    def translate(  # type: ignore[overload-overlap]
-        self, texts: str, beam: int = 1, length_penalty: float = 1.0, **how: Unpack[Sampling]
-    ) -> Translated: ...
+    def translate(self, texts: str, beam: int = 1, **how: Any) -> Translated: ...
     @overload
-    def translate(
-        self, texts: Iterable[str], beam: int = 1, length_penalty: float = 1.0, **how: Unpack[Sampling]
-    ) -> list[Translated]: ...
-    def translate(
-        self,
-        texts: str | Iterable[str],
-        beam: int = 1,
-        length_penalty: float = 1.0,
-        sample: Mapping[str, Any] | None = None,
-        **how: Unpack[Sampling],
-    ) -> Translated | list[Translated]:
+    def translate(self, texts: Iterable[str], beam: int = 1, **how: Any) -> list[Translated]: ...
+    def translate(self, texts: Any, beam: int = 1, length_penalty: float = 1.0, sample: Any = None, **how: Any) -> Any:
         """The translation of a text, or those of a list in its order: greedy, by a `beam`, or sampled (temperature, top_k, top_p, seed)."""
         asked = sampling(sample, how)
         if asked is not None and beam > 1:
             raise SaccadeError("a beam and sampling were both asked for; leave out beam, or temperature, top_k and top_p")
-        if asked and sample is None and set(asked) == {"seed"}:
+        if sample is None and asked and set(asked) == {"seed"}:
             raise SaccadeError("a seed is for sampling; give temperature, top_k or top_p with it, or leave it out")
         search = searcher(beam, length_penalty, asked)
 
@@ -109,21 +90,21 @@ class Usable:
     def classify(self, texts: str) -> Classified: ...  # type: ignore[overload-overlap]
     @overload
     def classify(self, texts: Iterable[str]) -> list[Classified]: ...
-    def classify(self, texts: str | Iterable[str]) -> Classified | list[Classified]:
+    def classify(self, texts: Any) -> Any:
         """A text's label, the probability of each label, and how much each piece counted; or a list of these."""
         task = self.require(Classification, "label a text")
 
         def work(given: list[str]) -> list[Classified]:
-            found = task.classify(self.model, given)
-            return [replace(one, look=partial(self.look, text)) for text, one in zip(given, found, strict=True)]
+            found = zip(given, task.classify(self.model, given), strict=True)
+            return [replace(one, look=partial(self.look, text)) for text, one in found]
 
-        return one_or_many(texts, work, task.call(self.recipe))
+        return one_or_many(texts, work, task.method)
 
     @overload
     def tag(self, sentences: str | Sentence) -> Tagged: ...  # type: ignore[overload-overlap]
     @overload
     def tag(self, sentences: Iterable[str | Sequence[str] | Sentence]) -> list[Tagged]: ...
-    def tag(self, sentences: str | Sentence | Iterable[str | Sequence[str] | Sentence]) -> Tagged | list[Tagged]:
+    def tag(self, sentences: Any) -> Any:
         """A tag for each word of a sentence (words are what spaces separate), or of each sentence of a list; each may be a list of words."""
         task = self.require(Tagging, "tag words")
         alone = isinstance(sentences, str | Sentence)
@@ -133,11 +114,8 @@ class Usable:
             one.look = partial(self.look, " ".join(one.words))
         return found[0] if alone else found
 
-    def generate(
-        self, prompt: str = "", limit: int = 200, sample: Mapping[str, Any] | None = None, **how: Unpack[Sampling]
-    ) -> Generated:
-        """Continues a prompt by at most `limit` tokens, sampled (temperature, top_k, top_p, seed): iterate over the pieces as they come,
-        or take all of them by `.text`."""
+    def generate(self, prompt: str = "", limit: int = 200, sample: Mapping[str, Any] | None = None, **how: Any) -> Generated:
+        """Continues a prompt by at most `limit` tokens, piece by piece; sampled by temperature, top_k, top_p and seed."""
         task = self.require(LanguageModelling, "continue a text")
         if not isinstance(prompt, str):
             raise SaccadeError(f"expected one text to continue, got {type(prompt).__name__}; write {task.method}")
@@ -149,13 +127,12 @@ class Usable:
     def align(self, pairs: str, target: str) -> Aligned: ...
     @overload
     def align(self, pairs: Iterable[Pair | tuple[str, str]]) -> list[Aligned]: ...
-    def align(self, pairs: str | Iterable[Pair | tuple[str, str]], target: str | None = None) -> Aligned | list[Aligned]:
+    def align(self, pairs: Any, target: str | None = None) -> Any:
         """Where the model looks while it generates a given target: of a source and a target, or of each pair of a list."""
-        task = self.require(Translation, "align words")
-        if isinstance(pairs, str):
-            return task.align(self.model, [example_of(task, (pairs, target), 1)])[0]
-        given = items(pairs, "m.align(source, target)")
-        return task.align(self.model, [example_of(task, one, n) for n, one in enumerate(given, 1)])
+        task, alone = self.require(Translation, "align words"), isinstance(pairs, str)
+        given = [(pairs, target)] if alone else items(pairs, "m.align(source, target)")
+        found = task.align(self.model, [example_of(task, one, n) for n, one in enumerate(given, 1)])
+        return found[0] if alone else found
 
     @torch.no_grad()
     def look(self, text: str, target: str | None = None, beam: int = 1) -> Document:
@@ -165,10 +142,9 @@ class Usable:
         if not text.strip():
             raise SaccadeError("the text is empty; give a sentence")
         if isinstance(self.task, Translation):
-            output = self.translate(text, beam).text if target is None else target
-            source, outcome, sites = show_translation(self.task, self.model, text, output)
+            source, outcome, sites = show_translation(self, text, self.translate(text, beam).text if target is None else target)
         elif target is None:
-            source, outcome, sites = show_reading(self.task, self.model, text)
+            source, outcome, sites = show_reading(self, text)
         else:
             raise SaccadeError(f"a {self.recipe.task} model generates no text; leave the target out")
         if not sites:
@@ -176,29 +152,58 @@ class Usable:
         called = ("source", "target") if isinstance(self.task, Translation) else ("text", self.task.outcome)
         return Document(title=text, source=source, target=outcome, sites=sites, model=self.name, called=called)
 
-    def unknown_words(self, texts: Sequence[str]) -> list[str]:
+    def unknown_words(self, texts: str | Sequence[str]) -> list[str]:
         """The pieces of the texts that the model has never seen and reads as <unk>, each once, in order."""
         unk, encoded = self.task.reads.unk, self.task.reads.encode_batch([texts] if isinstance(texts, str) else list(texts))
         return list(dict.fromkeys(piece for one in encoded for id, piece in zip(one.ids, one.pieces, strict=True) if id == unk))
 
     def facts(self) -> dict[str, str]:
         """What a person wants to know first."""
-        vocabularies = {id(one): one for one in (self.task.reads, getattr(self.task, "target", self.task.reads))}
-        return {
-            "task": self.recipe.task,
-            "family": self.name,
-            "parameters": f"{sum(one.numel() for one in self.model.parameters()):,}",
-            "vocabulary": " + ".join(f"{len(one):,}" for one in vocabularies.values()),
-            "folder": str(self.folder or "none, in memory"),
-        }
+        sizes = {id(one): f"{len(one):,}" for one in (self.task.reads, getattr(self.task, "target", self.task.reads))}
+        count = sum(one.numel() for one in self.model.parameters())
+        found = {"task": self.recipe.task, "family": self.name, "parameters": f"{count:,}"}
+        return {**found, "vocabulary": " + ".join(sizes.values()), "folder": str(self.folder or "none, in memory")}
 
     def __repr__(self) -> str:
-        facts = self.facts()
-        sizes = f"{facts['parameters']} parameters, vocabulary {facts['vocabulary']}"
-        return f"System({facts['task']}, {facts['family']}, {sizes}, folder {facts['folder']})"
+        sentence = "System({task}, {family}, {parameters} parameters, vocabulary {vocabulary}, folder {folder})"
+        return sentence.format(**self.facts())
 
     def _repr_html_(self) -> str:
         return small_table([*self.facts().items(), ("use", self.task.call(self.recipe))])
+
+
+def show_translation(system: Usable, text: str, output: str) -> tuple[list[str], list[str], list[Site]]:
+    """All attention of a translation, that to the source first; a block that is used several times is one site per pass."""
+    task, model = system.task, system.model.eval()
+    source, target = [*task.source.encode(text).pieces, "<eos>"], [*task.target.encode(output).pieces, "<eos>"]
+    batch = task.batch(task.numbers([Pair(text, output)]), system.device)
+    with record(model) as read:
+        model.start(*batch.inputs[:2])  # type: ignore[operator]
+    with record(model) as seen:
+        model(*batch.inputs)
+    sites = []
+    for name, looks in sorted(seen.items(), key=lambda item: not item[1].cross):
+        own = source if read[name].calls else ["<bos>", *target[:-1]]  # the decoder has not looked at anything when it starts
+        rows, columns = (target, source) if looks.cross else (own, own)
+        found = looks.weights()
+        passes = found if found.dim() == 5 else found[None]
+        for n, weights in enumerate(passes, 1):
+            sites.append(Site(name if len(passes) == 1 else f"{name}, pass {n}", rows, columns, weights[0]))
+    return source[:-1], target[:-1], sites
+
+
+def show_reading(system: Usable, text: str) -> tuple[list[str], list[str], list[Site]]:
+    """The attention inside a model that reads one text, and what its label was pooled from, where it has one."""
+    with record(system.model) as seen:
+        tokens, outcome = system.task.look(system.model, text)
+    sites = []
+    if isinstance(system.task, Classification):
+        sites.append(Site("pool", [outcome], tokens, [[system.classify(text).weights]]))
+    for name, looks in seen.items():
+        found = looks.calls[-1].weights()[0]
+        if name != "pool" and found.shape[1] == found.shape[2] == len(tokens):
+            sites.append(Site(name.removeprefix("body."), tokens, tokens, found))
+    return tokens, [outcome], sites
 
 
 def items(given: Any, call: str) -> list[Any]:
@@ -208,7 +213,7 @@ def items(given: Any, call: str) -> list[Any]:
     return list(given)
 
 
-def one_or_many(given: str | Iterable[str], work: Callable[[list[str]], list[R]], call: str) -> R | list[R]:
+def one_or_many(given: Any, work: Callable[[list[str]], list[R]], call: str) -> R | list[R]:
     """The result of one text, or the results of many."""
     if isinstance(given, str):
         return work([given])[0]
@@ -221,49 +226,35 @@ def one_or_many(given: str | Iterable[str], work: Callable[[list[str]], list[R]]
 
 def sampling(sample: Mapping[str, Any] | None, how: Mapping[str, Any]) -> dict[str, Any] | None:
     """How to sample: `sample`, a mapping of options, or options by themselves; None where none was given."""
-    known = Sampling.__annotations__
-    wrong = next((name for name in (*how, *(sample or ())) if name not in known), None)
-    if wrong is not None:
-        raise SaccadeError(f"sampling has no option '{wrong}'{did_you_mean(wrong, known)}")
     given = {name: value for name, value in how.items() if value is not None}
-    if sample is None:
-        return given or None
-    if given:
+    wrong = next((name for name in (*how, *(sample or ())) if name not in SAMPLING), None)
+    if wrong is not None:
+        raise SaccadeError(f"sampling has no option '{wrong}'{did_you_mean(wrong, SAMPLING)}")
+    if sample is not None and given:
         raise SaccadeError(
             f"{next(iter(given))} and sample were both given; leave sample out and write its options by themselves"
         )
-    return dict(sample)
+    return (given or None) if sample is None else dict(sample)
 
 
 def sentence_of(one: Any, n: int) -> Sentence:
     """A sentence from itself, a text or a list of words."""
-    words = one.split() if isinstance(one, str) else one
-    if not isinstance(one, Sentence):
-        if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
-            raise SaccadeError(f"sentence {n} is {str(one)[:40]!r}; expected a text, a list of words or a Sentence")
-        one = Sentence(tuple(words), None, n)
-    if not one.words:
+    words = one.words if isinstance(one, Sentence) else one.split() if isinstance(one, str) else one
+    if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+        raise SaccadeError(f"sentence {n} is {str(one)[:40]!r}; expected a text, a list of words or a Sentence")
+    if not words:
         raise SaccadeError(f"sentence {n} has no words; give at least one")
-    return one
+    return one if isinstance(one, Sentence) else Sentence(tuple(words), None, n)
 
 
 def example_of(task: Task, one: Any, n: int) -> Any:
-    """An example from itself, or from plain values: (source, target), (text, label), (words, tags), or a text to a language model."""
-    forms: list[tuple[type[Task], Any, str]] = [
-        (Translation, Pair, "(source, target)"),
-        (Classification, Labeled, "(text, label)"),
-        (Tagging, Sentence, "(words, tags)"),
-        (LanguageModelling, Text, "a text"),
-    ]
-    kind: Any
-    kind, form = next(((kind, form) for owner, kind, form in forms if isinstance(task, owner)), (object, ""))
+    """An example as it is, or from plain values: (source, target), (text, label), (words, tags), or a text."""
+    kind: Any = next((kind for owner, kind in EXAMPLES if isinstance(task, owner)), object)
+    values = [one] if isinstance(one, str) else one
     if isinstance(one, kind):
         return one
-    if kind is Text and isinstance(one, str):
-        return Text(one, n)
-    if kind is not Text and isinstance(one, tuple | list) and len(one) == 2:
-        if kind is Sentence:
-            one = [tuple(each.split() if isinstance(each, str) else each) for each in one]
-        if kind is Sentence or all(isinstance(each, str) for each in one):
-            return kind(*one, n)
-    raise SaccadeError(f"example {n} is {str(one)[:60]!r}; expected {form}")
+    if not isinstance(values, list | tuple) or len(values) != (1 if kind is Text else 2) or None in values:
+        expected = {Pair: "(source, target)", Labeled: "(text, label)", Sentence: "(words, tags)"}.get(kind, "a text")
+        raise SaccadeError(f"example {n} is {str(one)[:60]!r}; expected {expected}")
+    split = [tuple(each.split()) if isinstance(each, str) else tuple(each) for each in values] if kind is Sentence else values
+    return kind(*split, line=n)
