@@ -4,22 +4,9 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
-    from .api import (
-        align,
-        average,
-        build,
-        classify,
-        decode,
-        ensemble,
-        evaluate,
-        explain,
-        fit,
-        generate,
-        load,
-        show,
-        tag,
-        translate,
-    )
+    from .api import align, average, build, classify, decode, ensemble, evaluate, explain, fit, generate, load, show
+    from .api import tag as tag
+    from .api import translate as translate
     from .core import Mechanism, attend, masks, normalizers, positions, scores, which_backend
     from .errors import SaccadeError
     from .layers.attention import MultiHeadAttention
@@ -31,14 +18,14 @@ __all__ += ["ensemble", "evaluate", "explain", "fit", "generate", "load", "look"
 __all__ += ["scores", "show", "tag", "translate", "which_backend"]
 
 # Where each name lives. They are fetched when they are asked for: PyTorch takes seconds to load, and `saccade --help` needs none of it.
-_HOMES = {
-    **dict.fromkeys(("align", "average", "build", "classify", "decode", "ensemble", "evaluate", "explain"), ".api"),
-    **dict.fromkeys(("fit", "generate", "load", "show", "tag", "translate"), ".api"),
-    **dict.fromkeys(("Mechanism", "attend", "masks", "normalizers", "positions", "scores", "which_backend"), ".core"),
-    **dict.fromkeys(("look", "record"), ".looking"),
-    "MultiHeadAttention": ".layers.attention",
-    "SaccadeError": ".errors",
+_NAMES = {
+    ".api": "align average build classify decode ensemble evaluate explain fit generate load show tag translate",
+    ".core": "Mechanism attend masks normalizers positions scores which_backend",
+    ".looking": "look record",
+    ".layers.attention": "MultiHeadAttention",
+    ".errors": "SaccadeError",
 }
+_HOMES = {_name: _home for _home, _names in _NAMES.items() for _name in _names.split()}
 
 
 def __getattr__(name: str) -> object:

@@ -51,9 +51,7 @@ def run(
         tell("Training two translators side by side on generated English–French sentences; about 90 seconds on 2 CPU cores.")
     train_both(out, words, watching, finished)
     systems = {name: api.load(out / name) for name in CALLED}
-    found: dict[str, dict[str, Any]] = {
-        name: system.evaluate(system.read("test"), quarters=True) for name, system in systems.items()
-    }
+    found: dict[str, Any] = {name: system.evaluate(system.read("test"), quarters=True) for name, system in systems.items()}
     outputs = [[one.text for one in system.decode(sources)] for system in systems.values()]
     by_length = list(zip(found[FIXED]["by_length"], found[ATTENDING]["by_length"], strict=True))
     lengths = [[f"{a['shortest']}–{a['longest']}", f"{a['bleu']:.1f}", f"{b['bleu']:.1f}"] for a, b in by_length]

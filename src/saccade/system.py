@@ -64,8 +64,8 @@ class System(Usable):
             raise SaccadeError("there are no examples to evaluate on; give data with at least one")
         try:
             return Metrics(self.task.evaluate(self.model, given, **options))
-        except WrongExample as error:
-            raise SaccadeError(f"{where}, {error}" if where else str(error)) from None
+        except WrongExample as error:  # who read the file knows its name
+            raise (SaccadeError(f"{where}, {error}") if where else error) from None
 
 
 def check_options(recipe: Recipe, options: Mapping[str, Any]) -> None:

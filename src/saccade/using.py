@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypedDict, TypeVar, Unpack, overload
+from typing import Any, TypeVar, overload
 
 import torch
 from torch import nn
@@ -28,17 +28,10 @@ from .views.page import small_table
 from .views.results import Aligned, Classified, Generated, Tagged, Translated
 
 LONGEST = 50_000  # characters of a text to translate
+EXAMPLES = ((Translation, Pair), (Classification, Labeled), (Tagging, Sentence), (LanguageModelling, Text))
+SAMPLING = ("temperature", "top_k", "top_p", "seed")
 T = TypeVar("T", bound=Task)
 R = TypeVar("R")
-
-
-class Sampling(TypedDict, total=False):
-    """How tokens are drawn, where they are."""
-
-    temperature: float | None  # above 1 is bolder, below it is safer, 0 takes the likeliest
-    top_k: int | None  # of the likeliest k only
-    top_p: float | None  # of the smallest set with this probability only
-    seed: int | None
 
 
 class Usable:
@@ -60,8 +53,7 @@ class Usable:
     def require(self, kind: type[T], what: str) -> T:
         """The task, if it is of this kind."""
         if not isinstance(self.task, kind):
-            wrong = f"a {self.recipe.task} model cannot {what}; use"
-            usage = self.task.usage(self.recipe).format(model="MODEL")
+            wrong, usage = f"a {self.recipe.task} model cannot {what}; use", self.task.usage(self.recipe).format(model="MODEL")
             raise SaccadeError(f"{wrong} {self.task.call(self.recipe)}", shell=f"{wrong} `saccade {usage}`")
         return self.task
 
@@ -82,7 +74,7 @@ class Usable:
 
     @overload
     def translate(  # type: ignore[overload-overlap]
-        self, texts: str, beam: int = 1, length_penalty: float = 1.0, *, max_length: int | None = None, **how: Unpack[Sampling]
+        self, texts: str, beam: int = 1, length_penalty: float = 1.0, *, max_length: int | None = None, **how: Any
     ) -> Translated: ...
     @overload
     def translate(
@@ -92,7 +84,7 @@ class Usable:
         length_penalty: float = 1.0,
         *,
         max_length: int | None = None,
-        **how: Unpack[Sampling],
+        **how: Any,
     ) -> list[Translated]: ...
     def translate(
         self,
@@ -101,14 +93,14 @@ class Usable:
         length_penalty: float = 1.0,
         sample: Mapping[str, Any] | None = None,
         max_length: int | None = None,
-        **how: Unpack[Sampling],
+        **how: Any,
     ) -> Translated | list[Translated]:
         """The translation of a text, or those of a list in its order: greedy, by a `beam`, or sampled (temperature, top_k, top_p, seed);
         one of `max_length` tokens is cut there."""
         asked = sampling(sample, how)
         if asked is not None and beam > 1:
             raise SaccadeError("a beam and sampling were both asked for; leave out beam, or temperature, top_k and top_p")
-        if asked and sample is None and set(asked) == {"seed"}:
+        if sample is None and asked and set(asked) == {"seed"}:
             raise SaccadeError("a seed is for sampling; give temperature, top_k or top_p with it, or leave it out")
         search = searcher(beam, length_penalty, asked)
 
@@ -124,21 +116,21 @@ class Usable:
     def classify(self, texts: str) -> Classified: ...  # type: ignore[overload-overlap]
     @overload
     def classify(self, texts: Iterable[str]) -> list[Classified]: ...
-    def classify(self, texts: str | Iterable[str]) -> Classified | list[Classified]:
+    def classify(self, texts: Any) -> Any:
         """A text's label, the probability of each label, and how much each piece counted; or a list of these."""
         task = self.require(Classification, "label a text")
 
         def work(given: list[str]) -> list[Classified]:
-            found = task.classify(self.model, given)
-            return [replace(one, look=partial(self.look, text)) for text, one in zip(given, found, strict=True)]
+            found = zip(given, task.classify(self.model, given), strict=True)
+            return [replace(one, look=partial(self.look, text)) for text, one in found]
 
-        return one_or_many(texts, work, task.call(self.recipe))
+        return one_or_many(texts, work, task.method)
 
     @overload
     def tag(self, sentences: str | Sentence) -> Tagged: ...  # type: ignore[overload-overlap]
     @overload
     def tag(self, sentences: Iterable[str | Sequence[str] | Sentence]) -> list[Tagged]: ...
-    def tag(self, sentences: str | Sentence | Iterable[str | Sequence[str] | Sentence]) -> Tagged | list[Tagged]:
+    def tag(self, sentences: Any) -> Any:
         """A tag for each word of a sentence (words are what spaces separate), or of each sentence of a list; each may be a list of words."""
         task = self.require(Tagging, "tag words")
         alone = isinstance(sentences, str | Sentence)
@@ -148,11 +140,8 @@ class Usable:
             one.look = partial(self.look, " ".join(one.words))
         return found[0] if alone else found
 
-    def generate(
-        self, prompt: str = "", limit: int = 200, sample: Mapping[str, Any] | None = None, **how: Unpack[Sampling]
-    ) -> Generated:
-        """Continues a prompt by at most `limit` tokens, sampled (temperature, top_k, top_p, seed): iterate over the pieces as they come,
-        or take all of them by `.text`."""
+    def generate(self, prompt: str = "", limit: int = 200, sample: Mapping[str, Any] | None = None, **how: Any) -> Generated:
+        """Continues a prompt by at most `limit` tokens, piece by piece; sampled by temperature, top_k, top_p and seed."""
         task = self.require(LanguageModelling, "continue a text")
         if not isinstance(prompt, str):
             raise SaccadeError(f"expected one text to continue, got {type(prompt).__name__}; write {task.method}")
@@ -164,13 +153,12 @@ class Usable:
     def align(self, pairs: str, target: str) -> Aligned: ...
     @overload
     def align(self, pairs: Iterable[Pair | tuple[str, str]]) -> list[Aligned]: ...
-    def align(self, pairs: str | Iterable[Pair | tuple[str, str]], target: str | None = None) -> Aligned | list[Aligned]:
+    def align(self, pairs: Any, target: str | None = None) -> Any:
         """Where the model looks while it generates a given target: of a source and a target, or of each pair of a list."""
-        task = self.require(Translation, "align words")
-        if isinstance(pairs, str):
-            return task.align(self.model, [example_of(task, (pairs, target), 1)])[0]
-        given = items(pairs, "m.align(source, target)")
-        return task.align(self.model, [example_of(task, one, n) for n, one in enumerate(given, 1)])
+        task, alone = self.require(Translation, "align words"), isinstance(pairs, str)
+        given = [(pairs, target)] if alone else items(pairs, "m.align(source, target)")
+        found = task.align(self.model, [example_of(task, one, n) for n, one in enumerate(given, 1)])
+        return found[0] if alone else found
 
     @torch.no_grad()
     def look(self, text: str, target: str | None = None, beam: int = 1) -> Document:
@@ -185,7 +173,7 @@ class Usable:
         elif target is None and self.task.needs is Seq2Seq:
             source, outcome, sites = show_denoising(self.task, self.model, text)
         elif target is None:
-            source, outcome, sites = show_reading(self.task, self.model, text)
+            source, outcome, sites = show_reading(self, text)
         else:
             raise SaccadeError(f"a {self.recipe.task} model generates no text; leave the target out")
         if not sites:
@@ -193,26 +181,21 @@ class Usable:
         called = ("source", "target") if isinstance(self.task, Translation) else ("text", self.task.outcome)
         return Document(title=text, source=source, target=outcome, sites=sites, model=self.name, called=called)
 
-    def unknown_words(self, texts: Sequence[str]) -> list[str]:
+    def unknown_words(self, texts: str | Sequence[str]) -> list[str]:
         """The pieces of the texts that the model has never seen and reads as <unk>, each once, in order."""
         unk, encoded = self.task.reads.unk, self.task.reads.encode_batch([texts] if isinstance(texts, str) else list(texts))
         return list(dict.fromkeys(piece for one in encoded for id, piece in zip(one.ids, one.pieces, strict=True) if id == unk))
 
     def facts(self) -> dict[str, str]:
         """What a person wants to know first."""
-        vocabularies = {id(one): one for one in (self.task.reads, getattr(self.task, "target", self.task.reads))}
-        return {
-            "task": self.recipe.task,
-            "family": self.name,
-            "parameters": f"{sum(one.numel() for one in self.model.parameters()):,}",
-            "vocabulary": " + ".join(f"{len(one):,}" for one in vocabularies.values()),
-            "folder": str(self.folder or "none, in memory"),
-        }
+        sizes = {id(one): f"{len(one):,}" for one in (self.task.reads, getattr(self.task, "target", self.task.reads))}
+        count = sum(one.numel() for one in self.model.parameters())
+        found = {"task": self.recipe.task, "family": self.name, "parameters": f"{count:,}"}
+        return {**found, "vocabulary": " + ".join(sizes.values()), "folder": str(self.folder or "none, in memory")}
 
     def __repr__(self) -> str:
-        facts = self.facts()
-        sizes = f"{facts['parameters']} parameters, vocabulary {facts['vocabulary']}"
-        return f"System({facts['task']}, {facts['family']}, {sizes}, folder {facts['folder']})"
+        sentence = "System({task}, {family}, {parameters} parameters, vocabulary {vocabulary}, folder {folder})"
+        return sentence.format(**self.facts())
 
     def _repr_html_(self) -> str:
         return small_table([*self.facts().items(), ("use", self.task.call(self.recipe))])
@@ -225,7 +208,7 @@ def items(given: Any, call: str) -> list[Any]:
     return list(given)
 
 
-def one_or_many(given: str | Iterable[str], work: Callable[[list[str]], list[R]], call: str) -> R | list[R]:
+def one_or_many(given: Any, work: Callable[[list[str]], list[R]], call: str) -> R | list[R]:
     """The result of one text, or the results of many."""
     if isinstance(given, str):
         return work([given])[0]
@@ -238,49 +221,35 @@ def one_or_many(given: str | Iterable[str], work: Callable[[list[str]], list[R]]
 
 def sampling(sample: Mapping[str, Any] | None, how: Mapping[str, Any]) -> dict[str, Any] | None:
     """How to sample: `sample`, a mapping of options, or options by themselves; None where none was given."""
-    known = Sampling.__annotations__
-    wrong = next((name for name in (*how, *(sample or ())) if name not in known), None)
-    if wrong is not None:
-        raise SaccadeError(f"sampling has no option '{wrong}'{did_you_mean(wrong, known)}")
     given = {name: value for name, value in how.items() if value is not None}
-    if sample is None:
-        return given or None
-    if given:
+    wrong = next((name for name in (*how, *(sample or ())) if name not in SAMPLING), None)
+    if wrong is not None:
+        raise SaccadeError(f"sampling has no option '{wrong}'{did_you_mean(wrong, SAMPLING)}")
+    if sample is not None and given:
         raise SaccadeError(
             f"{next(iter(given))} and sample were both given; leave sample out and write its options by themselves"
         )
-    return dict(sample)
+    return (given or None) if sample is None else dict(sample)
 
 
 def sentence_of(one: Any, n: int) -> Sentence:
     """A sentence from itself, a text or a list of words."""
-    words = one.split() if isinstance(one, str) else one
-    if not isinstance(one, Sentence):
-        if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
-            raise SaccadeError(f"sentence {n} is {str(one)[:40]!r}; expected a text, a list of words or a Sentence")
-        one = Sentence(tuple(words), None, n)
-    if not one.words:
+    words = one.words if isinstance(one, Sentence) else one.split() if isinstance(one, str) else one
+    if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+        raise SaccadeError(f"sentence {n} is {str(one)[:40]!r}; expected a text, a list of words or a Sentence")
+    if not words:
         raise SaccadeError(f"sentence {n} has no words; give at least one")
-    return one
+    return one if isinstance(one, Sentence) else Sentence(tuple(words), None, n)
 
 
 def example_of(task: Task, one: Any, n: int) -> Any:
-    """An example from itself, or from plain values: (source, target), (text, label), (words, tags), or a text to a language model."""
-    forms: list[tuple[type[Task], Any, str]] = [
-        (Translation, Pair, "(source, target)"),
-        (Classification, Labeled, "(text, label)"),
-        (Tagging, Sentence, "(words, tags)"),
-        (LanguageModelling, Text, "a text"),
-    ]
-    kind: Any
-    kind, form = next(((kind, form) for owner, kind, form in forms if isinstance(task, owner)), (object, ""))
+    """An example as it is, or from plain values: (source, target), (text, label), (words, tags), or a text."""
+    kind: Any = next((kind for owner, kind in EXAMPLES if isinstance(task, owner)), object)
+    values = [one] if isinstance(one, str) else one
     if isinstance(one, kind):
         return one
-    if kind is Text and isinstance(one, str):
-        return Text(one, n)
-    if kind is not Text and isinstance(one, tuple | list) and len(one) == 2:
-        if kind is Sentence:
-            one = [tuple(each.split() if isinstance(each, str) else each) for each in one]
-        if kind is Sentence or all(isinstance(each, str) for each in one):
-            return kind(*one, n)
-    raise SaccadeError(f"example {n} is {str(one)[:60]!r}; expected {form}")
+    if not isinstance(values, list | tuple) or len(values) != (1 if kind is Text else 2) or None in values:
+        expected = {Pair: "(source, target)", Labeled: "(text, label)", Sentence: "(words, tags)"}.get(kind, "a text")
+        raise SaccadeError(f"example {n} is {str(one)[:60]!r}; expected {expected}")
+    split = [tuple(each.split()) if isinstance(each, str) else tuple(each) for each in values] if kind is Sentence else values
+    return kind(*split, line=n)

@@ -33,9 +33,6 @@ TORCH_WORDS = {
     "num_heads": "pass heads=",
     "kdim": "pass dim_memory=",
     "vdim": "pass dim_memory=",
-    "query": "pass q, or x to a layer",
-    "key": "pass k, or memory to a layer",
-    "value": "pass v; a layer reads keys and values from its memory",
 }
 hearing: list[Callable[[Mechanism, Call, Mask | None], None]] = []  # who is called by `attend`: open records of foreign models
 

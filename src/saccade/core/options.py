@@ -184,11 +184,8 @@ def constructor(make: Callable[..., Any]) -> Any:
 def parameters(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The arguments of a member by name."""
     found = constructor(make)
-    return (
-        {}
-        if found is None
-        else {n: p for n, p in inspect.signature(found).parameters.items() if n != "self" and p.kind is not p.VAR_KEYWORD}
-    )
+    every = {} if found is None else inspect.signature(found).parameters
+    return {n: p for n, p in every.items() if n != "self" and p.kind is not p.VAR_KEYWORD}
 
 
 def options_of(table: Table[Any], make: Callable[..., Any]) -> dict[str, inspect.Parameter]:

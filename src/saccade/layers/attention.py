@@ -53,16 +53,16 @@ class MultiHeadAttention(Site, Mixer):
     @classmethod
     def from_torch(cls, theirs: nn.MultiheadAttention) -> Self:
         """The same layer with a copy of its parameters. Inputs are batch × positions × dim here, whatever its `batch_first`."""
+        wrong = ""
         if not isinstance(theirs, nn.MultiheadAttention):
-            raise SaccadeError(f"expected a torch.nn.MultiheadAttention, got {type(theirs).__name__}; pass the layer itself")
-        if theirs.bias_k is not None or theirs.add_zero_attn:
-            name = "add_zero_attn" if theirs.bias_k is None else "add_bias_kv"
-            raise SaccadeError(
-                f"the layer has {name}, an extra key that belongs to no position, which saccade lacks; train one without"
-            )
-        if theirs.kdim != theirs.vdim:
+            wrong = f"expected a torch.nn.MultiheadAttention, got {type(theirs).__name__}; pass the layer itself"
+        elif theirs.bias_k is not None or theirs.add_zero_attn:
+            wrong = "the layer has add_bias_kv or add_zero_attn, keys that belong to no position, which saccade lacks; train one without"
+        elif theirs.kdim != theirs.vdim:
             sizes = f"the layer has keys of width {theirs.kdim} and values of width {theirs.vdim}"
-            raise SaccadeError(f"{sizes}; here both are read from one memory: give kdim and vdim the same value")
+            wrong = f"{sizes}; here both are read from one memory: give kdim and vdim the same value"
+        if wrong:
+            raise SaccadeError(wrong)
         weight, bias = theirs.in_proj_weight, theirs.in_proj_bias
         made = cls(theirs.embed_dim, theirs.num_heads, dim_memory=theirs.kdim, bias=bias is not None, dropout=theirs.dropout)
         layers, given = (made.q, made.k, made.v, made.out), theirs.out_proj

@@ -34,10 +34,9 @@ class Site:
     def __post_init__(self) -> None:
         given = self.weights.detach().float().cpu() if hasattr(self.weights, "detach") else self.weights
         self.weights = np.asarray(given, dtype=np.float64)
-        expected = (len(self.rows), len(self.columns))
-        if self.weights.ndim != 3 or self.weights.shape[1:] != expected:
-            what = f"the weights of site '{self.name}' have the shape {self.weights.shape}"
-            raise SaccadeError(f"{what}; expected heads × {expected[0]} rows × {expected[1]} columns")
+        if self.weights.ndim != 3 or self.weights.shape[1:] != (len(self.rows), len(self.columns)):
+            expected = f"expected heads × {len(self.rows)} rows × {len(self.columns)} columns"
+            raise SaccadeError(f"the weights of site '{self.name}' have the shape {self.weights.shape}; {expected}")
         if not np.isfinite(self.weights).all():
             raise SaccadeError(f"the weights of site '{self.name}' are not finite; the model has diverged, train it again")
 
@@ -45,25 +44,19 @@ class Site:
         return f"Site('{self.name}', {' × '.join(map(str, self.weights.shape))} heads × rows × columns)"
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Site):
-            return NotImplemented
-        names = ("name", "rows", "columns")
-        same = all(getattr(self, name) == getattr(other, name) for name in names)
-        return same and np.array_equal(self.weights, other.weights)
+        same = isinstance(other, Site) and (self.name, self.rows, self.columns) == (other.name, other.rows, other.columns)
+        return same and np.array_equal(self.weights, other.weights)  # type: ignore[attr-defined]
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """np.asarray(site) is its weights."""
-        return np.array(self.weights, dtype=dtype) if copy else np.asarray(self.weights, dtype=dtype)
-
-    def _document(self) -> Document:
+    @property
+    def document(self) -> Document:
+        """This attention by itself."""
         return Document(self.name, self.columns, self.rows, [self], called=("keys", "queries"))
 
     def save(self, path: str | os.PathLike[str], heads: bool = False) -> Path:
-        """Writes this attention alone: a picture, a page or numbers, by the name's ending."""
-        return self._document().save(path, heads=heads)
+        return self.document.save(path, heads=heads)
 
     def _repr_html_(self) -> str:
-        return self._document()._repr_html_()
+        return self.document._repr_html_()
 
 
 @dataclass(repr=False)
@@ -78,16 +71,12 @@ class Document:
     called: tuple[str, str] = ("source", "target")  # what the two texts are to a reader
 
     def __getitem__(self, name: str | int) -> Site:
-        """A site by its name or number."""
         if isinstance(name, int):
             return self.sites[name]
         found = {site.name: site for site in self.sites}
         if name not in found:
             raise SaccadeError(f"no attention named '{name}'{did_you_mean(name, found)}")
         return found[name]
-
-    def __len__(self) -> int:
-        return len(self.sites)
 
     def __repr__(self) -> str:
         names = ", ".join(site.name for site in self.sites[:3]) + (", …" if len(self.sites) > 3 else "")

@@ -58,14 +58,10 @@ def notebook_view(document: Document) -> str:
     return f'<iframe title="{_escape("Attention: " + document.title)}" style="{style}" srcdoc="{_escape(page)}"></iframe>'
 
 
-def small_table(rows: Sequence[Sequence[object]], heading: str = "") -> str:
-    """Rows as a plain HTML table for a notebook cell, which styles it; the first row is the header where there is a heading."""
-    lines = []
-    for n, row in enumerate(rows):
-        tag = "th" if heading and n == 0 else "td"
-        lines.append("<tr>" + "".join(f'<{tag} style="text-align:left">{_escape(str(value))}</{tag}>' for value in row) + "</tr>")
-    caption = f'<caption style="text-align:left">{_escape(heading)}</caption>' if heading else ""
-    return f"<table>{caption}{''.join(lines)}</table>"
+def small_table(rows: Sequence[Sequence[object]]) -> str:
+    """Rows as a plain HTML table for a notebook cell, which styles it."""
+    cells = ["".join(f'<td style="text-align:left">{_escape(str(value))}</td>' for value in row) for row in rows]
+    return "<table>" + "".join(f"<tr>{row}</tr>" for row in cells) + "</table>"
 
 
 def report_page(title: str, sections: Sequence[Section]) -> str:

@@ -1,4 +1,4 @@
-"""What a model answers, as small objects: short to print, drawn in a notebook, saved by one call. Plain values; nothing here runs a model."""
+"""What a model answers, as small objects: short to print, drawn in a notebook, saved by one call. Nothing here runs a model."""
 
 import json
 import os
@@ -17,17 +17,16 @@ from .page import _escape as escape
 from .page import small_table
 
 Numbers = NDArray[np.floating]
-STRONGEST = (255, 140, 0)  # the color of the greatest weight, as in the terminal
 MakeDocument = Callable[[], Document]
 
 
 class Result:
-    """What all results share: `save`, `document` (what the model looked at), and equality that knows arrays."""
+    """What all results share: one line when printed, `save`, `document` (what the model looked at), equality that knows arrays."""
 
     look: MakeDocument | None = None
 
     def facts(self) -> dict[str, Any]:
-        """What is written as JSON."""
+        """What is written as JSON, and compared."""
         named = {one.name: getattr(self, one.name) for one in fields(self) if one.compare}  # type: ignore[arg-type]
         return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in named.items()}
 
@@ -43,7 +42,7 @@ class Result:
         path = check_ending(path)
         if path.suffix.lower() != ".json":
             return self.document.save(path, site, heads)
-        write_atomically(path, (json.dumps(self.facts(), ensure_ascii=False, indent=2) + "\n").encode("utf-8", "replace"))
+        write_atomically(path, (json.dumps(self.facts(), ensure_ascii=False) + "\n").encode("utf-8", "replace"))
         return path
 
     def __eq__(self, other: object) -> bool:
@@ -53,10 +52,13 @@ class Result:
 
     __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({shorten(str(self), 80)!r})"
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Translated(Result):
-    """One translation: the text, how likely it is, its tokens, whether it ended, and what else a beam found."""
+    """One translation: the text, how likely it is, its tokens, whether it ended, and what else a beam found; unpacks to text, log_prob."""
 
     text: str
     log_prob: float
@@ -73,11 +75,7 @@ class Translated(Result):
     def __str__(self) -> str:
         return self.text
 
-    def __repr__(self) -> str:
-        return f"Translated({shorten(self.text, 80)!r}, log_prob={self.log_prob:.3f}{'' if self.finished else ', unfinished'})"
-
     def __iter__(self) -> Iterator[Any]:
-        """text, log_prob = translation"""
         return iter((self.text, self.log_prob))
 
     def _repr_html_(self) -> str:
@@ -86,7 +84,7 @@ class Translated(Result):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Classified(Result):
-    """A text's label, the probability of each, and how much each of its pieces counted."""
+    """A text's label, the probability of each, and how much each of its pieces counted; unpacks to label, probability."""
 
     label: str
     probabilities: dict[str, float]
@@ -97,25 +95,18 @@ class Classified(Result):
     def __str__(self) -> str:
         return self.label
 
-    def __repr__(self) -> str:
-        return f"Classified({shorten(self.label, 60)!r}, {self.probabilities[self.label]:.3f})"
-
     def __iter__(self) -> Iterator[Any]:
-        """label, probability = found"""
         return iter((self.label, self.probabilities[self.label]))
 
     def _repr_html_(self) -> str:
-        most, words = float(self.weights.max(initial=0.0)) or 1.0, []
-        for piece, weight in zip(self.pieces, self.weights, strict=True):
-            shade = "rgba({}, {}, {}, {:.2f})".format(*STRONGEST, max(0.0, weight) / most)
-            words.append(f'<span title="{weight:.3f}" style="background:{shade};padding:0 .2em">{escape(shorten(piece))}</span>')
-        likeliest = sorted(self.probabilities.items(), key=lambda pair: -pair[1])[:5]
-        chances = "  ".join(f"{name} {chance:.3f}" for name, chance in likeliest)
-        return f'<p dir="auto"><b>{escape(self.label)}</b> <small>({escape(chances)})</small><br>{" ".join(words)}</p>'
+        parts = self.weights.clip(0) / (self.weights.max(initial=0.0) or 1.0)  # the greatest in the orange of the terminal
+        style = [f"background:rgba(255, 140, 0, {part:.2f});padding:0 .2em" for part in parts]
+        words = [f'<span style="{how}">{escape(shorten(one))}</span>' for how, one in zip(style, self.pieces, strict=True)]
+        return f'<p dir="auto"><b>{escape(self.label)}</b> ({self.probabilities[self.label]:.3f})<br>{" ".join(words)}</p>'
 
 
 class Tagged(list[str], Result):
-    """The tags of a sentence, one per word; `words` are these, `probabilities` an array of words × `labels`."""
+    """The tags of a sentence, one per word; `probabilities` is an array of words × `labels`."""
 
     def __init__(self, tags: Sequence[str], words: Sequence[str], labels: Sequence[str], probabilities: Numbers) -> None:
         super().__init__(tags)
@@ -132,18 +123,17 @@ class Tagged(list[str], Result):
     def __str__(self) -> str:
         return " ".join(f"{word}/{tag}" for word, tag in self.pairs)
 
-    def __repr__(self) -> str:
-        return f"Tagged({shorten(str(self), 80)!r})"
+    __repr__ = Result.__repr__
 
     def _repr_html_(self) -> str:
-        return small_table([self.words, list(self)], "tags") if self else ""
+        return small_table([self.words, list(self)])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Aligned(Result):
     """What a model looked at while it generated a given target: weights of pieces (target × source), and the links of words."""
 
-    source: Any  # the pieces of each text
+    source: Any  # encoded: its `pieces`
     target: Any
     weights: Numbers
     links: list[tuple[int, int]]
@@ -155,18 +145,12 @@ class Aligned(Result):
         return Document(" ".join(columns[:-1]), columns[:-1], rows[:-1], [Site("alignment", rows, columns, self.weights[None])])
 
     def facts(self) -> dict[str, Any]:
-        pieces = {"source": list(self.source.pieces), "target": list(self.target.pieces)}
-        return {**pieces, "links": [list(link) for link in self.links], "weights": self.weights.tolist()}
+        return {**super().facts(), "source": list(self.source.pieces), "target": list(self.target.pieces)}
 
     def __str__(self) -> str:
-        """The links in Pharaoh's format."""
         return " ".join(f"{source}-{target}" for source, target in self.links)
 
-    def __repr__(self) -> str:
-        return f"Aligned({shorten(str(self), 80)!r})"
-
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        """The links, (source word, target word)."""
         return iter(self.links)
 
     def _repr_html_(self) -> str:
@@ -174,7 +158,7 @@ class Aligned(Result):
 
 
 class Generated(Iterator[str]):
-    """A text as it is generated: iterate over its pieces, or ask for all of it by `.text` or str()."""
+    """A text as it is generated: iterate over its pieces, or ask for all of it by `.text` or str(), without the prompt."""
 
     def __init__(self, prompt: str, pieces: Iterator[str]) -> None:
         self.prompt, self._pieces, self._seen = prompt, pieces, list[str]()
@@ -183,36 +167,22 @@ class Generated(Iterator[str]):
         self._seen.append(next(self._pieces))
         return self._seen[-1]
 
-    @property
-    def text(self) -> str:
-        """All that the model generates, without the prompt: what was taken already, and the rest."""
+    def __str__(self) -> str:
         for _ in self:
             pass
         return "".join(self._seen)
 
-    def __str__(self) -> str:
-        return self.text
+    text = property(__str__)
 
-    def __repr__(self) -> str:
-        """What is there so far: printing runs no model."""
+    def __repr__(self) -> str:  # of what is there: printing runs no model
         return f"Generated({shorten(''.join(self._seen), 60)!r} so far; str() gives all of it)"
 
     def _repr_html_(self) -> str:
-        style = "white-space:pre-wrap"
-        return f'<div dir="auto" style="{style}"><b>{escape(self.prompt)}</b>{escape(self.text)}</div>'
+        return f'<div dir="auto" style="white-space:pre-wrap"><b>{escape(self.prompt)}</b>{escape(self.text)}</div>'
 
 
 class Metrics(dict[str, Any]):
     """The metrics of an evaluation by name; a table in a notebook."""
 
     def _repr_html_(self) -> str:
-        shown = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in self.items()}
-        return small_table([(name, value) for name, value in shown.items() if not isinstance(value, list | dict)])
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes the metrics as .json."""
-        found = Path(path)
-        if found.suffix.lower() != ".json":
-            raise SaccadeError(f"metrics are numbers and cannot be drawn to '{found}'; name a file ending in .json")
-        write_atomically(found, (json.dumps(self, ensure_ascii=False, indent=2) + "\n").encode())
-        return found
+        return small_table([(name, f"{value:.4g}" if isinstance(value, float) else value) for name, value in self.items()])

@@ -1,18 +1,15 @@
 """Self-attention by hand, every step in words: the worked example of the lectures, and the reader's own sentence; x are the inputs."""
 
 import hashlib
+import html
 import io
-import json
-import os
 from collections.abc import Sequence
 from importlib.resources import files
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import SaccadeError
-from ..files import write_atomically
 from .document import shorten
 
 MOST_TOKENS = 30
@@ -63,24 +60,7 @@ class Worked:
         return page.getvalue()
 
     def _repr_html_(self) -> str:
-        from .page import _escape, small_table
-
-        parts = []
-        for step in self.steps():
-            parts.append(f"<h4>{_escape(step.title)}</h4><p>{_escape(step.text)}</p>")
-            for shown in step.matrices:
-                rows = [[name, *map(_number, row)] for name, row in zip(shown.row_names, shown.matrix, strict=True)]
-                parts.append(small_table([["", *shown.column_names], *rows], shown.name))
-        return "".join(parts)
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes the steps as text (.txt) or a page (.html), or all numbers (.json)."""
-        found = Path(path)
-        texts = {".txt": self.__str__, ".html": self._repr_html_, ".json": lambda: json.dumps(self.to_dict(), ensure_ascii=False)}
-        if found.suffix.lower() not in texts:
-            raise SaccadeError(f"cannot write the steps to '{found}'; name a file ending in .txt, .html or .json")
-        write_atomically(found, texts[found.suffix.lower()]().encode("utf-8", "replace"))
-        return found
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, and the steps, as plain lists and numbers for JSON."""
