@@ -251,6 +251,15 @@ class Cached(nn.Module):
         return keys
 
 
+def test_cross_is_read_from_the_layers_own_name_and_not_from_the_models() -> None:
+    model = nn.ModuleDict({"cross_encoder": stack(stack(Own(F.scaled_dot_product_attention)))})
+    model["encoder_attn"] = Own(F.scaled_dot_product_attention)
+    with record(model) as seen:
+        model["cross_encoder"](X)
+        model["encoder_attn"](X)
+    assert {name: looks.cross for name, looks in seen.items()} == {"cross_encoder.0.0": False, "encoder_attn": True}
+
+
 @pytest.mark.parametrize("prompt", [1, 3])
 def test_steps_with_a_cache_are_rows(prompt: int) -> None:
     layer, x, memory = Cached(), torch.randn(2, 2, 6, 4), torch.randn(2, 2, 4, 4)

@@ -112,20 +112,20 @@ class Watch:
                 path = self.names[id(module)]
                 if isinstance(module, nn.TransformerEncoderLayer):  # its fast path calls in the name of a layer inside
                     return f"{path}.self_attn".lstrip("."), None
-                torchs = frame.f_globals.get("__name__", "").startswith("torch.nn.")  # one attention per module, on several paths
-                line = None if torchs else (frame.f_code, frame.f_lasti)
-                return path or "attention", line
+                of_torch = frame.f_globals.get("__name__", "").startswith(
+                    "torch.nn."
+                )  # one attention per module, on several paths
+                return path or "attention", None if of_torch else (frame.f_code, frame.f_lasti)
             frame = frame.f_back  # type: ignore[assignment]
         return None
 
     def add(self, path: str, line: Any, look: Look) -> None:
         """Files a call under its module; those of other lines of the same module are `path#2`, `path#3` …"""
         lines = self.lines.setdefault(path, [])
-        if line not in lines:
-            lines.append(line)
+        lines += [] if line in lines else [line]
         number = lines.index(line) + 1
         name = path if number == 1 else f"{path}#{number}"
-        named = bool(CROSS.search(path))
+        named = bool(CROSS.search(".".join(path.split(".")[-2:])))
         looks, passes = self.seen.setdefault(name, Looks(name, named, [])), self.passes.setdefault(name, [])
         queries, keys = look.sizes[2:]
         known = True if named else getattr(look, "cross", None)
