@@ -68,15 +68,10 @@ def look_of(module: nn.Module, query: Tensor, key: Tensor, mask: Any, made: Any,
     weights = made if isinstance(made, Tensor) and made.shape == (*query.shape[:3], key.shape[2]) else None
     if isinstance(mask, Tensor):
         added.append(mask[:, None, None].bool() if mask.dim() == 2 else mask)
-    if (
-        visible is None and weights is None and (mask is None or mask.dim() == 2)
-    ):  # a kernel that knows causality itself, as flash does
-        causal = options.get("is_causal")
-        visible = kernel_mask(
-            key.shape[2] - query.shape[2],
-            getattr(module, "is_causal", False) if causal is None else causal,
-            options.get("sliding_window") or key.shape[2],
-        )
+    if visible is None and weights is None and (mask is None or mask.dim() == 2):  # a kernel that hides later keys itself: flash
+        causal, window = options.get("is_causal"), options.get("sliding_window") or key.shape[2]
+        causal = getattr(module, "is_causal", False) if causal is None else causal
+        visible = kernel_mask(key.shape[2] - query.shape[2], causal, window)
     look = ForeignLook(query, key, added, visible, options.get("scaling"), options.get("softcap"), options.get("s_aux"))
     if weights is not None and not (options.get("dropout") and module.training):
         ends = [0, query.shape[2] - 1]

@@ -17,6 +17,7 @@ from .views.document import Document, Site
 
 __all__ = ["huggingface", "look", "record", "show_pretrained"]
 MOST_NEW = 256  # tokens that are generated where no target is given
+OF_TOKENIZERS = ("tokenizer", "vocab", "spiece", "sentencepiece", "source.spm")  # how their files begin
 
 
 def look(
@@ -112,8 +113,8 @@ def load_pretrained(name: str) -> tuple[Any, Any]:
         raise SaccadeError("hf: needs transformers; install it with `pip install 'saccade[huggingface]'`") from None
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
+    files = os.listdir(name) if os.path.isdir(name) else []
     if os.path.isdir(name):
-        files = os.listdir(name)
         if "config.json" not in files:
             raise SaccadeError(f"{name} has no config.json; expected a folder that `save_pretrained` has written")
         if not any(file.endswith(".safetensors") for file in files):
@@ -123,7 +124,7 @@ def load_pretrained(name: str) -> tuple[Any, Any]:
     def ask(what: str, kind: Any, **options: Any) -> Any:
         try:
             return kind.from_pretrained(name, local_files_only=True, trust_remote_code=False, **options)
-        except (OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError, AttributeError) as error:
+        except Exception as error:  # whatever a stranger's files cause
             why = str(error).strip().split("\n")[0].rstrip(".")
             if not os.path.isdir(name):
                 why = f"neither a folder nor complete in the cache of Hugging Face; write hf:FOLDER, or run `hf download {name}`"
@@ -132,11 +133,17 @@ def load_pretrained(name: str) -> tuple[Any, Any]:
     settings = ask("model", transformers.AutoConfig)
     kind = transformers.AutoModelForSeq2SeqLM if settings.is_encoder_decoder else transformers.AutoModel
     # eager, whatever a stranger's config.json names: other implementations may be kernels that are fetched and run
-    model = ask("model", kind, config=settings, use_safetensors=True, attn_implementation="eager")
+    options = {"use_safetensors": True, "attn_implementation": "eager", "output_loading_info": True}
+    model, loaded = ask("model", kind, config=settings, **options)
+    missing = sorted(key for key in loaded["missing_keys"] if "pooler" not in key)  # it reads what attention has made
+    if missing:
+        raise SaccadeError(f"{name} lacks {len(missing)} of the model's weights, such as {missing[0]}; save it again as a whole")
     if model.main_input_name != "input_ids":
         raise SaccadeError(
             f"{name} reads {model.main_input_name}, not text; run it in Python inside `with saccade.record(model)`"
         )
+    if os.path.isdir(name) and not any(file.startswith(OF_TOKENIZERS) for file in files):  # an empty one would be made up
+        raise SaccadeError(f"{name} has no tokenizer; write one there with `tokenizer.save_pretrained`")
     return ask("tokenizer", transformers.AutoTokenizer), model
 
 

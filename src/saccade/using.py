@@ -73,7 +73,7 @@ class Usable:
         return self.check_translatable(texts).translate(self.model, texts, search, max_length=max_length)
 
     @overload
-    def translate(  # type: ignore[overload-overlap]
+    def translate(
         self, texts: str, beam: int = 1, length_penalty: float = 1.0, *, max_length: int | None = None, **how: Any
     ) -> Translated: ...
     @overload
@@ -173,7 +173,7 @@ class Usable:
         elif target is None and self.task.needs is Seq2Seq:
             source, outcome, sites = show_denoising(self.task, self.model, text)
         elif target is None:
-            source, outcome, sites = show_reading(self, text)
+            source, outcome, sites = show_reading(self.task, self.model, text)
         else:
             raise SaccadeError(f"a {self.recipe.task} model generates no text; leave the target out")
         if not sites:

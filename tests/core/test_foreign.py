@@ -251,6 +251,15 @@ class Cached(nn.Module):
         return keys
 
 
+def test_cross_is_read_from_the_layers_own_name_and_not_from_the_models() -> None:
+    model = nn.ModuleDict({"cross_encoder": stack(stack(Own(F.scaled_dot_product_attention)))})
+    model["encoder_attn"] = Own(F.scaled_dot_product_attention)
+    with record(model) as seen:
+        model["cross_encoder"](X)
+        model["encoder_attn"](X)
+    assert {name: looks.cross for name, looks in seen.items()} == {"cross_encoder.0.0": False, "encoder_attn": True}
+
+
 @pytest.mark.parametrize("prompt", [1, 3])
 def test_steps_with_a_cache_are_rows(prompt: int) -> None:
     layer, x, memory = Cached(), torch.randn(2, 2, 6, 4), torch.randn(2, 2, 4, 4)
@@ -264,6 +273,32 @@ def test_steps_with_a_cache_are_rows(prompt: int) -> None:
     for name in ("attention", "attention#2"):
         torch.testing.assert_close(steps[name].weights(), whole[name].weights().expand(2, -1, -1, -1, -1))
         assert steps[name].cross == (name == "attention#2")
+
+
+def test_what_is_kept_of_many_steps_is_one_cache_and_of_a_projection_is_q_and_k() -> None:
+    layer, x, memory, cache = Cached(), torch.randn(2, 2, 50, 4), torch.randn(2, 2, 4, 4), None
+    with record(layer) as seen:
+        for t in range(50):
+            cache = layer(x[:, :, t : t + 1], cache, memory)
+    assert len({call.key.untyped_storage().data_ptr() for call in seen["attention"].calls}) == 1
+    assert [call.key.shape[2] for call in seen["attention"].calls] == list(range(1, 51))
+    q, k, v = torch.randn(2, 2, 5, 3 * 4).chunk(3, -1)
+    module = Own(lambda *args: F.scaled_dot_product_attention(q, k, v))
+    with record(module) as seen:
+        module(X)
+    (call,) = seen["attention"].calls
+    assert call.q.untyped_storage().nbytes() + call.key.untyped_storage().nbytes() == q.nbytes + k.nbytes
+
+
+def test_a_cache_whose_texts_change_their_order_is_kept_at_each_step() -> None:
+    layer, x, memory = Cached(), torch.randn(2, 2, 3, 4), torch.randn(2, 2, 4, 4)
+    with record(layer) as seen:
+        cache = layer(x[:, :, :2], None, memory)
+        layer(x[:, :, 2:], cache.flip(0), memory)
+    (looks,) = (seen["attention"],)
+    torch.testing.assert_close(looks.calls[0].key, cache)
+    torch.testing.assert_close(looks.calls[1].key[:, :, :2], cache.flip(0))
+    assert len(looks.passes) == 1
 
 
 def test_a_cache_that_was_begun_before_the_record() -> None:

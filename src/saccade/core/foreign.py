@@ -10,7 +10,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import Any
 
 import torch
@@ -31,7 +31,7 @@ class ForeignLook(Look):
     """One call: softmax(scale · q·k + added), from which any row's weights can be computed."""
 
     q: Tensor  # B H Q D
-    key: Tensor  # B H' K D
+    k: InitVar[Tensor]  # B H' K D
     masks: Sequence[Tensor | None] = ()  # each B|1 H|1 Q|1 K: booleans (True is seen) or numbers that are added
     visible: Callable[..., Tensor] | None = None  # b, h, i, j → whether query i may see key j
     scale: float | None = None
@@ -42,10 +42,21 @@ class ForeignLook(Look):
     first: int = 0
     numbers_per_score: int = 1
 
-    def __post_init__(self) -> None:
-        self.q, self.key = self.q.detach(), self.key.detach()
+    def __post_init__(self, k: Tensor) -> None:
+        self.q, self.keys, self.shared = alone(self.q), k.shape[2], [alone(k)]
         self.added = [mask.detach() for mask in self.masks if mask is not None]
         self.masks = ()
+
+    @property
+    def key(self) -> Tensor:  # type: ignore[override]
+        """The keys that were there; later steps with the same cache hold them too."""
+        return self.shared[0][:, :, : self.keys]
+
+    def follow(self, before: Look) -> None:
+        """Where a cache has only grown, all steps share the last one's keys."""
+        if isinstance(before, ForeignLook) and torch.equal(self.key[:, :, : before.keys], before.key):
+            before.shared[0] = self.key
+            self.shared = before.shared
 
     def _rows(self, rows: list[int]) -> Tensor:
         i = torch.tensor(rows, device=self.q.device)
@@ -76,6 +87,12 @@ class ForeignLook(Look):
         return scores.softmax(-1)[..., :keys].masked_fill(empty, 0.0)
 
 
+def alone(x: Tensor) -> Tensor:
+    """A tensor that keeps no others alive, as a view into a projection to q, k and v would."""
+    x = x.detach()
+    return x.clone() if x.untyped_storage().nbytes() > x.nbytes else x
+
+
 class Watch:
     """One open record: which modules are the model's, and what they did."""
 
@@ -95,20 +112,20 @@ class Watch:
                 path = self.names[id(module)]
                 if isinstance(module, nn.TransformerEncoderLayer):  # its fast path calls in the name of a layer inside
                     return f"{path}.self_attn".lstrip("."), None
-                torchs = frame.f_globals.get("__name__", "").startswith("torch.nn.")  # one attention per module, on several paths
-                line = None if torchs else (frame.f_code, frame.f_lasti)
-                return path or "attention", line
+                of_torch = frame.f_globals.get("__name__", "").startswith(
+                    "torch.nn."
+                )  # one attention per module, on several paths
+                return path or "attention", None if of_torch else (frame.f_code, frame.f_lasti)
             frame = frame.f_back  # type: ignore[assignment]
         return None
 
     def add(self, path: str, line: Any, look: Look) -> None:
         """Files a call under its module; those of other lines of the same module are `path#2`, `path#3` …"""
         lines = self.lines.setdefault(path, [])
-        if line not in lines:
-            lines.append(line)
+        lines += [] if line in lines else [line]
         number = lines.index(line) + 1
         name = path if number == 1 else f"{path}#{number}"
-        named = bool(CROSS.search(path))
+        named = bool(CROSS.search(".".join(path.split(".")[-2:])))
         looks, passes = self.seen.setdefault(name, Looks(name, named, [])), self.passes.setdefault(name, [])
         queries, keys = look.sizes[2:]
         known = True if named else getattr(look, "cross", None)
@@ -122,6 +139,8 @@ class Watch:
         else:
             look.first, looks.cross = passes[at][0], False
             passes[at] = (look.first + queries, keys)
+            if isinstance(look, ForeignLook):
+                look.follow(next(one for one in reversed(looks.calls) if one.sizes[3] + queries == keys))
         self.first = look.first
         looks.calls.append(look)
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._dynamo import OptimizedModule
 from torch.nn import functional as F
 
 from . import attention
@@ -160,7 +159,7 @@ def watch(model: nn.Module, seen: Seen) -> Iterator[None]:
     if all(map(is_own, modules)):
         yield
         return
-    compiled = any(isinstance(one, OptimizedModule) or one._compiled_call_impl is not None for one in modules)
+    compiled = any("_orig_mod" in one._modules or one._compiled_call_impl is not None for one in modules)
     mine, homes = Watch(model, seen), {type(one).__module__ for one in modules} & sys.modules.keys()
     with LOCK:
         OPEN.append(mine)
