@@ -1,5 +1,6 @@
 """Commands that look at models, data and parts: evaluate, show, explain, list, check."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -138,8 +139,7 @@ def list_(
     if not found:
         raise SaccadeError(f"nothing in the catalogue contains '{where}'; run `saccade list` to see it all")
     if not out.is_terminal:  # whole lines, for grep and cut
-        for row in found:
-            write("\t".join(row.values()))
+        sys.stdout.writelines("\t".join(row.values()) + "\n" for row in found)
         return
     table = Table(*found[0], box=None, pad_edge=False, header_style="bold")
     for row, before in zip(found, [{}, *found], strict=False):
