@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from saccade import config, index
-from saccade.errors import SYNONYMS, did_you_mean
+from saccade.errors import did_you_mean, synonyms
 from support import error_of, run_cli
 
 MODEL = {"family": "transformer"}
@@ -43,7 +43,7 @@ def test_the_usual_word_for_a_key_is_understood(word: str, key: str) -> None:
 
 def test_every_synonym_leads_to_a_key() -> None:
     known = {key for key, _ in index.keys("")} | {"model.feedforward.activation"}
-    for name, keys in SYNONYMS.items():
+    for name, keys in synonyms().items():
         assert keys[-1] in known, name
 
 
