@@ -5,5 +5,4 @@ from setuptools import find_packages, setup
 setup(
     packages=[*find_packages("src"), "saccade.recipes"],
     package_dir={"": "src", "saccade.recipes": "recipes"},
-    package_data={"saccade.recipes": ["*.yaml"]},
 )

@@ -121,3 +121,16 @@ def test_two_trainings_do_not_share_a_folder(tmp_path: Path) -> None:
 def test_batches_of_samples_draw_from_seeds_of_their_own() -> None:
     search = api.searcher(sample={"temperature": 1.0, "seed": 5})
     assert [search(2, 3, ()).seed for _ in range(3)] == [5, 6, 7]  # type: ignore[attr-defined]
+
+
+def test_a_folder_of_runs_names_them(tmp_path: Path) -> None:
+    for name in ("bahdanau", "fixed-context"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "recipe.json").write_text("{}")
+    (tmp_path / "pictures").mkdir()
+    wanted = f"{tmp_path} holds the runs bahdanau, fixed-context; name one, such as {tmp_path / 'bahdanau'}"
+    assert told(lambda: api.load(tmp_path)) == wanted
+    for n in range(9):
+        (tmp_path / f"a{n}").mkdir()
+        (tmp_path / f"a{n}" / "recipe.json").write_text("{}")
+    assert "holds the runs a0, a1, a2, a3, a4, a5, a6, a7 …; name one" in told(lambda: api.load(tmp_path))

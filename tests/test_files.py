@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from saccade import files
 from saccade.errors import SaccadeError
 from saccade.files import MANIFEST, MARK, broken, is_temporary, mark, settle, sha256, verified, write_atomically, write_folder
 from support import error_of
@@ -373,3 +374,10 @@ def test_sha256_is_that_of_the_whole_file(tmp_path: Path) -> None:
     path = tmp_path / "big"
     path.write_bytes(os.urandom(1 << 20) + b"tail")
     assert sha256(path) == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_files_are_written_where_folders_cannot_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "fcntl", None)  # as on Windows
+    with files.held(tmp_path / "run"), files.held(tmp_path / "run"):
+        files.write_atomically(tmp_path / "run" / "a.txt", b"a")
+    assert (tmp_path / "run" / "a.txt").read_bytes() == b"a"

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from . import models
 from .core.options import fill, spell_all
@@ -16,6 +17,15 @@ from .layers.pooling import Pool
 T = TypeVar("T", bound=nn.Module)
 AUTO = "auto"  # the model.size that is chosen by the data and the device
 LARGE = 2**27  # numbers in the matrices of all layers, above which a model is measured before it is made
+
+
+class Undrawn(TorchFunctionMode):
+    """Within the `with`, nothing is drawn: for parameters without memory PyTorch would load its compiler, which takes seconds."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.__name__.endswith("_") and not func.__name__.startswith("_") and hasattr(nn.init, func.__name__):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
 
 
 class Tracked:
@@ -76,7 +86,7 @@ class Builder:
         sizes = [int(getattr(self.settings, name, 1)) for name in ("dim", "hidden", "depth")]
         try:
             if sizes[0] * max(sizes[:2]) * sizes[2] > LARGE and torch.empty(0).device.type != "meta":
-                with torch.device("meta"):
+                with torch.device("meta"), Undrawn():
                     check_fits(make(), str(self.name))
             return make()
         except (RuntimeError, ArithmeticError, ValueError) as error:
@@ -114,7 +124,7 @@ def complete(values: Mapping[str, Any], sketch: Callable[[Builder], Any], strict
     does not read; such a one that was given is refused, where `strict`. The settings of an automatic size are left out."""
     auto = values.get("size") == AUTO
     builder = Builder({**values, "size": "small"} if auto else values)
-    with torch.device("meta"):
+    with torch.device("meta"), Undrawn():
         check_fits(sketch(builder), str(builder.name))
     every, used = spell_all(builder.settings), builder.config._read
     unused = [name for name in values if name not in ("family", "size") and name not in used]

@@ -2,16 +2,19 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-import torch._dynamo
 from torch import Tensor
-from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 from ...errors import SaccadeError
 from ..masks import Mask, booleans
 from .call import Backend, Call, CannotCompile, not_dot_softmax, repeat_heads, table
+
+if (
+    TYPE_CHECKING
+):  # elsewhere imported where it is used: with the compiler and sympy behind it, it takes as long to load as PyTorch
+    from torch.nn.attention.flex_attention import BlockMask
 
 LONG = 2048  # measured on an H200 (benchmarks/results/backends-cuda.json): shorter calls run faster on SDPA with a dense mask
 
@@ -47,6 +50,9 @@ class Flex(Backend):
         return 10 if call.q.shape[2] * call.key.shape[2] >= LONG * LONG else 30
 
     def run(self, call: Call) -> Tensor:
+        import torch._dynamo
+        from torch.nn.attention.flex_attention import flex_attention
+
         if torch.compiler.is_compiling():  # inside a compiled model it is compiled with the rest
             return attention(call, flex_attention)
         # Each kind of mask is a version of its own; past the usual limit of eight, versions would silently run uncompiled.
@@ -113,13 +119,17 @@ def score_mod(call: Call) -> Callable[..., Tensor] | None:
 
 @functools.cache
 def compiled(device: str) -> Any:
+    from torch.nn.attention.flex_attention import flex_attention
+
     # On a CPU the C++ that torch 2.13 writes for symbolic sizes does not compile: each size is a version of its own there.
     # Uncompiled it would hold all scores, and has nothing over `eager`.
     return torch.compile(flex_attention, dynamic=False if device == "cpu" else None)
 
 
-def block_mask(mask: Mask, sizes: tuple[int, int, int, int], device: torch.device) -> BlockMask:
+def block_mask(mask: Mask, sizes: tuple[int, int, int, int], device: torch.device) -> "BlockMask":
     """Which blocks of 128 × 128 are needed. Building one costs more than the attention: a prepared mask does it once."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
     batch, heads, queries, keys = sizes
     mask.check(*sizes)
     here, offset, zero = mask.to(device), keys - queries, torch.zeros(1, dtype=torch.int64, device=device)
