@@ -136,7 +136,7 @@ def write_report(
     drawn = [pictures.save(figure, out / "bleu-by-length.png")]
     for n, pair in enumerate(LECTURE_SENTENCES):
         site = api.show(system, pair.source).sites[0]
-        drawn.append(pictures.save(pictures.alignment(site, "Where the model looks"), out / f"alignment-{n + 1}.png"))
+        drawn.append(pictures.save(pictures.alignment(site, pair.source, ATTENDING), out / f"alignment-{n + 1}.png"))
     sections = [
         Section(
             "Two translators",

@@ -52,7 +52,9 @@ def test_the_effect_of_a_word_is_what_the_label_loses_without_it(shelf: Path) ->
     whole, without = api.classify(system, ["a good film", "a film"])
     facts = run_cli("classify", shelf / "labels", "a good film", "--effect", "--json").json
     assert [word for word, _ in facts["effects"]] == ["a", "good", "film"]
-    assert facts["effects"][1][1] == pytest.approx(whole.probabilities[whole.label] - without.probabilities[whole.label], abs=1e-6)
+    assert facts["effects"][1][1] == pytest.approx(
+        whole.probabilities[whole.label] - without.probabilities[whole.label], abs=1e-6
+    )
     lines = run_cli("classify", shelf / "labels", "a good film", "--effect").out.splitlines()
     assert lines[3] == f"points by which {whole.label} falls when a word is left out:"
     assert f" good {100 * facts['effects'][1][1]:+.1f} " in lines[4]

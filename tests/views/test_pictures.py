@@ -173,7 +173,11 @@ def test_another_family_draws_what_the_first_one_lacks(monkeypatch: pytest.Monke
 
 
 def has_only(family: str, sign: str) -> bool:
-    return not fonts._is_invisible(sign) and bool(fonts._without_glyph(sign, "DejaVu Sans")) and not fonts._without_glyph(sign, family)
+    return (
+        not fonts._is_invisible(sign)
+        and bool(fonts._without_glyph(sign, "DejaVu Sans"))
+        and not fonts._without_glyph(sign, family)
+    )
 
 
 def test_a_font_that_was_installed_a_moment_ago_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

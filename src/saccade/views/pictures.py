@@ -115,7 +115,7 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_l
     names = [label(name, LONGEST_NAME) for name in series]
     missing("".join((title, x_label, y_label, *names)))
     wide, tall = 5.2, max(3.1, NAME_STEP * len(series))
-    name_room = max(width_of(name, 9) for name in names) + 0.6
+    name_room = max(width_of(name, 9) for name in names) + 0.75
     figure, top = sheet(MARGIN + 0.75 + wide + name_room + MARGIN, 0.1 + tall + 0.45 + MARGIN, title)
     axes = add_axes(figure, MARGIN + 0.75, top + 0.1, wide, tall)
     drawn = []
@@ -131,7 +131,7 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_l
     order = sorted(range(len(drawn)), key=lambda n: -float(np.asarray(drawn[n].get_ydata())[-1]))
     font = FontProperties(family=families("".join(names)), size=9)
     look = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "frameon": False, "prop": font}
-    legend = axes.legend([drawn[n] for n in order], [names[n] for n in order], borderaxespad=0.6, labelspacing=0.3, **look)
+    legend = axes.legend([drawn[n] for n in order], [names[n] for n in order], borderaxespad=1.8, labelspacing=0.3, **look)
     for text in legend.get_texts():
         text.set_parse_math(False)
     return figure
