@@ -8,7 +8,7 @@ from rich.table import Table
 
 from ..errors import SaccadeError
 from .options import Beam, Device, Json, Lengths, Model, Moses, Peers, Result, TaskBeam, Words, flag
-from .shared import check_drawable, keep_given, note_unknown, out, print_json, report, result_writer, write
+from .shared import ALL_SITES, check_drawable, keep_given, note_unknown, out, print_json, report, result_writer, write
 
 DATA = "Data to evaluate on, such as test.tsv, test.en,test.fr, test.conllu or test.txt; `dev` and `test` are the recipe's own."
 OUT = "A .png, .svg or .pdf picture, an .html page, or .json numbers. [default: a table in the terminal]"
@@ -79,15 +79,18 @@ def show(
         saccade show runs/mine "the black cat" --words --out cat.html
     """
     from .. import api
-    from .drawing import Choice, present
+    from .drawing import present
 
     check_drawable(out_file)
-    choice = Choice(site, head, heads, words)
-    choice.check(out_file)
+    if heads and head is not None:
+        raise SaccadeError("both --head and --heads were given; give one of them")
+    if (heads or head is not None) and out_file is not None and out_file.suffix.lower() in ALL_SITES:
+        raise SaccadeError(f"a {out_file.suffix} file has every head; leave {'--heads' if heads else '--head'} out")
     if target is not None and not target.strip():
         raise SaccadeError("the target is empty; give a text, or leave --target out")
     system = api.load(model, device)
-    present(api.show(system, text, target, beam), out_file, choice, json_)
+    document = api.show(system, text, target, beam)
+    present(document.words() if words else document, out_file, site, head, heads, json_)
     note_unknown(system, [text])
 
 

@@ -27,8 +27,7 @@ def is_flat(weights: Sequence[float]) -> bool:
 
 
 def best_site(sites: Sequence[Site]) -> Site:
-    """The site to begin with: what a label was made from, or among attention from one text to another (else within one)
-    that which singles out the most words."""
+    """The site to begin with: of attention from one text to another, else within one, that which singles out the most words."""
     return max([site for site in sites if site.rows != site.columns] or sites, key=singled_out)
 
 
