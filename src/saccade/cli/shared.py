@@ -107,7 +107,7 @@ def draw(document: Document, site: Site, heads: bool, out_file: Path, head: int 
     """A page that begins with a site, a document of all sites, or a picture of one, by the file's ending."""
     from ..files import write_atomically
     from ..views import pictures
-    from ..views.fonts import advice, missing
+    from ..views.fonts import find
     from ..views.page import attention_page
 
     suffix, (title, model) = out_file.suffix.lower(), (document.title, document.model)
@@ -118,9 +118,9 @@ def draw(document: Document, site: Site, heads: bool, out_file: Path, head: int 
         write_atomically(out_file, attention_page(replace(document, sites=first)).encode())
     else:
         pictures.save(pictures.heads(site, title, model) if heads else pictures.alignment(site, title, model, head), out_file)
-        signs = missing("".join((title, *site.rows, *site.columns)))
-        if signs and suffix != ".svg":  # there a viewer takes its own fonts
-            note(f"note: {advice(signs)}")
+        lacking = find("".join((title, *site.rows, *site.columns)))
+        if lacking and suffix != ".svg":  # there a viewer takes its own fonts
+            note(f"note: {lacking}")
 
 
 def result_writer(name: str | None, words: list[str] | None) -> Callable[[dict[str, Any], str, list[int]], object]:

@@ -166,17 +166,17 @@ def classify(
         raise SaccadeError("the lines are empty; give at least one text")
     if out_file is not None and len(lines) > 1:
         raise SaccadeError(f"{len(lines)} texts and one picture; draw one text at a time")
-    if (words or effect) and text is None and not json_ and out_file is None:
-        raise SaccadeError(f"lines are printed without weights; leave {'--words' if words else '--effect'} out, or use --json")
+    if text is None and not json_ and (effect or (words and out_file is None)):
+        raise SaccadeError(f"lines are printed without weights; leave {'--effect' if effect else '--words'} out, or use --json")
     found = dict(zip(texts, system.classify(texts), strict=True))
+    effects = {line: system.task.effects(system.model, line, one.label) for line, one in found.items()} if effect else {}
     note_unknown(system, lines)
     for line in lines:  # line n of the output belongs to line n of the input, also where that is empty
         one = found.get(line)
         if one is None:
             report(json_, {"text": line, "label": None}, "")
         elif json_ or text is not None:
-            effects = system.task.effects(system.model, line, one.label) if effect else None
-            print_classified(line, one, words, effects, json_)
+            print_classified(line, one, words, effects.get(line), json_)
         else:
             sys.stdout.write(f"{one.label}\t{line}\n")
     if out_file is not None:

@@ -1,5 +1,6 @@
 """Fonts for pictures: for every character an installed family that has it, also one that was installed a moment ago."""
 
+import contextlib
 import functools
 import logging
 import unicodedata
@@ -8,8 +9,6 @@ import warnings
 from matplotlib import font_manager
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
-
-from .document import is_undrawable
 
 BASE_FAMILY = "DejaVu Sans"  # comes with matplotlib, so it is always installed
 # Asked first of families that have equally many of the characters; Japanese before Chinese ones, which have all that those have.
@@ -28,19 +27,18 @@ def families(text: str = "") -> list[str]:
     return [BASE_FAMILY, *_cover(_beyond_base(text))[0]]
 
 
-def missing(text: str) -> str:
-    """The characters that no installed family has, each once; fonts are looked for anew before it is said."""
-    if _cover(_beyond_base(text))[1]:
-        _find_new_fonts()
+def find(text: str) -> str:
+    """Finds fonts for a text, also new ones; says which of its characters no font has, and what somebody can do about it."""
+    known = {entry.fname for entry in font_manager.fontManager.ttflist}  # matplotlib keeps its list in a cache for ever
+    for path in sorted(set(font_manager.findSystemFonts()) - known) if _cover(_beyond_base(text))[1] else ():
+        with contextlib.suppress(OSError, RuntimeError, ValueError, NotImplementedError):  # a broken file, letters made of pixels
+            font_manager.fontManager.addfont(path)
+            _cover.cache_clear()
     left = _cover(_beyond_base(text))[1]
-    return "".join(sign for sign in dict.fromkeys(text) if sign in left)
-
-
-def advice(signs: str) -> str:
-    """What somebody can do about characters that no font here has."""
+    signs = [sign for sign in dict.fromkeys(text) if sign in left]
     shown = " ".join(signs[:8]) + (" …" if len(signs) > 8 else "")
-    east = any(unicodedata.east_asian_width(sign) == "W" for sign in signs)
-    return f"no font here has {shown}; install {'fonts-noto-cjk' if east else 'fonts-noto-core'}, or write .html"
+    package = "fonts-noto-cjk" if any(unicodedata.east_asian_width(sign) == "W" for sign in signs) else "fonts-noto-core"
+    return f"no font here has {shown}; install {package}, or write .html" if signs else ""
 
 
 def width_of(text: str, size: float, weight: str = "normal") -> float:
@@ -79,21 +77,6 @@ def _signs_of(family: str) -> frozenset[str]:
 
 
 def _beyond_base(text: str) -> frozenset[str]:
-    """The visible characters of a text that the base family lacks."""
-    return frozenset(sign for sign in {*text} - _signs_of(BASE_FAMILY) if not _is_invisible(sign))
-
-
-def _is_invisible(sign: str) -> bool:
-    """Spaces, joiners and variation selectors need no glyph; what no font can have is shown as a box before."""
-    return sign.isspace() or is_undrawable(sign) or unicodedata.category(sign) == "Cf" or "\ufe00" <= sign <= "\ufe0f"
-
-
-def _find_new_fonts() -> None:
-    """Adds fonts that were installed after matplotlib made its list, which it keeps in a cache for ever."""
-    known = {entry.fname for entry in font_manager.fontManager.ttflist}
-    for path in sorted(set(font_manager.findSystemFonts()) - known):
-        try:
-            font_manager.fontManager.addfont(path)
-        except (OSError, RuntimeError, ValueError, NotImplementedError):  # a broken file, or letters made of pixels
-            continue
-    _cover.cache_clear()
+    """The characters of a text that the base family lacks; blanks, joiners and variation selectors need no glyph."""
+    lacking = {*text} - _signs_of(BASE_FAMILY)
+    return frozenset(sign for sign in lacking if unicodedata.category(sign)[0] not in "CZ" and not "\ufe00" <= sign <= "\ufe0f")

@@ -13,7 +13,6 @@ from PIL import Image
 
 from .document import Document, shorten
 
-LONGEST = 10_000  # characters of a sentence above its view
 NUMBER = re.compile(r"[-+−]?[\d.,]+(e[-+]?\d+)?( ?[%×])?( ?± ?[\d.,]+)?", re.IGNORECASE)
 
 
@@ -36,7 +35,7 @@ def attention_page(document: Document) -> str:
     if document.source == document.target:
         pair = [("text", document.source)]
     sentences = "".join(
-        f'<p class="muted">{name}: <span dir="auto">{_escape(shorten(" ".join(words), LONGEST))}</span></p>'
+        f'<p class="muted">{name}: <span dir="auto">{_escape(shorten(" ".join(words), 10_000))}</span></p>'
         for name, words in pair
         if words and " ".join(words) != document.title
     )
