@@ -17,7 +17,7 @@ Input = Annotated[Path | None, typer.Option("--input", help="A file with one tex
 OutFolder = Annotated[Path, typer.Option("--out", help="The model folder to write.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Json = Annotated[bool, flag("--json", "Print one JSON object per line.")]
-Words = Annotated[bool, flag("--words", "Words in place of their pieces: weights of a word's pieces are added.")]
+Words = Annotated[bool, flag("--words", "Words instead of their pieces: weights of a word's pieces are added.")]
 Beam = Annotated[int, typer.Option("--beam", help="Beam width; 1 is greedy.")]
 TaskBeam = Annotated[int | None, typer.Option("--beam", help="Beam width, for models that generate text. [default: 1]")]
 TopK = Annotated[int | None, typer.Option("--top-k", help="Sample from the k likeliest tokens.")]

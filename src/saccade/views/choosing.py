@@ -1,4 +1,4 @@
-"""What of a document is worth seeing: words in place of their pieces, the site to begin with, from where to where weights are shaded."""
+"""What of a document is worth seeing: words instead of their pieces, the site to begin with, from where to where weights are shaded."""
 
 import re
 from collections.abc import Sequence
@@ -40,16 +40,16 @@ def best_site(sites: Sequence[Site]) -> Site:
 
 
 def in_words(site: Site) -> Site:
-    """The same site with words in place of pieces: weights of a looked-at word's pieces are added, those of a looking word's averaged."""
+    """The same site with words instead of pieces: weights of a looked-at word's pieces are added, those of a looking word's averaged."""
     (rows, to), (columns, of) = _words(site.rows), _words(site.columns)
     weights = (to / to.sum(1, keepdims=True)) @ np.asarray(site.weights) @ of.T
     return Site(site.name, rows, columns, weights.tolist())
 
 
 def _words(labels: Sequence[str]) -> tuple[list[str], NDArray[np.floating]]:
-    """Words, and which pieces each is made of: ▁ or a blank begins a word, ## goes on with one; without a mark each piece is one."""
-    goes_on = any(label.startswith("##") for label in labels)
-    begins = [not label.startswith("##") if goes_on else label.startswith(tuple(BLANK)) for label in labels]
+    """Words, and which pieces each is made of: ▁ or a blank begins a word, ## continues one; without a mark each piece is one."""
+    continued = any(label.startswith("##") for label in labels)
+    begins = [not label.startswith("##") if continued else label.startswith(tuple(BLANK)) for label in labels]
     groups: list[list[int]] = []
     for n, label in enumerate(labels):
         special = SPECIAL.fullmatch(label) or (n and SPECIAL.fullmatch(labels[n - 1]))

@@ -17,8 +17,8 @@ PREFERRED = (
     "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "PingFang SC", "Microsoft YaHei", "Droid Sans Fallback", "Noto Sans KR", "NanumGothic",
     "UnBatang", "Malgun Gothic", "Noto Sans Devanagari", "Noto Sans Thai", "Noto Sans Arabic", "Arial Unicode MS", "Unifont",
 )  # fmt: skip
-NO_LETTERS = ("Last Resort", "Adobe Blank", "cm")  # how families begin that have boxes or glyphs of formulas in place of letters
-# A family without the exact weight is no mistake where it is the only one that has a character.
+NO_LETTERS = ("Last Resort", "Adobe Blank", "cm")  # how families begin that have boxes or glyphs of formulas instead of letters
+# A family without the exact weight is right where only it has a character.
 logging.getLogger("matplotlib.font_manager").addFilter(lambda record: "Failed to find font" not in record.getMessage())
 
 
