@@ -180,7 +180,7 @@ def write_report(
     drawn = [pictures.save(figure, first)]
     for path, pair in zip(others, LECTURE_SENTENCES, strict=True):
         site = api.show(system, pair.source).sites[0]
-        drawn.append(pictures.save(pictures.alignment(site, "Where the model looks"), path))
+        drawn.append(pictures.save(pictures.alignment(site, pair.source, ATTENDING), path))
     sections = [
         Section(
             "Two translators",

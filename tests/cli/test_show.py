@@ -46,7 +46,6 @@ def test_without_a_file_a_table_is_printed_and_what_else_there_is(pieces: Path) 
     shown = [[float(number.replace("·", "0")) for number in row.split()[1:]] for row in rows]
     np.testing.assert_allclose(shown, 100 * np.mean(document.sites[0].weights, 0), atol=0.51)
     assert "--head 0 to 1 shows one head of decoder.0.cross, --heads each of them" in printed.err
-    assert "--out look.html a page to explore them all" in printed.err
 
 
 def test_the_attention_worth_seeing_is_chosen_and_the_others_are_named(pieces: Path, tmp_path: Path) -> None:

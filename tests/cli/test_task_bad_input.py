@@ -47,7 +47,7 @@ ROWS: list[tuple[str, str]] = [
     ("show labels good --out x.png --target bad", "a classification model generates no text; leave the target out"),
     ("classify labels good --device tpu", "no device named 'tpu'"),
     # texts
-    ("classify labels good --effect", "the text has 1 word, and an effect is seen by leaving one out; give two or more"),
+    ("classify labels good --effect", "'good' has 1 word, and an effect is seen by leaving one out; give two or more"),
     ("classify labels --input two.txt --effect", "lines are printed without weights; leave --effect out, or use --json"),
     ("classify labels --input two.txt --words", "lines are printed without weights; leave --words out, or use --json"),
     ("classify labels ''", "the text is empty; give a sentence"),

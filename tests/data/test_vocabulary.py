@@ -275,3 +275,48 @@ def test_a_number_out_of_range_is_named(number: int) -> None:
 def test_half_a_surrogate_pair_is_named() -> None:
     with pytest.raises(SaccadeError, match="half of a surrogate pair at column 3"):
         BPE.encode("ab\udcff")
+
+
+# --- labels
+
+
+@pytest.fixture(scope="module")
+def bytes_and_few_merges() -> Vocabulary:
+    return Vocabulary.train(["Ich habe viel Zeit mit Musik verbracht", "ver ver verlassen"], "bpe", 264)
+
+
+def test_a_label_marks_where_a_word_begins(bytes_and_few_merges: Vocabulary) -> None:
+    found = bytes_and_few_merges.label_text("Ich verlasse")
+    assert "".join(found) == "▁Ich▁verlasse"
+    assert found[0].startswith("▁")
+    assert not any(" " in label or "Ġ" in label for label in found)
+
+
+def test_pieces_of_one_character_show_it_with_a_part_mark(bytes_and_few_merges: Vocabulary) -> None:
+    words = bytes_and_few_merges
+    assert words.label_text("私é") == ["▁", "私₁", "私₂", "私₃", "é₁", "é₂"]
+    assert words.label_text("🙂")[1:] == ["🙂₁", "🙂₂", "🙂₃", "🙂₄"]
+    assert words.label_text("") == []
+    ids = words.encode("私x").ids
+    assert words.labels(ids[1:3]) == ["<0xE7>", "<0xA7>"], "a character that was cut off"
+    assert words.labels(ids[3:]) == ["<0x81>", "x"]
+    assert words.labels([words.eos, words.pad]) == ["<eos>", "<pad>"]
+
+
+FEW = Vocabulary.train(["abc"], "bpe", 262)
+
+
+@given(TEXT)
+def test_no_label_of_a_text_is_empty_and_its_characters_are_all_there(text: str) -> None:
+    labels = FEW.label_text(text)
+    assert all(labels)
+    whole = "".join(label for label in labels if not label.endswith(("₂", "₃", "₄")) or len(label) != 2)
+    if not set(text) & set("₁₂₃₄▁"):
+        assert whole.replace("₁", "").replace("▁", " ").lstrip() == unicodedata.normalize("NFC", text).lstrip()
+
+
+def test_labels_of_words_and_characters_are_the_text_itself() -> None:
+    words = Vocabulary.train(["the cat sat"], "words", 8)
+    assert words.label_text("the zebra") == ["the", "zebra"], "an unknown word is shown as it is"
+    assert words.labels([words.id("the"), words.unk]) == ["the", "<unk>"]
+    assert Vocabulary.train(["the cat"], "characters", 20).label_text("a t") == ["a", " ", "t"]

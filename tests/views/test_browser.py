@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from saccade.views.document import Document
+from saccade.views.document import Document, Site
 from saccade.views.page import Section, attention_page, report_page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -77,6 +77,46 @@ def test_the_script_runs_under_the_policy_and_evil_tokens_stay_text(document: Do
     assert "↵" in dom
 
 
+def test_keys_that_a_causal_mask_hides_are_not_listed(tmp_path: Path) -> None:
+    words = ["A", " t", "o", "o"]
+    causal = [[1.0, 0, 0, 0], [0.4, 0.6, 0, 0], [0.5, 0.5, 0.0, 0], [0.1, 0.2, 0.3, 0.4]]
+    page = attention_page(Document("A too", words, ["o"], [Site("decoder.0.mixer", words, words, [causal])]))
+    first, second, third, looked_at, names = drive(
+        page,
+        tmp_path,
+        """
+        const found = [0, 1, 2].map((i) => { words("rows")[i].focus(); return [says(), numbers("columns")]; });
+        words("columns")[2].focus();
+        return [...found, [says(), numbers("rows")], words("columns").map((word) => word.firstChild.textContent)];
+        """,
+    )
+    assert first == ["A looks at A 100 %", ["100 %", "", "", ""]]
+    assert second == ["▁t looks at ▁t 60 %, A 40 %", ["40 %", "60 %", "", ""]]
+    assert third == ["o looks at A 50 %, ▁t 50 %", ["50 %", "50 %", "0 %", ""]], "what is not hidden and gets nothing has its 0 %"
+    assert looked_at == ["o is looked at by o 30 %", ["", "", "0 %", "30 %"]]
+    assert names == ["A", "▁t", "o", "o"]
+
+
+def test_a_label_has_weights_and_a_flat_row_looks_flat(tmp_path: Path) -> None:
+    words = ["not", "a", "bad", "film"]
+    steep, flat = (Site("pool", ["neg"], words, [[row]]) for row in ([0.5, 0.0, 0.3, 0.2], [0.26, 0.24, 0.25, 0.25]))
+    script = """
+        const shade = (image) => (image.includes("rgba") ? Number(image.match(/([0-9.]+)\\)/)[1]) : Number(image !== ""));
+        const shades = () => words("columns").map((word) => shade(word.style.backgroundImage));
+        const start = [says(), shades(), view.least.textContent];
+        words("columns")[0].focus();
+        return [...start, says(), root.textContent.includes("looks at")];
+        """
+    told, shades, least, word, looks = drive(attention_page(Document("x", words, ["neg"], [steep])), tmp_path, script)
+    assert told == "weight of each word for the label neg: not 50 %, bad 30 %, film 20 %"
+    assert word == "weight of not for the label neg 50 %"
+    assert shades == [1, 0, pytest.approx(0.2), 0]
+    assert least == "≤ 0.250, the mean"
+    assert not looks
+    _, shades, *_ = drive(attention_page(Document("x", words, ["neg"], [flat])), tmp_path, script)
+    assert max(shades) < 0.1
+
+
 def test_words_answer_pointer_and_keyboard(document: Document, tmp_path: Path) -> None:
     found = drive(
         attention_page(document),
@@ -125,7 +165,7 @@ def test_heads_and_sites_can_be_chosen_by_keyboard(document: Document, tmp_path:
                  hidden: view.headBox.hidden, other: numbers("columns"), rows: words("rows").length };
         """,
     )
-    assert found["first"] == [["90 %", "5.0 %", "5.0 %", "0.0 %"], ["false", "true", "false"], [-1, 0, -1]]
+    assert found["first"] == [["90 %", "5.0 %", "5.0 %", "0 %"], ["false", "true", "false"], [-1, 0, -1]]
     assert found["second"] == ["50 %", "20 %", "20 %", "10 %"]
     assert found["names"] == ["average", "head 0", "head 1"]
     assert found["hidden"] is True

@@ -129,6 +129,12 @@ def test_a_text_that_is_its_own_target_is_shown_once(document: Document) -> None
     assert Page(attention_page(replace(document, source=words, target=["uno"]))).text("span") == ["one two", "uno"]
 
 
+@pytest.mark.parametrize(("token", "seen"), [(" ", "␣"), ("\n", "↵"), ("the", "the"), ("▁the", "▁the")])
+def test_a_token_that_nobody_sees_is_made_visible(document: Document, token: str, seen: str) -> None:
+    page = Page(attention_page(replace(document, title=" ".join(document.source), target=[token], called=("text", "next"))))
+    assert page.text("span") == [seen]
+
+
 def test_a_report_has_contents_that_lead_to_its_sections() -> None:
     page = Page(report_page("Report", [Section("One", "first\n\nsecond"), Section("Two", "a < b"), Section("Three")]))
     targets = [attributes["id"] for attributes in page.all("section")]

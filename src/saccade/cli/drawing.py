@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,85 +13,46 @@ from .shared import ALL_SITES, draw, note, out, print_json, report, write
 
 if TYPE_CHECKING:
     from ..tasks.classification import Classified
-    from ..views.document import Document, Site
+    from ..views.document import Document
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What of a document is to be drawn: a site, one head or each instead of their mean, words instead of pieces."""
-
-    site: str | None = None
-    head: int | None = None
-    heads: bool = False
-    words: bool = False
-
-    def check(self, out_file: Path | None) -> None:
-        """Refuses what would change nothing."""
-        one_head = "--head" if self.head is not None else "--heads" if self.heads else None
-        if self.head is not None and self.heads:
-            raise SaccadeError("both --head and --heads were given; give one of them")
-        if one_head and out_file is not None and out_file.suffix.lower() in ALL_SITES:
-            raise SaccadeError(f"a {out_file.suffix} file has every head; leave {one_head} out")
-
-
-def present(document: Document, out_file: Path | None, choice: Choice, as_json: bool = False) -> None:
-    """Draws a document into a file, or else in the terminal, and says what else there is to see."""
+def present(document: Document, out_file: Path | None, name: str | None, head: int | None, heads: bool, as_json: bool) -> None:
+    """Draws a document into a file, or one of its sites in the terminal: the mean of its heads, one head or each of them."""
     from ..views.choosing import best_site
     from ..views.document import shorten
-
-    document = document.words() if choice.words else document
-    sites = {one.name: one for one in document.sites}
-    if choice.site is not None and choice.site not in sites:
-        hint, names = did_you_mean(choice.site, sites), ", ".join(sites)
-        raise SaccadeError(f"no attention named '{choice.site}'{hint if 'there are' in hint else f'{hint} (of {names})'}")
-    site = sites[choice.site] if choice.site is not None else best_site(document.sites)
-    if choice.head is not None and not 0 <= choice.head < len(site.weights):
-        raise SaccadeError(f"no head {choice.head} in {site.name}; it has 0 to {len(site.weights) - 1}")
-    source, target = (shorten(" ".join(words), 10_000) for words in (document.source, document.target))
-    facts = {"source": source, "target": target, "site": site.name, "sites": list(sites)}
-    text = f"{source}\n→ {target}"
-    if out_file is not None:
-        draw(document, site, choice.heads, out_file, choice.head)
-        drawn = "all sites" if out_file.suffix.lower() in ALL_SITES else site.name
-        report(as_json, {"out": str(out_file), **facts}, f"{text}\n{out_file}: {drawn}")
-    elif as_json:
-        tables = {name: weights.round(4).tolist() for name, weights in panels(site, choice).items()}
-        print_json({**facts, "rows": list(site.rows), "columns": list(site.columns), "weights": tables})
-    else:
-        write(text)
-        print_tables(site, choice)
-    if not as_json and (out_file is None or out_file.suffix.lower() not in ALL_SITES):
-        say_what_else(document, site, choice, out_file)
-
-
-def panels(site: Site, choice: Choice) -> dict[str, np.ndarray]:
-    """The weights to draw by their names: each head, one head, or the mean of all."""
-    every = np.asarray(site.weights)
-    if choice.heads:
-        return {f"head {n}": weights for n, weights in enumerate(every)}
-    if choice.head is not None:
-        return {f"head {choice.head}": every[choice.head]}
-    return {"weights" if len(every) == 1 else f"average of {len(every)} heads": every.mean(0)}
-
-
-def print_tables(site: Site, choice: Choice) -> None:
-    """Heat tables on stdout: fitted to a terminal, of any width in a pipe."""
     from ..views.terminal import heat_table
 
-    for name, weights in panels(site, choice).items():
-        out.print(f"\n{site.name}: {name}, in %", style="bold", markup=False)
-        out.print(heat_table(site, weights, out.width if out.is_terminal else None), soft_wrap=True)
-
-
-def say_what_else(document: Document, site: Site, choice: Choice, out_file: Path | None) -> None:
-    """Notes which other attention there is and how to see it."""
-    others, count = [one.name for one in document.sites if one is not site], len(site.weights)
-    if others and choice.site is None:
-        note(f"note: {site.name} singles out the most words; --site shows another: {', '.join(others)}")
-    if count > 1 and choice.head is None and not choice.heads:
-        note(f"note: --head 0 to {count - 1} shows one head of {site.name}, --heads each of them")
-    if out_file is None:
-        note("note: --out look.png draws a picture, --out look.html a page to explore them all")
+    sites = {one.name: one for one in document.sites}
+    if name is not None and name not in sites:
+        hint, names = did_you_mean(name, sites), ", ".join(sites)
+        raise SaccadeError(f"no attention named '{name}'{hint if 'there are' in hint else f'{hint} (of {names})'}")
+    site = best_site(document.sites) if name is None else sites[name]
+    weights = np.asarray(site.weights)
+    if head is not None and not 0 <= head < len(weights):
+        raise SaccadeError(f"no head {head} in {site.name}; it has 0 to {len(weights) - 1}")
+    source, target = (shorten(" ".join(words), 10_000) for words in (document.source, document.target))
+    facts = {"source": source, "target": target, "site": site.name, "sites": list(sites)}
+    tables = {f"head {n}": one for n, one in enumerate(weights) if heads or n == head}
+    tables = tables or {f"average of {len(weights)} heads" if len(weights) > 1 else "weights": weights.mean(0)}
+    everything = out_file is not None and out_file.suffix.lower() in ALL_SITES
+    if out_file is not None:
+        draw(document, site, heads, out_file, head)
+        drawn = "all sites" if everything else site.name
+        report(as_json, {"out": str(out_file), **facts}, f"{source}\n→ {target}\n{out_file}: {drawn}")
+    elif as_json:
+        shown = {which: table.round(4).tolist() for which, table in tables.items()}
+        print_json({**facts, "rows": list(site.rows), "columns": list(site.columns), "weights": shown})
+    else:
+        write(f"{source}\n→ {target}")
+        for which, table in tables.items():
+            out.print(f"\n{site.name}: {which}, in %", style="bold", markup=False)
+            out.print(heat_table(site, table, out.width if out.is_terminal else None), soft_wrap=True)
+    if not as_json and not everything:
+        others = ", ".join(other for other in sites if other != site.name)
+        if others and name is None:
+            note(f"note: {site.name} singles out the most words; --site shows another: {others}")
+        if len(weights) > 1 and head is None and not heads:
+            note(f"note: --head 0 to {len(weights) - 1} shows one head of {site.name}, --heads each of them")
 
 
 def print_classified(text: str, one: Classified, words: bool, effects: Sequence[tuple[str, float]] | None, as_json: bool) -> None:
@@ -105,9 +65,8 @@ def print_classified(text: str, one: Classified, words: bool, effects: Sequence[
     site = in_words(site) if words else site
     weights = np.asarray(site.weights)[0, 0].tolist()
     if as_json:
-        facts = {"text": text, "label": one.label, "probabilities": one.probabilities}
-        more = {} if effects is None else {"effects": effects}
-        print_json({**facts, "weights": list(zip(site.columns, weights, strict=True)), **more})
+        pairs = {"weights": list(zip(site.columns, weights, strict=True)), **({} if effects is None else {"effects": effects})}
+        print_json({"text": text, "label": one.label, "probabilities": one.probabilities, **pairs})
         return
     likeliest = sorted(one.probabilities.items(), key=lambda pair: -pair[1])[:5]
     write(f"{one.label}   ({'  '.join(f'{name} {100 * chance:.1f} %' for name, chance in likeliest)})")

@@ -13,6 +13,7 @@ from .completion import slot_names
 from .options import Beam, Device, Json, Lengths, MaxLength, Model, Moses, Peers, Result, Shown, TaskBeam, Tokenize, Words, flag
 from .reporting import check_picture, print_metrics
 from .shared import (
+    ALL_SITES,
     check_drawable,
     keep_given,
     load,
@@ -116,21 +117,24 @@ def show(
         saccade show hf:./my-bert "the black cat" --out cat.html
     """
     from .. import api
-    from .drawing import Choice, present
+    from .drawing import present
 
     check_drawable(out_file)
-    choice = Choice(site, head, heads, words)
-    choice.check(out_file)
+    if heads and head is not None:
+        raise SaccadeError("both --head and --heads were given; give one of them")
+    if (heads or head is not None) and out_file is not None and out_file.suffix.lower() in ALL_SITES:
+        raise SaccadeError(f"a {out_file.suffix} file has every head; leave {'--heads' if heads else '--head'} out")
     if target is not None and not target.strip():
         raise SaccadeError("the target is empty; give a text, or leave --target out")
     if str(model).startswith("hf:"):
         from .. import config, looking
 
-        present(looking.show_pretrained(str(model)[3:], text, target, beam, config.device(device)), out_file, choice, json_)
-        return
-    system = load(model, device)
-    present(api.show(system, text, target, beam), out_file, choice, json_)
-    note_unknown(system, [text.replace("<mask>", " ")])
+        document = looking.show_pretrained(str(model)[3:], text, target, beam, config.device(device))
+    else:
+        system = load(model, device)
+        document = api.show(system, text, target, beam)
+        note_unknown(system, [text.replace("<mask>", " ")])
+    present(document.words() if words else document, out_file, site, head, heads, json_)
 
 
 def explain(

@@ -25,7 +25,7 @@ Input = Annotated[str | None, typer.Option("--input", help=INPUT)]
 OutFolder = Annotated[Path, typer.Option("--out", help="The model folder to write.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.", autocompletion=devices)]
 Json = Annotated[bool, flag("--json", "Print one JSON object per line.")]
-Words = Annotated[bool, flag("--words", "Words in place of their pieces: weights of a word's pieces are added.")]
+Words = Annotated[bool, flag("--words", "Words instead of their pieces: weights of a word's pieces are added.")]
 Beam = Annotated[int, typer.Option("--beam", help="Beam width; 1 is greedy.")]
 TaskBeam = Annotated[int | None, typer.Option("--beam", help="Beam width, for models that generate text. [default: 1]")]
 CUT = "Cut an output after so many tokens. [default: as long as in the training data, or twice the source + 10]"

@@ -146,12 +146,14 @@ def check_drawable(out_file: Path | None) -> None:
 def draw(document: Document, site: Site, heads: bool, out_file: Path, head: int | None = None) -> None:
     """A page that begins with a site, a document of all sites, or a picture of one, by the file's ending."""
     from ..views.document import PICTURES
-    from ..views.fonts import advice, missing
+    from ..views.fonts import find
 
     document.save(out_file, site.name, heads, head)
-    signs = missing("".join((document.title, *site.rows, *site.columns)))
-    if signs and out_file.suffix.lower() in PICTURES and out_file.suffix.lower() != ".svg":  # there a viewer takes its own fonts
-        note(f"note: {advice(signs)}")
+    suffix = out_file.suffix.lower()
+    if suffix in PICTURES and suffix != ".svg":  # there a viewer takes its own fonts
+        lacking = find("".join((document.title, *site.rows, *site.columns)))
+        if lacking:
+            note(f"note: {lacking}")
 
 
 def result_writer(name: str | None, words: list[str] | None) -> Callable[[dict[str, Any], str, list[int]], object]:

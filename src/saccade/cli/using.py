@@ -199,8 +199,8 @@ def classify(
     system = load(model, device)
     system.require(Classification, "label a text")  # a mistake is reported before anything else
     shown = text is not None or (input_file is None and sys.stdin is not None and sys.stdin.isatty())
-    if (words or effect) and not (shown or json_ or out_file):
-        raise SaccadeError(f"lines are printed without weights; leave {'--words' if words else '--effect'} out, or use --json")
+    if not (shown or json_) and (effect or (words and out_file is None)):
+        raise SaccadeError(f"lines are printed without weights; leave {'--effect' if effect else '--words'} out, or use --json")
 
     def answer(lines: list[str], first: int) -> None:
         if out_file is not None and len(lines) > 1:
@@ -224,14 +224,14 @@ def print_labels(system: "System", lines: list[str], first: int, shown: bool, wo
     if not texts and first == 1:
         raise SaccadeError("the lines are empty; give at least one text")
     found = dict(zip(texts, system.classify(texts) if texts else [], strict=True))
+    effects = {line: system.task.effects(system.model, line, one.label) for line, one in found.items()} if effect else {}
     note_unknown(system, lines)
     for line in lines:  # line n of the output belongs to line n of the input, also where that is empty
         one = found.get(line)
         if one is None:
             report(json_, {"text": line, "label": None}, "")
         elif shown:
-            effects = system.task.effects(system.model, line, one.label) if effect else None
-            print_classified(line, one, words, effects, json_)
+            print_classified(line, one, words, effects.get(line), json_)
         else:
             sys.stdout.write(f"{one.label}\t{line}\n")
     sys.stdout.flush()

@@ -18,7 +18,7 @@ SPECIALS = {"pad": "<pad>", "unk": "<unk>", "bos": "<bos>", "eos": "<eos>"}
 KINDS = ("words", "bpe", "characters")
 SPLITS = ("space", "punctuation")
 
-_SEEN = {*range(33, 127), *range(161, 173), *range(174, 256)}  # bytes that stand for themselves in the byte-level alphabet
+_SEEN = {*range(33, 127), *range(161, 173), *range(174, 256)}  # bytes that the byte-level alphabet spells as themselves
 _BYTES = {chr(byte): byte for byte in _SEEN} | {chr(256 + n): byte for n, byte in enumerate(sorted({*range(256)} - _SEEN))}
 _PARTS = "₁₂₃₄"
 _HALF = re.compile("[\ud800-\udfff]")  # what a command line passes for bytes that are not UTF-8

@@ -88,7 +88,7 @@ class Classification(LabelTask):
         """Each word, and by how much the label's probability falls when that word is left out (Li et al. 2016)."""
         words = text.split()
         if len(words) < 2:
-            raise SaccadeError(f"the text has {len(words)} word, and an effect is seen by leaving one out; give two or more")
+            raise SaccadeError(f"'{text}' has {len(words)} word, and an effect is seen by leaving one out; give two or more")
         without = [" ".join(words[:n] + words[n + 1 :]) for n in range(len(words))]
         whole, *less = (one.probabilities[label] for one in self.classify(model, [text, *without]))
         return [(word, whole - chance) for word, chance in zip(words, less, strict=True)]

@@ -145,7 +145,7 @@
       this.least.textContent = this.low ? `\u2264 ${this.low.toFixed(3)}, the mean` : "0";
       this.heads.querySelectorAll("button").forEach((button, i) => button.setAttribute("aria-checked", String(i - 1 === head)));
       stopAt(this.heads, head + 1);
-      this.most.textContent = this.full > this.top ? this.full.toFixed(3) : `${this.top.toFixed(3)}, the greatest weight of ${head < 0 ? "the average over all heads" : "this head"}`;
+      this.most.textContent = this.full > this.top ? this.full.toFixed(3) : `${this.top.toFixed(3)}, the greatest weight${this.site.weights.length === 1 ? "" : head < 0 ? " of the average over all heads" : " of this head"}`;
       this.paint();
     }
 

@@ -1,4 +1,4 @@
-"""What of a document is worth seeing: words in place of their pieces, the site to begin with, from where to where weights are shaded."""
+"""What of a document is worth seeing: words instead of their pieces, the site to begin with, from where to where weights are shaded."""
 
 import re
 from collections.abc import Sequence
@@ -27,47 +27,36 @@ def is_flat(weights: Sequence[float]) -> bool:
 
 
 def best_site(sites: Sequence[Site]) -> Site:
-    """The site to begin with: what a label was made from, or among attention from one text to another (else within one)
-    that which singles out the most words."""
+    """The site to begin with: of attention from one text to another, else within one, that which singles out the most words."""
+
+    def singled_out(site: Site) -> float:
+        """The greatest weight that any other word gives a word, in the mean over words; <eos> and its like are no words."""
+        weights = np.mean(site.weights, 0)
+        if site.rows == site.columns:
+            np.fill_diagonal(weights, 0.0)
+        return float(sum(weights.max(0)[[not SPECIAL.fullmatch(label) for label in site.columns]]) / len(site.columns))
+
     return max([site for site in sites if site.rows != site.columns] or sites, key=singled_out)
 
 
-def singled_out(site: Site) -> float:
-    """The greatest weight that any other word gives a word, in the mean over words and heads; <eos> and its like are no words."""
-    weights = np.mean(site.weights, 0)
-    if site.rows == site.columns:
-        np.fill_diagonal(weights, 0.0)
-    words = [n for n, label in enumerate(site.columns) if not SPECIAL.fullmatch(label)]
-    return float(weights.max(0)[words].mean()) if words else 0.0
-
-
 def in_words(site: Site) -> Site:
-    """The same site with words in place of pieces: weights of a looked-at word's pieces are added, those of a looking word's averaged."""
-    rows, columns = _group(site.rows), _group(site.columns)
-    to = np.array([[n in group for n in range(len(site.rows))] for group in rows], dtype=float)
-    of = np.array([[n in group for n in range(len(site.columns))] for group in columns], dtype=float)
+    """The same site with words instead of pieces: weights of a looked-at word's pieces are added, those of a looking word's averaged."""
+    (rows, to), (columns, of) = _words(site.rows), _words(site.columns)
     weights = (to / to.sum(1, keepdims=True)) @ np.asarray(site.weights) @ of.T
-    return Site(site.name, _names(site.rows, rows), _names(site.columns, columns), weights.tolist())
+    return Site(site.name, rows, columns, weights.tolist())
 
 
-def _group(labels: Sequence[str]) -> list[list[int]]:
-    """The pieces of each word by their marks: ▁ or a blank begins a word, ## goes on with one; without a mark each piece is one."""
-    goes_on = any(label.startswith("##") for label in labels)
-    begins = [not label.startswith("##") if goes_on else label.startswith(tuple(BLANK)) for label in labels]
-    if not any(begins):
-        begins = [True] * len(labels)
+def _words(labels: Sequence[str]) -> tuple[list[str], NDArray[np.floating]]:
+    """Words, and which pieces each is made of: ▁ or a blank begins a word, ## continues one; without a mark each piece is one."""
+    continued = any(label.startswith("##") for label in labels)
+    begins = [not label.startswith("##") if continued else label.startswith(tuple(BLANK)) for label in labels]
     groups: list[list[int]] = []
     for n, label in enumerate(labels):
         special = SPECIAL.fullmatch(label) or (n and SPECIAL.fullmatch(labels[n - 1]))
         only_blanks = bool(groups) and not any(labels[i].strip(BLANK) for i in groups[-1])  # they belong to the word that follows
-        if not groups or special or (begins[n] and not only_blanks):
+        if not groups or special or not any(begins) or (begins[n] and not only_blanks):
             groups.append([])
         groups[-1].append(n)
-    return groups
-
-
-def _names(labels: Sequence[str], groups: Sequence[Sequence[int]]) -> list[str]:
-    """The words' texts without marks."""
     texts = ["\0".join(labels[n].removeprefix("##") for n in group) for group in groups]
-    joined = [PARTS.sub(r"\1", text).replace("\0", "") for text in texts]
-    return [text.strip(BLANK) or text for text in joined]
+    names = [PARTS.sub(r"\1", text).replace("\0", "") for text in texts]
+    return [name.strip(BLANK) or name for name in names], np.array([[n in group for n in range(len(labels))] for group in groups])

@@ -88,7 +88,7 @@ class Document:
         return notebook_view(self)
 
     def words(self) -> Document:
-        """The same document with words in place of their pieces."""
+        """The same document with words instead of their pieces."""
         from .choosing import in_words
 
         return replace(self, sites=[in_words(site) for site in self.sites])

@@ -1,5 +1,6 @@
 """Fonts for pictures: for every character an installed family that has it, also one that was installed a moment ago."""
 
+import contextlib
 import functools
 import logging
 import unicodedata
@@ -9,41 +10,35 @@ from matplotlib import font_manager
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
-from .document import is_undrawable
-
 BASE_FAMILY = "DejaVu Sans"  # comes with matplotlib, so it is always installed
-# The order among families that have equally many of the characters; a Japanese one first, because it lacks what only Chinese has.
+# Asked first of families that have equally many of the characters; Japanese before Chinese ones, which have all that those have.
 PREFERRED = (
-    "Noto Sans CJK JP", "Noto Sans JP", "Source Han Sans JP", "IPAGothic", "IPAexGothic", "TakaoGothic", "VL Gothic", "Hiragino Sans",
-    "Yu Gothic", "Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "PingFang SC",
-    "Microsoft YaHei", "SimHei", "Droid Sans Fallback", "Noto Sans CJK KR", "Noto Sans KR", "NanumGothic", "UnDotum", "UnBatang",
-    "Malgun Gothic", "Noto Sans Devanagari", "Noto Sans Thai", "Noto Sans Arabic", "Noto Sans Bengali", "Noto Sans Tamil",
-    "Arial Unicode MS", "Unifont",
+    "Noto Sans CJK JP", "Noto Sans JP", "IPAGothic", "TakaoGothic", "Hiragino Sans", "Yu Gothic", "Noto Sans CJK SC", "Noto Sans SC",
+    "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "PingFang SC", "Microsoft YaHei", "Droid Sans Fallback", "Noto Sans KR", "NanumGothic",
+    "UnBatang", "Malgun Gothic", "Noto Sans Devanagari", "Noto Sans Thai", "Noto Sans Arabic", "Arial Unicode MS", "Unifont",
 )  # fmt: skip
-NO_LETTERS = ("Last Resort", "Adobe Blank", "cm")  # how families begin that have boxes or glyphs of formulas in place of letters
-EAST_ASIAN = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "IDEOGRAPHIC")
-# A family without the exact weight is no mistake where it is the only one that has a character.
+NO_LETTERS = ("Last Resort", "Adobe Blank", "cm")  # how families begin that have boxes or glyphs of formulas instead of letters
+# A family without the exact weight is right where only it has a character.
 logging.getLogger("matplotlib.font_manager").addFilter(lambda record: "Failed to find font" not in record.getMessage())
 
 
 def families(text: str = "") -> list[str]:
     """The base family, and few installed ones that have the characters it lacks."""
-    return [BASE_FAMILY, *_cover(frozenset(_without_glyph(text, BASE_FAMILY)))[0]]
+    return [BASE_FAMILY, *_cover(_beyond_base(text))[0]]
 
 
-def missing(text: str) -> str:
-    """The characters that no installed family has, each once; fonts are looked for anew before it is said."""
-    if _cover(frozenset(_without_glyph(text, BASE_FAMILY)))[1]:
-        _find_new_fonts()
-    left = _cover(frozenset(_without_glyph(text, BASE_FAMILY)))[1]
-    return "".join(sign for sign in dict.fromkeys(text) if sign in left)
-
-
-def advice(signs: str) -> str:
-    """What somebody can do about characters that no font here has."""
+def find(text: str) -> str:
+    """Finds fonts for a text, also new ones; says which of its characters no font has, and what somebody can do about it."""
+    known = {entry.fname for entry in font_manager.fontManager.ttflist}  # matplotlib keeps its list in a cache for ever
+    for path in sorted(set(font_manager.findSystemFonts()) - known) if _cover(_beyond_base(text))[1] else ():
+        with contextlib.suppress(OSError, RuntimeError, ValueError, NotImplementedError):  # a broken file, letters made of pixels
+            font_manager.fontManager.addfont(path)
+            _cover.cache_clear()
+    left = _cover(_beyond_base(text))[1]
+    signs = [sign for sign in dict.fromkeys(text) if sign in left]
     shown = " ".join(signs[:8]) + (" …" if len(signs) > 8 else "")
-    east = any(unicodedata.name(sign, "").startswith(EAST_ASIAN) for sign in signs)
-    return f"no font here has {shown}; install {'fonts-noto-cjk' if east else 'fonts-noto-core'}, or write .html"
+    package = "fonts-noto-cjk" if any(unicodedata.east_asian_width(sign) == "W" for sign in signs) else "fonts-noto-core"
+    return f"no font here has {shown}; install {package}, or write .html" if signs else ""
 
 
 def width_of(text: str, size: float, weight: str = "normal") -> float:
@@ -62,43 +57,26 @@ def ignore_missing_glyphs() -> None:
 
 @functools.cache
 def _cover(signs: frozenset[str]) -> tuple[list[str], frozenset[str]]:
-    """Families that have these characters, the one with the most of them first, and the characters that none has."""
-    if not signs:
-        return [], signs
-    installed = dict.fromkeys(entry.name for entry in font_manager.fontManager.ttflist)
-    asked = [name for name in PREFERRED if name in installed]
-    others = sorted(name for name in installed if name not in asked and not name.startswith(NO_LETTERS))
+    """Few installed families that have these characters, and the characters that none has."""
     found: list[str] = []
-    for some in (asked, others):
-        lacks = {name: _without_glyph("".join(signs), name) for name in some} if signs else {}
-        while signs and lacks:
-            best = min(lacks, key=lambda name: len(lacks[name] & signs))
-            if not signs - lacks[best]:
-                break
-            found.append(best)
-            signs &= lacks.pop(best)
+    installed = {entry.name for entry in font_manager.fontManager.ttflist if not entry.name.startswith(NO_LETTERS)}
+    order = [name for name in PREFERRED if name in installed] + sorted(installed - {*PREFERRED})
+    while signs:
+        best = max(order, key=lambda name: len(signs & _signs_of(name)))
+        if not signs & _signs_of(best):
+            break
+        found.append(best)
+        signs -= _signs_of(best)
     return found, signs
 
 
-def _without_glyph(text: str, family: str) -> set[str]:
-    """The visible characters of a text for which a family has no glyph."""
-    if text.isascii():  # every family that is asked has these
-        return set()
+@functools.cache
+def _signs_of(family: str) -> frozenset[str]:
     face = font_manager.get_font(font_manager.findfont(FontProperties(family=[family])))
-    return {sign for sign in set(text) if not (_is_invisible(sign) or face.get_char_index(ord(sign)))}
+    return frozenset(map(chr, face.get_charmap()))
 
 
-def _is_invisible(sign: str) -> bool:
-    """Spaces, joiners and variation selectors need no glyph; what no font can have is shown as a box before."""
-    return sign.isspace() or is_undrawable(sign) or unicodedata.category(sign) == "Cf" or "\ufe00" <= sign <= "\ufe0f"
-
-
-def _find_new_fonts() -> None:
-    """Adds fonts that were installed after matplotlib made its list, which it keeps in a cache for ever."""
-    known = {entry.fname for entry in font_manager.fontManager.ttflist}
-    for path in sorted(set(font_manager.findSystemFonts()) - known):
-        try:
-            font_manager.fontManager.addfont(path)
-        except (OSError, RuntimeError, ValueError, NotImplementedError):  # a broken file, or letters made of pixels
-            continue
-    _cover.cache_clear()
+def _beyond_base(text: str) -> frozenset[str]:
+    """The characters of a text that the base family lacks; blanks, joiners and variation selectors need no glyph."""
+    lacking = {*text} - _signs_of(BASE_FAMILY)
+    return frozenset(sign for sign in lacking if unicodedata.category(sign)[0] not in "CZ" and not "\ufe00" <= sign <= "\ufe0f")

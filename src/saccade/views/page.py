@@ -13,7 +13,6 @@ from PIL import Image
 
 from .document import Document, shorten
 
-LONGEST = 10_000  # characters of a sentence above its view
 NUMBER = re.compile(r"[-+−]?[\d.,]+(e[-+]?\d+)?( ?[%×])?( ?± ?[\d.,]+)?", re.IGNORECASE)
 
 # a frame from the same notebook may set its own height; one that may not keeps what it was given
@@ -43,7 +42,7 @@ def attention_page(document: Document) -> str:
     if document.source == document.target:
         pair = [("text", document.source)]
     sentences = "".join(
-        f'<p class="muted">{name}: <span dir="auto">{_escape(shorten(" ".join(words), LONGEST))}</span></p>'
+        f'<p class="muted">{name}: <span dir="auto">{_escape(shorten(" ".join(words), 10_000))}</span></p>'
         for name, words in pair
         if words and " ".join(words) != document.title
     )

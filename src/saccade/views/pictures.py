@@ -19,11 +19,12 @@ from matplotlib.image import AxesImage
 
 from ..files import write_atomically
 from .choosing import is_flat, shade_range
-from .document import LONGEST, Site, is_undrawable, shorten
+from .document import Site, is_undrawable, shorten
 from .fonts import families as families
-from .fonts import ignore_missing_glyphs, missing
+from .fonts import find, ignore_missing_glyphs
 from .fonts import width_of as width_of
 
+label = shorten  # a token or a name in a picture
 DPI = 150
 MARGIN = 0.2  # inches around everything
 TILT = math.radians(60)  # of the words along the top
@@ -67,7 +68,7 @@ def _panels(site: Site, title: str, notes: Sequence[str], panels: Mapping[str, n
     named, weights = "" not in panels, np.stack(list(panels.values()))
     low, high = shade_range(weights)
     rows, columns = [label(token) for token in site.rows], [label(token) for token in site.columns]
-    missing("".join((title, *rows, *columns)))  # finds fonts that were installed lately
+    find("".join((title, *rows, *columns)))
     across = {1: 1, 2: 2, 3: 3, 4: 2, 5: 3, 6: 3, 9: 3}.get(len(panels), 4)  # so that few positions stay empty
     size = float(np.clip(72 * cell * 0.8, 5, 10))  # points that fit a cell; letters smaller than 5 cannot be read
     left, longest = (max(width_of(name, size) for name in names) for names in (rows, columns))
@@ -113,7 +114,7 @@ def _panels(site: Site, title: str, notes: Sequence[str], panels: Mapping[str, n
 def lines(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_label: str, title: str) -> Figure:
     """One line per name through its (x, y) points, such as BLEU against sentence length; names are in the order of the lines' ends."""
     names = [label(name, LONGEST_NAME) for name in series]
-    missing("".join((title, x_label, y_label, *names)))
+    find("".join((title, x_label, y_label, *names)))
     wide, tall = 5.2, max(3.1, NAME_STEP * len(series))
     name_room = max(width_of(name, 9) for name in names) + 0.95
     figure, top = sheet(MARGIN + 0.75 + wide + name_room + MARGIN, 0.1 + tall + 0.45 + MARGIN, title)
@@ -130,13 +131,9 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_l
     axes.set_ylabel(y_label, **style(9, text=y_label))
     order = sorted(range(len(drawn)), key=lambda n: -float(np.asarray(drawn[n].get_ydata())[-1]))
     font = FontProperties(family=families("".join(names)), size=9)
-    look = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "prop": font}
-    look |= {
-        "frameon": True,
-        "edgecolor": EDGE,
-        "fancybox": False,
-        "handlelength": 3.2,
-    }  # a box of its own: its marks are not data
+    # a box of its own: its marks are not data
+    look = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "prop": font, "frameon": True, "edgecolor": EDGE}
+    look |= {"fancybox": False, "handlelength": 3.2}
     legend = axes.legend([drawn[n] for n in order], [names[n] for n in order], borderaxespad=1.4, labelspacing=0.3, **look)
     for text in legend.get_texts():
         text.set_parse_math(False)
@@ -161,11 +158,6 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
 def two_digits(value: float) -> str:
     """A weight as it is written into its cell: .87, 1.0."""
     return f"{value:.1f}" if abs(value) >= 0.995 else f"{value:.2f}".replace("0.", ".", 1)
-
-
-def label(token: str, longest: int = LONGEST) -> str:
-    """A token or a name as a label in a picture."""
-    return shorten(token, longest)
 
 
 def style(size: float, color: str = "#1a1a1a", weight: str = "normal", text: str = "") -> dict[str, Any]:

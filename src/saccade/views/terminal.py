@@ -20,7 +20,6 @@ BLOCK = 8  # columns of a matrix side by side
 # From gray to orange at nearly the same brightness: a terminal may be dark or light, and black letters are readable on all of it.
 WEAK, STRONG, AGAINST = (150, 150, 150), (255, 140, 0), (90, 170, 255)
 FAINTEST = 0.15  # of the full shade; below it a word is left as it is
-MOST = 60  # rows and columns of a table in the terminal
 
 
 def shade(part: float) -> Style:
@@ -36,39 +35,33 @@ def shade_words(tokens: Sequence[str], weights: Sequence[float]) -> Text:
     """The words in a line, each with its weight in percent on a background that is the more orange the further it is above the mean."""
     low, high = shade_range(np.asarray([weights]))
     parts = [0.0 if is_flat(weights) else max(0.0, weight - low) / (high - low) for weight in weights]
-    chips = [
-        (f" {shorten(token)} {100 * weight:.0f} ", shade(part))
-        for token, weight, part in zip(tokens, weights, parts, strict=True)
-    ]
-    return Text(" ").join(Text(*chip) for chip in chips)
+    return _chips(tokens, [f"{100 * weight:.0f}" for weight in weights], parts)
 
 
 def shade_effects(words: Sequence[str], effects: Sequence[float]) -> Text:
     """The words in a line, each with its signed effect in points, orange for the label and blue against it."""
     most = max(map(abs, effects)) or 1.0
-    chips = [
-        (f" {shorten(word)} {100 * effect:+.1f} ", shade(effect / most)) for word, effect in zip(words, effects, strict=True)
-    ]
-    return Text(" ").join(Text(*chip) for chip in chips)
+    return _chips(words, [f"{100 * effect:+.1f}" for effect in effects], [effect / most for effect in effects])
+
+
+def _chips(words: Sequence[str], numbers: Sequence[str], parts: Sequence[float]) -> Text:
+    found = zip(words, numbers, parts, strict=True)
+    return Text(" ").join(Text(f" {shorten(word)} {number} ", shade(part)) for word, number, part in found)
 
 
 def heat_table(site: Site, weights: NDArray[np.floating], width: int | None = None) -> Text:
-    """One head's weights, or a mean of heads, in percent: rows look at columns. Folded to a width; without one nothing is left out."""
+    """One head's weights, or a mean of heads, in percent: rows look at columns; folded where there is a width."""
     low, high = shade_range(weights)
     rows, columns = [shorten(token, 14) for token in site.rows], [shorten(token, 8) for token in site.columns]
-    rows, columns = (rows, columns) if width is None else (rows[:MOST], columns[:MOST])
     left, sizes = max(map(cell_len, rows)) + 1, [max(3, cell_len(name)) + 1 for name in columns]
     table, start = Text(), 0
     while start < len(columns):
         end = start + 1
         while end < len(columns) and (width is None or left + sum(sizes[start : end + 1]) <= width):
             end += 1
-        head = "".join(
-            " " * (size - 1 - cell_len(name)) + name + " "
-            for name, size in zip(columns[start:end], sizes[start:end], strict=True)
-        )
-        table.append(f"{' ' * left}{head}\n", "bold")
-        for name, row in zip(rows, weights, strict=False):
+        heads = [" " * (sizes[n] - 1 - cell_len(columns[n])) + columns[n] for n in range(start, end)]
+        table.append(f"{' ' * left}{' '.join(heads)} \n", "bold")
+        for name, row in zip(rows, weights, strict=True):
             table.append(name + " " * (left - cell_len(name)))
             for size, weight in zip(sizes[start:end], row[start:end], strict=True):
                 shown = f"{100 * weight:.0f}" if abs(weight) >= 0.005 else "·"
@@ -76,8 +69,6 @@ def heat_table(site: Site, weights: NDArray[np.floating], width: int | None = No
             table.append("\n")
         start = end
     table.rstrip()
-    if width is not None and max(len(site.rows), len(site.columns)) > MOST:
-        table.append(f"\nthe first {MOST} of {len(site.rows)} × {len(site.columns)}; --out look.html has all")
     return table
 
 
