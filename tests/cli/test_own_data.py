@@ -145,6 +145,15 @@ def test_clean_copies_of_labels_and_text() -> None:
     assert Path("d.txt").read_text() == "one\n\n\ntwo\n"
 
 
+def test_parallel_files_out_of_step_are_not_written() -> None:
+    Path("a.en").write_text("one\ntwo\nthree\n")
+    Path("a.fr").write_text("un\ntrois\n")
+    printed = run_cli("check", "a.en", "a.fr", "--write", "clean.tsv")
+    assert printed.code == 2
+    assert printed.err.endswith("line n of one must translate line n of the other; nothing was written\n")
+    assert not Path("clean.tsv").exists()
+
+
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [

@@ -62,7 +62,7 @@ def test_a_good_translation_without_spaces_has_a_bleu_above_0() -> None:
 def test_a_tokenizer_that_does_not_fit_is_used_with_a_warning() -> None:
     assert (
         bleu_tokenizer("13a", CHINESE)[1]
-        == "does not split Han without spaces between words, so that a sentence is one word; use zh or char"
+        == "does not split Han without spaces between words, so that a sentence is one word; use zh, ja-mecab or char"
     )
     assert bleu_tokenizer("char", CHINESE) == ("char", "")
 
@@ -122,7 +122,7 @@ def chinese(tokenize: str = "auto", watch: str = "bleu") -> tuple[config.Recipe,
 def test_the_best_model_is_chosen_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
     recipe, task, pairs = chinese()
     work = task.work(recipe, pairs, pairs, torch.device("cpu"))
-    assert work.notes == ("BLEU on dev is by the tokenizer zh, which is chosen for Han without spaces between words",)
+    assert work.notes == ("BLEU on dev: the tokenizer zh is chosen for Han without spaces between words",)
     outputs = [CHINESE[0].replace("公园", "学校"), *CHINESE[1:]]
     monkeypatch.setattr(Translation, "outputs", lambda *_: outputs)
     monkeypatch.setattr(Translation, "metrics", lambda *_: {"loss": 1.0})
@@ -139,7 +139,7 @@ def test_an_evaluation_takes_the_recipes_or_another(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Translation, "outputs", lambda *_: CHINESE)
     monkeypatch.setattr(Translation, "metrics", lambda *_: {"loss": 1.0})
     found = task.evaluate(Fixed(), pairs, quarters=True)
-    assert found["bleu_tokenizer"] == "zh chosen for Han without spaces between words"
+    assert found["bleu_tokenizer"] == "zh is chosen for Han without spaces between words"
     assert "|tok:zh|" in found["bleu_signature"]
     assert [row["bleu"] for row in found["by_length"]][-1] == pytest.approx(100)
     assert not [row for row in found["by_length"] if "unit" in row], "words"

@@ -599,3 +599,12 @@ def test_what_is_shown_of_a_language_model_is_its_own_attention() -> None:
     assert bool((weights.triu(1) == 0).all())
     assert "generates no text; leave the target out" in told(lambda: api.show(made, "the", target="x"))
     assert "has no attention to show" in told(lambda: api.show(system("rnn-decoder"), "the"))
+
+
+def test_lines_of_a_batch_are_those_of_the_file() -> None:
+    made = system(several=True)
+    later = [Document("the cat", 4), Document("the dog", 9), Document("a cat", 11)]
+    stream = made.task.stream(later, 0, CPU)
+    assert set(stream.blocks([0, 1, 2, 3, 4, 5, 6, 7, 8], 0).lines) <= {4, 9, 11}
+    several_files = made.task.stream([Document("the cat", 1), Document("the dog", 1)], 0, CPU)
+    assert set(several_files.blocks([0, len(several_files.here) - 1], 0).lines) == {1, 2}, "counted instead"

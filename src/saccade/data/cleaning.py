@@ -33,6 +33,8 @@ def clean(data: Report, where: str, unique: bool = False, longest: int | None = 
     """Writes the good items; a sentence on how many they are and what was skipped."""
     paths, skipped, rows = check_names(data.kind, where), Skipped(), list[dict[str, Any]]()
     for finding in data.findings:
+        if finding.kind in ("line counts", "cut off"):
+            raise SaccadeError(f"{finding.sentence}; nothing was written")
         if finding.level == "error":
             skipped.add(data.name, finding.kind, (finding.lines or [0])[0], finding.count)
     for item, reason in judge(data, unique, LONG_WORDS * (data.kind in ("pairs", "tags")) if longest is None else longest):

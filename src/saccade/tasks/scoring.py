@@ -73,12 +73,14 @@ def bleu_tokenizer(name: str, references: Sequence[str]) -> tuple[str, str]:
     script = unspaced_script(references)
     here = f"{script} without spaces between words"
     if name != "auto" or not script:
-        note = f"does not split {here}, so that a sentence is one word; use zh or char" if name == "13a" and script else ""
+        note = (
+            f"does not split {here}, so that a sentence is one word; use zh, ja-mecab or char" if name == "13a" and script else ""
+        )
         return "13a" if name == "auto" else name, note
     if script == "kana" and all(map(find_spec, ("MeCab", "ipadic"))):
-        return "ja-mecab", f"chosen for {here}"
+        return "ja-mecab", f"is chosen for {here}"
     more = "; pip install 'sacrebleu[ja]' for ja-mecab" if script == "kana" else ""
-    return "zh" if script == "Han" else "char", f"chosen for {here}{more}"
+    return "zh" if script == "Han" else "char", f"is chosen for {here}{more}"
 
 
 def bleu_metric(name: str) -> Any:
