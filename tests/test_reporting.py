@@ -15,6 +15,7 @@ import pytest
 
 from saccade import api, reporting
 from saccade.errors import SaccadeError
+from saccade.system import SAMPLES
 from saccade.training.loop import Watcher
 from saccade.training.stopping import Stopped
 from support import run_cli, tiny_recipe
@@ -77,7 +78,7 @@ def test_every_run_writes_its_curves_and_its_page(run: Path) -> None:
     cells = found.texts["td"]
     dev = api.load(run).read("dev")
     shown = [pair for pair in dev if pair.source in cells]
-    assert len(shown) == reporting.SAMPLES
+    assert len(shown) == SAMPLES
     for pair in shown:
         at = cells.index(pair.source)
         assert cells[at + 1] == pair.target, "the reference beside it"

@@ -17,6 +17,7 @@ from . import api, config
 from .data.generated.phrasebook import LECTURE_SENTENCES
 from .errors import SaccadeError
 from .files import write_atomically
+from .fitting import adopt
 from .training.checkpoints import RunFolder
 from .training.loop import Watcher
 from .training.stopping import Stopped
@@ -84,7 +85,8 @@ def check_folder(out: Path, words: Sequence[str] = ()) -> dict[str, bool]:
     for name, folder in runs.items():
         if (folder / "recipe.json").exists():
             made = config.read_recipe(f"phrasebook-{name}", words)
-            found = api.differences(api.read_config(folder / "recipe.json").to_dict(), made.to_dict())
+            begun = api.read_config(folder / "recipe.json")
+            found = api.differences(begun.to_dict(), adopt(made, begun).to_dict())
             if changed := [key for key in found if key != "device"]:
                 raise SaccadeError(f"{folder} is a run with a different {changed[0]} than this demo's; choose another --out")
         progress = RunFolder(folder, {}).progress()

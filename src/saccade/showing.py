@@ -27,7 +27,7 @@ def show_translation(task: Translation, model: nn.Module, text: str, output: str
 
 
 def show_denoising(task: Any, model: nn.Module, text: str) -> Shown:
-    """What stands for each <mask> of a text, or behind its end where there is none, and all attention while it is generated."""
+    """What is generated for each <mask> of a text, or after its end without one, and all attention meanwhile."""
     words, device = task.text, device_of(model)
     ids, _ = task.encode_hidden(text if HIDDEN in text else text + HIDDEN)
     source = torch.tensor([ids], device=device)
@@ -41,9 +41,9 @@ def show_denoising(task: Any, model: nn.Module, text: str) -> Shown:
 def sites_between(model: nn.Module, inputs: tuple[Any, ...], source: list[str], target: list[str]) -> list[Site]:
     """All attention of an encoder–decoder, that to the source first; a block that is used several times is one site per pass."""
     model.eval()
-    with record(model) as read:
+    with record(model, quiet=True) as read:
         model.start(*inputs[:2])  # type: ignore[operator]
-    with record(model) as seen:
+    with record(model, quiet=True) as seen:
         model(*inputs)
     sites = []
     for name, looks in sorted(seen.items(), key=lambda item: not item[1].cross):
@@ -58,7 +58,7 @@ def sites_between(model: nn.Module, inputs: tuple[Any, ...], source: list[str], 
 
 def show_reading(task: Any, model: nn.Module, text: str) -> Shown:
     """The attention inside a model that reads one text, and what its label was pooled from, where it has one."""
-    with record(model) as seen:
+    with record(model, quiet=True) as seen:
         tokens, outcome = task.look(model, text)
     sites = []
     if isinstance(task, Classification):
@@ -76,6 +76,6 @@ def blind_sites(model: nn.Module, work: Work) -> list[str]:
     if all(site.mechanism.normalize.sums_to_one for site in attention_sites(model).values()):
         return []
     batch = work.batch(work.epoch(0)[0][:8])
-    with record(model) as seen:
+    with record(model, quiet=True) as seen:
         model(*batch.inputs)
     return [name for name, looks in seen.items() if looks.calls and not any(call.weights().any() for call in looks.calls)]

@@ -62,7 +62,15 @@ def test_what_a_killed_training_left_is_no_obstacle_and_goes(recipe: Path, tmp_p
     (run / "kept" / "notes" / "mine").write_text("mine")
     again = run_cli("train", recipe, "training.updates=6", "--out", run, "--resume")
     assert again.code == 0, again.err
-    assert sorted(path.name for path in run.iterdir()) == ["best", "kept", "last", "log.jsonl", "metrics.csv", "recipe.json"]
+    assert sorted(path.name for path in run.iterdir()) == [
+        "best",
+        "kept",
+        "last",
+        "log.jsonl",
+        "metrics.csv",
+        "recipe.json",
+        "run.json",
+    ]
     assert (run / "kept" / "notes" / "mine").read_text() == "mine"
 
 

@@ -78,7 +78,13 @@ def test_the_same_settings_have_an_effect_where_something_reads_them() -> None:
     ):
         assert set(values) <= set(complete(values, sketch(kind)))
     made = complete({"family": "bag", "pool": "mean"}, sketch(Encoder, classifies=True))
-    assert made == {"family": "bag", "dim": 128, "dropout": 0.1, "embedding": {"name": "tokens", "scale": None}, "pool": "mean"}
+    assert made == {
+        "family": "bag",
+        "dim": 128,
+        "dropout": 0.1,
+        "embedding": {"name": "tokens", "scale": None, "frozen": False},
+        "pool": "mean",
+    }
 
 
 @pytest.mark.parametrize(
@@ -88,7 +94,7 @@ def test_the_same_settings_have_an_effect_where_something_reads_them() -> None:
         ("luong", "mask", "no setting named 'model.mask' for luong"),
         ("fixed-first", "score", "no setting named 'model.score' for fixed-first"),
         ("bag", "hidden", "no setting named 'model.hidden' for bag"),
-        ("transformer", "head_count", "no setting named 'model.head_count' for transformer; did you mean"),
+        ("transformer", "headss", "no setting named 'model.headss' for transformer; did you mean"),
         ("transformer", "dept", "no setting named 'model.dept' for transformer; did you mean 'depth'?"),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from saccade import api
+from saccade import system as system_module
 from saccade.training.loop import Watcher
 
 
@@ -50,7 +51,7 @@ def recipe(root: Path, normalize: str, updates: int = 120) -> dict[str, Any]:
 
 def kill(monkeypatch: pytest.MonkeyPatch) -> None:
     """All scores are 0 from the start, where relu passes no gradient on."""
-    build = api.build
+    build = system_module.build
 
     def dead(*given: Any) -> api.System:
         made = build(*given)
@@ -58,7 +59,7 @@ def kill(monkeypatch: pytest.MonkeyPatch) -> None:
             made.model.decoder.cross.mechanism.score.v.zero_()
         return made
 
-    monkeypatch.setattr(api, "build", dead)
+    monkeypatch.setattr(system_module, "build", dead)
 
 
 def test_rectified_weights_learn_and_dead_ones_are_noticed(copies: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

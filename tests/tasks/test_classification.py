@@ -72,7 +72,7 @@ def test_weights_sum_to_one_and_belong_to_the_pieces(pool: str, kind: str) -> No
     texts = ["a good film", "bad", "a film with words that are new", "  spaces   here "]
     found = api.classify(made, texts)
     for text, one in zip(texts, found, strict=True):
-        assert one.pieces == [*made.task.text.encode(text).pieces, "<eos>"]
+        assert one.pieces == [*made.task.text.label_text(text), "<eos>"]
         assert len(one.weights) == len(one.pieces)
         assert sum(one.weights) == pytest.approx(1, abs=1e-5)
         assert min(one.weights) >= 0
@@ -213,7 +213,8 @@ def test_what_is_shown_is_the_pool_and_the_attention_below() -> None:
     assert [site.name for site in document.sites] == ["pool", "encoder.0.mixer"]
     [found] = api.classify(made, ["a good film"])
     np.testing.assert_array_equal(document.sites[0].weights, [[found.weights]])
-    assert (document.source, document.target) == (found.pieces, [found.label])
+    assert (document.source, document.target) == (["a", "good", "film"], [found.label])
+    assert document.sites[0].columns == found.pieces
     for site in document.sites:
         assert torch.tensor(site.weights).shape[1:] == (len(site.rows), len(site.columns))
     assert [site.name for site in api.show(system(pool="mean"), "a good film").sites] == ["pool"]

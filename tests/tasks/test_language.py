@@ -539,7 +539,7 @@ def test_what_any_model_of_language_looks_at_is_shown(objective: str, family: st
         for site in found.sites:
             weights = torch.tensor(site.weights)
             assert weights.shape[1:] == (len(site.rows), len(site.columns))
-            torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
+            torch.testing.assert_close(weights.sum(-1).float(), torch.ones(weights.shape[:-1]))
     if objective == "masked":
         assert api.show(made, "the cat").target == ["nothing"]
     if objective == "permutation":
@@ -589,7 +589,8 @@ def test_any_temperature_gives_text() -> None:
 def test_what_is_shown_of_a_language_model_is_its_own_attention() -> None:
     made = system()
     document = api.show(made, "the cat")
-    assert document.source == list("the cat")
+    assert document.source == ["the", "cat"]
+    assert document.sites[0].rows == list("the cat")
     with torch.no_grad():
         likeliest = made.model(torch.tensor([made.task.encode_prompt("the cat")]))[0, -1].argmax()
     assert document.target == [made.task.text.token(int(likeliest))]

@@ -24,6 +24,7 @@ from saccade.decoding import searcher
 from saccade.errors import SaccadeError
 from saccade.models.kinds import Seq2Seq
 from saccade.recipe import Recipe
+from saccade.tasks import scoring
 from saccade.tasks.scoring import alignment_error_rate, scores
 from saccade.tasks.text_to_text import TextToText
 from saccade.tasks.translation import Numbered, Translation
@@ -246,10 +247,8 @@ def test_quarters_by_length_hold_every_pair_once(monkeypatch: pytest.MonkeyPatch
     for count in (0, 1, 3, 4, 10, 13):
         pairs = [Pair(" ".join("x" * (1 + (7 * n) % 13)), "y") for n in range(count)]
         groups: list[list[str]] = []
-        monkeypatch.setattr(
-            Translation, "score", lambda _, outputs, *some, groups=groups: groups.append(outputs) or {"bleu": 0.0}
-        )
-        rows = task().quarter_scores([str(n) for n in range(count)], pairs, "13a")
+        monkeypatch.setattr(scoring, "scores", lambda outputs, *some, groups=groups: groups.append(outputs) or {"bleu": 0.0})
+        rows = scoring.by_length([str(n) for n in range(count)], pairs, "13a")
         numbers = [int(n) for n in itertools.chain(*groups)]
         assert sorted(numbers) == list(range(count))
         lengths = [len(pairs[n].source.split()) for n in numbers]
@@ -264,10 +263,10 @@ def test_quarters_by_length_hold_every_pair_once(monkeypatch: pytest.MonkeyPatch
 
 def test_quarters_are_as_equal_as_whole_lengths_allow() -> None:
     pairs = [Pair(" ".join("x" * length), "y") for length in [4] * 10 + [5] * 10 + [6] * 5 + [7] * 5 + [9] * 5 + [20] * 5]
-    rows = task().quarter_scores(["y"] * len(pairs), pairs)
+    rows = scoring.by_length(["y"] * len(pairs), pairs, "13a")
     assert [(row["shortest"], row["longest"]) for row in rows] == [(4, 4), (5, 5), (6, 7), (9, 20)]
     uneven = [Pair(" ".join("x" * length), "y") for length in [3] * 90 + [8] * 10]
-    assert [(row["shortest"], row["longest"]) for row in task().quarter_scores(["y"] * 100, uneven)] == [(3, 3), (8, 8)]
+    assert [(row["shortest"], row["longest"]) for row in scoring.by_length(["y"] * 100, uneven, "13a")] == [(3, 3), (8, 8)]
 
 
 def test_a_line_too_long_for_a_batch_is_named() -> None:

@@ -212,7 +212,7 @@ def test_what_cannot_be_converted_is_told(launcher: Launcher, sharded: Path, tmp
         convert(launcher.alone("training.accumulate=1"), tmp_path / "model")
     (tmp_path / "file").write_text("")
     for out in (tmp_path, tmp_path / "file"):
-        with pytest.raises(SaccadeError, match=r"already exists; choose a new or empty folder with --out"):
+        with pytest.raises(SaccadeError, match=r"already exists; choose a new or empty folder with out=…"):
             convert(sharded, out)
     with pytest.raises(SaccadeError, match=r"no checkpoint at .*nowhere; give the path"):
         convert(tmp_path / "nowhere", tmp_path / "model")

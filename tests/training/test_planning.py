@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -172,5 +173,6 @@ def test_progress_is_shown_in_a_terminal_and_in_a_notebook(monkeypatch: pytest.M
     assert audience() is None
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert audience() is sys.stderr
-    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    shell = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=None))
+    monkeypatch.setitem(sys.modules, "IPython", shell)
     assert audience() is sys.stdout

@@ -118,7 +118,10 @@ def test_a_document_is_saved_by_the_ending_of_the_name(document: Document, tmp_p
     }
     assert len(pictures) == 4, "another site and all heads are other pictures"
     document.save(tmp_path / "one.json", "encoder.0.self")
-    assert [site["name"] for site in json.loads((tmp_path / "one.json").read_text())["sites"]] == ["encoder.0.self"]
+    assert [site["name"] for site in json.loads((tmp_path / "one.json").read_text())["sites"]] == [
+        "encoder.0.self",
+        "decoder.2.cross",
+    ]
     document[1].save(tmp_path / "site.png")
     assert (tmp_path / "site.png").read_bytes().startswith(b"\x89PNG")
     assert (

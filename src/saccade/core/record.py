@@ -202,8 +202,9 @@ NOTHING = (
 
 
 @contextmanager
-def record(model: nn.Module) -> Iterator[Seen]:
-    """Within the `with`, every attention of the model keeps q and k, also in layers that are not saccade's; it can be read afterwards."""
+def record(model: nn.Module, quiet: bool = False) -> Iterator[Seen]:
+    """Within the `with`, every attention of the model keeps q and k, also in layers that are not saccade's; it can be read afterwards.
+    A record that saw nothing warns, unless it is `quiet`."""
     if not isinstance(model, nn.Module):
         raise SaccadeError(f"expected a model or a layer, got {type(model).__name__}")
     found = sites(model)
@@ -221,5 +222,5 @@ def record(model: nn.Module) -> Iterator[Seen]:
     finally:
         for site in found.values():
             del site.tape  # not `= None`: an attribute of its own would be a third version to torch.compile
-    if not seen:
+    if not seen and not quiet:
         warnings.warn(NOTHING, stacklevel=3)

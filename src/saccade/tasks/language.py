@@ -217,7 +217,7 @@ class LanguageModelling(Task):
         return self.names(ids, hidden) + shown, " ".join(named) if len(logits) else "nothing"
 
     def names(self, ids: Sequence[int], hidden: Collection[int] = ()) -> list[str]:
-        """The labels of tokens; those at the positions of `hidden`, and what stands for a cut-out span, are <mask>."""
+        """The labels of tokens; those at the positions of `hidden`, and the marks of spans that were cut out, are <mask>."""
         masks = {at for at, id in enumerate(ids) if at in hidden or id >= len(self.text)}
         known = iter(self.text.labels(id for at, id in enumerate(ids) if at not in masks))
         return [HIDDEN if at in masks else next(known) for at in range(len(ids))]

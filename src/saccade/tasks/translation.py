@@ -180,7 +180,7 @@ class Translation(ExampleTask):
 
     def source_weights(self, model: nn.Module, batch: Batch) -> NDArray[np.floating]:
         """The mean weights of all attention to the source while the batch's targets are generated: B T N."""
-        with record(model) as seen:
+        with record(model, quiet=True) as seen:
             model(*batch.inputs)
         found = [site.weights().mean(-3) for site in seen.values() if site.cross]
         if not found:

@@ -15,7 +15,8 @@ SECONDS = 10.0  # between two lines about updates
 
 def audience() -> TextIO | None:
     """Where somebody reads lines: the stdout of a notebook (which shows stderr in red), the stderr of a terminal, or nowhere."""
-    if "ipykernel" in sys.modules:
+    interactive = sys.modules.get("IPython")
+    if interactive is not None and hasattr(interactive.get_ipython(), "kernel"):
         return sys.stdout
     return sys.stderr if sys.stderr is not None and sys.stderr.isatty() else None
 

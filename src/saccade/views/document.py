@@ -94,8 +94,8 @@ class Document:
         return replace(self, sites=[in_words(site) for site in self.sites])
 
     def save(self, path: str | os.PathLike[str], site: str | None = None, heads: bool = False, head: int | None = None) -> Path:
-        """Writes a picture of one site (its heads' mean, each of them, or one `head`), a page that begins with it (.html), or all numbers
-        (.json); without a name, the site that singles out the most words."""
+        """Writes a picture of one site (its heads' mean, each of them, or one `head`), or all of them as a page
+        (.html) or numbers (.json) that begin with it; without a name, the site that singles out the most words."""
         from .choosing import best_site
 
         path = check_ending(path)
@@ -107,12 +107,12 @@ class Document:
             return pictures.save(
                 pictures.heads(chosen, title, model) if heads else pictures.alignment(chosen, title, model, head), path
             )
-        text = self.to_json()
+        ordered = replace(self, sites=[chosen, *(one for one in self.sites if one is not chosen)])
+        text = self.to_json() if site is None else ordered.to_json()
         if path.suffix.lower() == ".html":
             from .page import attention_page
 
-            others = [one for one in self.sites if one is not chosen]
-            text = attention_page(replace(self, sites=[chosen, *others]))
+            text = attention_page(ordered)
         write_atomically(path, text.encode())
         return path
 
