@@ -126,6 +126,7 @@ def show(
         raise SaccadeError(f"a {out_file.suffix} file has every head; leave {'--heads' if heads else '--head'} out")
     if target is not None and not target.strip():
         raise SaccadeError("the target is empty; give a text, or leave --target out")
+    system = None
     if str(model).startswith("hf:"):
         from .. import config, looking
 
@@ -133,8 +134,9 @@ def show(
     else:
         system = load(model, device)
         document = api.show(system, text, target, beam)
-        note_unknown(system, [text.replace("<mask>", " ")])
     present(document.words() if words else document, out_file, site, head, heads, json_)
+    if system is not None:
+        note_unknown(system, [text.replace("<mask>", " ")])
 
 
 def explain(

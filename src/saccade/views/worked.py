@@ -56,7 +56,7 @@ class Worked:
         from .terminal import render
 
         page = io.StringIO()
-        Console(file=page, width=110, color_system=None).print(render(self))
+        Console(file=page, width=110, color_system=None, force_jupyter=False).print(render(self))
         return page.getvalue()
 
     def _repr_html_(self) -> str:
