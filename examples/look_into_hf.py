@@ -15,7 +15,6 @@ import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import saccade
-from saccade.views.page import attention_page
 
 TEXT = "the black cat ate the mouse"
 
@@ -39,11 +38,12 @@ def main(folder: Path | None = None, text: str = TEXT, out: Path = Path("look.ht
         model = transformers.AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True).eval()
     inputs = tokenizer(text, return_tensors="pt", return_token_type_ids=False)
 
+    tokens = tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())
+
     with saccade.record(model) as seen:
         model(**inputs)
-    document = saccade.look(seen, tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist()), model=type(model).__name__)
+    saccade.look(seen, tokens, model=type(model).__name__).save(out)
 
-    out.write_text(attention_page(document), encoding="utf-8")
     model.set_attn_implementation("eager")
     theirs = model(**inputs, output_attentions=True).attentions
     far = max((looks.weights() - own).abs().max().item() for looks, own in zip(seen.values(), theirs, strict=True))

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")  # set before torch is imported: the same kernels on every machine
+os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start: two workers share two cores
 
 import pytest
 import torch

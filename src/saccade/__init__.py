@@ -12,7 +12,7 @@ if _TYPE_CHECKING:
     from .layers.attention import MultiHeadAttention
     from .looking import look, record
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = ["Mechanism", "MultiHeadAttention", "SaccadeError", "align", "attend", "average", "build", "classify", "decode"]
 __all__ += ["ensemble", "evaluate", "explain", "fit", "generate", "load", "look", "masks", "normalizers", "positions", "record"]
 __all__ += ["scores", "show", "tag", "translate", "which_backend"]
