@@ -229,7 +229,7 @@ def model_folder(path: Path) -> Path:
             return inner
     if os.path.isdir(path) and not (path / MANIFEST).exists() and (runs := runs_in(path)):
         listed = ", ".join(runs[:8]) + (" …" if len(runs) > 8 else "")
-        raise SaccadeError(f"{path} holds the runs {listed}; name one, such as {path / runs[0]}")
+        raise SaccadeError(f"{path} holds the run{'s' * (len(runs) > 1)} {listed}; name one, such as {path / runs[0]}")
     return path
 
 

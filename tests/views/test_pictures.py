@@ -371,3 +371,15 @@ def test_pictures_leave_no_global_state(site: Site) -> None:
     alignment(site).savefig(save_to, format="png")
     assert dict(matplotlib.rcParams) == before
     assert save_to.getvalue().startswith(b"\x89PNG")
+
+
+def test_a_character_that_no_font_has_is_a_box_in_a_png_and_itself_in_an_svg(tmp_path: Path) -> None:
+    missing = min(map(chr, range(0x10300, 0x10FFF)), key=lambda sign: not fonts._cover(fonts._beyond_base(sign))[1])
+    assert fonts.boxed(f"a{missing}b") == "a□b"
+    site = Site("decoder.cross", [missing, "b"], ["a", "b"], [[[0.5, 0.5], [0.1, 0.9]]])
+    save(figure := alignment(site, "a title"), tmp_path / "x.svg")
+    assert missing in (tmp_path / "x.svg").read_text(encoding="utf-8")
+    save(figure, tmp_path / "x.png")
+    shown = [text.get_text() for text in figure.findobj(Text)]
+    assert "□" in shown
+    assert missing not in "".join(shown)

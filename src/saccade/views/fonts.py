@@ -10,6 +10,8 @@ from matplotlib import font_manager
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
+from .document import MISSING
+
 BASE_FAMILY = "DejaVu Sans"  # comes with matplotlib, so it is always installed
 # Asked first of families that have equally many of the characters; Japanese before Chinese ones, which have all that those have.
 PREFERRED = (
@@ -39,6 +41,12 @@ def find(text: str) -> str:
     shown = " ".join(signs[:8]) + (" …" if len(signs) > 8 else "")
     package = "fonts-noto-cjk" if any(unicodedata.east_asian_width(sign) == "W" for sign in signs) else "fonts-noto-core"
     return f"no font here has {shown}; install {package}, or write .html" if signs else ""
+
+
+def boxed(text: str) -> str:
+    """The text with a box for each character that no font has: matplotlib would draw a sign of its last font, which reads as another letter."""
+    left = _cover(_beyond_base(text))[1]
+    return "".join(MISSING if sign in left else sign for sign in text)
 
 
 def width_of(text: str, size: float, weight: str = "normal") -> float:

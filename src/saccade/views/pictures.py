@@ -16,12 +16,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.image import AxesImage
+from matplotlib.text import Text
 
 from ..files import write_atomically
 from .choosing import is_flat, shade_range
 from .document import Site, is_undrawable, shorten
+from .fonts import boxed, find, ignore_missing_glyphs
 from .fonts import families as families
-from .fonts import find, ignore_missing_glyphs
 from .fonts import width_of as width_of
 
 label = shorten  # a token or a name in a picture
@@ -145,6 +146,8 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
     path = Path(path)
     kind = path.suffix.lower().removeprefix(".")
     content = io.BytesIO()
+    for text in figure.findobj(Text) if kind != "svg" else ():  # in SVG a viewer may have the font
+        text.set_text(boxed(text.get_text()))
     with matplotlib.rc_context({"svg.hashsalt": "saccade", "svg.fonttype": "none"}), warnings.catch_warnings():
         ignore_missing_glyphs()
         figure.savefig(content, format=kind, dpi=figure.dpi, metadata=dict.fromkeys(METADATA.get(kind, ())))
