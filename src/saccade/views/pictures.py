@@ -146,8 +146,8 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
     path = Path(path)
     kind = path.suffix.lower().removeprefix(".")
     content = io.BytesIO()
-    for text in figure.findobj(Text) if kind != "svg" else ():  # in SVG a viewer may have the font
-        text.set_text(boxed(text.get_text()))
+    if kind != "svg":  # there a viewer may have the font
+        put_boxes(figure)
     with matplotlib.rc_context({"svg.hashsalt": "saccade", "svg.fonttype": "none"}), warnings.catch_warnings():
         ignore_missing_glyphs()
         figure.savefig(content, format=kind, dpi=figure.dpi, metadata=dict.fromkeys(METADATA.get(kind, ())))
@@ -156,6 +156,16 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
         made = SVG_FONT.sub(rb"\1, sans-serif", made)
     write_atomically(path, made)
     return path
+
+
+def put_boxes(figure: Figure) -> None:
+    """A box instead of each character that no font has."""
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        names = [one.get_text() for one in axis.get_ticklabels()]
+        if [boxed(name) for name in names] != names:  # an axis writes its labels anew when it is drawn
+            axis.set_ticklabels([boxed(name) for name in names])
+    for text in figure.findobj(Text):
+        text.set_text(boxed(text.get_text()))
 
 
 def two_digits(value: float) -> str:
