@@ -76,9 +76,11 @@ def test_more_data_make_a_larger_model_vocabulary_and_batch(monkeypatch: pytest.
     assert fit_to_data(open_recipe(), PAIRS * 200)[0].model["dim"] == 256, "a GPU has time for more"
 
 
-def test_a_batch_holds_the_longest_example() -> None:
-    long = [*PAIRS, Pair("word " * 300, "mot " * 300, 101)]
+def test_a_batch_holds_long_examples_but_not_a_line_that_is_far_too_long() -> None:
+    long = [*PAIRS, *[Pair("word " * 300, "mot " * 300, 101)] * 5]
     assert fit_to_data(open_recipe(), long)[0].training.tokens >= 5 * 300 + 4 * 300
+    odd = [*PAIRS * 5, Pair("word " * 2000, "mot", 501)]
+    assert fit_to_data(open_recipe(), odd)[0].training.tokens == 1000, "one line that is far too long decides nothing"
 
 
 def test_what_is_not_open_stays() -> None:

@@ -37,8 +37,9 @@ def fit_to_data(recipe: Recipe, examples: Sequence[Any]) -> tuple[Recipe, tuple[
         vocabulary = dataclasses.replace(vocabulary, size=MOST_TOKENS.get(vocabulary.kind) or min(pieces, 16_000))
         chosen.append(f"vocabulary.size={vocabulary.size}")
     if not training.tokens:
-        # no example has more tokens than bytes; language models read blocks
-        longest = 0 if recipe.task in LANGUAGE else max(len(" ".join(texts_of(one)).encode()) + 4 for one in examples)
+        # no example has more tokens than bytes; language models read blocks. One line that is far too long must not decide.
+        bytes_of = sorted(len(" ".join(texts_of(one)).encode()) + 4 for one in examples)
+        longest = 0 if recipe.task in LANGUAGE else bytes_of[(len(bytes_of) - 1) * 99 // 100]
         wanted = max(1000, round(tokens / 10_000) * 100, longest)
         training = dataclasses.replace(training, tokens=min(wanted, 8192 if on_gpu else 4096))
         chosen.append(f"training.tokens={training.tokens}")
