@@ -6,6 +6,9 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+# arguments of Python as errors name them, and how they are typed on the command line
+TYPED = {"pass resume=True": "use --resume", "resume=True": "--resume", "out=…": "--out"}
+
 
 class SaccadeError(Exception):
     """A mistake in what was passed: the value, the rule and the way out. The command line prints it, or its own words, and exits with 2."""
@@ -17,7 +20,8 @@ class SaccadeError(Exception):
 
     @property
     def shell(self) -> str:
-        return self._shell or str(self)
+        """The sentence in the words of the command line."""
+        return self._shell or functools.reduce(lambda text, words: text.replace(*words), TYPED.items(), str(self))
 
 
 @functools.cache

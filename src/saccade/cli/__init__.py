@@ -20,8 +20,6 @@ from .shared import rank
 from .training import average, compare, convert, demo, train
 from .using import classify, generate, tag, translate
 
-# what errors call arguments of Python, and how they are typed here
-IN_PYTHON = {"pass resume=True": "use --resume", "resume=True": "--resume", "out=…": "--out"}
 # in the order of a first visit
 COMMANDS = (
     demo, train, convert, average, compare, translate, generate, tag, classify, evaluate, report, show, explain, list_, check, fetch,
@@ -122,8 +120,6 @@ def explain_usage(error: Any) -> str:
 
 
 def complain(text: str, code: int) -> int:
-    for python, here in IN_PYTHON.items():
-        text = text.replace(python, here)
     if sys.stderr is not None:
         print(f"saccade: {text}", file=sys.stderr)
     return code

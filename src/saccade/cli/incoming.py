@@ -72,7 +72,7 @@ def converse(verb: str, answer: Answer) -> None:
             try:
                 answer(as_lines(os.fsencode(line), "the text"), 1)
             except SaccadeError as error:
-                note(f"saccade: {error}")
+                note(f"saccade: {error.shell}")
 
 
 def ask() -> str:
