@@ -26,12 +26,19 @@ def same_random_numbers() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_runs() -> Iterator[Callable[..., None]]:
-    """A run's report takes half a second, and hundreds of runs are trained here: only tests of reports ask for the real one."""
+    """A run's report and the measuring of its cost take half a second each, and hundreds of runs are trained here: only tests of reports
+    ask for the real ones, and the processes that tests start have them."""
     from saccade import reporting
+    from saccade.training import loop
+    from saccade.training.cost import Cost
+
+    def estimate(model: torch.nn.Module, loss: object, updates: int, *_: object) -> Cost:
+        return Cost(sum(one.numel() for one in model.parameters()), 1e6, 1e-3, updates, slowest=1e-3)
 
     real = reporting.finish
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reporting, "finish", lambda *_, **__: None)
+        patch.setattr(loop, "measure", estimate)
         yield real
 
 

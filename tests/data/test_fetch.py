@@ -206,7 +206,7 @@ def test_without_the_network_the_sentence_says_what_to_put_where(server: Server,
     closed = Server()
     closed.http.server_close()
     sets.sets()["toy"]["downloads"]["b.txt"]["url"] = closed.url
-    assert "onnection refused" in error_of(lambda: fetching.fetch("toy", tmp_path / "new"))
+    assert "cannot get b.txt from 127.0.0.1:" in error_of(lambda: fetching.fetch("toy", tmp_path / "new"))
 
 
 def test_a_set_that_is_not_known_is_refused(server: Server) -> None:

@@ -62,6 +62,7 @@ def kill(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system_module, "build", dead)
 
 
+@pytest.mark.slow
 def test_rectified_weights_learn_and_dead_ones_are_noticed(copies: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     living, dead = Noting(), Noting()
     system, ended = api.fit(recipe(copies, "relu-sum"), tmp_path / "living", watcher=living)
