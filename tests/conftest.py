@@ -42,6 +42,13 @@ def quick_runs() -> Iterator[Callable[..., None]]:
         yield real
 
 
+@pytest.fixture
+def real_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    from saccade.training import cost, loop
+
+    monkeypatch.setattr(loop, "measure", cost.measure)
+
+
 @pytest.fixture(scope="module")
 def real_reports(quick_runs: Callable[..., None]) -> Iterator[None]:
     from saccade import reporting

@@ -96,7 +96,8 @@ def test_a_batch_of_fewer_sentences_than_ranks_counts_each_once(launcher: Launch
     assert_same(launcher.alone(SMALL), tmp_path / "run")
 
 
-@pytest.mark.parametrize("parallel", ["fsdp", pytest.param("ddp", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("parallel", ["fsdp", "ddp"])
 def test_experts_train_on_two_processes_as_on_one(launcher: Launcher, tmp_path: Path, parallel: str) -> None:
     """Where no token is left over; the balance is each rank's own, so that it is equal only where it counts nothing."""
     experts = "model.feedforward={name: experts, count: 3, capacity: 9, balance: BALANCE}"
@@ -333,6 +334,7 @@ def test_torchrun_itself_trains(tmp_path: Path, settings: list[str]) -> None:
     assert json.loads(done.stdout)["update"] == 2
 
 
+@pytest.mark.slow
 def test_with_dropout_a_run_of_as_many_ranks_repeats_itself(launcher: Launcher, tmp_path: Path) -> None:
     for name in ("one", "two"):
         ended = launcher(tmp_path / name, "model.dropout=0.2", "training.updates=3")

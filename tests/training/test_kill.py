@@ -113,13 +113,16 @@ def tensors(folder: Path) -> dict[str, torch.Tensor]:
     return {f"{path.name}/{name}": t for path in folder.glob("*.safetensors") for name, t in load_file(path).items()}
 
 
-def test_twenty_kills_lose_nothing_but_the_time_since_a_checkpoint(tmp_path: Path, environment: dict[str, str]) -> None:
-    command = [sys.executable, __file__, str(tmp_path), str(KILLS)]
+@pytest.mark.parametrize("kills", [6, pytest.param(KILLS, marks=pytest.mark.slow)])
+def test_kills_lose_nothing_but_the_time_since_a_checkpoint(tmp_path: Path, environment: dict[str, str], kills: int) -> None:
+    command = [sys.executable, __file__, str(tmp_path), str(kills)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert len(found["events"]) == KILLS
-    assert len({update for _, update in found["events"]}) >= 3, "the kills must hit trainings in different places"
+    assert len(found["events"]) == kills
+    assert len({update for _, update in found["events"]}) >= min(3, kills // 3), (
+        "the kills must hit trainings in different places"
+    )
     for run, name in ((f"run-{n + 1}", which) for n in range(found["runs"]) for which in ("last", "best")):
         whole, pieces = tensors(tmp_path / "whole" / name), tensors(tmp_path / run / name)
         assert whole.keys() == pieces.keys()
