@@ -250,6 +250,7 @@ with demo.run_beside({words!r}, lambda text: print(text, flush=True)):
 """
 
 
+@pytest.mark.slow
 def test_the_second_process_ends_soon_after_the_first_was_killed(tmp_path: Path) -> None:
     words = [*LONG, "--out", str(tmp_path / "run")]
     start = START.format(paths=[str(Path(demo.__file__).parents[1])], words=words)

@@ -86,7 +86,8 @@ def test_two_processes_train_as_one(launcher: Launcher, tmp_path: Path, parallel
     assert files == {path.relative_to(launcher.alone(settings)) for path in launcher.alone(settings).rglob("*")}
 
 
-@pytest.mark.parametrize("parallel", ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_a_batch_of_fewer_sentences_than_ranks_counts_each_once(launcher: Launcher, tmp_path: Path, parallel: str) -> None:
     _, work = api.prepared(config.recipe(RECIPE, [SMALL]))
     sizes = [len(batch) for batch in Plans(work.lengths, 100)(0, 0)[:6]]

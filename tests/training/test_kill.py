@@ -143,7 +143,7 @@ def test_kills_lose_nothing_but_the_time_since_a_checkpoint(tmp_path: Path, envi
     assert [row["update"] for row in rows if "loss" in row] == list(range(10, 61, 10))
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)])
 def test_a_signal_ends_the_command_with_a_checkpoint_and_its_code(
     tmp_path: Path, environment: dict[str, str], number: int, code: int
 ) -> None:
