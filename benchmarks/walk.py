@@ -60,7 +60,7 @@ def main() -> None:
             print(f"{printed}\n({seconds:.0f} s)", flush=True)
             if code not in codes:
                 sys.exit(f"{command} ended with {code}")
-            ended = f"{seconds:.0f} s{', exit code 2: a script that checks first stops here' if code else ''}."
+            ended = f"{seconds:.0f} seconds{', exit code 2: a script that checks first stops here' if code else ''}."
             parts.append(f"## {title}\n\n```console\n$ {command}\n{printed}\n```\n\n{ended}\n")
     options.out.write_text("\n".join(parts), encoding="utf-8")
     print(options.out)
