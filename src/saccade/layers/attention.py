@@ -26,28 +26,32 @@ class MultiHeadAttention(Site, Mixer):
         dim_memory: int | None = None,
         bias: bool = True,
         dropout: float = 0.0,
+        head_width: int | None = None,
         **unknown: Any,
     ) -> None:
+        """`head_width` is dim / heads unless given."""
         super().__init__()
         if unknown:
             refuse_argument("MultiHeadAttention", unknown, MultiHeadAttention)
         if isinstance(dim, Tensor):
             raise SaccadeError("expected dim, a number, got a tensor; make the layer first: MultiHeadAttention(dim, heads)(x)")
         kv_heads = heads if kv_heads is None else kv_heads
-        if heads < 1 or dim % heads:
+        if heads < 1 or (dim % heads and head_width is None):
             raise SaccadeError(f"dim must be a multiple of heads, got dim={dim} and heads={heads}; choose heads that divide it")
+        if head_width is not None and head_width < 1:
+            raise SaccadeError(f"head_width must be at least 1, got {head_width}; leave it out for dim / heads")
         if kv_heads < 1 or heads % kv_heads:
             raise SaccadeError(f"heads must be a multiple of kv_heads, got {heads} and {kv_heads}; choose a divisor of {heads}")
         if mechanism is not None and not isinstance(mechanism, Mechanism):
             raise SaccadeError(f"expected a Mechanism, got {mechanism!r}; pass Mechanism(score, normalize, mask, position)")
-        self.heads, self.kv_heads, self.width = heads, kv_heads, dim // heads
+        self.heads, self.kv_heads, self.width = heads, kv_heads, head_width or dim // heads
         self.mechanism = Mechanism() if mechanism is None else mechanism
         self.dropout = dropout
         dim_memory = dim if dim_memory is None else dim_memory
-        self.q = nn.Linear(dim, dim, bias)
+        self.q = nn.Linear(dim, heads * self.width, bias)
         self.k = nn.Linear(dim_memory, kv_heads * self.width, bias)
         self.v = nn.Linear(dim_memory, kv_heads * self.width, bias)
-        self.out = nn.Linear(dim, dim, bias)
+        self.out = nn.Linear(heads * self.width, dim, bias)
         initialize(self.q, self.k, self.v, self.out)
 
     @classmethod

@@ -8,9 +8,28 @@ from torch import Tensor, nn
 
 from ..core import Cache, Positions, Ready
 from ..core.masks import Mask
+from ..core.table import Table
 from .attention import MultiHeadAttention
 from .mixers import Mixer
 from .residuals import Residual
+
+# `mixer`, `feedforward` and `cross` (None without a memory) are made for a block that asks for them; `make_mixer` makes further ones.
+FACTS = (
+    "mixer",
+    "feedforward",
+    "residual",
+    "cross",
+    "make_mixer",
+    "norm",
+    "dim",
+    "hidden",
+    "heads",
+    "dropout",
+    "n",
+    "depth",
+    "role",
+)
+table: Table[type[Block]] = Table("blocks", "block", facts=FACTS)
 
 
 class BlockCache(Cache):
@@ -26,6 +45,7 @@ class BlockCache(Cache):
         return BlockCache(self.mixer.reorder(rows), memory)
 
 
+@table.add("standard", paper="Vaswani et al. 2017")
 class Block(nn.Module):
     """A mixer, attention to a memory where there is one (`cross`), a feed-forward part; a residual around each."""
 
@@ -40,6 +60,13 @@ class Block(nn.Module):
         self.around_cross = None if cross is None else residual()
         if cross is not None:
             cross.cross = True
+        for around, inner in (
+            (self.around_mixer, mixer),
+            (self.around_feedforward, feedforward),
+            (self.around_cross, cross),
+        ):
+            if around is not None and inner is not None:
+                around.initialize(inner)
 
     def forward(
         self,

@@ -13,7 +13,7 @@ from ..core.options import Choice, Range
 from ..core.table import Table
 from ..errors import SaccadeError
 
-table: Table[type[nn.Module]] = Table("feedforwards", "feed-forward part", facts=("dim", "hidden", "dropout"))
+table: Table[type[nn.Module]] = Table("feedforwards", "feed-forward part", facts=("dim", "hidden", "dropout", "n", "depth"))
 activations: Table[type[nn.Module]] = Table("activations", "activation")
 
 

@@ -15,7 +15,9 @@ from ..core.table import Table
 from ..errors import SaccadeError
 from .feedforward import initialize
 
-table: Table[type[Mixer]] = Table("mixers", "mixer", facts=("dim", "heads", "kv_heads", "mechanism", "dropout", "dim_memory"))
+table: Table[type[Mixer]] = Table(
+    "mixers", "mixer", facts=("dim", "heads", "kv_heads", "mechanism", "dropout", "dim_memory", "head_width", "n")
+)
 
 
 class Mixer(nn.Module):

@@ -9,18 +9,22 @@ from torch import Tensor, nn
 
 from ..core.table import Table
 
-table: Table[type[Residual]] = Table("residuals", "residual", facts=("norm", "dropout", "n", "depth"))
+table: Table[type[Residual]] = Table("residuals", "residual", facts=("norm", "dropout", "n", "depth", "role"))
 MakeNorm = Callable[[], nn.Module]
 
 
 class Residual(nn.Module):
-    """What all residual connections share. Facts for a member: `norm` (makes one), `dropout`, its block's number `n` of `depth`."""
+    """What all residual connections share. Facts for a member: `norm` (makes one), `dropout`, its block's number `n` of `depth`, and the
+    `role` of its stack: "encoder" or "decoder" of a pair, or "alone"."""
 
     final_norm = True  # a stack of these wants a norm after its last block
 
     def __init__(self, norm: MakeNorm, dropout: float = 0.0) -> None:
         super().__init__()
         self.norm, self.dropout = norm(), nn.Dropout(dropout)
+
+    def initialize(self, part: nn.Module) -> None:
+        """Called once with the part that this residual goes around, after the part has drawn its parameters."""
 
     def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
         raise NotImplementedError

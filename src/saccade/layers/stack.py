@@ -13,7 +13,7 @@ from ..core.options import Range
 from ..core.table import Table
 from .block import Block, BlockCache
 
-table: Table[type[Stack]] = Table("stacks", "stack", facts=("block", "depth", "norm"))
+table: Table[type[Stack]] = Table("stacks", "stack", facts=("block", "depth", "norm", "dim", "role"))
 
 
 @table.add("plain", paper="Vaswani et al. 2017")

@@ -13,6 +13,7 @@ from ..errors import SaccadeError
 from ..layers import embeddings, feedforward, inputs, mixers, norms, pooling, residuals, stack
 from ..layers.attention import MultiHeadAttention
 from ..layers.block import Block
+from ..layers.block import table as block_table
 from ..layers.heads import LinearHead
 from ..layers.heads import table as head_table
 from .families import Builds, Sizes, add_family, check_prompts, named_sizes
@@ -37,8 +38,9 @@ class Config:
     dim: int = number(512, 1, 65_536, "width of a token's vector")
     hidden: int = number(2048, 1, 65_536, "width inside the feed-forward part")
     depth: int = number(6, 1, 1000, "blocks")
-    heads: int = number(8, 1, 65_536, "heads of each mixer; they must divide `dim`")
+    heads: int = number(8, 1, 65_536, "heads of each mixer; they must divide `dim` unless `head_width` is given")
     kv_heads: int | None = number(None, 1, 65_536, "heads of keys and values, where they are fewer")
+    head_width: int | None = number(None, 1, 65_536, "width of a head; by default `dim` / `heads`")
     dropout: float = number(0.1, 0.0, 0.99, "dropout between layers")
     attention_dropout: float = number(0.0, 0.0, 0.99, "dropout of attention weights")
     tied: bool = setting(True, "tie the output projection to the embedding")
@@ -55,6 +57,7 @@ class Config:
     feedforward: Choice = part(feedforward.table, feedforward.MLP)
     residual: Choice = part(residuals.table, residuals.PreNorm)
     norm: Choice = part(norms.table, norms.LayerNorm)
+    block: Choice = part(block_table, Block, "what a block consists of")
     stack: Choice = part(stack.table, stack.Stack, "how blocks follow one another")
     head: Choice = part(head_table, LinearHead)
     pool: Choice = part(pooling.pools, pooling.Attention, "how a text's vectors become one, for a label")
@@ -73,11 +76,12 @@ def make_input(vocab: int, c: Config) -> inputs.PositionedInput:
     return inputs.PositionedInput(tokens, c.position_embedding(dim=c.dim), c.dim, c.dropout)
 
 
-def make_stack(c: Config, cross: bool = False) -> stack.Stack:
-    """`depth` blocks by the stack's plan; with `cross`, each attends to a memory."""
-    if c.dim % c.heads:
-        raise SaccadeError(f"model.dim={c.dim} is not a multiple of model.heads={c.heads}; choose heads that divide it")
-    width = c.dim // c.heads
+def make_stack(c: Config, role: str = "alone") -> stack.Stack:
+    """`depth` blocks by the stack's plan; `role` is "encoder" or "decoder" of a pair, whose blocks attend to a memory, or "alone"."""
+    if c.dim % c.heads and c.head_width is None:
+        wrong = f"model.dim={c.dim} is not a multiple of model.heads={c.heads}"
+        raise SaccadeError(f"{wrong}; choose heads that divide it, or set model.head_width")
+    width = c.head_width or c.dim // c.heads
     facts = {"dim": width, "dim_q": width, "dim_k": width, "heads": c.heads}
     mask: list[masks.Mask] = []  # one object for all blocks, so that a pass prepares it once
 
@@ -89,24 +93,40 @@ def make_stack(c: Config, cross: bool = False) -> stack.Stack:
             position = positions.NoPosition()
         return Mechanism(c.score(**facts), c.normalize(**facts), mask[0], position)
 
-    def attention(make: Choice, mechanism: Callable[[], Mechanism]) -> Any:
+    def attention(make: Choice, n: int, mechanism: Callable[[], Mechanism]) -> Any:
         late = {"kv_heads": Later(lambda: c.kv_heads), "dropout": Later(lambda: c.attention_dropout)}
-        return make(dim=c.dim, heads=c.heads, mechanism=Later(mechanism), **late)
+        return make(dim=c.dim, heads=c.heads, head_width=c.head_width, n=n, mechanism=Later(mechanism), **late)
+
+    def reader(n: int) -> MultiHeadAttention | None:
+        """Attention to a memory, whose positions have nothing to do with those of the queries: no position, and no mask between them."""
+        if role != "decoder":
+            return None
+        make = c.mixer if c.mixer.make is MultiHeadAttention else Choice(MultiHeadAttention)  # with the mixer's own options
+        made: MultiHeadAttention = attention(make, n, lambda: Mechanism(c.score(**facts), c.normalize(**facts)))
+        return made
 
     def block(n: int) -> Block:
-        mixer = attention(c.mixer, lambda: self_attention(n))
-        feed = c.feedforward(dim=c.dim, hidden=c.hidden, dropout=c.dropout)
-        # A memory's positions have nothing to do with those of the queries: no position, and no mask between them.
-        plain = lambda: Mechanism(c.score(**facts), c.normalize(**facts))  # noqa: E731
-        make = c.mixer if c.mixer.make is MultiHeadAttention else Choice(MultiHeadAttention)  # with the mixer's own options
-        reader = attention(make, plain) if cross else None
-        return Block(mixer, feed, partial(c.residual, norm=norm, dropout=c.dropout, n=n, depth=c.depth), reader)
+        at = {"n": n, "depth": c.depth, "role": role}
+        made: Block = c.block(
+            mixer=Later(lambda: attention(c.mixer, n, lambda: self_attention(n))),
+            make_mixer=lambda: attention(c.mixer, n, lambda: self_attention(n)),
+            feedforward=Later(lambda: c.feedforward(dim=c.dim, hidden=c.hidden, dropout=c.dropout, n=n, depth=c.depth)),
+            cross=Later(lambda: reader(n)),
+            residual=partial(c.residual, norm=norm, dropout=c.dropout, **at),
+            norm=norm,
+            dim=c.dim,
+            hidden=Later(lambda: c.hidden),
+            heads=c.heads,
+            dropout=c.dropout,
+            **at,
+        )
+        return made
 
     def norm() -> nn.Module:
         made: nn.Module = c.norm(dim=c.dim)
         return made
 
-    made: stack.Stack = c.stack(block=block, depth=c.depth, norm=norm)
+    made: stack.Stack = c.stack(block=block, depth=c.depth, norm=norm, dim=c.dim, role=role)
     return made
 
 
@@ -160,8 +180,8 @@ class Transformer(Seq2Seq):
         self.heads = config.heads
         self.source = make_input(source_vocab, config)
         self.target = self.source if config.shared else make_input(target_vocab, config)
-        self.encoder = without_relation(make_stack(config))
-        self.decoder = make_stack(config, cross=True)
+        self.encoder = without_relation(make_stack(config, "encoder"))
+        self.decoder = make_stack(config, "decoder")
         self.head = make_head(target_vocab, self.target.tokens, config)
 
     @property
