@@ -114,6 +114,8 @@ def keys_of(part: Any) -> list[str]:
 
 MODEL = """`family` names the model and has no default; the other keys are the family's own. `size` names values of several of them (a key
 that is given beside it wins), and is written to `recipe.json` and `config.json` as these numbers; `size: auto` is chosen by the data and the device.
+`modification` names a row of the table of Narang et al. 2021 (`saccade list modifications`) for a Transformer: settings over a T5-style baseline, written
+out in the same way. Sizes that are given beside it are the baseline's, and a row may scale them to keep the number of parameters; other keys win over the row's.
 A part with options is written as
 `{name: characters-cnn, word_dropout: 0.2}`, or on the command line `model.embedding.word_dropout=0.2`; without a name, options are those
 of the default. A key that has no effect on the model (a `pool` in translation, a `norm` with `residual: rezero`) is refused."""
@@ -188,7 +190,13 @@ def results() -> str:
     return "\n".join([*lines, "", LENGTHS]) + "\n"
 
 
-NAMED_BY = {"task": "tasks", "model.family": "models", "language.objective": "objectives", "training.schedule": "schedules"}
+NAMED_BY = {
+    "task": "tasks",
+    "model.family": "models",
+    "model.modification": "modifications",
+    "language.objective": "objectives",
+    "training.schedule": "schedules",
+}
 
 
 def index() -> str:
@@ -203,6 +211,7 @@ def index() -> str:
     for before, part in {**sections, "training.": whole.training}.items():
         keys |= key_rows(before, part)
     keys["model.family"] = {"what": "the model", "default": "transformer"}
+    keys["model.modification"] = {"what": "a row of the table of Narang et al. 2021, for Transformers", "default": None}
     for entry in models.table:
         keys |= {key: row for key, row in key_rows("model.", entry.make.config()).items() if key not in keys}
     for key, slot in NAMED_BY.items():

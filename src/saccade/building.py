@@ -13,8 +13,10 @@ from . import models
 from .core.options import fill, spell_all
 from .errors import SaccadeError, did_you_mean
 from .layers.pooling import Pool
+from .models.modifications import modified
 
 T = TypeVar("T", bound=nn.Module)
+NAMES = ("family", "size", "modification")  # of a recipe's `model`: what is written out as settings
 AUTO = "auto"  # the model.size that is chosen by the data and the device
 LARGE = 2**27  # numbers in the matrices of all layers, above which a model is measured before it is made
 
@@ -47,7 +49,7 @@ class Builder:
         if not isinstance(self.name, str):
             raise SaccadeError(f"model.family is {self.name!r}; choose one of: {', '.join(models.table.names())}")
         self.family = models.table[self.name]
-        given = {name: value for name, value in values.items() if name not in ("family", "size")}
+        given = {name: value for name, value in values.items() if name not in NAMES}
         known = [f.name for f in dataclasses.fields(self.family.config)]
         wrong = next((name for name in given if name not in known), None)
         if wrong is not None:
@@ -57,7 +59,10 @@ class Builder:
         sizes: Mapping[Any, Any] = {None: {}, **getattr(self.family.config, "sizes", {})}
         if (size := values.get("size")) not in list(sizes):
             raise SaccadeError(f"model.size is {size!r}, and a size of {self.name} is one of: {', '.join([*sizes][1:])}, {AUTO}")
-        self.settings: Any = fill(self.family.config, complete({**sizes[size], **given}), "model")
+        chosen = {**sizes[size], **given}
+        if (modification := values.get("modification")) is not None:
+            chosen = modified(str(modification), self.family.config, chosen)
+        self.settings: Any = fill(self.family.config, complete(chosen), "model")
         self.config = Tracked(self.settings)
 
     def make(self, kind: type[T], *vocabularies: int) -> T:
@@ -127,11 +132,13 @@ def complete(values: Mapping[str, Any], sketch: Callable[[Builder], Any], strict
     with torch.device("meta"), Undrawn():
         check_fits(sketch(builder), str(builder.name))
     every, used = spell_all(builder.settings), builder.config._read
-    unused = [name for name in values if name not in ("family", "size") and name not in used]
+    unused = [name for name in values if name not in NAMES and name not in used]
     if unused and strict:
         raise SaccadeError(f"model.{unused[0]} has no effect on this {builder.name}; leave it out")
     found = {"family": builder.name, **{name: value for name, value in every.items() if name in used}}
     if not auto:
         return found
+    if "modification" in values:  # it scales sizes that are still open
+        return dict(values)
     left_open = {*builder.family.config.sizes["small"]} - {*values}  # type: ignore[attr-defined]
     return {"family": builder.name, "size": AUTO} | {name: value for name, value in found.items() if name not in left_open}
