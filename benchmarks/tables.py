@@ -114,8 +114,9 @@ def keys_of(part: Any) -> list[str]:
 
 MODEL = """`family` names the model and has no default; the other keys are the family's own. `size` names values of several of them (a key
 that is given beside it wins), and is written to `recipe.json` and `config.json` as these numbers; `size: auto` is chosen by the data and the device.
-`modification` names a row of the table of Narang et al. 2021 (`saccade list modifications`) for a Transformer: settings over a T5-style baseline, written
-out in the same way. Sizes that are given beside it are the baseline's, and a row may scale them to keep the number of parameters; other keys win over the row's.
+`modification` names a row of the table of Narang et al. 2021 (`saccade list modifications`) for a Transformer: settings over a T5-style
+baseline, written out in the same way. Sizes that are given beside it are the baseline's, and a row may scale them to keep the number of
+parameters; other keys win over the row's.
 A part with options is written as
 `{name: characters-cnn, word_dropout: 0.2}`, or on the command line `model.embedding.word_dropout=0.2`; without a name, options are those
 of the default. A key that has no effect on the model (a `pool` in translation, a `norm` with `residual: rezero`) is refused."""
@@ -191,6 +192,12 @@ def results() -> str:
 
 
 NAMED_BY = {
+    "task": "tasks",
+    "model.family": "models",
+    "model.modification": "modifications",
+    "language.objective": "objectives",
+    "training.schedule": "schedules",
+}
     "task": "tasks",
     "model.family": "models",
     "model.modification": "modifications",
