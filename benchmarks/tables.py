@@ -198,12 +198,6 @@ NAMED_BY = {
     "language.objective": "objectives",
     "training.schedule": "schedules",
 }
-    "task": "tasks",
-    "model.family": "models",
-    "model.modification": "modifications",
-    "language.objective": "objectives",
-    "training.schedule": "schedules",
-}
 
 
 def index() -> str:
