@@ -1,0 +1,118 @@
+"""Every row of the tables: each modification of Narang et al. 2021, and each family that translates, learns, decodes and is whole."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from model_helpers import stepped
+from torch import Tensor, nn
+
+from saccade import models
+from saccade.building import Builder, Undrawn, complete
+from saccade.core.extras import collect
+from saccade.errors import SaccadeError
+from saccade.models import Seq2Seq
+from saccade.models.modifications import BASELINE, PAPER_SIZE, PAPER_VOCABULARY
+from saccade.models.modifications import table as modifications
+
+V, FIRST = 13, 3  # tokens 3 to 12 occur
+SIZES = {"dim": 16, "hidden": 24, "depth": 2, "heads": 2}
+ROWS = {f"modification {entry.name}": {"family": "transformer", "modification": entry.name} for entry in modifications}
+ROWS |= {f"family {entry.name}": {"family": entry.name} for entry in models.table if entry.make.build(Seq2Seq) is not None}
+each = pytest.mark.parametrize("row", ROWS, ids=str)
+
+
+def settings(row: str) -> dict[str, Any]:
+    fields = models.table[ROWS[row]["family"]].config.__dataclass_fields__
+    sizes = {name: size for name, size in SIZES.items() if name in fields}
+    return {**ROWS[row], **sizes, **{name: 0.0 for name in fields if name.endswith("dropout")}}
+
+
+def batch(generator: torch.Generator, size: int = 24, length: int = 6) -> tuple[Tensor, Tensor, Tensor]:
+    """Sources, lengths, and targets that count on from the source's first token: each token is as frequent as any other."""
+    source = torch.randint(FIRST, V, (size, length), generator=generator)
+    counted = (source[:, :1] - FIRST + torch.arange(length + 1)) % (V - FIRST) + FIRST
+    return source, torch.full((size,), length), counted
+
+
+def trained(row: str, updates: int = 40) -> tuple[nn.Module, list[float], set[str]]:
+    """A small model after some updates, their losses, and the parameters that no gradient has reached."""
+    torch.manual_seed(1)
+    model = Builder(settings(row)).make(Seq2Seq, V, V).train()
+    optimizer, generator = torch.optim.Adam(model.parameters(), 0.01), torch.Generator().manual_seed(2)
+    losses, unreached = [], {name for name, _ in model.named_parameters() if not name.endswith(".k.bias")}
+    for _ in range(updates):
+        source, lengths, target = batch(generator)
+        with collect() as left:
+            logits = model(source, lengths, target[:, :-1])
+            loss = nn.functional.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten())
+            (loss + left.total(torch.ones(len(source))) / len(source)).backward()
+        unreached -= {name for name, p in model.named_parameters() if p.grad is not None and p.grad.any()}
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return model.eval(), losses, unreached
+
+
+@each
+def test_a_row_learns_reaches_every_parameter_and_decodes_as_it_reads(row: str) -> None:
+    model, losses, unreached = trained(row)
+    unigram = math.log(V - FIRST)
+    assert sum(losses[-5:]) / 5 < 0.8 * unigram, f"{losses[0]:.2f} → {losses[-1]:.2f}, and guessing costs {unigram:.2f}"
+    assert not unreached
+    source, lengths, target = batch(torch.Generator().manual_seed(3), 3)
+    double = model.double()
+    with torch.no_grad():
+        whole = double(source, lengths, target[:, :-1])
+        torch.testing.assert_close(stepped(double, target[:, :-1], source, lengths), whole)
+
+
+@pytest.mark.parametrize("entry", modifications, ids=lambda entry: entry.name)
+def test_parameters_are_the_papers(entry: Any) -> None:
+    """To 1 M: the paper rounds most of its numbers (272.5 is 273) and cuts some (65.9 is 65, 20.8 is 20)."""
+    with torch.device("meta"), Undrawn():
+        model = Builder({"family": "transformer", **PAPER_SIZE, "modification": entry.name}).make(
+            Seq2Seq, PAPER_VOCABULARY, PAPER_VOCABULARY
+        )
+    assert sum(parameter.numel() for parameter in model.parameters()) / 1e6 == pytest.approx(entry.make.paper["parameters"], abs=1.0)
+
+
+def test_every_row_has_a_title_and_ten_numbers_and_differs_from_every_other() -> None:
+    assert len(modifications) == 52
+    assert len({entry.make.title for entry in modifications}) == 52
+    made = [{**entry.make.over(PAPER_SIZE)} for entry in modifications]
+    assert all(made.count(one) == 1 for one in made)
+    assert modifications["vanilla"].over(PAPER_SIZE) == BASELINE
+
+
+def test_a_modification_is_written_out_sizes_are_the_baselines_and_other_keys_win() -> None:
+    def written(**given: Any) -> dict[str, Any]:
+        values = {"family": "transformer", "dim": 16, "hidden": 24, "depth": 2, "heads": 4, **given}
+        return complete(values, lambda builder: builder.make(Seq2Seq, V, V))
+
+    gated = written(modification="geglu")
+    assert "modification" not in gated
+    assert gated["feedforward"]["name"] == "geglu"
+    assert (gated["hidden"], gated["position"]["name"], gated["shared"]) == (16, "t5", True)
+    deep = written(modification="24-layers")
+    assert (deep["depth"], deep["hidden"], deep["heads"], deep["head_width"]) == (4, 12, 2, 4)
+    assert written(modification="geglu", position="rotary")["position"] != gated["position"]
+    assert complete(gated, lambda builder: builder.make(Seq2Seq, V, V)) == gated
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"modification": "gegl"}, "did you mean 'geglu'"),
+        ({"modification": 3}, "no modification named '3'"),
+        ({"family": "bahdanau", "modification": "geglu"}, "changes a Transformer"),
+    ],
+    ids=str,
+)
+def test_what_is_no_modification_is_refused(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SaccadeError, match=sentence):
+        Builder({"family": "transformer", **given})
