@@ -113,7 +113,7 @@ TOGETHER: list[dict[str, Any]] = [
     {"stack": {"name": "shared", "groups": 2}, "depth": 3, "position": "rotary"},
     {"mixer": "light-convolution", "stack": "shared"},
     {"embedding": {"name": "factorized", "rank": 3}, "head": {"name": "mixture", "count": 2}},
-    {"embedding": "adaptive", "head": "adaptive"},
+    {"embedding": {"name": "adaptive", "growth": 1.5}, "head": "adaptive"},
     {"tied": False, "head": "adaptive"},
     {"feedforward": {"name": "experts", "count": 3, "top": 1}},
     {"feedforward": {"name": "experts", "count": 3, "top": 1}, "residual": "deepnorm"},

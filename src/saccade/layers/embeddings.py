@@ -119,7 +119,7 @@ def clusters_of(vocab: int, count: int, growth: float) -> list[tuple[int, int]]:
     return list(pairwise([0, *sorted(ends)]))
 
 
-@table.add("adaptive", paper="Baevski & Auli 2019")
+@table.add("adaptive", paper="Baevski & Auli 2019", example={"growth": 1.5})
 class Adaptive(Embedding):
     """P_c e: wide vectors e for frequent tokens and narrow ones for rare tokens, with one matrix P_c per cluster c to the model's width.
 
