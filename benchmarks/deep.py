@@ -44,7 +44,7 @@ class Losses(Watcher):
 
 
 def recipe(options: argparse.Namespace, residual: str, depth: int) -> dict[str, Any]:
-    sizes = {"dim": options.dim, "hidden": 2 * options.dim, "depth": depth, "heads": 2, "dropout": 0.0}
+    sizes = {"dim": options.dim, "hidden": 2 * options.dim, "depth": depth, "heads": 2, "dropout": 0.0, "tied": False}
     rate = {"learning_rate": options.rate, "warmup": options.warmup, "schedule": "constant", "smoothing": 0.0}
     how = {"updates": options.updates, "tokens": options.tokens, "evaluate_every": options.updates, "log_every": 1}
     alone = {"task": "language-modelling", "language": {"block": 64}} if options.family == "transformer-decoder" else {}
