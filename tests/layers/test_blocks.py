@@ -84,6 +84,8 @@ RESIDUALS: dict[str, Callable[[Any, Tensor, Callable[[Tensor], Tensor]], Tensor]
     "post-norm": lambda one, x, part: one.norm(x + part(x)),
     "pre-norm": lambda one, x, part: x + part(one.norm(x)),
     "rezero": lambda one, x, part: x + one.alpha * part(x),
+    "fixup": lambda one, x, part: x + one.scale * part(x + one.before) + one.after,
+    "deepnorm": lambda one, x, part: one.norm(2**0.25 * x + part(x)),  # of one layer
 }
 
 
@@ -97,7 +99,8 @@ def test_every_residual_has_its_formula() -> None:
 
 @pytest.mark.parametrize("name", residuals.table.names())
 def test_a_residual_is_its_formula(name: str) -> None:
-    one, x, part = shake(residuals.table[name](make_norm)), some(2, 3, DIM).requires_grad_(), shake(nn.Linear(DIM, DIM))
+    one = shake(Choice(residuals.table[name])(norm=make_norm))
+    x, part = some(2, 3, DIM).requires_grad_(), shake(nn.Linear(DIM, DIM))
     torch.testing.assert_close(one(x, part), RESIDUALS[name](one, x, part))
     assert torch.autograd.gradcheck(lambda x, *_: one(x, part), (x, *one.parameters()))
 
@@ -122,13 +125,14 @@ def test_rezero_begins_as_the_identity_and_learns_to_be_more(normed: bool) -> No
 
 @pytest.mark.parametrize("name", residuals.table.names())
 def test_dropout_falls_on_what_a_part_adds_and_not_on_what_passes(name: str) -> None:
-    residual = residuals.table[name](nn.Identity, dropout=0.999999)
+    residual = Choice(residuals.table[name])(norm=nn.Identity, dropout=0.999999)
     if isinstance(residual, ReZero):
         nn.init.ones_(residual.alpha)
     x = torch.randn(2, 3, DIM)
-    torch.testing.assert_close(residual(x, lambda y: 100 * y), x)
+    passes = residual.alpha * x if name == "deepnorm" else x
+    torch.testing.assert_close(residual(x, lambda y: 100 * y), passes)
     residual.eval()
-    torch.testing.assert_close(residual(x, lambda y: 100 * y), 101 * x)
+    torch.testing.assert_close(residual(x, lambda y: 100 * y), passes + 100 * x)
 
 
 # --- blocks
@@ -202,6 +206,23 @@ def test_steps_through_a_stack_are_the_whole_pass_of_one_that_is_written_out(nam
         mixed, caches = made.step(piece, caches, masks.causal(), memory_mask, Positions.line(piece.shape[1], done))
         found.append(mixed)
     torch.testing.assert_close(torch.cat(found, 1), expected)
+
+
+def test_the_blocks_of_one_stack_of_a_pair_are_shared_alone() -> None:
+    for role, only, own in (
+        ("encoder", "encoder", 1),
+        ("decoder", "encoder", 3),
+        ("encoder", None, 1),
+        ("decoder", "decoder", 1),
+    ):
+        made = SharedStack(lambda n: block(), 3, make_norm, role, only=only)
+        assert len({id(one) for one in made}) == own, (role, only)
+    with pytest.raises(SaccadeError, match=r"expected stack\.only to be encoder or decoder, got 'both'; leave it out"):
+        SharedStack(lambda n: block(), 3, make_norm, "encoder", only="both")
+    with pytest.raises(
+        SaccadeError, match=r"stack\.only=encoder is for an encoder–decoder, got a model of one stack; leave it out"
+    ):
+        SharedStack(lambda n: block(), 3, make_norm, "alone", only="encoder")
 
 
 @pytest.mark.parametrize(("groups", "blocks"), [(1, [0, 0, 0, 0]), (2, [0, 1, 0, 1]), (3, [0, 1, 2, 0]), (9, [0, 1, 2, 3])])

@@ -204,6 +204,13 @@ def test_dropped_words_are_read_by_their_bytes_in_training_alone(name: str) -> N
 ORACLES: dict[str, Callable[[Embedding], Tensor]] = {  # V × D: the vector of each token
     "tokens": lambda one: one.weight,
     "factorized": lambda one: torch.stack([one.project.weight @ row for row in one.table.weight]),
+    "adaptive": lambda one: torch.stack(
+        [
+            project.weight @ row if isinstance(project, nn.Linear) else row
+            for vectors, project in zip(one.tables, one.projects, strict=True)
+            for row in vectors.weight
+        ]
+    ),
 }
 
 

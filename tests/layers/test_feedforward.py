@@ -21,6 +21,13 @@ ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tens
     "gelu": (lambda x: x * (1 + torch.erf(x / math.sqrt(2))) / 2, nn.GELU()),
     "swish": (lambda x: x / (1 + torch.exp(-x)), nn.SiLU()),
     "sigmoid": (lambda x: 1 / (1 + torch.exp(-x)), nn.Sigmoid()),
+    "elu": (lambda x: torch.where(x > 0, x, torch.exp(x) - 1), nn.ELU()),
+    "selu": (
+        lambda x: 1.0507009873554805 * torch.where(x > 0, x, 1.6732632423543772 * (torch.exp(x) - 1)),
+        nn.SELU(),
+    ),
+    "celu": (lambda x: x.clamp_min(0) + (torch.exp(x) - 1).clamp_max(0), nn.CELU()),
+    "softplus": (lambda x: torch.log(1 + torch.exp(x)), nn.Softplus()),
     "linear": (lambda x: x, nn.Identity()),
 }
 
@@ -87,6 +94,11 @@ def test_activations_are_their_formulas_and_pytorchs(name: str) -> None:
         torch.testing.assert_close(*(torch.autograd.grad(f(x).sin().sum(), x)[0] for f in (ours, other)))
     if name == "gelu":
         torch.testing.assert_close(activations[name](tanh=True)(x), nn.GELU("tanh")(x))
+    if name == "celu":
+        torch.testing.assert_close(activations[name](alpha=0.3)(x), nn.CELU(0.3)(x))
+        torch.testing.assert_close(
+            activations[name](alpha=0.3)(x), torch.where(x > 0, x, 0.3 * (torch.exp(x / 0.3) - 1)), msg="by hand"
+        )
 
 
 @pytest.mark.parametrize("name", table.names())

@@ -10,13 +10,14 @@ from torch import Tensor, nn
 
 from saccade.core.options import Choice
 from saccade.errors import SaccadeError
-from saccade.layers.embeddings import CharacterCnn, Embedding, Factorized, Tokens
-from saccade.layers.heads import LinearHead, MixtureOfSoftmaxes, TransformHead, table
+from saccade.layers.embeddings import Adaptive, CharacterCnn, Embedding, Factorized, Tokens
+from saccade.layers.heads import AdaptiveSoftmax, LinearHead, MixtureOfSoftmaxes, TransformHead, table
 
 VOCAB, DIM = 7, 4
 EMBEDDINGS: dict[str, Callable[[], Embedding]] = {
     "tokens": lambda: Tokens(VOCAB, DIM),
     "factorized": lambda: Factorized(VOCAB, DIM, rank=3),
+    "adaptive": lambda: Adaptive(VOCAB, DIM, factor=2),
     "characters": lambda: CharacterCnn(VOCAB, DIM, byte_dim=3, filters=2),
 }
 
@@ -25,6 +26,9 @@ def vectors(tied: Embedding) -> Tensor:
     """V × D: the vector of each token in a tied head."""
     if isinstance(tied, Factorized):
         return tied.table.weight @ tied.project.weight.T
+    if isinstance(tied, Adaptive):
+        each = zip(tied.tables, tied.projects, strict=True)
+        return torch.cat([one.weight @ p.weight.T if isinstance(p, nn.Linear) else one.weight for one, p in each])
     return tied.weight if isinstance(tied, Tokens) else tied.table.weight
 
 
@@ -46,7 +50,20 @@ def mixture(head: MixtureOfSoftmaxes, matrix: Tensor, x: Tensor) -> Tensor:
     return torch.stack(rows).view(*x.shape[:-1], VOCAB)
 
 
-ORACLES: dict[str, Callable[..., Tensor]] = {"linear": linear, "mixture": mixture}
+def adaptive(head: AdaptiveSoftmax, matrix: Tensor, x: Tensor) -> Tensor:
+    """log p(cluster) p(token | cluster), one vector and one token at a time, by sums of exponentials."""
+    rows, bias = [], torch.zeros(VOCAB, dtype=torch.float64) if head.bias is None else head.bias
+    for vector in x.reshape(-1, DIM):
+        logits, clusters = matrix @ vector + bias, head.cluster(vector)
+        top = logits[: head.first].exp().sum() + clusters.exp().sum()
+        found = [logits[n].exp() / top for n in range(head.first)]
+        for k, (first, end) in enumerate(head.rest):
+            found += [clusters[k].exp() / top * logits[n].exp() / logits[first:end].exp().sum() for n in range(first, end)]
+        rows.append(torch.stack(found).log())
+    return torch.stack(rows).view(*x.shape[:-1], VOCAB)
+
+
+ORACLES: dict[str, Callable[..., Tensor]] = {"linear": linear, "mixture": mixture, "adaptive": adaptive}
 
 
 def some(*shape: int) -> Tensor:
@@ -71,9 +88,9 @@ def test_every_head_has_its_formula() -> None:
 def test_a_head_is_its_formula_tied_or_with_a_matrix_of_its_own(name: str, bias: bool, to: str | None) -> None:
     tied = None if to is None else EMBEDDINGS[to]().double()
     head, x = made(name, tied, bias), some(2, 3, DIM).requires_grad_()
-    matrix = head.weight if tied is None else vectors(tied)
+    matrix = vectors(tied or head.own) if tied is not None or isinstance(head, AdaptiveSoftmax) else head.weight
     torch.testing.assert_close(head(x), ORACLES[name](head, matrix, x))
-    parameters = [*head.parameters(), *([] if tied is None else tied.table.parameters() if to != "tokens" else tied.parameters())]
+    parameters = [*head.parameters(), *([] if tied is None else getattr(tied, "table", tied).parameters())]
     assert torch.autograd.gradcheck(lambda x, *_: head(x), (x, *parameters), fast_mode=True)
     assert not any(key.startswith("_tied") or key == "weight" for key in head.state_dict()) or tied is None
     assert ("bias" in head.state_dict()) == bias
@@ -90,8 +107,9 @@ def test_a_mixture_gives_probabilities_that_a_softmax_leaves_as_they_are_and_of_
     assert torch.linalg.matrix_rank(found, rtol=1e-6) > 3
 
 
-def test_low_precision_keeps_the_digits_of_probabilities() -> None:
-    head = made("mixture").to(torch.bfloat16)
+@pytest.mark.parametrize("name", ["mixture", "adaptive"])
+def test_low_precision_keeps_the_digits_of_probabilities(name: str) -> None:
+    head = made(name).to(torch.bfloat16)
     found = head(some(2, 3, DIM).bfloat16())
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.exp().sum(-1), torch.ones(2, 3))
@@ -121,6 +139,6 @@ def test_berts_head_transforms_before_it_names() -> None:
 
 
 def test_mistakes_are_answered_with_sentences() -> None:
-    for make in (LinearHead, MixtureOfSoftmaxes):
+    for make in (LinearHead, MixtureOfSoftmaxes, AdaptiveSoftmax):
         with pytest.raises(SaccadeError, match="the head needs 8 tokens, the embedding it is tied to has 7; use one vocabulary"):
             make(DIM, 8, Tokens(VOCAB, DIM))

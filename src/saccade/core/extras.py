@@ -3,6 +3,9 @@ the log-probabilities of choices that were sampled (hard attention).
 
 A layer calls `x = leave(x, "balance", cost)`; whoever computes a loss opens `with collect() as left:` around the forward pass and adds
 `left.total(tokens)`. While nobody collects, `leave` returns x as it is and costs nothing.
+
+The other way round, `collect(target)` tells a head what the loss asks for: a head that finds log p of the targets without computing
+those of all tokens asks `wanted(x)`, and answers with one number per target instead of one per token of the vocabulary.
 """
 
 from collections.abc import Iterator
@@ -11,6 +14,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from .masks import may_read
 
 
 class Join(torch.autograd.Function):
@@ -32,7 +37,8 @@ class Join(torch.autograd.Function):
 class Left:
     """The costs of one forward pass, by name: a scalar (the cost per token of the whole batch) or B numbers (per token of each row)."""
 
-    def __init__(self) -> None:
+    def __init__(self, target: Tensor | None = None) -> None:
+        self.target = target
         self.costs: list[tuple[str, Tensor]] = []
         self.samples: list[tuple[str, Tensor]] = []  # log-probabilities of the choices that each row made, B
 
@@ -51,6 +57,14 @@ def leave(x: Tensor, name: str, cost: Tensor) -> Tensor:
     return keep(x, name, cost, _open[-1].costs) if _open else x
 
 
+def wanted(x: Tensor) -> Tensor | None:
+    """The one token for each row of x (… dim) whose log p is all that the loss needs; None where all logits are needed, or where sizes
+    may not depend on numbers."""
+    if not may_read() or not _open or _open[-1].target is None:
+        return None
+    return _open[-1].target if _open[-1].target.shape == x.shape[:-1] else None
+
+
 def leave_sample(x: Tensor, name: str, log_prob: Tensor) -> Tensor:
     """x unchanged; the choices that each row (B) made are learned by how much better than others its loss is (REINFORCE)."""
     return keep(x, name, log_prob, _open[-1].samples) if _open else x
@@ -64,9 +78,9 @@ def keep(x: Tensor, name: str, value: Tensor, kept: list[tuple[str, Tensor]]) ->
 
 
 @contextmanager
-def collect() -> Iterator[Left]:
-    """Within the `with`, what `leave` is called with is kept."""
-    left = Left()
+def collect(target: Tensor | None = None) -> Iterator[Left]:
+    """Within the `with`, what `leave` is called with is kept; a `target` is what the loss needs log p of, and of nothing else."""
+    left = Left(target)
     _open.append(left)
     try:
         yield left

@@ -7,7 +7,8 @@ that no inventory of characters is needed and a word never seen can still be rea
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Annotated
 
 import torch
@@ -26,6 +27,8 @@ BEGIN, END, FIRST_BYTE = 1, 2, 3  # 0 is padding; byte b is the symbol b + 3
 SYMBOLS = FIRST_BYTE + 256
 WIDTHS = (2, 3, 4, 5)  # of the filters over bytes
 SCALE = Annotated[float | None, Range(1e-6, 1e6)]
+ALL = slice(None)  # tokens of the vocabulary
+CLUSTERS, GROWTH = 3, 2.5
 
 
 def spell(words: Sequence[str], most: int = 24) -> list[list[int]]:
@@ -58,8 +61,8 @@ class Embedding(nn.Module):
         """Draws the vectors of tokens with this standard deviation."""
         raise NotImplementedError
 
-    def logits(self, x: Tensor) -> Tensor:
-        """… dim → … V, by the tokens' own vectors."""
+    def logits(self, x: Tensor, within: slice = ALL) -> Tensor:
+        """… dim → … V, by the tokens' own vectors, or the logits of the tokens `within` a range of ids alone."""
         raise NotImplementedError
 
     def check(self, tokens: Tensor) -> None:
@@ -84,8 +87,8 @@ class Tokens(nn.Embedding, Embedding):
         self.check(tokens)
         return nn.Embedding.forward(self, tokens)
 
-    def logits(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight)
+    def logits(self, x: Tensor, within: slice = ALL) -> Tensor:
+        return F.linear(x, self.weight[within])
 
 
 @table.add("factorized", paper="Lan et al. 2020 (ALBERT)", example={"rank": 3})
@@ -105,8 +108,75 @@ class Factorized(Embedding):
         self.check(tokens)
         return self.project(self.table(tokens))
 
-    def logits(self, x: Tensor) -> Tensor:
-        return F.linear(x @ self.project.weight, self.table.weight)
+    def logits(self, x: Tensor, within: slice = ALL) -> Tensor:
+        return F.linear(x @ self.project.weight, self.table.weight[within])
+
+
+def clusters_of(vocab: int, count: int, growth: float) -> list[tuple[int, int]]:
+    """The first and the end id of each of `count` clusters, each `growth` times as large as the one before; fewer of a tiny vocabulary."""
+    sizes = [growth**n for n in range(count)]
+    ends = {max(1, round(vocab * sum(sizes[: n + 1]) / sum(sizes))) for n in range(count)}
+    return list(pairwise([0, *sorted(ends)]))
+
+
+@table.add("adaptive", paper="Baevski & Auli 2019", example={"growth": 1.5})
+class Adaptive(Embedding):
+    """P_c e: wide vectors e for frequent tokens and narrow ones for rare tokens, with one matrix P_c per cluster c to the model's width.
+
+    The ids are divided into `clusters`, each `growth` times as large as the one before and with vectors a `factor` of its width: dim,
+    dim/4, dim/16. Ids must begin with the frequent tokens: vocabularies of words and characters are in the order of their counts, that
+    of BPE has its 256 bytes first and then its merges as they were learned, roughly by count; a foreign tokenizer may have any
+    order. Narang et al. (2021) do not print the sizes of their clusters. The default comes to their 204 million parameters, as does
+    the configuration published with their code: 2,500 tokens of width 768, 6,000 of 256 and 23,628 of 64.
+    """
+
+    def __init__(
+        self,
+        vocab: int,
+        dim: int,
+        clusters: Annotated[int, Range(2, 16)] = CLUSTERS,
+        growth: Annotated[float, Range(1.0, 100.0)] = GROWTH,
+        factor: Annotated[int, Range(1, 64)] = 4,
+        scale: SCALE = None,
+    ) -> None:
+        """With a `factor` of 1 all vectors are as wide as the model, and there is no projection."""
+        super().__init__()
+        self.vocab, self.dim, self.scale = vocab, dim, scale
+        self.clusters = clusters_of(vocab, clusters, growth)
+        widths = [max(1, dim // factor**n) for n in range(len(self.clusters))]
+        sizes = zip(self.clusters, widths, strict=True)
+        self.tables = nn.ModuleList(nn.Embedding(end - first, width) for (first, end), width in sizes)
+        self.projects = nn.ModuleList(nn.Identity() if w == dim else nn.Linear(w, dim, bias=False) for w in widths)
+
+    def each(self) -> Iterator[tuple[int, int, Tensor, nn.Module]]:
+        """The first and the end id of each cluster, its vectors and its projection."""
+        for (first, end), vectors, project in zip(self.clusters, self.tables, self.projects, strict=True):
+            assert isinstance(vectors, nn.Embedding)
+            yield first, end, vectors.weight, project
+
+    def initialize(self, std: float) -> None:
+        for _, _, vectors, project in self.each():
+            if isinstance(project, nn.Linear):
+                nn.init.normal_(project.weight, std=std / math.sqrt(project.in_features))
+            nn.init.normal_(vectors, std=1.0 if isinstance(project, nn.Linear) else std)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        self.check(tokens)
+        found: Tensor | None = None
+        for first, end, vectors, project in self.each():
+            x = project(F.embedding((tokens - first).clamp(0, end - first - 1), vectors))
+            found = x if found is None else torch.where((tokens >= first).unsqueeze(-1), x, found)
+        assert found is not None
+        return found
+
+    def logits(self, x: Tensor, within: slice = ALL) -> Tensor:
+        start, stop, _ = within.indices(self.vocab)
+        found = []
+        for first, end, vectors, project in self.each():
+            if first < stop and end > start:
+                narrow = x @ project.weight if isinstance(project, nn.Linear) else x
+                found.append(F.linear(narrow, vectors[max(start - first, 0) : stop - first]))
+        return found[0] if len(found) == 1 else torch.cat(found, -1)
 
 
 class Characters(Embedding):
@@ -128,8 +198,8 @@ class Characters(Embedding):
     def initialize(self, std: float) -> None:
         nn.init.normal_(self.table.weight, std=std)
 
-    def logits(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.table.weight)
+    def logits(self, x: Tensor, within: slice = ALL) -> Tensor:
+        return F.linear(x, self.table.weight[within])
 
     def feature(self, bytes: Tensor) -> Tensor:
         """W words spelled in C bytes → W × width"""

@@ -50,6 +50,25 @@ class Gelu(nn.Module):
 
 Swish = add_activation("swish", F.silu, "x σ(x), with σ(x) = 1 / (1 + exp(−x))", "Ramachandran et al. 2017")
 Sigmoid = add_activation("sigmoid", torch.sigmoid, "σ(x) = 1 / (1 + exp(−x))")
+Elu = add_activation("elu", F.elu, "x where it is positive, exp(x) − 1 elsewhere", "Clevert et al. 2016")
+Selu = add_activation(
+    "selu", F.selu, "λ x where it is positive, λ α (exp(x) − 1) elsewhere; λ ≈ 1.0507, α ≈ 1.6733", "Klambauer et al. 2017"
+)
+
+
+@activations.add("celu", paper="Barron 2017")
+class Celu(nn.Module):
+    """max(x, 0) + min(0, α (exp(x/α) − 1)), with one derivative from both sides of 0 for every `alpha`; with 1, as by default, it is `elu`"""
+
+    def __init__(self, alpha: Annotated[float, Range(0.01, 100.0)] = 1.0) -> None:
+        super().__init__()
+        self.alpha = alpha
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.celu(x, self.alpha)
+
+
+Softplus = add_activation("softplus", F.softplus, "log(1 + exp(x))", "Dugas et al. 2001")
 Linear = add_activation("linear", lambda x: x, "x, as it is")
 RELU = Choice(Relu)
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.table import Table
+from ..errors import SaccadeError
 
 table: Table[type[Residual]] = Table("residuals", "residual", facts=("norm", "dropout", "n", "depth", "role"))
 MakeNorm = Callable[[], nn.Module]
@@ -59,3 +60,79 @@ class ReZero(Residual):
 
     def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
         return x + self.alpha.to(x.dtype) * self.dropout(part(self.norm(x)))
+
+
+def matrices(part: nn.Module) -> dict[str, nn.Parameter]:
+    """The weights of a part's own linear layers by the layer's name; experts have theirs in one tensor of three dimensions."""
+    found = {}
+    for name, parameter in part.named_parameters():
+        layer, *rest = name.split(".")
+        if (parameter.dim() == 2 and rest == ["weight"]) or name in ("inner", "outer"):
+            found[layer] = parameter
+    return found
+
+
+@table.add("fixup", paper="Zhang et al. 2019")
+class Fixup(Residual):
+    """x + scale · part(x + a) + b without a norm: learned scalars scale, a and b, from 1, 0 and 0, and an initialization by depth.
+
+    The last linear layer of each part starts at 0, so that a block begins as the identity, and the m − 1 others are drawn L^(−1/(2m−2))
+    times as large as usual: L residuals in the model, m = 4 matrices in attention and 2 in an MLP (where the paper wants scalar
+    biases inside a part, its layers have biases of their own). L is 2 per block, and 5 for a block of the encoder and one of the decoder.
+    """
+
+    final_norm = False
+
+    def __init__(self, dropout: float = 0.0, depth: int = 1, role: str = "alone") -> None:
+        super().__init__(nn.Identity, dropout)
+        self.count = (2 if role == "alone" else 5) * depth
+        self.before, self.after = nn.Parameter(torch.zeros(())), nn.Parameter(torch.zeros(()))
+        self.scale = nn.Parameter(torch.ones(()))
+
+    @torch.no_grad()
+    def initialize(self, part: nn.Module) -> None:
+        last = [one for name, one in part.named_parameters() if name.split(".")[0] in ("out", "outer", "outer_bias")]
+        layers = matrices(part)
+        if not last or len(layers) < 2:
+            wrong = f"{type(part).__name__} has no last linear layer named `out` or `outer` after others"
+            raise SaccadeError(f"expected a part whose last layer fixup can start at 0, and {wrong}; choose residual=rezero")
+        for layer in layers.values():
+            layer.mul_(self.count ** (-1 / (2 * len(layers) - 2)))
+        for parameter in last:
+            nn.init.zeros_(parameter)
+
+    def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
+        before, scale, after = (one.to(x.dtype) for one in (self.before, self.scale, self.after))
+        return x + scale * self.dropout(part(x + before)) + after
+
+
+@table.add("deepnorm", paper="Wang et al. 2022 (DeepNet)")
+class DeepNorm(Residual):
+    """norm(α x + part(x)): a large α and small weights at first keep the updates of hundreds of layers small.
+
+    The weights of the feed-forward part and of the projections to values and outputs are drawn β times as large as Xavier's:
+
+        N layers alone                α = (2N)^¼                β = (8N)^−¼
+        an encoder of N, decoder M    α = 0.81 (N⁴M)^(1/16)     β = 0.87 (N⁴M)^(−1/16)
+        a decoder of M                α = (3M)^¼                β = (12M)^−¼
+    """
+
+    final_norm = False
+    choosing = ("q", "k", "router")  # layers that decide where to look, which keep their size
+
+    def __init__(self, norm: MakeNorm, dropout: float = 0.0, depth: int = 1, role: str = "alone") -> None:
+        super().__init__(norm, dropout)
+        self.alpha, self.beta = {
+            "alone": ((2 * depth) ** 0.25, (8 * depth) ** -0.25),
+            "encoder": (0.81 * depth ** (5 / 16), 0.87 * depth ** (-5 / 16)),  # both stacks have the same depth
+            "decoder": ((3 * depth) ** 0.25, (12 * depth) ** -0.25),
+        }[role]
+
+    @torch.no_grad()
+    def initialize(self, part: nn.Module) -> None:
+        for name, layer in matrices(part).items():
+            if name not in self.choosing:
+                layer.mul_(self.beta)
+
+    def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
+        return self.norm(self.alpha * x + self.dropout(part(x)))

@@ -11,6 +11,7 @@ from ..core import Positions
 from ..core.masks import Mask
 from ..core.options import Range
 from ..core.table import Table
+from ..errors import SaccadeError
 from .block import Block, BlockCache
 
 table: Table[type[Stack]] = Table("stacks", "stack", facts=("block", "depth", "norm", "dim", "role"))
@@ -76,12 +77,27 @@ class Stack(nn.Module):
 
 @table.add("shared", paper="Lan et al. 2020 (ALBERT)")
 class SharedStack(Stack):
-    """One block used `depth` times, or `groups` blocks in turn: the parameters of few layers, the depth of many."""
+    """One block used `depth` times, or `groups` blocks in turn: the parameters of few layers, the depth of many.
+
+    In an encoder–decoder, `only: encoder` or `only: decoder` shares the blocks of that one; the other has its own at every depth.
+    """
 
     def __init__(
-        self, block: Callable[[int], Block], depth: int, norm: Callable[[], nn.Module], groups: Annotated[int, Range(1, 1000)] = 1
+        self,
+        block: Callable[[int], Block],
+        depth: int,
+        norm: Callable[[], nn.Module],
+        role: str = "alone",
+        groups: Annotated[int, Range(1, 1000)] = 1,
+        only: str | None = None,
     ) -> None:
-        self.groups = min(groups, depth)
+        if only not in (None, "encoder", "decoder"):
+            raise SaccadeError(
+                f"expected stack.only to be encoder or decoder, got '{only}'; leave it out to share the blocks of both"
+            )
+        if only is not None and role == "alone":
+            raise SaccadeError(f"stack.only={only} is for an encoder–decoder, got a model of one stack; leave it out")
+        self.groups = min(groups, depth) if only in (None, role) else depth
         super().__init__(block, depth, norm)
 
     def different(self) -> int:

@@ -24,16 +24,24 @@ class Batch:
 
 def token_loss(logits: Tensor, target: Tensor, ignore: int, smoothing: float = 0.0) -> Tensor:
     """Σ of the tokens' cross-entropies; `smoothing` of the probability is spread over all classes (Szegedy et al. 2016)."""
+    if logits.dim() == target.dim():
+        return each_loss(logits, target, ignore).sum()
     rows = logits.flatten(0, -2).float()
     return F.cross_entropy(rows, target.flatten(), ignore_index=ignore, label_smoothing=smoothing, reduction="sum")
+
+
+def each_loss(logits: Tensor, target: Tensor, ignore: int) -> Tensor:
+    """Each token's cross-entropy, flat; from logits, or from log p of the targets where a head answered with these alone."""
+    if logits.dim() == target.dim():
+        return -logits.float().masked_fill(target == ignore, 0.0).flatten()
+    return F.cross_entropy(logits.flatten(0, -2).float(), target.flatten(), ignore_index=ignore, reduction="none")
 
 
 @torch.no_grad()
 def advantage(logits: Tensor, target: Tensor, ignore: int) -> Tensor:
     """How much more each row (B) loses than it would at the other rows' loss per token: times log p of what it sampled, the gradient is
     that of the expected loss (REINFORCE, Williams 1992), since its baseline does not depend on its own choice."""
-    losses = F.cross_entropy(logits.flatten(0, -2).float(), target.flatten(), ignore_index=ignore, reduction="none")
-    losses = losses.view(len(target), -1).sum(1)
+    losses = each_loss(logits, target, ignore).view(len(target), -1).sum(1)
     counts = (target != ignore).reshape(len(target), -1).sum(1)
     return losses - counts * (losses.sum() - losses) / (counts.sum() - counts).clamp_min(1)
 
@@ -42,9 +50,9 @@ def batch_loss(model: nn.Module, batch: Batch, smoothing: float = 0.0, agreement
     """The token loss of a batch and the costs that layers leave; an `agreement` α reads each row twice (R-Drop, Wu et al. 2021)."""
     wanted = batch.target != batch.ignore
     counts, repeats = wanted.reshape(len(wanted), -1).sum(1), 2 if agreement else 1
-    with extras.collect() as left:
-        logits = model(*(torch.cat([one, one]) if agreement else one for one in batch.inputs))
     target = torch.cat([batch.target] * repeats)
+    with extras.collect(None if smoothing or agreement else target) as left:  # these two need the whole distribution
+        logits = model(*(torch.cat([one, one]) if agreement else one for one in batch.inputs))
     loss = token_loss(logits, target, batch.ignore, smoothing) / repeats + left.total(counts, repeats)
     for _, log_prob in left.samples:
         loss = loss + (advantage(logits, target, batch.ignore) * log_prob).sum() / repeats

@@ -1,0 +1,118 @@
+"""Whether very deep Transformers learn: post-norm, pre-norm and DeepNorm at several depths, narrow, on characters of the phrasebook.
+
+    python benchmarks/deep.py [--depths 18 100 200] [--updates 100] [--dim 32] [--tokens 512] [--rate 0.002] [--warmup 1]
+                              [--family transformer-decoder] [--device cpu] [--result deep]
+
+Each model is a language model of characters (or an encoder–decoder that translates, with `--family transformer`), trained with the same
+data, seed and learning rate. Beside each loss on held-out text stands `by_frequency`, the loss of a model that knows how
+often each character occurs and nothing of what is before it: a deep model that does not get below it has learned nothing. Writes
+`benchmarks/results/RESULT.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from saccade import api, config
+from saccade.errors import SaccadeError
+from saccade.results import write_result
+from saccade.system import prepared
+from saccade.training.checkpoints import Progress
+from saccade.training.loop import Watcher
+
+RESIDUALS = ("post-norm", "pre-norm", "deepnorm")
+PHRASEBOOK = {"train": "phrasebook:train", "dev": "phrasebook:dev", "phrasebook": {"train": 3000, "dev": 100, "test": 0}}
+
+
+class Losses(Watcher):
+    """Keeps the losses of updates and of evaluations."""
+
+    def __init__(self) -> None:
+        self.train, self.dev = list[float](), list[float]()
+
+    def update(self, at: Progress, row: dict[str, float]) -> None:
+        self.train.append(row["loss"])
+
+    def evaluated(self, at: Progress, metrics: dict[str, float], best: bool) -> None:
+        self.dev.append(metrics["loss"])
+
+
+def recipe(options: argparse.Namespace, residual: str, depth: int) -> dict[str, Any]:
+    sizes = {"dim": options.dim, "hidden": 2 * options.dim, "depth": depth, "heads": 2, "dropout": 0.0, "tied": False}
+    rate = {"learning_rate": options.rate, "warmup": options.warmup, "schedule": "constant", "smoothing": 0.0}
+    how = {"updates": options.updates, "tokens": options.tokens, "evaluate_every": options.updates, "log_every": 1}
+    alone = {"task": "language-modelling", "language": {"block": 64}} if options.family == "transformer-decoder" else {}
+    return {
+        **alone,
+        "data": PHRASEBOOK,
+        "vocabulary": {"kind": "characters", "lowercase": True},
+        "model": {"family": options.family, "residual": residual, **sizes},
+        "training": {**rate, **how},
+        "device": options.device,
+        "seed": options.seed,
+    }
+
+
+def train(options: argparse.Namespace, residual: str, depth: int) -> dict[str, Any]:
+    """The losses of one model; without one where it became NaN."""
+    seen, start = Losses(), time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            system, _ = api.fit(recipe(options, residual, depth), Path(folder) / "run", watcher=seen)
+            parameters = sum(parameter.numel() for parameter in system.model.parameters())
+        except SaccadeError as error:
+            return {"failed": str(error), "updates": len(seen.train)}
+    last = seen.train[-min(10, len(seen.train)) :]
+    return {
+        "loss_first": seen.train[0],
+        "loss_last": sum(last) / len(last),
+        "loss_dev": seen.dev[-1],
+        "parameters": parameters,
+        "seconds": round(time.perf_counter() - start, 1),
+    }
+
+
+def by_frequency(options: argparse.Namespace) -> float:
+    """The loss on the dev set of a model that knows the frequency of each target token alone."""
+    _, work = prepared(config.recipe(recipe(options, "pre-norm", 1)))
+    counts = Counter[int]()
+    for plan in work.epoch(0):
+        batch = work.batch(plan)
+        counts.update(batch.target[batch.target != batch.ignore].tolist())
+    return -sum(n * math.log(n / counts.total()) for n in counts.values()) / counts.total()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--depths", type=int, nargs="+", default=[18, 100, 200])
+    parser.add_argument("--residuals", nargs="+", default=list(RESIDUALS))
+    parser.add_argument("--family", choices=("transformer-decoder", "transformer"), default="transformer-decoder")
+    for name, default in {"updates": 100, "dim": 32, "tokens": 512, "warmup": 1, "seed": 0}.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--rate", type=float, default=0.002)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--result", default="deep")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    options = parser.parse_args()
+    figures: dict[str, Any] = {"by_frequency": by_frequency(options)}
+    print(f"by frequency alone: {figures['by_frequency']:.3f}", flush=True)
+    for depth in options.depths:
+        for residual in options.residuals:
+            found = train(options, residual, depth)
+            figures |= {f"{residual}-{depth}-{name}": value for name, value in found.items()}
+            shown = found.get("failed") or f"{found['loss_first']:.2f} → {found['loss_last']:.3f}, dev {found['loss_dev']:.3f}"
+            print(f"{depth} layers, {residual}: {shown} ({found.get('seconds', '?')} s)", flush=True)
+    notes = "loss per character in nats, of the first and the last 10 updates and on the dev set; " + (
+        "by_frequency: of a model that knows how often each occurs and nothing else"
+    )
+    print(write_result(options.result, figures, seeds=[options.seed], notes=notes, folder=options.out))
+
+
+if __name__ == "__main__":
+    main()
