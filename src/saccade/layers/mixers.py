@@ -16,7 +16,9 @@ from ..errors import SaccadeError
 from .feedforward import initialize
 
 table: Table[type[Mixer]] = Table(
-    "mixers", "mixer", facts=("dim", "heads", "kv_heads", "mechanism", "dropout", "dim_memory", "head_width", "n")
+    "mixers",
+    "mixer",
+    facts=("dim", "heads", "kv_heads", "mechanism", "dropout", "dim_memory", "head_width", "n", "make_mechanism"),
 )
 
 
@@ -24,6 +26,7 @@ class Mixer(nn.Module):
     """x (B N dim) → B N dim. `step` reads further positions, from a cache of the mixer's own kind, which it does not change."""
 
     needs_relation = False  # asks for `Positions.relation`
+    causal = True  # can hide the future, and read position by position
 
     def mix(self, x: Tensor, mask: Mask | None, positions: Positions | None) -> Tensor:
         raise NotImplementedError
