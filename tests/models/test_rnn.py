@@ -101,12 +101,11 @@ def test_keys_are_projected_once_per_sentence_not_once_per_step(family: str, nam
     assert len(calls) == 2
 
 
-PAIRS = [(score, normalize) for score in scores.table.names() for normalize in normalizers.table.names()]
-KERNELS, SUMMED = ([name for name in scores.table.names() if getattr(scores.table[name], of)] for of in ("kernel", "needs_sum"))
 PAIRS = [
-    (score, normalize)
-    for score, normalize in PAIRS
-    if score in (KERNELS if normalize == "sum" else {*scores.table.names()} - {*SUMMED})
+    (score.name, normalize)
+    for score in scores.table
+    for normalize in normalizers.table.names()
+    if (score.make.kernel if normalize == "sum" else not score.make.needs_sum)
 ]
 
 

@@ -186,12 +186,11 @@ def test_keys_of_the_source_are_projected_once_per_sentence(monkeypatch: pytest.
         assert calls.count(id(block.mixer.mechanism.score)) == TARGET.shape[1], "each new position once"
 
 
-PAIRS = [(score, normalize) for score in scores.table.names() for normalize in normalizers.table.names()]
-KERNELS, SUMMED = ([name for name in scores.table.names() if getattr(scores.table[name], of)] for of in ("kernel", "needs_sum"))
 PAIRS = [
-    (score, normalize)
-    for score, normalize in PAIRS
-    if score in (KERNELS if normalize == "sum" else {*scores.table.names()} - {*SUMMED})
+    (score.name, normalize)
+    for score in scores.table
+    for normalize in normalizers.table.names()
+    if (score.make.kernel if normalize == "sum" else not score.make.needs_sum)
 ]
 
 

@@ -197,10 +197,10 @@ class Favor(Score):
     kernel = needs_sum = True
     omega: Tensor
 
-    def __init__(self, dim_q: int, features: Width = 256, redraw: Natural = 1000) -> None:
+    def __init__(self, dim_k: int, features: Width = 256, redraw: Natural = 1000) -> None:
         super().__init__()
         self.redraw = redraw
-        self.register_buffer("omega", torch.empty(features, dim_q))
+        self.register_buffer("omega", torch.empty(features, dim_k))
         if not self.omega.is_meta:
             self.draw()
 

@@ -97,33 +97,27 @@ class Synthesized(Position):
         return own if added is None else own + added
 
     def own_scores(self, q: Tensor, positions: Positions) -> Tensor:
-        """B|1 H Q K"""
-        i, j = positions.i, positions.j
+        """H Q K or B H Q K, as `positions` are the same for all rows or not and as the kind depends on q."""
+        i, j = self.spans(positions)
         if self.kind == "random":
-            return self.pick(self.tables[0], i, j)
+            table = self.tables[0]
+            return table[:, i, j] if isinstance(j, slice) else heads_second(table[:, i.unsqueeze(-1), j.unsqueeze(-2)])  # type: ignore[union-attr]
         if self.kind == "factorized":
-            left, right = self.tables
-            rows, columns = (
-                table[:, at] if at.dim() == 1 else table[:, at].transpose(0, 1) for table, at in ((left, i), (right, j))
-            )
+            rows, columns = (heads_second(table[:, at]) for table, at in zip(self.tables, (i, j), strict=True))
             return rows @ columns.transpose(-2, -1)
         active = F.relu(q)
+        if self.kind == "dense" and positions.j.dim() == 1:
+            return active @ self.tables[0][:, j].to(q.dtype)
+        found = [active @ table.to(q.dtype) for table in self.tables]
         if self.kind == "dense":
-            return self.at_keys(active @ self.tables[0].to(q.dtype), j)
-        short, tall = (active @ one.to(q.dtype) for one in self.tables)  # key j has short[j mod rank] · tall[j div rank]
-        rank = short.shape[-1]
-        return self.at_keys(short, j % rank) * self.at_keys(tall, j // rank)
+            return at_keys(found[0], positions.j)
+        rank = found[0].shape[-1]  # key j has the product of the scores j mod rank and j div rank
+        return at_keys(found[0], positions.j % rank) * at_keys(found[1], positions.j // rank)
 
-    def pick(self, table: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        """H L L → H Q K, or B H Q K where positions differ from row to row."""
-        found = table[:, i.unsqueeze(-1), j.unsqueeze(-2)]
-        return found if found.dim() == 3 else found.transpose(0, 1)
-
-    def at_keys(self, scores: Tensor, j: Tensor) -> Tensor:
-        """B H Q L at the keys' positions: B H Q K."""
-        if j.dim() == 1:
-            return scores[..., j]
-        return scores.gather(-1, j[:, None, None].expand(*scores.shape[:3], -1))
+    def spans(self, positions: Positions) -> tuple[Tensor | slice, Tensor | slice]:
+        """Where queries and keys are, as slices where they are in a line: these copy nothing."""
+        queries, keys = positions.i.shape[-1], positions.j.shape[-1]
+        return (slice(keys - queries, keys), slice(0, keys)) if positions.in_line else (positions.i, positions.j)
 
     def check_length(self, positions: Positions) -> None:
         """A clear error for a position beyond `max_len`; positions in a line are known by their number."""
@@ -134,6 +128,16 @@ class Synthesized(Position):
         if last > self.max_len:
             wrong = f"expected at most {self.max_len} positions (mixer.max_len), got {last}"
             raise SaccadeError(f"{wrong}; shorten the text, or train with a larger model.mixer.max_len")
+
+
+def heads_second(x: Tensor) -> Tensor:
+    """H N D as it is; H B N D → B H N D."""
+    return x if x.dim() == 3 else x.transpose(0, 1)
+
+
+def at_keys(scores: Tensor, j: Tensor) -> Tensor:
+    """Of scores for all positions, B H Q L, those of the keys: B H Q K."""
+    return scores[..., j] if j.dim() == 1 else scores.gather(-1, j[:, None, None].expand(*scores.shape[:3], -1))
 
 
 class Nothing(nn.Module):

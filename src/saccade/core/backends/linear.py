@@ -8,7 +8,7 @@ from ..masks import Full
 from ..normalizers import Sum
 from .call import Backend, Call, repeat_heads, table, unchanged
 
-CHUNK = 64
+CHUNK = 64  # positions, at least
 
 
 class Linear(Backend):
@@ -48,7 +48,7 @@ class Linear(Backend):
 def causal_sums(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
     """Σ_(j ≤ i) φ(q_i)·φ(k_j) v_j by chunks: inside a chunk quadratic, across chunks by prefix sums of φ(k) vᵀ, one per chunk."""
     queries, before = query.shape[2], key.shape[2] - query.shape[2]  # the last query is at the last key
-    chunk = min(CHUNK, queries)
+    chunk = min(queries, max(CHUNK, query.shape[3] // 2))  # the wider φ, the more memory a prefix sum takes
     state = key[:, :, :before].transpose(-2, -1) @ v[:, :, :before]
     cut = [F.pad(x, (0, 0, 0, -queries % chunk)).unflatten(2, (-1, chunk)) for x in (query, key[:, :, before:], v[:, :, before:])]
     q, k, values = cut  # B H chunks positions width
