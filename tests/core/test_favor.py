@@ -14,6 +14,7 @@ from saccade.core import Mechanism, attend, masks, normalizers, record, scores, 
 from saccade.core.backends.linear import CHUNK
 from saccade.core.scores import Favor
 from saccade.errors import SaccadeError
+from saccade.layers.attention import MultiHeadAttention
 from saccade.models import CausalLM, Encoder
 from saccade.training.operations import counter
 
@@ -47,13 +48,13 @@ def test_the_estimate_of_the_kernel_is_unbiased() -> None:
     torch.manual_seed(1)
     blocks, width = 20_000, 6
     score = Favor(width, blocks * width).double()
-    q, k = (0.8 * torch.randn(3, width, dtype=torch.float64) for _ in range(2))
+    q, k = (0.5 * torch.randn(3, width, dtype=torch.float64) for _ in range(2))
     exact = (q @ k.T / math.sqrt(width)).exp()
     each = [score.logarithms(x).exp().unflatten(-1, (blocks, width)).transpose(0, 1) for x in (q, k)]
     found = each[0] @ each[1].transpose(-2, -1) / width  # one estimate per block, which was drawn apart from the others
     error = found.std(0) / math.sqrt(blocks)
     assert ((found.mean(0) - exact).abs() < 4 * error).all()
-    assert (error < 0.03 * exact).all(), "the draws are enough to see a bias"
+    assert (error < 0.02 * exact).all(), "the draws are enough to see a bias"
 
 
 def test_it_becomes_softmax_attention_as_features_grow() -> None:
@@ -178,15 +179,14 @@ def test_features_are_saved_copied_and_drawn_anew_every_so_many_updates() -> Non
 
 def test_a_compiled_model_sees_new_features() -> None:
     torch._dynamo.reset()
-    made, tokens = model(CausalLM, "transformer-decoder"), torch.randint(0, 11, (2, 40))
-    compiled = torch.compile(made, backend="eager", fullgraph=True)
-    before = compiled(tokens)
-    torch.testing.assert_close(before, made(tokens))
-    for part in made.modules():
-        if isinstance(part, Favor):
-            part.draw()
-    torch.testing.assert_close(compiled(tokens), made(tokens))
-    assert not torch.allclose(compiled(tokens), before)
+    layer, x = MultiHeadAttention(16, 2, mechanism=performer(8, 12)), torch.randn(2, 40, 16)
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    before = compiled(x, mask=masks.causal())
+    torch.testing.assert_close(before, layer(x, mask=masks.causal()))
+    layer.mechanism.score.draw()
+    after = compiled(x, mask=masks.causal())
+    torch.testing.assert_close(after, layer(x, mask=masks.causal()))
+    assert not torch.allclose(after, before)
     torch._dynamo.reset()
 
 

@@ -42,6 +42,20 @@ def test_with_as_many_positions_as_tokens_and_the_identity_it_is_attention(share
     torch.testing.assert_close(layer(x, positions=at), exact(x, positions=at))
 
 
+@each_sharing
+def test_a_token_is_projected_by_its_position(share: str) -> None:
+    layer, x = shaken(Linformer(DIM, HEADS, k=3, max_len=9, share=share)), torch.randn(2, 5, DIM, dtype=torch.float64)
+    back = torch.arange(5).flip(0)
+    torch.testing.assert_close(layer(x.flip(1), positions=Positions(back, back)).flip(1), layer(x))
+    at = torch.stack([torch.arange(5), torch.arange(5) + 4])
+    found = layer(x, positions=Positions(at, at))
+    torch.testing.assert_close(found[:1], layer(x[:1]))
+    torch.testing.assert_close(found[1:], layer(x[1:], positions=Positions(at[1], at[1])))
+    assert not torch.allclose(found[1:], layer(x[1:]))
+    with pytest.raises(SaccadeError, match="expected at most 9 positions"):
+        layer(x, positions=Positions(at + 1, at + 1))
+
+
 def test_padding_is_invisible_and_gets_no_gradient() -> None:
     layer, x = shaken(Linformer(DIM, HEADS, k=3, max_len=9)), torch.randn(2, 6, DIM, dtype=torch.float64, requires_grad=True)
     mask = masks.padding([4, 6])

@@ -11,7 +11,7 @@ from ..core.options import Range
 from ..core.positions import NoPosition
 from ..errors import SaccadeError
 from .attention import MultiHeadAttention
-from .mixers import table
+from .mixers import check_length, table
 
 SHARED = ("none", "heads", "keys-values")
 
@@ -63,9 +63,7 @@ class Linformer(MultiHeadAttention):
 
     def squeeze(self, x: Tensor, mask: Mask | None, positions: Positions) -> Ready:
         """Keys and values of S positions, prepared by the mechanism; what is hidden from all queries has no part in them."""
-        if x.shape[1] > self.max_len:
-            wrong = f"expected at most {self.max_len} positions (mixer.max_len), got {x.shape[1]}"
-            raise SaccadeError(f"{wrong}; shorten the text, or train with a larger model.mixer.max_len")
+        check_length(positions, self.max_len)
         hides, keys = (False, Full()) if mask is None else mask.causal_and_keys() or (True, Full())
         if hides:
             wrong = f"a linformer knows padding masks alone, got {mask!r}"
@@ -74,11 +72,18 @@ class Linformer(MultiHeadAttention):
         position = self.mechanism.position
         if type(position) is not NoPosition:
             k, v = position.encode(k, positions.j, positions), position.encode_values(v, positions.j, positions)
-        to_keys, to_values = self.project_keys[..., : x.shape[1]], self.project_values[..., : x.shape[1]]
+        to_keys, to_values = (self.columns(matrix, positions) for matrix in (self.project_keys, self.project_values))
         if type(keys) is not Full:
             real = keys.dense(x.shape[0], 1, 1, x.shape[1], x.device).transpose(-2, -1)  # B 1 N 1
             k, v = k * real.to(k.dtype), v * real.to(v.dtype)
         return Ready(self.mechanism.score.key(to_keys.to(k.dtype) @ k), to_values.to(v.dtype) @ v)
+
+    def columns(self, matrix: Tensor, positions: Positions) -> Tensor:
+        """Of H|1 S max_len those of the tokens: H|1 S N, or B H|1 S N where positions differ from row to row."""
+        if positions.in_line:
+            return matrix[..., : positions.j.shape[-1]]
+        found = matrix[..., positions.j]
+        return found if positions.j.dim() == 1 else found.movedim(-2, 0)
 
     def start(self, x: Tensor) -> NoReturn:
         raise SaccadeError("a linformer cannot read position by position; choose mixer=attention for a model that generates")

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core import Cache, Positions
-from ..core.masks import Full, Mask
+from ..core.masks import Full, Mask, may_read
 from ..core.options import Range, Share
 from ..core.table import Table
 from ..errors import SaccadeError
@@ -37,6 +37,17 @@ class Mixer(nn.Module):
 
     def step(self, x: Tensor, cache: Any, mask: Mask | None, positions: Positions) -> tuple[Tensor, Cache]:
         raise NotImplementedError
+
+
+def check_length(positions: Positions, max_len: int) -> None:
+    """A clear error for a position beyond what a mixer has learned; positions in a line are known by their number."""
+    if positions.in_line:
+        count = positions.j.shape[-1]
+    else:
+        count = int(torch.maximum(positions.i.max(), positions.j.max())) + 1 if may_read() else 0
+    if count > max_len:
+        wrong = f"expected at most {max_len} positions (mixer.max_len), got {count}"
+        raise SaccadeError(f"{wrong}; shorten the text, or train with a larger model.mixer.max_len")
 
 
 class LastInputs(Cache):

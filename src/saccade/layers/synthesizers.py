@@ -9,13 +9,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core import Mechanism, Positions
-from ..core.masks import may_read
 from ..core.options import Range
 from ..core.positions import Position
 from ..core.scores import Score
 from ..errors import SaccadeError
 from .attention import MultiHeadAttention
-from .mixers import table
+from .mixers import check_length, table
 
 KINDS = ("dense", "factorized-dense", "random", "factorized")
 PLUS = ("none", "add", "alpha")
@@ -90,7 +89,7 @@ class Synthesized(Position):
         return self.inner.values(weights, positions)
 
     def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor:
-        self.check_length(positions)
+        check_length(positions, self.max_len)
         own = self.own_scores(q, positions)
         own = own if self.alpha is None else self.alpha.sigmoid() * own
         added = self.inner.bias(q, positions, scale)
@@ -118,16 +117,6 @@ class Synthesized(Position):
         """Where queries and keys are, as slices where they are in a line: these copy nothing."""
         queries, keys = positions.i.shape[-1], positions.j.shape[-1]
         return (slice(keys - queries, keys), slice(0, keys)) if positions.in_line else (positions.i, positions.j)
-
-    def check_length(self, positions: Positions) -> None:
-        """A clear error for a position beyond `max_len`; positions in a line are known by their number."""
-        if positions.in_line:
-            last = positions.j.shape[-1]
-        else:
-            last = int(torch.maximum(positions.i.max(), positions.j.max())) + 1 if may_read() else 0
-        if last > self.max_len:
-            wrong = f"expected at most {self.max_len} positions (mixer.max_len), got {last}"
-            raise SaccadeError(f"{wrong}; shorten the text, or train with a larger model.mixer.max_len")
 
 
 def heads_second(x: Tensor) -> Tensor:
