@@ -263,7 +263,9 @@ def everything() -> list[Any]:
 
 @pytest.mark.parametrize(("family", "key", "value"), everything())
 def test_every_part_can_be_named_in_a_recipe(family: str, key: str, value: Any) -> None:
-    more = {"score": "elu-kernel"} if value == "sum" else {}
+    slots = models.table[family].config.__dataclass_fields__
+    member = slots[key].metadata["table"][value if isinstance(value, str) else value["name"]]
+    more = {"score": "elu-kernel"} if value == "sum" else {"normalize": "sum"} if getattr(member, "needs_sum", False) else {}
     if value == {"name": "syntax", "max_distance": 3}:  # it needs the parse trees of tagging data
         with pytest.raises(SaccadeError, match="parse trees"):
             recipe_of(family, position=value)
@@ -273,6 +275,10 @@ def test_every_part_can_be_named_in_a_recipe(family: str, key: str, value: Any) 
     if key == "embedding" and "characters" in str(value) and kind_of(family) is not models.Encoder:
         with pytest.raises(SaccadeError, match="generates token ids alone"):
             recipe_of(family, embedding=value)
+        return
+    if not getattr(member, "causal", True) and kind_of(family) is not models.Encoder:
+        with pytest.raises(SaccadeError, match=rf"model\.{key}=.* sees a text as a whole"):
+            recipe_of(family, **{key: value})
         return
     if family == "transformer-encoder" and key == "head":
         with pytest.raises(SaccadeError, match=r"model\.head has no effect"):

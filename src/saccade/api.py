@@ -22,7 +22,7 @@ from .showing import blind_sites
 from .system import System, build, check_options, load, model_files, prepared, read_config, read_json
 from .tasks.language import LanguageModelling
 from .tasks.translation import Translation
-from .training.checkpoints import Progress, RunFolder, learned, mean_parameters, set_parameters
+from .training.checkpoints import Progress, RunFolder, buffers, learned, mean_parameters, set_parameters
 from .training.distributed import check_shared, together
 from .training.loop import Training, Watcher
 from .training.planning import plan, use_threads
@@ -149,7 +149,7 @@ def average(folders: Sequence[str | Path], out: str | Path) -> System:
     for folder, other in zip(folders[1:], systems[1:], strict=True):
         if other.recipe.model != first.recipe.model or vocabularies(other) != vocabularies(first):
             raise SaccadeError(f"{folder} is a different model than {folders[0]}; average models of one shape and vocabulary")
-    set_parameters(first.model, mean_parameters([learned(system.model) for system in systems]))
+    set_parameters(first.model, mean_parameters([learned(system.model) for system in systems], buffers(first.model)))
     RunFolder(Path(out).parent, model_files(first)).save(Path(out).name, first.model)
     return load(out)
 

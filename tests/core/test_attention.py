@@ -93,7 +93,8 @@ def test_queries_keys_and_values_may_all_differ_in_width(name: str) -> None:
 @pytest.mark.parametrize("name", scores.table.names())
 def test_grouped_heads_are_repeated_heads_also_for_scores_with_parameters(name: str) -> None:
     q, k, v = torch.randn(2, 6, 3, 4), torch.randn(2, 2, 5, 4), torch.randn(2, 2, 5, 4)
-    mechanism = Mechanism(member(scores.table, name, dim_q=4, dim_k=4, heads=6))
+    score = member(scores.table, name, dim_q=4, dim_k=4, heads=6)
+    mechanism = Mechanism(score, normalizers.Sum() if score.needs_sum else None)
     wide = [x.repeat_interleave(3, 1) for x in (k, v)]
     for backend in ("eager", None):
         torch.testing.assert_close(attend(q, k, v, mechanism, backend=backend), attend(q, *wide, mechanism, backend="eager"))
@@ -103,13 +104,19 @@ def test_grouped_heads_are_repeated_heads_also_for_scores_with_parameters(name: 
 # --- prepared keys ---
 
 
-@pytest.mark.parametrize("position", [entry.name for entry in positions.table if entry.name != "syntax"])
-@pytest.mark.parametrize("name", ["scaled-dot", "bilinear", "reduced-rank", "additive", "cosine", "elu-kernel"])
+@pytest.mark.parametrize(
+    ("name", "position"),
+    [
+        (name, entry.name)
+        for name in ("scaled-dot", "bilinear", "reduced-rank", "additive", "cosine", "elu-kernel", "favor")
+        for entry in positions.table
+        if entry.name != "syntax" and not (scores.table[name].needs_sum and entry.make.bias is not positions.Position.bias)
+    ],
+)
 def test_keys_prepared_once_give_the_same_as_plain_keys(name: str, position: str) -> None:
     q, k, v = torch.randn(2, 2, 3, 4), torch.randn(2, 2, 5, 4), torch.randn(2, 2, 5, 4)
-    mechanism = Mechanism(
-        score=member(scores.table, name, dim_q=4, dim_k=4, heads=2), position=member(positions.table, position, dim=4, heads=2)
-    )
+    score, at = member(scores.table, name, dim_q=4, dim_k=4, heads=2), member(positions.table, position, dim=4, heads=2)
+    mechanism = Mechanism(score, normalizers.Sum() if score.needs_sum else None, position=at)
     ready = mechanism.prepare(k, v, None, 2)
     assert isinstance(ready, Ready)
     torch.testing.assert_close(read(q, ready, mechanism, masks.causal()), attend(q, k, v, mechanism, masks.causal()))

@@ -21,7 +21,7 @@ MECHANISMS = [
     (score, normalize, "none")
     for score in SCORES
     for normalize in NORMALIZERS
-    if normalize != "sum" or scores.table[score].kernel
+    if (scores.table[score].kernel if normalize == "sum" else not scores.table[score].needs_sum)
 ]
 MECHANISMS += [
     ("scaled-dot", normalize, position) for normalize in ("softmax", "sparsemax") for position in POSITIONS if position != "none"
@@ -114,7 +114,7 @@ def test_every_backend_is_eager_forward_and_backward_under_every_mask(names: tup
 
 
 # What flex can run: a dot product, softmax, positions that add nothing to the values.
-DOTS = [(score, "none") for score in SCORES if score != "additive"]
+DOTS = [(score, "none") for score in SCORES if score != "additive" and not scores.table[score].needs_sum]
 DOTS += [("scaled-dot", position) for position in POSITIONS if position not in ("none", "shaw", "syntax")]
 DOTS += [("bilinear", "alibi"), ("cosine", "rotary"), ("reduced-rank", "t5")]
 

@@ -52,6 +52,19 @@ def elu_kernel(score: scores.EluKernel, h: int, q: np.ndarray, k: np.ndarray) ->
     return sum(phi(a) * phi(b) for a, b in zip(q, k, strict=True))
 
 
+def favor(score: scores.Favor, h: int, q: np.ndarray, k: np.ndarray) -> float:
+    def phi(x: np.ndarray) -> list[float]:
+        scaled = x / len(x) ** 0.25
+        return [math.exp(dot(omega, scaled) - dot(scaled, scaled) / 2) for omega in numbers(score.omega)]
+
+    return sum(a * b for a, b in zip(phi(q), phi(k), strict=True))
+
+
+def shares(score: scores.Score, found: Tensor) -> Tensor:
+    """The scores, or their shares of each row where a score is known up to a factor per row."""
+    return found / found.sum(-1, keepdim=True) if score.needs_sum else found
+
+
 FORMULAS: dict[str, Callable[..., float]] = {
     "dot": lambda score, h, q, k: dot(q, k),
     "scaled-dot": lambda score, h, q, k: dot(q, k) / math.sqrt(len(q)),
@@ -60,6 +73,7 @@ FORMULAS: dict[str, Callable[..., float]] = {
     "additive": additive,
     "cosine": cosine,
     "elu-kernel": elu_kernel,
+    "favor": favor,
 }
 
 
@@ -85,22 +99,23 @@ def test_a_score_is_its_formula(name: str) -> None:
     score, q, k = built(name)
     found = score(q, k)
     assert found.shape == (2, HEADS, 3, 5)
+    expected = torch.zeros_like(found)
     for b, h, i, j in np.ndindex(*found.shape):
-        expected = FORMULAS[name](score, h, numbers(q)[b, h, i], numbers(k)[b, h, j])
-        assert found[b, h, i, j].item() == pytest.approx(expected, rel=1e-12, abs=1e-12)
+        expected[b, h, i, j] = FORMULAS[name](score, h, numbers(q)[b, h, i], numbers(k)[b, h, j])
+    torch.testing.assert_close(shares(score, found), shares(score, expected), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", scores.table.names())
 def test_gradients_of_a_score_and_of_all_its_parameters(name: str) -> None:
     score, q, k = built(name)
     inputs = (q[:1, :, :2].detach().requires_grad_(), k[:1, :, :3].detach().requires_grad_(), *score.parameters())
-    assert torch.autograd.gradcheck(lambda q, k, *_: score(q, k), inputs)
+    assert torch.autograd.gradcheck(lambda q, k, *_: shares(score, score(q, k)), inputs)
 
 
 @pytest.mark.parametrize("name", scores.table.names())
 def test_what_a_backend_may_know_of_a_score_is_true(name: str) -> None:
     score, q, k = built(name)
-    query, key = score.query(q), score.key(k)
+    query, key = score.features(score.query(q), score.key(k))
     product = score.scale(query.shape[-1]) * torch.einsum("bhqd,bhkd->bhqk", query, key)
     assert torch.allclose(score(q, k), product) == score.dot
     if score.kernel:

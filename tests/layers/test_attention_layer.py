@@ -236,12 +236,13 @@ def test_any_sizes_give_a_layer_and_an_output_or_a_sentence(dim: int, heads: int
 @pytest.mark.parametrize("name", scores.table.names())
 def test_a_reader_is_one_head_without_projections_except_where_widths_must_agree(name: str) -> None:
     make = scores.table[name]
-    mechanism = Mechanism(Choice(make)(dim_q=4, dim_k=6, heads=1), normalizers.Softmax())
+    mechanism = Mechanism(Choice(make)(dim_q=4, dim_k=6, heads=1), normalizers.Sum() if make.needs_sum else normalizers.Softmax())
     reader = Reader(4, 6, mechanism)
     assert isinstance(reader.project, nn.Identity) == make.unequal_widths
     query, memory = torch.randn(2, 3, 4), torch.randn(2, 5, 6)
     found = reader(query, reader.prepare(memory), masks.padding([5, 2]))
     scored = mechanism.score(reader.project(query).unsqueeze(1), memory.unsqueeze(1)).squeeze(1)
-    scored[1, :, 2:] = -torch.inf
-    torch.testing.assert_close(found, scored.softmax(-1) @ memory)
+    scored[1, :, 2:] = 0.0 if make.needs_sum else -torch.inf
+    expected = scored / scored.sum(-1, keepdim=True) if make.needs_sum else scored.softmax(-1)
+    torch.testing.assert_close(found, expected @ memory)
     assert isinstance(Reader(6, 6, mechanism).project, nn.Identity)

@@ -6,12 +6,15 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from mixer_helpers import linformer_loop, shaken, synthesizer_loop
 from torch import Tensor
 
 from saccade.core import Positions, masks
 from saccade.errors import SaccadeError
 from saccade.layers.attention import MultiHeadAttention
+from saccade.layers.linformer import Linformer
 from saccade.layers.mixers import LightConvolution, Mixer, table
+from saccade.layers.synthesizers import Synthesizer
 
 DIM, HEADS = 6, 2
 LENGTHS = torch.tensor([5, 2, 3])
@@ -62,15 +65,17 @@ def attention_loop(layer: MultiHeadAttention, x: Tensor, causal: bool, lengths: 
 ORACLES: dict[str, tuple[Callable[[], Mixer], Callable[..., Tensor]]] = {
     "attention": (lambda: MultiHeadAttention(DIM, HEADS).double(), attention_loop),
     "light-convolution": (made, loop),
+    "synthesizer": (lambda: shaken(Synthesizer(DIM, HEADS, max_len=7)), synthesizer_loop),
+    "linformer": (lambda: shaken(Linformer(DIM, HEADS, k=3, max_len=7)), linformer_loop),
 }
+CAUSAL = [name for name in table.names() if table[name].causal]
 
 
 def test_every_mixer_has_its_loop() -> None:
     assert set(ORACLES) == set(table.names())
 
 
-@pytest.mark.parametrize("name", table.names())
-@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(("name", "causal"), [(name, False) for name in table.names()] + [(name, True) for name in CAUSAL])
 @pytest.mark.parametrize("padded", [True, False])
 def test_a_mixer_is_its_loop(name: str, causal: bool, padded: bool) -> None:
     build, slow = ORACLES[name]
@@ -97,7 +102,7 @@ def test_gradients() -> None:
     assert (gradient[1, 2] == 0).all(), "padding"
 
 
-@pytest.mark.parametrize("name", table.names())
+@pytest.mark.parametrize("name", CAUSAL)
 @pytest.mark.parametrize("sizes", [[1] * 6, [4, 1, 1], [2, 3, 1]], ids=str)
 def test_steps_with_a_cache_are_the_whole_pass_and_change_no_cache(name: str, sizes: list[int]) -> None:
     mixer, x = ORACLES[name][0](), some(3, 6, DIM)
@@ -117,7 +122,7 @@ def test_steps_with_a_cache_are_the_whole_pass_and_change_no_cache(name: str, si
         torch.testing.assert_close(torch.cat(found, 1), whole)
 
 
-@pytest.mark.parametrize("name", table.names())
+@pytest.mark.parametrize("name", CAUSAL)
 def test_rows_of_a_cache_repeat_move_and_leave(name: str) -> None:
     mixer, x, rows = ORACLES[name][0](), some(3, 4, DIM), torch.tensor([2, 0, 2])
     _, cache = mixer.step(x[:, :3], mixer.start(x), masks.causal(), Positions.line(3, 3))

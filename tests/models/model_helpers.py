@@ -110,6 +110,13 @@ TOGETHER: list[dict[str, Any]] = [
     {"heads": 4, "kv_heads": 1, "score": "additive"},
     {"position": {"name": "added", "max_len": 20}},
     {"score": "elu-kernel", "normalize": "sum"},
+    {"score": {"name": "favor", "features": 6}, "normalize": "sum"},
+    {"mixer": {"name": "synthesizer", "kind": "random", "max_len": 8}},
+    {"mixer": {"name": "synthesizer", "kind": "factorized", "max_len": 8, "rank": 2}},
+    {"mixer": {"name": "synthesizer", "kind": "factorized-dense", "max_len": 8, "rank": 3}, "position": "rotary"},
+    {"mixer": {"name": "synthesizer", "plus": "add", "max_len": 8}, "position": "shaw", "heads": 4, "head_width": 3},
+    {"mixer": {"name": "synthesizer", "kind": "random", "plus": "alpha", "max_len": 8}, "score": "additive", "position": "t5"},
+    {"heads": 4, "head_width": 3, "cross_heads": 2, "cross_width": 5, "score": "bilinear"},
     {"stack": {"name": "shared", "groups": 2}, "depth": 3, "position": "rotary"},
     {"mixer": "light-convolution", "stack": "shared"},
     {"embedding": {"name": "factorized", "rank": 3}, "head": {"name": "mixture", "count": 2}},
@@ -133,11 +140,12 @@ def cases() -> list[Case]:
                 continue
             seen.add(id(build))
             used = complete(settings(entry.name), lambda b, kind=kind: b.make(kind, *vocabularies(kind)), strict=False)
-            found += [Case(entry.name, kind, changed) for changed in changes(entry.make.config, used, kind)]
+            causal = issubclass(kind, Decodable) or not getattr(build, "sees_ahead", True)
+            found += [Case(entry.name, kind, changed) for changed in changes(entry.make.config, used, kind, causal)]
     return found
 
 
-def changes(config: type, used: dict[str, Any], kind: type[nn.Module]) -> list[dict[str, Any]]:
+def changes(config: type, used: dict[str, Any], kind: type[nn.Module], causal: bool) -> list[dict[str, Any]]:
     """One member of one slot at a time, and settings that meet."""
     found: list[dict[str, Any]] = [{}]
     for f in dataclasses.fields(config):
@@ -146,6 +154,8 @@ def changes(config: type, used: dict[str, Any], kind: type[nn.Module]) -> list[d
         for entry in f.metadata["table"]:
             skip = entry.per_batch or entry.make is default(f).make
             skip |= entry.name == "sum"  # for kernel scores alone: see TOGETHER
+            skip |= getattr(entry.make, "needs_sum", False)
+            skip |= causal and not getattr(entry.make, "causal", True)
             skip |= entry.name == "syntax" and not issubclass(kind, AttendingEncoder)
             skip |= getattr(entry.make, "reads_bytes", False) and issubclass(kind, Decodable)
             if not skip:

@@ -106,6 +106,8 @@ def call_of(
     else:
         positions = Positions.line(queries, keys, q.device) if positions is None else positions
         query = score.query(position.encode(q, positions.i, positions))  # type: ignore[union-attr, operator]
+    if score.kernel:  # type: ignore[union-attr]
+        query, key = score.features(query, key)  # type: ignore[union-attr, operator]
     sizes = (batch, heads, queries, keys)
     if type(mask) is Prepared and mask.sizes == sizes and not mask.computed and not own.computed:
         both = mask if type(own) is Full else mask.within(own)

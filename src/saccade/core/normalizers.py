@@ -38,7 +38,8 @@ class Normalizer(nn.Module):
 
     def mismatch(self, score: Score, position: Position) -> str | None:
         """Why this normalizer cannot be combined with a score and a position, or None when it can."""
-        return None
+        wrong = "this score is known up to one factor per row, which the normalizer `sum` alone takes out; use normalize=sum"
+        return wrong if score.needs_sum else None
 
 
 def count(scores: Tensor, hidden: Tensor | None) -> Tensor:

@@ -150,10 +150,10 @@ def choose(table: Table[Any], value: Any, path: str, default: Choice | None = No
 
 
 def rules_of(hint: Any) -> tuple[Any, dict[str, Any]]:
-    """The type of an option, and what `Annotated` says of it: its range, or the table its name comes from."""
+    """The type of an option, and what `Annotated` says of it: its range, its names, or the table its name comes from."""
     rules: dict[str, Any] = {}
     for one in getattr(hint, "__metadata__", ()):
-        rules["table" if isinstance(one, Table) else "range"] = one
+        rules["table" if isinstance(one, Table) else "names" if isinstance(one, tuple) else "range"] = one
     return typing.get_args(hint)[0] if rules else hint, rules
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import SaccadeError
-from .options import Range, Width
+from .options import Natural, Range, Width
 from .table import Table
 
 table: Table[type[Score]] = Table("scores", "score", facts=("dim_q", "dim_k", "heads"))
@@ -26,6 +26,7 @@ class Score(nn.Module):
 
     kernel = False  # never negative, so that dividing by the sum of the row gives weights
     unequal_widths = False  # queries and keys may differ in width
+    needs_sum = False  # known up to one factor per row, which the normalizer `sum` alone takes out again
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -47,12 +48,16 @@ class Score(nn.Module):
     def key(self, k: Tensor) -> Tensor:
         return k
 
+    def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """What a kernel multiplies, now that all keys of a call are there: φ(q) and φ(k) where `query` and `key` gave something else."""
+        return query, key
+
     def compare(self, query: Tensor, key: Tensor) -> Tensor:
         """B H Q A, B H K A → B H Q K."""
         return (query * self.scale(query.shape[-1])) @ key.transpose(-2, -1)
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
-        return self.compare(self.query(q), self.key(k))
+        return self.compare(*self.features(self.query(q), self.key(k)))
 
 
 def per_head(x: Tensor, weight: Tensor) -> Tensor:
@@ -179,3 +184,58 @@ class EluKernel(Score):
 
     def key(self, k: Tensor) -> Tensor:
         return F.elu(k) + 1
+
+
+@table.add("favor", paper="Choromanski et al. 2021 (Performer)", example={"features": 8})
+class Favor(Score):
+    """φ(q)·φ(k) ≈ exp(q·k / √D): φ(x)_m = exp(ω_m·x' − ‖x'‖²/2), x' = x / D^¼, ω_m random; with the normalizer `sum` it is Performer.
+
+    There are `features` ω, orthogonal in blocks of D. They are saved with the model, and a training draws them anew every `redraw`
+    updates (0: never). Until all keys of a call are there, logarithms of φ are kept: the largest becomes 0, so that exp stays in range.
+    """
+
+    kernel = needs_sum = True
+    omega: Tensor
+
+    def __init__(self, dim_k: int, features: Width = 256, redraw: Natural = 1000) -> None:
+        super().__init__()
+        self.redraw = redraw
+        self.register_buffer("omega", torch.empty(features, dim_k))
+        if not self.omega.is_meta:
+            self.draw()
+
+    @torch.no_grad()
+    def draw(self, generator: torch.Generator | None = None) -> None:
+        """New ω, each from N(0, I): directions from random rotations, lengths as those of normal vectors."""
+        features, width = self.omega.shape
+        size = (-(-features // width), width, width)
+        normal, other = (torch.randn(size, generator=generator, dtype=torch.float64, device="cpu") for _ in range(2))
+        rotation, upper = torch.linalg.qr(normal)
+        rotation = rotation * upper.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)  # QR alone prefers some directions
+        self.omega.copy_((rotation * other.norm(dim=-1, keepdim=True)).flatten(0, 1)[:features])
+
+    def before_update(self, number: int, generator: torch.Generator) -> None:
+        """Called before each update of a training, which counts them from 1."""
+        if self.redraw and number > 1 and (number - 1) % self.redraw == 0:
+            self.draw(generator)
+
+    def logarithms(self, x: Tensor) -> Tensor:
+        """log φ(x): B H N features."""
+        if x.shape[-1] != self.omega.shape[1]:
+            wanted = self.omega.shape[1]
+            raise SaccadeError(f"the score expects vectors of width {wanted}, got {x.shape[-1]}; build it with that width")
+        wide = torch.promote_types(x.dtype, torch.float32)
+        with torch.autocast(x.device.type, enabled=False):  # exp makes a relative error of a rounded logarithm
+            scaled = x.to(wide) * x.shape[-1] ** -0.25
+            return scaled @ self.omega.to(wide).T - scaled.square().sum(-1, keepdim=True) / 2
+
+    def query(self, q: Tensor) -> Tensor:
+        return self.logarithms(q)
+
+    def key(self, k: Tensor) -> Tensor:
+        return self.logarithms(k)
+
+    def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        query = query - query.amax(-1, keepdim=True).detach()  # one factor for all scores of a row
+        key = key - key.amax((-2, -1), keepdim=True).detach()  # one for all keys
+        return query.exp(), key.exp().clamp_min(1e-30)  # a row whose keys are all far below the largest has weights nevertheless

@@ -9,14 +9,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core import Cache, Positions
-from ..core.masks import Full, Mask
+from ..core.masks import Full, Mask, may_read
 from ..core.options import Range, Share
 from ..core.table import Table
 from ..errors import SaccadeError
 from .feedforward import initialize
 
 table: Table[type[Mixer]] = Table(
-    "mixers", "mixer", facts=("dim", "heads", "kv_heads", "mechanism", "dropout", "dim_memory", "head_width", "n")
+    "mixers",
+    "mixer",
+    facts=("dim", "heads", "kv_heads", "mechanism", "dropout", "dim_memory", "head_width", "n", "make_mechanism"),
 )
 
 
@@ -24,6 +26,7 @@ class Mixer(nn.Module):
     """x (B N dim) → B N dim. `step` reads further positions, from a cache of the mixer's own kind, which it does not change."""
 
     needs_relation = False  # asks for `Positions.relation`
+    causal = True  # can hide the future, and read position by position
 
     def mix(self, x: Tensor, mask: Mask | None, positions: Positions | None) -> Tensor:
         raise NotImplementedError
@@ -34,6 +37,17 @@ class Mixer(nn.Module):
 
     def step(self, x: Tensor, cache: Any, mask: Mask | None, positions: Positions) -> tuple[Tensor, Cache]:
         raise NotImplementedError
+
+
+def check_length(positions: Positions, max_len: int) -> None:
+    """A clear error for a position beyond what a mixer has learned; positions in a line are known by their number."""
+    if positions.in_line:
+        count = positions.j.shape[-1]
+    else:
+        count = int(torch.maximum(positions.i.max(), positions.j.max())) + 1 if may_read() else 0
+    if count > max_len:
+        wrong = f"expected at most {max_len} positions (mixer.max_len), got {count}"
+        raise SaccadeError(f"{wrong}; shorten the text, or train with a larger model.mixer.max_len")
 
 
 class LastInputs(Cache):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..core import Mechanism, Positions, State, masks, normalizers, positions, scores
 from ..core.options import Choice, Later, number, part, setting
 from ..errors import SaccadeError
-from ..layers import embeddings, feedforward, inputs, mixers, norms, pooling, residuals, stack
+from ..layers import embeddings, feedforward, inputs, linformer, mixers, norms, pooling, residuals, stack, synthesizers  # noqa: F401
 from ..layers.attention import MultiHeadAttention
 from ..layers.block import Block
 from ..layers.block import table as block_table
@@ -41,6 +41,8 @@ class Config:
     heads: int = number(8, 1, 65_536, "heads of each mixer; they must divide `dim` unless `head_width` is given")
     kv_heads: int | None = number(None, 1, 65_536, "heads of keys and values, where they are fewer")
     head_width: int | None = number(None, 1, 65_536, "width of a head; by default `dim` / `heads`")
+    cross_heads: int | None = number(None, 1, 65_536, "heads of the attention that reads a memory, where they differ")
+    cross_width: int | None = number(None, 1, 65_536, "width of these heads; by default that of the others")
     dropout: float = number(0.1, 0.0, 0.99, "dropout between layers")
     attention_dropout: float = number(0.0, 0.0, 0.99, "dropout of attention weights")
     tied: bool = setting(True, "tie the output projection to the embedding")
@@ -76,40 +78,53 @@ def make_input(vocab: int, c: Config) -> inputs.PositionedInput:
     return inputs.PositionedInput(tokens, c.position_embedding(dim=c.dim), c.dim, c.dropout)
 
 
-def make_stack(c: Config, role: str = "alone") -> stack.Stack:
+def make_stack(c: Config, role: str = "alone", causal: bool = False) -> stack.Stack:
     """`depth` blocks by the stack's plan; `role` is "encoder" or "decoder" of a pair, whose blocks attend to a memory, or "alone"."""
+    if causal and not c.mixer.make.causal:  # type: ignore[attr-defined]
+        wrong = f"model.mixer={mixers.table.name_of(c.mixer.make)} sees a text as a whole, and this model hides the future"
+        raise SaccadeError(f"{wrong}; choose another mixer such as attention, or model.family=transformer-encoder")
     if c.dim % c.heads and c.head_width is None:
         wrong = f"model.dim={c.dim} is not a multiple of model.heads={c.heads}"
         raise SaccadeError(f"{wrong}; choose heads that divide it, or set model.head_width")
     width = c.head_width or c.dim // c.heads
     facts = {"dim": width, "dim_q": width, "dim_k": width, "heads": c.heads}
+    own = {"heads": c.heads, "head_width": c.head_width}
     mask: list[masks.Mask] = []  # one object for all blocks, so that a pass prepares it once
 
-    def self_attention(n: int) -> Mechanism:
+    def self_attention(n: int, score: scores.Score | None = None) -> Mechanism:
+        """Block n's mechanism, with the score of the settings unless another is given."""
         if not mask:
             mask.append(c.mask())
         position = c.position(**facts)
         if position.first_layer_only and n:
             position = positions.NoPosition()
-        return Mechanism(c.score(**facts), c.normalize(**facts), mask[0], position)
+        return Mechanism(c.score(**facts) if score is None else score, c.normalize(**facts), mask[0], position)
 
-    def attention(make: Choice, n: int, mechanism: Callable[[], Mechanism]) -> Any:
+    def attention(make: Choice, n: int, mechanism: Callable[[], Mechanism], sizes: dict[str, Any]) -> Any:
         late = {"kv_heads": Later(lambda: c.kv_heads), "dropout": Later(lambda: c.attention_dropout)}
-        return make(dim=c.dim, heads=c.heads, head_width=c.head_width, n=n, mechanism=Later(mechanism), **late)
+        late |= {"mechanism": Later(mechanism)}
+        return make(dim=c.dim, **sizes, n=n, make_mechanism=partial(self_attention, n), **late)
+
+    def mixer(n: int) -> mixers.Mixer:
+        made: mixers.Mixer = attention(c.mixer, n, lambda: self_attention(n), own)
+        return made
 
     def reader(n: int) -> MultiHeadAttention | None:
         """Attention to a memory, whose positions have nothing to do with those of the queries: no position, and no mask between them."""
         if role != "decoder":
             return None
-        make = c.mixer if c.mixer.make is MultiHeadAttention else Choice(MultiHeadAttention)  # with the mixer's own options
-        made: MultiHeadAttention = attention(make, n, lambda: Mechanism(c.score(**facts), c.normalize(**facts)))
+        make = Choice(MultiHeadAttention, {name: value for name, value in c.mixer.options.items() if name == "bias"})
+        heads, across = c.cross_heads or c.heads, c.cross_width or width
+        these = {**facts, "dim": across, "dim_q": across, "dim_k": across, "heads": heads}
+        sizes = {"heads": heads, "head_width": across}
+        made: MultiHeadAttention = attention(make, n, lambda: Mechanism(c.score(**these), c.normalize(**these)), sizes)
         return made
 
     def block(n: int) -> Block:
         at = {"n": n, "depth": c.depth, "role": role}
         made: Block = c.block(
-            mixer=Later(lambda: attention(c.mixer, n, lambda: self_attention(n))),
-            make_mixer=lambda: attention(c.mixer, n, lambda: self_attention(n)),
+            mixer=Later(lambda: mixer(n)),
+            make_mixer=partial(mixer, n),
             feedforward=Later(lambda: c.feedforward(dim=c.dim, hidden=c.hidden, dropout=c.dropout, n=n, depth=c.depth)),
             cross=Later(lambda: reader(n)),
             residual=partial(c.residual, norm=norm, dropout=c.dropout, **at),
@@ -181,7 +196,7 @@ class Transformer(Seq2Seq):
         self.source = make_input(source_vocab, config)
         self.target = self.source if config.shared else make_input(target_vocab, config)
         self.encoder = without_relation(make_stack(config, "encoder"))
-        self.decoder = make_stack(config, "decoder")
+        self.decoder = make_stack(config, "decoder", causal=True)
         self.head = make_head(target_vocab, self.target.tokens, config)
 
     @property
@@ -221,7 +236,7 @@ class CausalStack(nn.Module):
         super().__init__()
         self.dim, self.heads = config.dim, config.heads
         self.embedding = make_input(vocab, config)
-        self.decoder = without_relation(make_stack(config))
+        self.decoder = without_relation(make_stack(config, causal=True))
 
     def features(self, tokens: Tensor, mask: masks.Mask | None = None, positions: Tensor | None = None) -> Tensor:
         """One vector per position, B N dim. `mask` is added to the causal one; `positions` (N or B N) are 0, 1, 2 … by default."""

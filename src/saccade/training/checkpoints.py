@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,6 +30,11 @@ def learned(model: nn.Module) -> Tensors:
     model = getattr(model, "_orig_mod", model)
     persistent = model.state_dict(keep_vars=True)
     return {**dict(model.named_parameters()), **{name: one for name, one in model.named_buffers() if name in persistent}}
+
+
+def buffers(model: nn.Module) -> set[str]:
+    """The names of what is kept but not learned."""
+    return {*learned(model)} - {name for name, _ in getattr(model, "_orig_mod", model).named_parameters()}
 
 
 def states(optimizer: Optimizer, model: nn.Module) -> Tensors:
@@ -163,9 +168,9 @@ class RunFolder:
         for path in (self.path / "kept").glob("*"):
             clear(path)
 
-    def mean_kept(self) -> Tensors:
+    def mean_kept(self, unlearned: Collection[str] = ()) -> Tensors:
         try:
-            return mean_parameters([load_file(path / "model.safetensors") for path in self.kept()])
+            return mean_parameters([load_file(path / "model.safetensors") for path in self.kept()], unlearned)
         except (OSError, SafetensorError) as error:
             raise SaccadeError(
                 f"{self.path}/kept cannot be read ({error}); set training.average=0 and pass resume=True"
@@ -221,8 +226,9 @@ def convert(run: Path, out: Path) -> None:
     write_folder(out, writers)
 
 
-def mean_parameters(each: Sequence[Tensors]) -> Tensors:
-    """Name → the mean over models, summed in float64 (Junczys-Dowmunt et al. 2016); whole numbers are those of the last model."""
+def mean_parameters(each: Sequence[Tensors], unlearned: Collection[str] = ()) -> Tensors:
+    """Name → the mean over models, summed in float64 (Junczys-Dowmunt et al. 2016); whole numbers, and what is `unlearned`, are the last
+    model's: the mean of random features would be no features."""
     sizes = [{name: tensor.shape for name, tensor in one.items()} for one in each]
     odd = next((name for one in sizes for name in sorted({*one, *sizes[-1]}) if one.get(name) != sizes[-1].get(name)), None)
     if odd is not None:
@@ -230,7 +236,8 @@ def mean_parameters(each: Sequence[Tensors]) -> Tensors:
     found = {}
     for name, last in each[-1].items():
         mean = torch.stack([one[name].detach().double().cpu() for one in each]).mean(0)
-        found[name] = mean.to(last.dtype) if last.is_floating_point() else last.detach().cpu()
+        averaged = last.is_floating_point() and name not in unlearned
+        found[name] = mean.to(last.dtype) if averaged else last.detach().cpu()
     return found
 
 

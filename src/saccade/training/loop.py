@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..recipe import TrainingRecipe
 from . import schedules
 from .capture import CapturedUpdate
-from .checkpoints import Progress, RunFolder, set_parameters
+from .checkpoints import Progress, RunFolder, buffers, set_parameters
 from .cost import Cost, measure, median_batch
 from .distributed import Ranks, Shared
 from .logs import Logs, shown
@@ -21,6 +21,7 @@ from .stopping import Stopped, stopper
 from .update import PARALLEL, Update
 from .work import Work
 
+DRAW_SEED = 104_729_000_000_017  # what parts draw before an update is the same on all ranks, and not what dropout draws
 RANK_SEED = 7_919_000_000_033  # each rank draws its own dropout; rank 0 draws what a single process would
 
 
@@ -66,6 +67,7 @@ class Training:
         self.update = kind(model, work, settings, self.ranks, self.watcher.note)
         self.schedule = schedules.table[settings.schedule]
         self.at = Progress()
+        self._renewed = [part for part in model.modules() if hasattr(part, "before_update")]
         self._epoch = lru_cache(maxsize=1)(work.epoch)
         self._unread: list[tuple[int, list[list[int]], list[Tensor], Tensor]] = []
         self._numbers: dict[str, float] = {}
@@ -148,10 +150,19 @@ class Training:
         tokens = sum(self.ranks.total([counts * part.tokens for part, counts in parts]))
         rate = settings.learning_rate * self.schedule(number, settings.warmup, settings.updates)
         self.model.train()
+        self._renew(number)
         lines = [list(part.lines) if counts else [] for part, counts in parts]
         self._unread.append((number, lines, *self.update(parts, tokens, rate)))
         self.at = replace(self.at, update=number, epoch=epoch, batch=batch, tokens=self.at.tokens + tokens)
         return {"update": number, "epoch": epoch, "learning_rate": rate, "tokens": self.at.tokens}
+
+    def _renew(self, number: int) -> None:
+        """Calls the parts that want a call before each update. They change their tensors in place: a captured update reads them there."""
+        if not self._renewed:
+            return
+        generator = torch.Generator().manual_seed((self.seed * 1_000_003 + number + DRAW_SEED) % (1 << 63))
+        for part in self._renewed:
+            part.before_update(number, generator)  # type: ignore[operator]
 
     def _read(self) -> dict[str, float]:
         """Reads the losses and gradient norms since the last time and stops at one that is not finite; the last update's two."""
@@ -209,7 +220,7 @@ class Training:
         self.ranks.lead(lambda: self.folder.keep(model, self.at.update, self.settings.average))
         if not self.at.done:
             return
-        before = set_parameters(model, self.folder.mean_kept()) if self.ranks.leads else {}
+        before = set_parameters(model, self.folder.mean_kept(buffers(model))) if self.ranks.leads else {}
         metrics, better = self._judge(model)
         if self.ranks.leads:
             set_parameters(model, before)

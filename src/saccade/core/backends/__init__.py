@@ -56,7 +56,8 @@ def kind_of(call: Call) -> tuple[Any, ...]:
     long = queries * call.key.shape[2] >= flex.LONG**2
     grad = torch.is_grad_enabled() and (query.requires_grad or call.key.requires_grad or value.requires_grad)
     sizes = (queries == 1, long, width, value.shape[3], query.device, query.dtype, grad)
-    return methods, added, hooks, sizes, type(call.mask.mask), call.dropout > 0, call.positions is None
+    at_all = call.positions is not None and (True, position.adds_values)  # a position around another one has what that one has
+    return methods, added, hooks, sizes, type(call.mask.mask), call.dropout > 0, at_all
 
 
 def best_of(call: Call, without: Backend | None = None) -> Backend:

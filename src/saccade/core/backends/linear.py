@@ -2,12 +2,13 @@
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ..masks import Full
 from ..normalizers import Sum
 from .call import Backend, Call, repeat_heads, table, unchanged
 
-CHUNK = 64
+CHUNK = 64  # positions, at least
 
 
 class Linear(Backend):
@@ -45,18 +46,19 @@ class Linear(Backend):
 
 
 def causal_sums(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
-    """Σ_(j ≤ i) φ(q_i)·φ(k_j) v_j by chunks: inside a chunk quadratic, across chunks by a running sum of φ(k) vᵀ."""
-    queries, keys = query.shape[2], key.shape[2]
-    before = keys - queries  # the last query is at the last key
+    """Σ_(j ≤ i) φ(q_i)·φ(k_j) v_j by chunks: inside a chunk quadratic, across chunks by prefix sums of φ(k) vᵀ, one per chunk."""
+    queries, before = query.shape[2], key.shape[2] - query.shape[2]  # the last query is at the last key
+    chunk = min(queries, max(CHUNK, query.shape[3] // 2))  # the wider φ, the more memory a prefix sum takes
     state = key[:, :, :before].transpose(-2, -1) @ v[:, :, :before]
-    rows = []
-    for start in range(0, queries, CHUNK):
-        stop = min(start + CHUNK, queries)
-        q, k, values = query[:, :, start:stop], key[:, :, before + start : before + stop], v[:, :, before + start : before + stop]
-        inside = (q @ k.transpose(-2, -1)).tril() @ values
-        rows.append(q @ state + inside)
-        state = state + k.transpose(-2, -1) @ values
-    return torch.cat(rows, 2)
+    cut = [F.pad(x, (0, 0, 0, -queries % chunk)).unflatten(2, (-1, chunk)) for x in (query, key[:, :, before:], v[:, :, before:])]
+    q, k, values = cut  # B H chunks positions width
+    inside = (q @ k.transpose(-2, -1)).tril() @ values
+    if q.shape[2] == 1:
+        rows = q @ state.unsqueeze(2) + inside
+    else:
+        sums = k[:, :, :-1].transpose(-2, -1) @ values[:, :, :-1]
+        rows = q @ torch.cat([state.unsqueeze(2), sums], 2).cumsum(2) + inside
+    return rows.flatten(2, 3)[:, :, :queries]
 
 
 table.add("linear")(Linear())
