@@ -68,6 +68,11 @@ class Block(nn.Module):
             if around is not None and inner is not None:
                 around.initialize(inner)
 
+    @property
+    def final_norm(self) -> bool:
+        """Whether a stack of these wants a norm after its last block."""
+        return self.around_mixer.final_norm
+
     def forward(
         self,
         x: Tensor,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..core import Mechanism, Positions, State, masks, normalizers, positions, scores
 from ..core.options import Choice, Later, number, part, setting
 from ..errors import SaccadeError
-from ..layers import embeddings, feedforward, inputs, mixers, norms, pooling, residuals, stack
+from ..layers import convolutions, embeddings, feedforward, inputs, mixers, norms, pooling, product_keys, residuals, stack  # noqa: F401  # their members enter the tables
 from ..layers.attention import MultiHeadAttention
 from ..layers.block import Block
 from ..layers.block import table as block_table
@@ -71,6 +71,9 @@ class Config:
         return {**known, **values}
 
 
+USES = {"encoder": "an encoder without a decoder", "causal": "a model in which nobody sees the future"}
+
+
 def make_input(vocab: int, c: Config) -> inputs.PositionedInput:
     tokens = c.embedding(vocab=vocab, dim=c.dim)
     return inputs.PositionedInput(tokens, c.position_embedding(dim=c.dim), c.dim, c.dropout)
@@ -110,7 +113,7 @@ def make_stack(c: Config, role: str = "alone") -> stack.Stack:
         made: Block = c.block(
             mixer=Later(lambda: attention(c.mixer, n, lambda: self_attention(n))),
             make_mixer=lambda: attention(c.mixer, n, lambda: self_attention(n)),
-            feedforward=Later(lambda: c.feedforward(dim=c.dim, hidden=c.hidden, dropout=c.dropout, n=n, depth=c.depth)),
+            feedforward=Later(lambda: c.feedforward(dim=c.dim, hidden=c.hidden, dropout=c.dropout, **at)),
             cross=Later(lambda: reader(n)),
             residual=partial(c.residual, norm=norm, dropout=c.dropout, **at),
             norm=norm,
@@ -128,6 +131,15 @@ def make_stack(c: Config, role: str = "alone") -> stack.Stack:
 
     made: stack.Stack = c.stack(block=block, depth=c.depth, norm=norm, dim=c.dim, role=role)
     return made
+
+
+def fitting(c: Config, use: str) -> stack.Stack:
+    """The one stack of a model without a second one, if it can be an "encoder" or "causal"."""
+    uses = getattr(c.stack.make, "uses", (use,))
+    if use not in uses:
+        name, fit = stack.table.name_of(c.stack.make), [entry.name for entry in stack.table if use in entry.make.uses]
+        raise SaccadeError(f"model.stack={name} is not for {USES[use]}; choose one of: {', '.join(fit)}")
+    return make_stack(c)
 
 
 def without_relation(made: stack.Stack) -> stack.Stack:
@@ -149,7 +161,7 @@ class TransformerEncoder(AttendingEncoder):
         super().__init__()
         self.dim, self.heads = config.dim, config.heads
         self.embedding = make_input(vocab, config)
-        self.encoder = make_stack(config)
+        self.encoder = fitting(config, "encoder")
 
     @property
     def needs_relation(self) -> bool:  # type: ignore[override]
@@ -193,17 +205,22 @@ class Transformer(Seq2Seq):
         mask = masks.padding(lengths).prepare(len(source), self.heads, source.shape[1], source.shape[1], source.device)
         return self.encoder(self.source(source, at.i), mask, positions=at)
 
+    def readable(self, memory: Tensor, lengths: Tensor, queries: int) -> masks.Prepared:
+        """Which positions of a memory, which may be shorter than the source, are real."""
+        real = masks.padding(self.encoder.shortened(lengths))
+        return real.prepare(len(memory), self.heads, queries, memory.shape[1], memory.device)
+
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         batch, size = target.shape
         at = Positions.line(size, size, target.device)
         own = masks.causal().prepare(batch, self.heads, size, size, target.device)
-        readable = masks.padding(lengths).prepare(batch, self.heads, size, source.shape[1], target.device)
         memory = self.encode(source, lengths)
+        readable = self.readable(memory, lengths, size)
         return self.head(self.decoder(self.target(target, at.i), own, memory, readable, at))
 
     def start(self, source: Tensor, lengths: Tensor) -> State:
         memory = self.encode(source, lengths)
-        readable = masks.padding(lengths).prepare(len(source), self.heads, 1, source.shape[1], source.device)
+        readable = self.readable(memory, lengths, 1)
         readable.allowed()  # made dense once per sentence, not once per step
         return State(caches=self.decoder.start(memory, memory), readable=readable, length=0)
 
@@ -221,7 +238,7 @@ class CausalStack(nn.Module):
         super().__init__()
         self.dim, self.heads = config.dim, config.heads
         self.embedding = make_input(vocab, config)
-        self.decoder = without_relation(make_stack(config))
+        self.decoder = without_relation(fitting(config, "causal"))
 
     def features(self, tokens: Tensor, mask: masks.Mask | None = None, positions: Tensor | None = None) -> Tensor:
         """One vector per position, B N dim. `mask` is added to the causal one; `positions` (N or B N) are 0, 1, 2 … by default."""
