@@ -13,13 +13,15 @@ from .attention import MultiHeadAttention
 from .mixers import Mixer
 from .residuals import Residual
 
-# `mixer`, `feedforward` and `cross` (None without a memory) are made for a block that asks for them; `make_mixer` makes further ones.
+# `mixer`, `feedforward` and `cross` (None without a memory) are made for a block that asks for them. `make_mixer(times=1)` makes further
+# ones, with `times` as many heads, and `make_cross()` further readers of the memory.
 FACTS = (
     "mixer",
     "feedforward",
     "residual",
     "cross",
     "make_mixer",
+    "make_cross",
     "norm",
     "dim",
     "hidden",
@@ -39,10 +41,12 @@ class BlockCache(Cache):
         self.mixer, self.memory = mixer, memory
 
     def reorder(self, rows: Tensor) -> BlockCache:
-        memory = self.memory
-        if memory is not None:
-            memory = Ready(memory.key.index_select(0, rows), memory.value.index_select(0, rows))
-        return BlockCache(self.mixer.reorder(rows), memory)
+        return BlockCache(self.mixer.reorder(rows), None if self.memory is None else reordered(self.memory, rows))
+
+
+def reordered(ready: Ready, rows: Tensor) -> Ready:
+    """Row n of the new keys and values is row rows[n] of these."""
+    return Ready(ready.key.index_select(0, rows), ready.value.index_select(0, rows))
 
 
 @table.add("standard", paper="Vaswani et al. 2017")
@@ -50,13 +54,18 @@ class Block(nn.Module):
     """A mixer, attention to a memory where there is one (`cross`), a feed-forward part; a residual around each."""
 
     own_shard = True  # where a model is divided over processes, one block at a time is gathered
+    pools = True  # `around_mixer` and `after_mixer` are all of it, so that a funnel may pool between them
 
     def __init__(
-        self, mixer: Mixer, feedforward: nn.Module, residual: Callable[[], Residual], cross: MultiHeadAttention | None = None
+        self,
+        mixer: Mixer,
+        feedforward: nn.Module | None,
+        residual: Callable[[], Residual],
+        cross: MultiHeadAttention | None = None,
     ) -> None:
         super().__init__()
         self.mixer, self.cross, self.feedforward = mixer, cross, feedforward
-        self.around_mixer, self.around_feedforward = residual(), residual()
+        self.around_mixer, self.around_feedforward = residual(), None if feedforward is None else residual()
         self.around_cross = None if cross is None else residual()
         if cross is not None:
             cross.cross = True
@@ -93,7 +102,7 @@ class Block(nn.Module):
         if self.cross is not None and self.around_cross is not None and memory is not None:
             cross = self.cross
             x = self.around_cross(x, lambda y: cross.read(y, memory, memory_mask, first=first))
-        return self.around_feedforward(x, self.feedforward)
+        return x if self.around_feedforward is None else self.around_feedforward(x, self.feedforward)
 
     def start(self, x: Tensor, memory: Tensor | None = None) -> BlockCache:
         """The cache before the first position; x (B … dim) has the batch, type and device."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..core import Mechanism, Positions, State, masks, normalizers, positions, scores
 from ..core.options import Choice, Later, number, part, setting
 from ..errors import SaccadeError
-from ..layers import convolutions, embeddings, feedforward, inputs, mixers, norms, pooling, product_keys, residuals, stack  # noqa: F401  # their members enter the tables
+from ..layers import embeddings, feedforward, inputs, mixers, norms, pooling, residuals, stack
 from ..layers.attention import MultiHeadAttention
 from ..layers.block import Block
 from ..layers.block import table as block_table
@@ -84,35 +84,45 @@ def make_stack(c: Config, role: str = "alone") -> stack.Stack:
     if c.dim % c.heads and c.head_width is None:
         wrong = f"model.dim={c.dim} is not a multiple of model.heads={c.heads}"
         raise SaccadeError(f"{wrong}; choose heads that divide it, or set model.head_width")
-    width = c.head_width or c.dim // c.heads
-    facts = {"dim": width, "dim_q": width, "dim_k": width, "heads": c.heads}
     mask: list[masks.Mask] = []  # one object for all blocks, so that a pass prepares it once
 
-    def self_attention(n: int) -> Mechanism:
+    def facts_of(heads: int) -> dict[str, int]:
+        width = c.head_width or c.dim // heads
+        return {"dim": width, "dim_q": width, "dim_k": width, "heads": heads}
+
+    def self_attention(n: int, heads: int) -> Mechanism:
         if not mask:
             mask.append(c.mask())
+        facts = facts_of(heads)
         position = c.position(**facts)
         if position.first_layer_only and n:
             position = positions.NoPosition()
         return Mechanism(c.score(**facts), c.normalize(**facts), mask[0], position)
 
-    def attention(make: Choice, n: int, mechanism: Callable[[], Mechanism]) -> Any:
+    def attention(make: Choice, n: int, mechanism: Callable[[], Mechanism], heads: int = c.heads) -> Any:
         late = {"kv_heads": Later(lambda: c.kv_heads), "dropout": Later(lambda: c.attention_dropout)}
-        return make(dim=c.dim, heads=c.heads, head_width=c.head_width, n=n, mechanism=Later(mechanism), **late)
+        return make(dim=c.dim, heads=heads, head_width=c.head_width, n=n, mechanism=Later(mechanism), **late)
+
+    def mixer(n: int, times: int = 1) -> mixers.Mixer:
+        heads = times * c.heads
+        made: mixers.Mixer = attention(c.mixer, n, lambda: self_attention(n, heads), heads)
+        return made
 
     def reader(n: int) -> MultiHeadAttention | None:
         """Attention to a memory, whose positions have nothing to do with those of the queries: no position, and no mask between them."""
         if role != "decoder":
             return None
         make = c.mixer if c.mixer.make is MultiHeadAttention else Choice(MultiHeadAttention)  # with the mixer's own options
+        facts = facts_of(c.heads)
         made: MultiHeadAttention = attention(make, n, lambda: Mechanism(c.score(**facts), c.normalize(**facts)))
         return made
 
     def block(n: int) -> Block:
         at = {"n": n, "depth": c.depth, "role": role}
         made: Block = c.block(
-            mixer=Later(lambda: attention(c.mixer, n, lambda: self_attention(n))),
-            make_mixer=lambda: attention(c.mixer, n, lambda: self_attention(n)),
+            mixer=Later(lambda: mixer(n)),
+            make_mixer=partial(mixer, n),
+            make_cross=partial(reader, n),
             feedforward=Later(lambda: c.feedforward(dim=c.dim, hidden=c.hidden, dropout=c.dropout, **at)),
             cross=Later(lambda: reader(n)),
             residual=partial(c.residual, norm=norm, dropout=c.dropout, **at),
