@@ -189,11 +189,39 @@ def transparent_loop(made: Any, x: Tensor, mask: masks.Mask, memory: Tensor, mem
     return made.norm(x)
 
 
+def universal_loop(made: Any, x: Tensor, mask: masks.Mask, memory: Tensor, memory_mask: masks.Mask) -> Tensor:
+    """Position by position: how its shares of the steps come about, and the sum by them."""
+    batch, count, _ = x.shape
+    total, halted, output = torch.zeros(batch, count).double(), torch.zeros(batch, count).bool(), torch.zeros_like(x)
+    for t in range(1, made.steps + 1):
+        signal = torch.stack([wave(n) + wave(t) for n in range(count)])
+        y, shares = x + signal, torch.sigmoid((x + signal) @ made.halt.weight[0] + made.halt.bias)
+        for one in range(made.blocks):
+            y = made.block(one)(y, mask, memory, memory_mask)
+        x = x.clone()
+        for b in range(batch):
+            for n in range(count):
+                if halted[b, n]:
+                    continue
+                last = t == made.steps or total[b, n] + shares[b, n] > 0.99
+                share = 1 - total[b, n] if last else shares[b, n]
+                x[b, n] = y[b, n]
+                output[b, n] = output[b, n] + share * y[b, n]
+                total[b, n], halted[b, n] = total[b, n] + share, last
+    return made.norm(output)
+
+
+def wave(at: int) -> Tensor:
+    return torch.tensor([f(at / 10000 ** (2 * k / DIM)) for k in range(DIM // 2) for f in (math.sin, math.cos)]).double()
+
+
 # each as a computation of its own of (stack, x, mask, memory, memory mask); a decoder's stack
 STACKS: dict[str, Callable[..., Tensor]] = {
     "plain": lambda made, *given: copy.deepcopy(made)(*given),
     "shared": lambda made, *given: written_out(made)(*given),
     "transparent": transparent_loop,
+    "universal": universal_loop,
+    "funnel": lambda made, *given: Stack.forward(made, *given),  # a decoder's; an encoder's is in test_deep_stacks.py
 }
 
 

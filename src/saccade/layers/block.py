@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ..core import Cache, Positions, Ready
 from ..core.masks import Mask
@@ -54,7 +56,7 @@ class Block(nn.Module):
     """A mixer, attention to a memory where there is one (`cross`), a feed-forward part; a residual around each."""
 
     own_shard = True  # where a model is divided over processes, one block at a time is gathered
-    pools = True  # `around_mixer` and `after_mixer` are all of it, so that a funnel may pool between them
+    takes_keys = True  # where its mixer is attention, it may look from x to a longer text: see `look_at`
 
     def __init__(
         self,
@@ -89,9 +91,24 @@ class Block(nn.Module):
         memory: Tensor | None = None,
         memory_mask: Mask | None = None,
         positions: Positions | None = None,
+        keys: Tensor | None = None,
     ) -> Tensor:
-        x = self.around_mixer(x, lambda y: self.mixer.mix(y, mask, positions))
+        if keys is None:
+            x = self.around_mixer(x, lambda y: self.mixer.mix(y, mask, positions))
+        else:
+            x = self.look_at(keys, x, mask, positions)
         return self.after_mixer(x, None if memory is None else self.prepare(memory), memory_mask)
+
+    def look_at(self, keys: Tensor, x: Tensor, mask: Mask | None, positions: Positions | None) -> Tensor:
+        """Attention from x (B N dim) to keys (B M dim), with the residual around x; it norms the keys as it norms x."""
+        attention, size = self.mixer, x.shape[1]
+        assert isinstance(attention, MultiHeadAttention), "only attention has keys apart from queries"
+
+        def look(both: Tensor) -> Tensor:
+            mixed = attention.read(both[:, :size], attention.prepare(both[:, size:], positions), mask, positions)
+            return F.pad(mixed, (0, 0, 0, both.shape[1] - size))
+
+        return self.around_mixer(torch.cat([x, keys], 1), look)[:, :size]
 
     def prepare(self, memory: Tensor) -> Ready:
         """The memory's keys and values."""

@@ -57,11 +57,13 @@ class Convolution(Mixer):
         return self.convolve(inputs, new), LastInputs(inputs[:, inputs.shape[1] - (self.width - 1) :])
 
 
-def direction_and_real(mask: Mask | None, x: Tensor) -> tuple[bool, Tensor | None]:
+def direction_and_real(
+    mask: Mask | None, x: Tensor, who: str = "a convolution", instead: str = "mixer=attention"
+) -> tuple[bool, Tensor | None]:
     """Whether a mask is causal, and which positions of x (B N …) it says are real, B N: None where all are."""
     parts = (False, Full()) if mask is None else mask.causal_and_keys()
     if parts is None:
-        raise SaccadeError(f"a convolution knows causal and padding masks alone, got {mask!r}; use mixer=attention for others")
+        raise SaccadeError(f"{who} knows causal and padding masks alone, got {mask!r}; use {instead} for others")
     causal, keys = parts
     if type(keys) is Full:
         return causal, None

@@ -130,7 +130,7 @@ class EvolvedBlock(Block):
     twice as wide as the others: that makes the 217 M parameters of Narang et al. 2021, with depth 6; without it its heads are half as wide.
     """
 
-    pools = False
+    takes_keys = False
 
     def __init__(
         self,
@@ -164,7 +164,9 @@ class EvolvedBlock(Block):
         memory: Tensor | None = None,
         memory_mask: Mask | None = None,
         positions: Positions | None = None,
+        keys: Tensor | None = None,
     ) -> Tensor:
+        assert keys is None, "an evolved block takes no keys of another length"
         ready = self.memories(memory)
         return self.cell(
             x,
