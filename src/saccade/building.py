@@ -89,8 +89,10 @@ class Builder:
     def checked(self, make: Callable[[], T]) -> T:
         """What `make` makes, if its parameters fit this machine; a large model is first built without memory, to be counted."""
         sizes = [int(getattr(self.settings, name, 1)) for name in ("dim", "hidden", "depth")]
+        options = getattr(getattr(self.settings, "feedforward", None), "options", {})  # how many experts, or keys of a memory
+        count = max([1, *(value for value in options.values() if type(value) is int)])
         try:
-            if sizes[0] * max(sizes[:2]) * sizes[2] > LARGE and torch.empty(0).device.type != "meta":
+            if sizes[0] * max(sizes[:2]) * sizes[2] * count**2 > LARGE and torch.empty(0).device.type != "meta":
                 with torch.device("meta"), Undrawn():
                     check_fits(make(), str(self.name))
             return make()

@@ -7,6 +7,7 @@ from torch import nn
 
 from .core import record
 from .core import sites as attention_sites
+from .core.record import stretched
 from .data.pairs import Pair
 from .decoding import Sample, decode
 from .tasks.classification import Classification
@@ -52,7 +53,8 @@ def sites_between(model: nn.Module, inputs: tuple[Any, ...], source: list[str], 
         found = looks.weights()
         passes = found if found.dim() == 5 else found[None]
         names = [name] if len(passes) == 1 else [f"{name}, pass {n}" for n in range(1, len(passes) + 1)]
-        sites += [Site(each, rows, columns, weights[0]) for each, weights in zip(names, passes, strict=True)]
+        whole = [stretched(weights[0], len(rows), len(columns)) for weights in passes]
+        sites += [Site(each, rows, columns, weights) for each, weights in zip(names, whole, strict=True)]
     return sites
 
 

@@ -17,8 +17,8 @@ from saccade.errors import SaccadeError
 from saccade.layers import norms, residuals, stack
 from saccade.layers.attention import MultiHeadAttention
 from saccade.layers.block import Block
+from saccade.layers.convolutions import LightConvolution
 from saccade.layers.feedforward import MLP
-from saccade.layers.mixers import LightConvolution
 from saccade.layers.norms import LayerNorm, RMSNorm
 from saccade.layers.residuals import PostNorm, PreNorm, Residual, ReZero
 from saccade.layers.stack import SharedStack, Stack
@@ -160,7 +160,8 @@ def test_a_block_is_a_mixer_then_memory_then_feedforward(residual: type[Residual
 
 
 def build(kind: type[Stack], depth: int = 3, residual: type[Residual] = PreNorm, cross: bool = False, **options: Any) -> Stack:
-    made = kind(lambda n: block(residual, cross), depth, make_norm, **options)
+    facts = {"block": lambda n: block(residual, cross), "depth": depth, "norm": make_norm, "dim": DIM, "role": "decoder"}
+    made = Choice(kind, options)(**facts)
     shake(made)
     return made
 
@@ -185,10 +186,50 @@ def written_out(shared: SharedStack) -> Stack:
     return plain
 
 
-STACKS: dict[str, Callable[[Any], Stack]] = {"plain": copy.deepcopy, "shared": written_out}
+def transparent_loop(made: Any, x: Tensor, mask: masks.Mask, memory: Tensor, memory_mask: masks.Mask) -> Tensor:
+    for n, one in enumerate(made):
+        shares = made.mixes[n].softmax(0)
+        x = one(x, mask, sum(shares[layer] * memory[..., layer] for layer in range(len(shares))), memory_mask)
+    return made.norm(x)
 
 
-def test_every_stack_can_be_written_out_as_a_plain_one() -> None:
+def universal_loop(made: Any, x: Tensor, mask: masks.Mask, memory: Tensor, memory_mask: masks.Mask) -> Tensor:
+    """Position by position: how its shares of the steps come about, and the sum by them."""
+    batch, count, _ = x.shape
+    total, halted, output = torch.zeros(batch, count).double(), torch.zeros(batch, count).bool(), torch.zeros_like(x)
+    for t in range(1, made.steps + 1):
+        signal = torch.stack([wave(n) + wave(t) for n in range(count)])
+        y, shares = x + signal, torch.sigmoid((x + signal) @ made.halt.weight[0] + made.halt.bias)
+        for one in range(made.blocks):
+            y = made.block(one)(y, mask, memory, memory_mask)
+        x = x.clone()
+        for b in range(batch):
+            for n in range(count):
+                if halted[b, n]:
+                    continue
+                last = t == made.steps or total[b, n] + shares[b, n] > 0.99
+                share = 1 - total[b, n] if last else shares[b, n]
+                x[b, n] = y[b, n]
+                output[b, n] = output[b, n] + share * y[b, n]
+                total[b, n], halted[b, n] = total[b, n] + share, last
+    return made.norm(output)
+
+
+def wave(at: int) -> Tensor:
+    return torch.tensor([f(at / 10000 ** (2 * k / DIM)) for k in range(DIM // 2) for f in (math.sin, math.cos)]).double()
+
+
+# each as a computation of its own of (stack, x, mask, memory, memory mask); a decoder's stack
+STACKS: dict[str, Callable[..., Tensor]] = {
+    "plain": lambda made, *given: copy.deepcopy(made)(*given),
+    "shared": lambda made, *given: written_out(made)(*given),
+    "transparent": transparent_loop,
+    "universal": universal_loop,
+    "funnel": lambda made, *given: Stack.forward(made, *given),  # a decoder's; an encoder's is in test_deep_stacks.py
+}
+
+
+def test_every_stack_can_be_written_out() -> None:
     assert set(STACKS) == set(stack.table.names())
 
 
@@ -196,8 +237,9 @@ def test_every_stack_can_be_written_out_as_a_plain_one() -> None:
 @pytest.mark.parametrize("residual", [PreNorm, PostNorm])
 def test_steps_through_a_stack_are_the_whole_pass_of_one_that_is_written_out(name: str, residual: type[Residual]) -> None:
     made = build(stack.table[name], 3, residual, cross=True)
-    x, memory, memory_mask = some(2, 5, DIM), some(2, 3, DIM), masks.padding([1, 3])
-    expected = STACKS[name](made)(x, masks.causal(), memory, memory_mask)
+    layers = [4] if name == "transparent" else []  # its memory has the outputs of all layers
+    x, memory, memory_mask = some(2, 5, DIM), some(2, 3, DIM, *layers), masks.padding([1, 3])
+    expected = STACKS[name](made, x, masks.causal(), memory, memory_mask)
     torch.testing.assert_close(made(x, masks.causal(), memory, memory_mask), expected)
     caches, done, found = made.start(memory, memory), 0, []
     assert len(caches) == 3

@@ -14,6 +14,8 @@ from saccade.core.extras import collect
 from saccade.core.options import Choice, choose
 from saccade.errors import SaccadeError
 from saccade.layers.feedforward import MLP, Experts, activations, table
+from saccade.layers.product_keys import ProductKeyMemory
+from saccade.training.operations import counter
 
 DIM, HIDDEN = 4, 5
 ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {  # by hand, and PyTorch's
@@ -70,6 +72,23 @@ def loop_over_experts(part: Experts, x: Tensor) -> Tensor:
     return torch.stack(found).view_as(x)
 
 
+def loop_over_keys(part: ProductKeyMemory, x: Tensor) -> Tensor:
+    """One token and head after another, with the scores of all pairs of sub-keys."""
+    found = []
+    heads, _, count, half = part.keys.shape
+    for token in x.reshape(-1, DIM):
+        query = (part.query.weight @ token + part.query.bias).view(heads, 2, half)
+        output = torch.zeros_like(token)
+        for h in range(heads):
+            one, two = (F.layer_norm(query[h, p], (half,), part.norm.weight, part.norm.bias, part.norm.eps) for p in range(2))
+            scores = {(i, j): one @ part.keys[h, 0, i] + two @ part.keys[h, 1, j] for i in range(count) for j in range(count)}
+            best = sorted(scores, key=lambda pair: -scores[pair].item())[: part.top]
+            weights = torch.stack([scores[pair] for pair in best]).softmax(0)
+            output = output + sum(w * part.values[i * count + j] for w, (i, j) in zip(weights, best, strict=True))
+        found.append(output)
+    return torch.stack(found).view_as(x)
+
+
 ORACLES: dict[str, Callable[[nn.Module, Tensor], Tensor]] = {
     "mlp": lambda part, x: linear(linear(x, part.inner).clamp_min(0), part.outer),
     "glu": gated("sigmoid"),
@@ -78,6 +97,7 @@ ORACLES: dict[str, Callable[[nn.Module, Tensor], Tensor]] = {
     "swiglu": gated("swish"),
     "liglu": gated("linear"),
     "experts": loop_over_experts,
+    "product-key": loop_over_keys,
 }
 
 
@@ -117,7 +137,7 @@ def test_an_mlp_takes_any_activation_and_no_bias(name: str) -> None:
         assert (mlp.inner.bias is not None) == (mlp.outer.bias is not None) == bias
 
 
-@pytest.mark.parametrize("name", [name for name in table.names() if name != "experts"])
+@pytest.mark.parametrize("name", [name for name in table.names() if name not in ("experts", "product-key")])
 def test_a_part_without_bias_has_none_and_dropout_falls_on_the_hidden_numbers(name: str) -> None:
     assert all(parameter.dim() == 2 for parameter in made(name, bias=False).parameters())
     part, x = Choice(table[name])(dim=DIM, hidden=400, dropout=0.5), torch.randn(2, 3, DIM)
@@ -138,7 +158,99 @@ def test_a_gated_part_with_two_thirds_of_the_width_has_as_many_weights_as_an_mlp
     assert sizes[0] == sizes[1]
 
 
+# --- product keys
+
+
+@pytest.mark.parametrize(("subkeys", "top"), [(1, 1), (4, 4), (5, 2), (5, 1)])
+def test_the_best_pairs_are_among_the_best_sub_keys(subkeys: int, top: int) -> None:
+    part, x = made("product-key", subkeys=subkeys, top=top, width=6, heads=3), some(2, 4, DIM)
+    torch.testing.assert_close(part(x), loop_over_keys(part, x))
+
+
+def test_blocks_with_and_without_a_memory_or_experts() -> None:
+    def kinds(name: str, role: str, **options: object) -> list[str]:
+        choice = choose(table, {"name": name, **table.entry(name).example, **options}, "f")
+        parts = [choice(dim=DIM, hidden=HIDDEN, dropout=0.0, n=n, depth=4, role=role) for n in range(4)]
+        for part in parts:
+            if part.dense is not None:
+                x = torch.randn(2, 3, DIM)
+                assert torch.equal(part(x), part.dense(x))
+                assert set(part.state_dict()) == {f"dense.{name}" for name in part.dense.state_dict()}
+        return ["mlp" if part.dense is not None else "own" for part in parts]
+
+    assert kinds("experts", "encoder", every=1) == ["own"] * 4
+    assert kinds("experts", "decoder", every=2) == ["mlp", "own"] * 2
+    assert kinds("experts", "alone", every=4) == ["mlp", "mlp", "mlp", "own"]
+    assert kinds("product-key", "alone") == ["own"] * 4
+    assert kinds("product-key", "encoder", blocks=[2, 3]) == ["mlp", "own", "own", "mlp"]
+    assert kinds("product-key", "decoder", blocks=[2, 3]) == ["mlp"] * 4
+    assert kinds("product-key", "decoder", blocks=[1], decoder=True) == ["own", "mlp", "mlp", "mlp"]
+    for wrong, sentence in (
+        ({"blocks": [5]}, r"blocks must list whole numbers from 1 to 4, got \[5\]; 1 is the first block"),
+        ({"blocks": []}, "blocks must list whole numbers from 1 to 4"),
+        ({"blocks": ["1"]}, "blocks must list whole numbers from 1 to 4"),
+        ({"blocks": 3}, r"f\.blocks is 3; it must be a list or nothing"),
+        ({"top": 4}, "top must be at most subkeys, got 4 of 3"),
+        ({"width": 5}, "width must be even, for two halves of a query, got 5"),
+        ({"decoder": True}, "decoder=true is for a model with an encoder and a decoder; leave it out"),
+    ):
+        with pytest.raises(SaccadeError, match=sentence):
+            kinds("product-key", "alone", **wrong)
+    with pytest.raises(SaccadeError, match="every=5 leaves no block with experts among 4; choose at most 4"):
+        kinds("experts", "alone", every=5)
+
+
+def test_a_memory_has_the_parameters_and_operations_of_its_formula() -> None:
+    heads, subkeys, width, top, x = 3, 5, 6, 2, torch.randn(2, 7, DIM)
+    part = ProductKeyMemory(DIM, HIDDEN, subkeys=subkeys, heads=heads, top=top, width=width).eval()
+    query, keys, values = heads * width * (DIM + 1), heads * 2 * subkeys * (width // 2), subkeys**2 * DIM
+    assert sum(p.numel() for p in part.parameters()) == query + keys + values + 2 * (width // 2)
+    with counter() as count:
+        part(x)
+    assert count.get_total_flops() == 2 * 14 * (heads * width * DIM + keys), "products; values are looked up"
+
+
+def test_a_memory_runs_in_bfloat16_and_under_autocast_and_learns_values_that_were_read() -> None:
+    part, x = made("product-key").float(), torch.randn(2, 5, DIM)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert part(x).isfinite().all()
+    assert part.to(torch.bfloat16)(x.to(torch.bfloat16)).dtype == torch.bfloat16
+    part = made("product-key", subkeys=30, top=1, heads=1)
+    part(some(1, 2, DIM)).sum().backward()
+    assert part.values.grad.any(-1).sum() <= 2
+
+
 # --- experts
+
+
+@pytest.mark.parametrize("capacity", [64, 2])
+def test_one_expert_per_token_is_the_switch_transformer_of_another_library(capacity: int) -> None:
+    """Same parameters; the tokens that an expert has no room for are left out in both. Their router is in float32."""
+    switch = pytest.importorskip("transformers.models.switch_transformers.modeling_switch_transformers")
+    from transformers import SwitchTransformersConfig
+
+    config = SwitchTransformersConfig(
+        d_model=DIM, d_ff=HIDDEN, num_experts=3, expert_capacity=capacity, dropout_rate=0.0, router_jitter_noise=0.0
+    )
+    theirs, ours = switch.SwitchTransformersSparseMLP(config).double(), made("experts", count=3, top=1, bias=False)
+    with torch.no_grad():
+        theirs.router.classifier.weight.copy_(ours.router.weight)
+        for n, expert in enumerate(theirs.experts.values()):
+            expert.wi.weight.copy_(ours.inner[n].T)
+            expert.wo.weight.copy_(ours.outer[n].T)
+    x = some(1, 12, DIM)
+    ours.capacity = capacity * 3 / 12
+    found, expected = ours.train()(x), theirs.eval()(x)
+    expected = expected[0] if isinstance(expected, tuple) else expected
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_experts_have_the_parameters_and_operations_of_their_formula() -> None:
+    part, x = made("experts", count=3, top=2), some(2, 6, DIM)
+    assert sum(p.numel() for p in part.parameters()) == 3 * (2 * DIM * HIDDEN + DIM + HIDDEN) + 3 * DIM
+    with counter() as count:
+        part.eval()(x)
+    assert count.get_total_flops() == 2 * 12 * (3 * DIM + 2 * 2 * DIM * HIDDEN)
 
 
 @pytest.mark.parametrize("top", [1, 2, 4])

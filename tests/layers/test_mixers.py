@@ -1,4 +1,4 @@
-"""Light convolution against explicit loops, in whole passes and steps. Attention has tests of its own (test_attention_layer.py)."""
+"""Convolutions against explicit loops, in whole passes and steps. Attention has tests of its own (test_attention_layer.py)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from torch import Tensor
 from saccade.core import Positions, masks
 from saccade.errors import SaccadeError
 from saccade.layers.attention import MultiHeadAttention
+from saccade.layers.convolutions import Convolution, DynamicConvolution, FullConvolution, LightConvolution, SeparableConvolution
 from saccade.layers.linformer import Linformer
-from saccade.layers.mixers import LightConvolution, Mixer, table
+from saccade.layers.mixers import Mixer, table
 from saccade.layers.synthesizers import Synthesizer
+from saccade.training.operations import counter
 
 DIM, HEADS = 6, 2
 LENGTHS = torch.tensor([5, 2, 3])
@@ -24,12 +26,8 @@ def some(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64)
 
 
-def made(width: int = 3, **options: float) -> LightConvolution:
-    mixer = LightConvolution(DIM, HEADS, width, **options).double()
-    with torch.no_grad():
-        for parameter in mixer.parameters():
-            parameter.copy_(torch.randn_like(parameter))
-    return mixer
+def made(width: int = 3, kind: type[LightConvolution] = LightConvolution, **options: float) -> LightConvolution:
+    return shaken(kind(DIM, HEADS, width, **options))
 
 
 def loop(mixer: LightConvolution, x: Tensor, causal: bool, lengths: list[int]) -> Tensor:
@@ -40,12 +38,18 @@ def loop(mixer: LightConvolution, x: Tensor, causal: bool, lengths: list[int]) -
     for b, length in enumerate(lengths):
         for n in range(x.shape[1]):
             for channel in range(DIM):
-                kernel = mixer.kernel[channel // (DIM // HEADS)].softmax(0)
+                at = channel // (DIM // mixer.heads)
+                if isinstance(mixer, DynamicConvolution):
+                    rows = mixer.to_kernels.weight[at * mixer.width : (at + 1) * mixer.width]
+                    kernel = (rows @ inputs[b, n]).softmax(0)
+                else:
+                    kernel = mixer.kernel[at].softmax(0)
                 for k in range(mixer.width):
                     m = n + k - (mixer.width - 1 if causal else mixer.width // 2)
                     if 0 <= m < length:
                         mixed[b, n, channel] = mixed[b, n, channel] + kernel[k] * inputs[b, m, channel]
-    return mixed @ mixer.outer.weight.T + mixer.outer.bias
+    mixed = mixed if mixer.pointwise is None else mixed @ mixer.pointwise.weight.T + mixer.pointwise.bias
+    return torch.stack([mixed[b] @ mixer.outer.weight.T + mixer.outer.bias for b in range(len(x))])
 
 
 def attention_loop(layer: MultiHeadAttention, x: Tensor, causal: bool, lengths: list[int]) -> Tensor:
@@ -67,6 +71,7 @@ ORACLES: dict[str, tuple[Callable[[], Mixer], Callable[..., Tensor]]] = {
     "light-convolution": (made, loop),
     "synthesizer": (lambda: shaken(Synthesizer(DIM, HEADS, max_len=7)), synthesizer_loop),
     "linformer": (lambda: shaken(Linformer(DIM, HEADS, k=3, max_len=7)), linformer_loop),
+    "dynamic-convolution": (lambda: made(kind=DynamicConvolution), loop),
 }
 CAUSAL = [name for name in table.names() if table[name].causal]
 
@@ -82,20 +87,26 @@ def test_a_mixer_is_its_loop(name: str, causal: bool, padded: bool) -> None:
     mixer, x = build(), some(3, 5, DIM)
     mask = (masks.causal() if causal else masks.full()) & (masks.padding(LENGTHS) if padded else masks.full())
     lengths = LENGTHS.tolist() if padded else [5, 5, 5]
+    expected = slow(mixer, x, causal, lengths)
     for given in (mask, mask.prepare(3, HEADS, 5, 5), *([None] if not causal and not padded else [])):
-        torch.testing.assert_close(mixer.mix(x, given, Positions.line(5, 5)), slow(mixer, x, causal, lengths))
+        found = mixer.mix(x, given, Positions.line(5, 5))
+        for b, length in enumerate(lengths):  # what a kernel from the input makes of padding is nobody's business
+            torch.testing.assert_close(found[b, :length], expected[b, :length])
 
 
+@pytest.mark.parametrize("kind", [LightConvolution, DynamicConvolution])
+@pytest.mark.parametrize("options", [{}, {"kernels": 3}, {"kernels": 6, "pointwise": True}], ids=str)
 @pytest.mark.parametrize("width", [1, 2, 4, 7])
 @pytest.mark.parametrize("causal", [True, False])
-def test_kernels_of_any_width(width: int, causal: bool) -> None:
-    mixer, x = made(width), some(2, 4, DIM)
+def test_kernels_of_any_width_and_number(kind: type[LightConvolution], options: dict[str, int], width: int, causal: bool) -> None:
+    mixer, x = made(width, kind, **options), some(2, 4, DIM)
     found = mixer.mix(x, masks.causal() if causal else None, None)
     torch.testing.assert_close(found, loop(mixer, x, causal, [4, 4]))
 
 
-def test_gradients() -> None:
-    mixer, x = made(), some(2, 3, DIM).requires_grad_()
+@pytest.mark.parametrize("kind", [LightConvolution, DynamicConvolution])
+def test_gradients(kind: type[LightConvolution]) -> None:
+    mixer, x = made(3, kind), some(2, 3, DIM).requires_grad_()
     mask = masks.padding([3, 2])
     assert torch.autograd.gradcheck(lambda x, *_: mixer.mix(x, mask, None), (x, *mixer.parameters()), fast_mode=True)
     (gradient,) = torch.autograd.grad(mixer.mix(x, mask, None)[1, :2].sum(), x)
@@ -139,6 +150,43 @@ def test_a_kernel_is_shares_and_its_dropout_falls_in_training_alone() -> None:
     assert mixer.to(torch.bfloat16).mix(x.to(torch.bfloat16), None, None).dtype == torch.bfloat16
 
 
+def test_parameters_and_operations_of_convolutions_by_hand() -> None:
+    x, d, width, kernels = torch.randn(2, 5, DIM), DIM, 4, 3
+    for kind, own in ((LightConvolution, kernels * width), (DynamicConvolution, kernels * width * d)):
+        mixer = kind(DIM, HEADS, width, kernels=kernels, pointwise=True)
+        assert sum(p.numel() for p in mixer.parameters()) == 4 * d * d + 4 * d + own
+        with counter() as count:
+            mixer.mix(x, masks.causal(), None)
+        predicted = kernels * width * d if kind is DynamicConvolution else 0
+        assert count.get_total_flops() == 2 * 10 * (4 * d * d + predicted + d * width)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("kind", [FullConvolution, SeparableConvolution])
+def test_full_and_separable_convolutions_are_their_loops_and_step(kind: type[Convolution], causal: bool) -> None:
+    mixer, x = shaken(kind(DIM, 5, 3)), some(2, 6, DIM)
+    found, padded = mixer.mix(x, masks.causal() if causal else None, None), x.clone()
+    for n in range(6):
+        expected = mixer.bias if isinstance(mixer, FullConvolution) else mixer.outer.bias
+        for k in range(3):
+            m = n + k - (2 if causal else 1)
+            if 0 <= m < 6:
+                at = x[:, m]
+                if isinstance(mixer, SeparableConvolution):
+                    expected = expected + (mixer.kernel[:, 0, k] * at) @ mixer.outer.weight.T
+                else:
+                    expected = expected + at @ mixer.kernel[:, :, k].T
+        torch.testing.assert_close(found[:, n], expected)
+    padded[0, 3:] = 7.0
+    alone = mixer.mix(x[:1, :3], masks.causal() if causal else None, None)
+    mask = masks.padding([3, 6]) & (masks.causal() if causal else masks.full())
+    torch.testing.assert_close(mixer.mix(padded, mask, None)[:1, :3], alone)
+    if causal:
+        first, cache = mixer.step(x[:, :2], mixer.start(x), None, Positions.line(2, 2))
+        rest, _ = mixer.step(x[:, 2:], cache, None, Positions.line(4, 6))
+        torch.testing.assert_close(torch.cat([first, rest], 1), found)
+
+
 def test_mistakes_are_answered_with_sentences() -> None:
     mixer, x = made(), some(2, 4, DIM)
     for mask in (masks.window(1), masks.documents([[0, 0, 1, 1]] * 2) & masks.causal(), masks.causal() | masks.padding([4, 2])):
@@ -150,3 +198,5 @@ def test_mistakes_are_answered_with_sentences() -> None:
     for heads in (4, 0):
         with pytest.raises(SaccadeError, match=f"dim must be a multiple of heads, got dim=6 and heads={heads}"):
             LightConvolution(6, heads)
+    with pytest.raises(SaccadeError, match="dim must be a multiple of kernels, got dim=6 and kernels=4; choose kernels that"):
+        DynamicConvolution(6, 2, kernels=4)

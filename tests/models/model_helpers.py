@@ -158,9 +158,15 @@ def changes(config: type, used: dict[str, Any], kind: type[nn.Module], causal: b
             skip |= causal and not getattr(entry.make, "causal", True)
             skip |= entry.name == "syntax" and not issubclass(kind, AttendingEncoder)
             skip |= getattr(entry.make, "reads_bytes", False) and issubclass(kind, Decodable)
+            skip |= use(kind) not in getattr(entry.make, "uses", (use(kind),))  # stacks for some kinds alone
             if not skip:
                 found.append({f.name: {"name": entry.name, **entry.example}})
     return found + [changed for changed in TOGETHER if set(changed) <= set(used)]
+
+
+def use(kind: type[nn.Module]) -> str:
+    """What a stack is for in a model of a kind."""
+    return "pair" if issubclass(kind, Seq2Seq) else "encoder" if issubclass(kind, AttendingEncoder) else "causal"
 
 
 def default(f: dataclasses.Field[Any]) -> Choice:

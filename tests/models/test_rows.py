@@ -78,7 +78,9 @@ def test_parameters_are_the_papers(entry: Any) -> None:
         model = Builder({"family": "transformer", **PAPER_SIZE, "modification": entry.name}).make(
             Seq2Seq, PAPER_VOCABULARY, PAPER_VOCABULARY
         )
-    assert sum(parameter.numel() for parameter in model.parameters()) / 1e6 == pytest.approx(entry.make.paper["parameters"], abs=1.0)
+    assert sum(parameter.numel() for parameter in model.parameters()) / 1e6 == pytest.approx(
+        entry.make.paper["parameters"], abs=1.0
+    )
 
 
 def test_every_row_has_a_title_and_ten_numbers_and_differs_from_every_other() -> None:

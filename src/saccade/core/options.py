@@ -101,7 +101,7 @@ def check(value: Any, kind: Any, rules: Mapping[str, Any], path: str, default: A
         return choose(rules["table"], value, path, default)
     if dataclasses.is_dataclass(kind):
         return fill(kind, value, path)  # type: ignore[arg-type]
-    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (typing.get_origin(kind) or kind,)
+    kinds = tuple(typing.get_origin(k) or k for k in (typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)))
     if float in kinds and isinstance(value, int | str) and not isinstance(value, bool):
         with contextlib.suppress(ValueError, OverflowError):
             value = float(value)  # YAML reads 1e-3 as text

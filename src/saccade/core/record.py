@@ -224,3 +224,20 @@ def record(model: nn.Module, quiet: bool = False) -> Iterator[Seen]:
             del site.tape  # not `= None`: an attribute of its own would be a third version to torch.compile
     if not seen and not quiet:
         warnings.warn(NOTHING, stacklevel=3)
+
+
+def stretched(weights: Tensor, rows: int, columns: int) -> Tensor:
+    """Weights (… Q K) between texts that a model shortened, between all their positions: the row of a pooled query is repeated, the weight
+    of a pooled key divided among the positions it stands for. As they are where nothing was shortened."""
+    if weights.shape[-2:] == (rows, columns):
+        return weights
+    row, column = (pooled_from(*sizes).to(weights.device) for sizes in zip((rows, columns), weights.shape[-2:], strict=True))
+    return weights[..., row, :][..., column] / torch.bincount(column)[column]
+
+
+def pooled_from(size: int, short: int) -> Tensor:
+    """For each of `size` positions, which of the `short` ones it went into; two neighbors were pooled each time."""
+    stride = 1
+    while -(-size // stride) > short:
+        stride *= 2
+    return torch.arange(size) // stride

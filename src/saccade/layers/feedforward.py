@@ -13,7 +13,9 @@ from ..core.options import Choice, Range
 from ..core.table import Table
 from ..errors import SaccadeError
 
-table: Table[type[nn.Module]] = Table("feedforwards", "feed-forward part", facts=("dim", "hidden", "dropout", "n", "depth"))
+table: Table[type[nn.Module]] = Table(
+    "feedforwards", "feed-forward part", facts=("dim", "hidden", "dropout", "n", "depth", "role")
+)
 activations: Table[type[nn.Module]] = Table("activations", "activation")
 
 
@@ -130,6 +132,8 @@ class Experts(nn.Module):
     With top = 1 it is the Switch Transformer's; with more, the probabilities are divided by their sum. In training an expert takes at
     most `capacity` times its even share of the tokens; the residual carries what is beyond it. `balance` times the cost E · Σ_e f_e p̄_e
     (f_e: the share of tokens sent to e, p̄_e: the mean of its probability), least when all are used alike, joins the loss.
+    Every `every`-th block of a stack has experts, the others an MLP. The counts of Narang et al. 2021 (648 M with top 2, 1100 M for
+    Switch) fit six layers of 16 and of 32 experts, which the paper does not name: `every: 4`.
     """
 
     def __init__(
@@ -142,16 +146,25 @@ class Experts(nn.Module):
         capacity: Annotated[float, Range(0.1, 4096.0)] = 1.25,
         balance: Annotated[float, Range(0.0, 100.0)] = 0.01,
         activation: Annotated[Choice, activations] = RELU,
+        bias: bool = True,
+        every: Annotated[int, Range(1, 1000)] = 1,
+        n: int = 0,
+        depth: int = 1,
     ) -> None:
         super().__init__()
         if top > count:
             raise SaccadeError(f"top must be at most count, got {top} of {count} experts")
+        if every > depth:
+            raise SaccadeError(f"every={every} leaves no block with experts among {depth}; choose at most {depth}")
+        self.dense = None if (n + 1) % every == 0 else MLP(dim, hidden, dropout, activation, bias)
+        if self.dense is not None:
+            return
         self.count, self.top, self.capacity, self.balance = count, top, capacity, balance
         self.router = nn.Linear(dim, count, bias=False)
         self.inner = nn.Parameter(torch.empty(count, dim, hidden))
-        self.inner_bias = nn.Parameter(torch.zeros(count, 1, hidden))
+        self.inner_bias = nn.Parameter(torch.zeros(count, 1, hidden)) if bias else None
         self.outer = nn.Parameter(torch.empty(count, hidden, dim))
-        self.outer_bias = nn.Parameter(torch.zeros(count, 1, dim))
+        self.outer_bias = nn.Parameter(torch.zeros(count, 1, dim)) if bias else None
         self.activation, self.dropout = activation(), nn.Dropout(dropout)
         nn.init.normal_(self.router.weight, std=0.02)
         for weight in (self.inner, self.outer):
@@ -159,6 +172,8 @@ class Experts(nn.Module):
             nn.init.uniform_(weight, -bound, bound)
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.dense is not None:
+            return self.dense(x)
         tokens = x.flatten(0, -2)  # T dim
         fits = self.router(tokens)
         probabilities = fits.softmax(-1, dtype=torch.promote_types(fits.dtype, torch.float32))
@@ -172,6 +187,8 @@ class Experts(nn.Module):
 
     def expert(self, x: Tensor, which: slice | int) -> Tensor:
         """E C dim through the experts' MLPs, or C dim through one."""
+        if self.inner_bias is None or self.outer_bias is None:
+            return self.dropout(self.activation(x @ self.inner[which])) @ self.outer[which]
         hidden = self.dropout(self.activation(x @ self.inner[which] + self.inner_bias[which]))
         return hidden @ self.outer[which] + self.outer_bias[which]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Annotated
 
+import torch
 from torch import Tensor, nn
 
 from ..core import Positions
@@ -21,12 +22,22 @@ table: Table[type[Stack]] = Table("stacks", "stack", facts=("block", "depth", "n
 class Stack(nn.Module):
     """`depth` blocks one after another, and a norm at the end where the residuals leave it to the stack. Block n is named `n`."""
 
+    uses: tuple[str, ...] = ("pair", "encoder", "causal")  # an encoder and a decoder, an encoder alone, a decoder alone
+
     def __init__(self, block: Callable[[int], Block], depth: int, norm: Callable[[], nn.Module]) -> None:
         super().__init__()
         self.depth = depth
         for n in range(self.different()):
             self.add_module(str(n), block(n))
-        self.norm: nn.Module = norm() if self.block(0).around_feedforward.final_norm else nn.Identity()
+        self.norm: nn.Module = norm() if self.block(0).final_norm else nn.Identity()
+
+    def shortened(self, lengths: Tensor) -> Tensor:
+        """The lengths of what `forward` makes of texts of these lengths."""
+        return lengths
+
+    def memory_at(self, n: int, memory: Tensor | None) -> Tensor | None:
+        """What block n reads of what the encoder's stack made."""
+        return memory
 
     def different(self) -> int:
         """How many blocks have parameters of their own."""
@@ -56,13 +67,13 @@ class Stack(nn.Module):
         memory_mask: Mask | None = None,
         positions: Positions | None = None,
     ) -> Tensor:
-        for block in self:
-            x = block(x, mask, memory, memory_mask, positions)
+        for n, block in enumerate(self):
+            x = block(x, mask, self.memory_at(n, memory), memory_mask, positions)
         return self.norm(x)
 
     def start(self, x: Tensor, memory: Tensor | None = None) -> list[BlockCache]:
         """One cache per depth; x (B … dim) has the batch, type and device."""
-        return [block.start(x, memory) for block in self]
+        return [block.start(x, self.memory_at(n, memory)) for n, block in enumerate(self)]
 
     def step(
         self, x: Tensor, caches: list[BlockCache], mask: Mask | None, memory_mask: Mask | None, positions: Positions
@@ -102,3 +113,37 @@ class SharedStack(Stack):
 
     def different(self) -> int:
         return self.groups
+
+
+@table.add("transparent", paper="Bapna et al. 2018")
+class TransparentStack(Stack):
+    """Each decoder block reads its own mix of all encoder layers: Σ_l softmax(w)_l h_l, the embedded tokens (l = 0) among them.
+
+    The encoder's norm is applied to each h_l. The memory is B M dim (depth + 1).
+    """
+
+    uses = ("pair",)
+
+    def __init__(self, block: Callable[[int], Block], depth: int, norm: Callable[[], nn.Module], role: str = "encoder") -> None:
+        super().__init__(block, depth, norm)
+        self.mixes = nn.Parameter(torch.zeros(depth, depth + 1)) if role == "decoder" else None
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Mask | None = None,
+        memory: Tensor | None = None,
+        memory_mask: Mask | None = None,
+        positions: Positions | None = None,
+    ) -> Tensor:
+        if self.mixes is not None:
+            return super().forward(x, mask, memory, memory_mask, positions)
+        layers = [x]
+        for block in self:
+            layers.append(block(layers[-1], mask, None, None, positions))
+        return torch.stack([self.norm(layer) for layer in layers], -1)
+
+    def memory_at(self, n: int, memory: Tensor | None) -> Tensor | None:
+        if self.mixes is None or memory is None:
+            return memory
+        return memory @ self.mixes[n].softmax(-1, dtype=torch.promote_types(self.mixes.dtype, torch.float32)).to(memory.dtype)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..core import Mechanism, Positions, State, masks, normalizers, positions, scores
 from ..core.options import Choice, Later, number, part, setting
 from ..errors import SaccadeError
-from ..layers import embeddings, feedforward, inputs, linformer, mixers, norms, pooling, residuals, stack, synthesizers  # noqa: F401
+from ..layers import embeddings, feedforward, inputs, mixers, norms, pooling, residuals, stack
 from ..layers.attention import MultiHeadAttention
 from ..layers.block import Block
 from ..layers.block import table as block_table
@@ -73,6 +73,9 @@ class Config:
         return {**known, **values}
 
 
+USES = {"encoder": "an encoder without a decoder", "causal": "a model in which nobody sees the future"}
+
+
 def make_input(vocab: int, c: Config) -> inputs.PositionedInput:
     tokens = c.embedding(vocab=vocab, dim=c.dim)
     return inputs.PositionedInput(tokens, c.position_embedding(dim=c.dim), c.dim, c.dropout)
@@ -86,27 +89,34 @@ def make_stack(c: Config, role: str = "alone", causal: bool = False) -> stack.St
     if c.dim % c.heads and c.head_width is None:
         wrong = f"model.dim={c.dim} is not a multiple of model.heads={c.heads}"
         raise SaccadeError(f"{wrong}; choose heads that divide it, or set model.head_width")
-    width = c.head_width or c.dim // c.heads
-    facts = {"dim": width, "dim_q": width, "dim_k": width, "heads": c.heads}
-    own = {"heads": c.heads, "head_width": c.head_width}
     mask: list[masks.Mask] = []  # one object for all blocks, so that a pass prepares it once
 
-    def self_attention(n: int, score: scores.Score | None = None) -> Mechanism:
+    def facts_of(heads: int, given: int | None) -> dict[str, int]:
+        width = given or c.dim // heads
+        return {"dim": width, "dim_q": width, "dim_k": width, "heads": heads}
+
+    def self_attention(n: int, heads: int, score: scores.Score | None = None) -> Mechanism:
         """Block n's mechanism, with the score of the settings unless another is given."""
         if not mask:
             mask.append(c.mask())
+        facts = facts_of(heads, c.head_width)
         position = c.position(**facts)
         if position.first_layer_only and n:
             position = positions.NoPosition()
         return Mechanism(c.score(**facts) if score is None else score, c.normalize(**facts), mask[0], position)
 
-    def attention(make: Choice, n: int, mechanism: Callable[[], Mechanism], sizes: dict[str, Any]) -> Any:
-        late = {"kv_heads": Later(lambda: c.kv_heads), "dropout": Later(lambda: c.attention_dropout)}
-        late |= {"mechanism": Later(mechanism)}
-        return make(dim=c.dim, **sizes, n=n, make_mechanism=partial(self_attention, n), **late)
+    def attention(make: Choice, n: int, mechanism: Callable[[], Mechanism], heads: int, head_width: int | None) -> Any:
+        late = {
+            "kv_heads": Later(lambda: c.kv_heads),
+            "dropout": Later(lambda: c.attention_dropout),
+            "mechanism": Later(mechanism),
+        }
+        own = partial(self_attention, n, heads)
+        return make(dim=c.dim, heads=heads, head_width=head_width, n=n, make_mechanism=own, **late)
 
-    def mixer(n: int) -> mixers.Mixer:
-        made: mixers.Mixer = attention(c.mixer, n, lambda: self_attention(n), own)
+    def mixer(n: int, times: int = 1) -> mixers.Mixer:
+        heads = times * c.heads
+        made: mixers.Mixer = attention(c.mixer, n, lambda: self_attention(n, heads), heads, c.head_width)
         return made
 
     def reader(n: int) -> MultiHeadAttention | None:
@@ -114,10 +124,10 @@ def make_stack(c: Config, role: str = "alone", causal: bool = False) -> stack.St
         if role != "decoder":
             return None
         make = Choice(MultiHeadAttention, {name: value for name, value in c.mixer.options.items() if name == "bias"})
-        heads, across = c.cross_heads or c.heads, c.cross_width or width
-        these = {**facts, "dim": across, "dim_q": across, "dim_k": across, "heads": heads}
-        sizes = {"heads": heads, "head_width": across}
-        made: MultiHeadAttention = attention(make, n, lambda: Mechanism(c.score(**these), c.normalize(**these)), sizes)
+        heads, width = c.cross_heads or c.heads, c.cross_width or c.head_width
+        facts = facts_of(heads, width or c.dim // c.heads)
+        plain = lambda: Mechanism(c.score(**facts), c.normalize(**facts))  # noqa: E731
+        made: MultiHeadAttention = attention(make, n, plain, heads, facts["dim"])
         return made
 
     def block(n: int) -> Block:
@@ -125,7 +135,8 @@ def make_stack(c: Config, role: str = "alone", causal: bool = False) -> stack.St
         made: Block = c.block(
             mixer=Later(lambda: mixer(n)),
             make_mixer=partial(mixer, n),
-            feedforward=Later(lambda: c.feedforward(dim=c.dim, hidden=c.hidden, dropout=c.dropout, n=n, depth=c.depth)),
+            make_cross=partial(reader, n),
+            feedforward=Later(lambda: c.feedforward(dim=c.dim, hidden=c.hidden, dropout=c.dropout, **at)),
             cross=Later(lambda: reader(n)),
             residual=partial(c.residual, norm=norm, dropout=c.dropout, **at),
             norm=norm,
@@ -143,6 +154,15 @@ def make_stack(c: Config, role: str = "alone", causal: bool = False) -> stack.St
 
     made: stack.Stack = c.stack(block=block, depth=c.depth, norm=norm, dim=c.dim, role=role)
     return made
+
+
+def fitting(c: Config, use: str) -> stack.Stack:
+    """The one stack of a model without a second one, if it can be an "encoder" or "causal"."""
+    uses = getattr(c.stack.make, "uses", (use,))
+    if use not in uses:
+        name, fit = stack.table.name_of(c.stack.make), [entry.name for entry in stack.table if use in entry.make.uses]
+        raise SaccadeError(f"model.stack={name} is not for {USES[use]}; choose one of: {', '.join(fit)}")
+    return make_stack(c, causal=use == "causal")
 
 
 def without_relation(made: stack.Stack) -> stack.Stack:
@@ -164,7 +184,7 @@ class TransformerEncoder(AttendingEncoder):
         super().__init__()
         self.dim, self.heads = config.dim, config.heads
         self.embedding = make_input(vocab, config)
-        self.encoder = make_stack(config)
+        self.encoder = fitting(config, "encoder")
 
     @property
     def needs_relation(self) -> bool:  # type: ignore[override]
@@ -208,17 +228,22 @@ class Transformer(Seq2Seq):
         mask = masks.padding(lengths).prepare(len(source), self.heads, source.shape[1], source.shape[1], source.device)
         return self.encoder(self.source(source, at.i), mask, positions=at)
 
+    def readable(self, memory: Tensor, lengths: Tensor, queries: int) -> masks.Prepared:
+        """Which positions of a memory, which may be shorter than the source, are real."""
+        real = masks.padding(self.encoder.shortened(lengths))
+        return real.prepare(len(memory), self.heads, queries, memory.shape[1], memory.device)
+
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         batch, size = target.shape
         at = Positions.line(size, size, target.device)
         own = masks.causal().prepare(batch, self.heads, size, size, target.device)
-        readable = masks.padding(lengths).prepare(batch, self.heads, size, source.shape[1], target.device)
         memory = self.encode(source, lengths)
+        readable = self.readable(memory, lengths, size)
         return self.head(self.decoder(self.target(target, at.i), own, memory, readable, at))
 
     def start(self, source: Tensor, lengths: Tensor) -> State:
         memory = self.encode(source, lengths)
-        readable = masks.padding(lengths).prepare(len(source), self.heads, 1, source.shape[1], source.device)
+        readable = self.readable(memory, lengths, 1)
         readable.allowed()  # made dense once per sentence, not once per step
         return State(caches=self.decoder.start(memory, memory), readable=readable, length=0)
 
@@ -236,7 +261,7 @@ class CausalStack(nn.Module):
         super().__init__()
         self.dim, self.heads = config.dim, config.heads
         self.embedding = make_input(vocab, config)
-        self.decoder = without_relation(make_stack(config, causal=True))
+        self.decoder = without_relation(fitting(config, "causal"))
 
     def features(self, tokens: Tensor, mask: masks.Mask | None = None, positions: Tensor | None = None) -> Tensor:
         """One vector per position, B N dim. `mask` is added to the causal one; `positions` (N or B N) are 0, 1, 2 … by default."""

@@ -12,6 +12,7 @@ from torch import nn
 
 from ..building import Builder
 from ..core import record, sites
+from ..core.record import stretched
 from ..data.batches import on, pad
 from ..data.corpora import PAIRS
 from ..data.pairs import Pair
@@ -187,7 +188,7 @@ class Translation(ExampleTask):
             raise SaccadeError("this model does not attend to the source, so it has no alignment; use a model with attention")
         # a site that is called several times has an axis for its calls in front
         by_site = torch.stack([one.mean(0) if one.dim() == 4 else one for one in found])
-        return by_site.mean(0).float().cpu().numpy()
+        return stretched(by_site.mean(0).float(), by_site.shape[-2], batch.inputs[0].shape[1]).cpu().numpy()
 
     @torch.no_grad()
     def align(self, model: nn.Module, pairs: Pairs, budget: int = 4096) -> list[Aligned]:
