@@ -1,0 +1,64 @@
+"""Convolutions over positions, as whole passes and one position after another. B batch, N positions, W width of the kernel."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .mixers import LastInputs
+
+
+class Convolution(nn.Module):
+    """y_n = b + Σ_k W_k x_(n + (k − left) · dilation), with zeros beyond the ends; a causal one reads nothing after n.
+
+    `std` is that of W; a `normed` one has W = g · v / |v| for each output (Salimans & Kingma 2016), which starts as W = v.
+    """
+
+    def __init__(
+        self,
+        dim_in: int,
+        dim_out: int,
+        width: int = 1,
+        dilation: int = 1,
+        causal: bool = False,
+        std: float | None = None,
+        normed: bool = False,
+    ) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.empty(dim_out, dim_in, width)), nn.Parameter(torch.zeros(dim_out))
+        if std is None:
+            nn.init.xavier_uniform_(self.weight)
+        else:
+            nn.init.normal_(self.weight, std=std)
+        self.gain = nn.Parameter(self.weight.detach().flatten(1).norm(dim=1)) if normed else None
+        self.dilation, self.reach = dilation, (width - 1) * dilation
+        self.left = self.reach if causal else width // 2 * dilation
+
+    def kernel(self) -> Tensor:
+        if self.gain is None:
+            return self.weight
+        return self.weight * (self.gain / self.weight.flatten(1).norm(dim=1)).view(-1, 1, 1)
+
+    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
+        """B N in → B N out; where `real` (B N 1) is 0, there is padding, which is zeros as what lies beyond the ends."""
+        x = x if real is None else x * real
+        return self.convolve(F.pad(x, (0, 0, self.left, self.reach - self.left)))
+
+    def convolve(self, x: Tensor) -> Tensor:
+        """B (N + reach) in → B N out"""
+        if not self.reach:
+            return F.linear(x, self.kernel().squeeze(-1), self.bias)
+        return F.conv1d(x.transpose(1, 2), self.kernel(), self.bias, dilation=self.dilation).transpose(1, 2)
+
+    def start(self, x: Tensor) -> LastInputs:
+        """The cache before the first position; x (B …) has the batch, type and device."""
+        return LastInputs(x.new_zeros(x.shape[0], self.reach, self.weight.shape[1]))
+
+    def step(self, x: Tensor, cache: LastInputs) -> tuple[Tensor, LastInputs]:
+        """Further positions of a causal convolution."""
+        inputs = torch.cat([cache.inputs, x], 1)
+        return self.convolve(inputs), LastInputs(inputs[:, inputs.shape[1] - self.reach :])
+
+
+def real_positions(lengths: Tensor, size: int, like: Tensor) -> Tensor:
+    """B N 1: 1 for tokens, 0 for padding."""
+    return (torch.arange(size, device=like.device) < lengths.to(like.device).unsqueeze(1)).unsqueeze(-1).to(like.dtype)
