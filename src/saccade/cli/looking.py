@@ -10,13 +10,30 @@ from rich.text import Text
 
 from ..errors import SaccadeError
 from .completion import slot_names
-from .options import Beam, Device, Json, Lengths, MaxLength, Model, Moses, Peers, Result, Shown, TaskBeam, Tokenize, Words, flag
+from .options import (
+    Beam,
+    Device,
+    Json,
+    Lengths,
+    MaxLength,
+    Model,
+    Moses,
+    Peers,
+    Result,
+    Shown,
+    TaskBeam,
+    Tokenize,
+    With,
+    Words,
+    flag,
+)
 from .reporting import check_picture, print_metrics
 from .shared import (
     ALL_SITES,
     check_drawable,
     keep_given,
     load,
+    load_all,
     note,
     note_cut,
     note_unknown,
@@ -39,6 +56,7 @@ KINDS = "pairs, tags, labels or text; otherwise inferred from the file name (.co
 def evaluate(
     model: Model,
     data: Annotated[str, typer.Argument(help=DATA)],
+    others: With = None,
     beam: TaskBeam = None,
     max_length: MaxLength = None,
     lengths: Lengths = False,
@@ -58,6 +76,7 @@ def evaluate(
     Examples:
         saccade evaluate runs/demo/bahdanau phrasebook:test --lengths
         saccade evaluate runs/mine test.en,test.fr --beam 5 --json
+        saccade evaluate runs/first phrasebook:test --with runs/second --with runs/third
         saccade evaluate runs/labels test.tsv --confusion-out confusion.png
     """
     from .. import api
@@ -65,7 +84,7 @@ def evaluate(
 
     check_picture(confusion_out)
     write_result = result_writer(result, peer)
-    system = load(model, device)
+    system = load_all(model, others, device)
     options = keep_given(
         beam=beam,
         max_length=max_length,
@@ -82,7 +101,7 @@ def evaluate(
         raise SaccadeError(f"{data}, {error}") from None
     note_cut(metrics.get("cut_outputs", 0), metrics.get("sentences", 0))
     if json_:
-        print_json({"model": str(model), "data": data, **metrics})
+        print_json({"model": str(model), **keep_given(**{"with": [*map(str, others or [])] or None}), "data": data, **metrics})
     else:
         print_metrics(metrics)
     if confusion_out is not None:
@@ -92,7 +111,7 @@ def evaluate(
         save(draw_confusion(**metrics["confusion"], title=f"{model} on {data}"), confusion_out)
         note(f"{confusion_out}: the confusion matrix")
     metrics.pop("confusion", None)  # too much for a result file
-    write_result(metrics, str(model), [system.recipe.seed])
+    write_result(metrics, " + ".join(map(str, [model, *(others or [])])), [system.recipe.seed])
 
 
 def show(

@@ -22,6 +22,8 @@ Shown = Annotated[
 Text = Annotated[str | None, typer.Argument(help="The text; without it and --input, lines are read from stdin.")]
 INPUT = "A file with one text per line, or data as for training (my.csv#review, test.tsv, hub:…), whose labels or targets are left out."
 Input = Annotated[str | None, typer.Option("--input", help=INPUT)]
+WITH = "Add a model with the same vocabulary: an ensemble, the mean of their probabilities; repeatable."
+With = Annotated[list[Path] | None, typer.Option("--with", metavar="<path>", help=WITH, autocompletion=run_folders)]
 OutFolder = Annotated[Path, typer.Option("--out", help="The model folder to write.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.", autocompletion=devices)]
 Json = Annotated[bool, flag("--json", "Print one JSON object per line.")]

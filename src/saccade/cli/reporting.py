@@ -124,4 +124,5 @@ def draw_comparison(
     save(figure, picture)
     text = "\n\n".join([*map(str, verdicts), HOW if verdicts else ""])
     first = Section("Comparison", text, side_by_side(rows), png(figure))
-    reporting.report([row.runs[0] for row in rows], out_folder / "report.html", api.show, [first], f"Comparison on {judged_on}")
+    runs = [row.runs[0] for row in rows if row.runs]  # an ensemble has none of its own
+    reporting.report(runs, out_folder / "report.html", api.show, [first], f"Comparison on {judged_on}")

@@ -122,6 +122,14 @@ def load(model: Path, device: str) -> System:
     return system
 
 
+def load_all(model: Path, others: list[Path] | None, device: str) -> System:
+    """The system in a folder; with others, the ensemble of them all."""
+    from .. import api
+
+    first = load(model, device)
+    return api.ensemble([first, *(load(other, device) for other in others)]) if others else first
+
+
 def note_unknown(system: System, lines: list[str]) -> None:
     """Prints on stderr which words the model has never seen."""
     words = system.unknown_words(lines)
