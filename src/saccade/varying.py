@@ -1,6 +1,7 @@
 """A recipe with some of its settings varied: the grid of all combinations, each row named by what varies."""
 
 import itertools
+import math
 import re
 from collections.abc import Sequence
 
@@ -10,44 +11,29 @@ from .config import NOT_READ, Recipe, read_recipe
 from .errors import SaccadeError
 
 MOST_ROWS, LONGEST = 1000, 60  # letters of a value in a name
-OPENING, CLOSING, QUOTES = "([{", ")]}", "\"'"
+PAIRS, QUOTES = {"[": "]", "{": "}"}, "\"'"
 UNSAFE = re.compile(r"[^\w.,=+-]+")  # in the name of a folder
 
 
 def split_values(text: str) -> list[str]:
     """The values between commas; those within brackets or quotes belong to a value."""
-    found, open_ones, quote = [""], list[str](), ""
+    found, ends = [""], list[str]()
     for letter in text:
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in QUOTES and found[-1].rstrip()[-1:] in ("", ",", ":", *OPENING):  # not an apostrophe
-            quote = letter
-        elif letter in OPENING:
-            open_ones.append(CLOSING[OPENING.index(letter)])
-        elif letter in CLOSING and (not open_ones or open_ones.pop() != letter):
+        if ends and letter == ends[-1]:
+            ends.pop()
+        elif ends and ends[-1] in QUOTES:
+            pass
+        elif letter in PAIRS.values():
             raise SaccadeError(f"'{text}': '{letter}' closes no bracket; write values such as {{name: window, left: 3}}")
-        if letter == "," and not open_ones and not quote:
+        elif letter in PAIRS or (letter in QUOTES and found[-1].rstrip()[-1:] in ("", ",", ":", *PAIRS)):  # not an apostrophe
+            ends.append(PAIRS.get(letter, letter))
+        if letter == "," and not ends:
             found.append("")
         else:
             found[-1] += letter
-    if open_ones or quote:
-        raise SaccadeError(f"'{text}': '{open_ones[-1] if open_ones else quote}' is missing at the end; close what was opened")
+    if ends:
+        raise SaccadeError(f"'{text}': {ends[-1]} is missing at the end; close what was opened")
     return [value.strip() for value in found]
-
-
-def read_variation(word: str, given: Sequence[str]) -> tuple[str, list[str]]:
-    """`model.score=dot,additive` as its key and values; `given` are the keys that are already set."""
-    key, equals, text = word.partition("=")
-    if not equals or not key:
-        raise SaccadeError(f"--vary is '{word}'; write KEY=VALUE,VALUE, such as model.score=dot,additive")
-    if key in given:
-        raise SaccadeError(f"{key} is given twice; vary it in one --vary alone, and do not set it besides")
-    values = split_values(text)
-    if "" in values:
-        raise SaccadeError(f"--vary is '{word}', which has an empty value; leave one comma out")
-    if len(values) < 2:
-        raise SaccadeError(f"--vary is '{word}', which has one value; give several, separated by commas")
-    return key, values
 
 
 def called(value: str) -> str:
@@ -62,25 +48,26 @@ def called(value: str) -> str:
 
 
 def variations(words: Sequence[str], given: Sequence[str] = ()) -> dict[str, list[str]]:
-    """The grid of some `KEY=VALUE,VALUE`: row name → its `KEY=VALUE`s. Without any: one row without a name."""
+    """The grid of some `KEY=VALUE,VALUE`: row name → its `KEY=VALUE`s; `given`: keys set besides. Without any: one row without a name."""
     axes: dict[str, list[str]] = {}
     for word in words:
-        key, values = read_variation(word, [*axes, *given])
+        key, _, text = word.partition("=")
+        values = split_values(text)
+        if not key or "" in values or len(values) < 2:
+            raise SaccadeError(f"--vary is '{word}'; write a key and several values, such as model.score=dot,additive")
+        if key in (*axes, *given):
+            raise SaccadeError(f"{key} is given twice; vary it by one --vary, and do not set it besides")
         axes[key] = values
-    size = 1
-    for values in axes.values():
-        size *= len(values)
-    if size > MOST_ROWS:
-        raise SaccadeError(f"these settings vary in {size:,} combinations, more than {MOST_ROWS:,}; vary fewer")
+    if math.prod(map(len, axes.values())) > MOST_ROWS:
+        raise SaccadeError(f"--vary makes more than {MOST_ROWS:,} combinations; vary fewer settings")
     last = [key.rpartition(".")[2] for key in axes]
-    short = {key: name if last.count(name) == 1 else key for key, name in zip(axes, last, strict=True)}
+    short = [name if last.count(name) == 1 else key for key, name in zip(axes, last, strict=True)]
     rows: dict[str, list[str]] = {}
     for chosen in itertools.product(*axes.values()):
-        settings = dict(zip(axes, chosen, strict=True))
-        name = ",".join(f"{short[key]}={called(value)}" for key, value in settings.items())
+        name = ",".join(f"{key}={called(value)}" for key, value in zip(short, chosen, strict=True))
         if name in rows:
             raise SaccadeError(f"two rows would be called '{name}'; leave one of the two values out")
-        rows[name] = [f"{key}={value}" for key, value in settings.items()]
+        rows[name] = [f"{key}={value}" for key, value in zip(axes, chosen, strict=True)]
     return rows
 
 
@@ -91,8 +78,7 @@ def vary(recipes: dict[str, str], words: Sequence[str], settings: Sequence[str])
         for varied, chosen in rows.items():
             row = "-".join(filter(None, (name if len(recipes) > 1 or not varied else "", varied)))
             made = read_recipe(where, [*settings, *chosen])
-            same = next((other for other, one in found.items() if varied and one == made), None)
-            if same is not None:
-                raise SaccadeError(f"{same} and {row} are the same recipe; leave one of the two values out")
+            if varied and made in found.values():
+                raise SaccadeError(f"{row} is the same recipe as another row; leave one of the two values out")
             found[row] = made
     return found

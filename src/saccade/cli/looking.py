@@ -9,31 +9,14 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import SaccadeError
-from .completion import slot_names
-from .options import (
-    Beam,
-    Device,
-    Json,
-    Lengths,
-    MaxLength,
-    Model,
-    Moses,
-    Peers,
-    Result,
-    Shown,
-    TaskBeam,
-    Tokenize,
-    With,
-    Words,
-    flag,
-)
+from .completion import run_folders, slot_names
+from .options import Beam, Device, Json, Lengths, MaxLength, Model, Moses, Peers, Result, TaskBeam, Tokenize, With, Words, flag
 from .reporting import check_picture, print_metrics
 from .shared import (
     ALL_SITES,
     check_drawable,
     keep_given,
     load,
-    load_all,
     note,
     note_cut,
     note_unknown,
@@ -44,6 +27,10 @@ from .shared import (
     write,
 )
 
+HF = "or hf:PATH, a folder or the name of a cached model of Hugging Face"
+Shown = Annotated[
+    Path, typer.Argument(help=f"A model folder, a run folder (its best model is used), {HF}.", autocompletion=run_folders)
+]
 DATA = "Data to evaluate on, such as test.tsv, test.en,test.fr, test.conllu or test.txt; `dev` and `test` are the recipe's own."
 WRITE = "Write a copy without bad examples: a .tsv or .jsonl file, two files clean.en,clean.fr, or .txt for text."
 LONGEST = "With --write: the most words per side (characters without spaces). [default: 200 for pairs and tags]"
@@ -84,7 +71,7 @@ def evaluate(
 
     check_picture(confusion_out)
     write_result = result_writer(result, peer)
-    system = load_all(model, others, device)
+    system = load(model, device, others)
     options = keep_given(
         beam=beam,
         max_length=max_length,
@@ -101,7 +88,7 @@ def evaluate(
         raise SaccadeError(f"{data}, {error}") from None
     note_cut(metrics.get("cut_outputs", 0), metrics.get("sentences", 0))
     if json_:
-        print_json({"model": str(model), **keep_given(**{"with": [*map(str, others or [])] or None}), "data": data, **metrics})
+        print_json({"model": str(model), **({"with": [*map(str, others)]} if others else {}), "data": data, **metrics})
     else:
         print_metrics(metrics)
     if confusion_out is not None:

@@ -9,8 +9,8 @@ from rich.cells import cell_len, set_cell_size
 
 from ..errors import SaccadeError
 from .options import Json
+from .shared import note, print_json, rank, write
 from .shared import report as print_outcome
-from .shared import write
 
 if TYPE_CHECKING:
     from ..comparing import Row, Verdict
@@ -109,6 +109,27 @@ def side_by_side(rows: "Sequence[Row]") -> list[list[str]]:
 
     names = [name for name in rows[0].metrics if all(name in row.metrics for row in rows)]
     return [["", *(row.name for row in rows)], *([name, *(cell(row, name) for row in rows)] for name in names)]
+
+
+def report_comparison(
+    rows: "Sequence[Row]", measures: dict[str, bool], judged_on: str, out_folder: Path, picture: Path | None, json_: bool
+) -> dict[str, Any]:
+    """Prints a comparison by the task's most telling metric and draws it; returns what goes into a result file."""
+    from .. import comparing
+
+    metric = next((name for name in ("accuracy", "exact", "bleu", "perplexity") if name in rows[0].metrics), "loss")
+    higher = measures.get(metric, metric in ("exact", "bleu"))
+    verdicts = comparing.judge(rows, metric, higher)
+    if json_:
+        print_json({**{row.name: row.metrics for row in rows}, "comparisons": [verdict.to_dict() for verdict in verdicts]})
+    else:
+        print_table(side_by_side(rows))
+        for verdict in verdicts:
+            write(str(verdict))
+    if rank() == 0:
+        draw_comparison(rows, metric, verdicts, judged_on, out_folder, picture or out_folder / "compare.png")
+        note(f"{out_folder}/report.html: the comparison as a page")
+    return comparing.for_result(rows, metric, higher)
 
 
 def draw_comparison(

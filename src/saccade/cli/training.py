@@ -12,8 +12,8 @@ from rich.table import Table
 from ..errors import SaccadeError
 from .completion import recipe_names, recipes_and_settings, run_folders
 from .completion import settings as complete_settings
-from .options import Json, Lengths, Moses, OutFolder, Peers, Result, TaskBeam, Tokenize, flag
-from .reporting import check_picture, draw_comparison, print_table, side_by_side
+from .options import Json, Lengths, Moses, OutFolder, Peers, Result, TaskBeam, Tokenize, Vary, flag
+from .reporting import check_picture, report_comparison
 from .shared import command_name, err, keep_given, note, out, print_json, rank, report, result_writer, show_all, write
 
 if TYPE_CHECKING:
@@ -182,10 +182,7 @@ def compare(
             metavar="RECIPE… [KEY=VALUE…]", help="Recipes, and settings for all of them.", autocompletion=recipes_and_settings
         ),
     ],
-    vary: Annotated[
-        list[str] | None,
-        typer.Option("--vary", metavar="KEY=VALUE,VALUE", help=VARY, autocompletion=complete_settings),
-    ] = None,
+    vary: Vary = None,
     seeds: Annotated[int, typer.Option("--seeds", help="How many seeds, counted from the recipe's own.", min=1, max=100)] = 1,
     data: Annotated[
         str, typer.Option("--data", help="Data to judge on. [default: the recipe's test set, else its dev set]")
@@ -232,20 +229,9 @@ def compare(
         raise Stopped(*stopped.at, "the same command") from None
     if ensemble:
         rows.append(comparing.score_ensemble(rows, first.device, data, options))
-    metric = next((name for name in ("accuracy", "exact", "bleu", "perplexity") if name in rows[0].metrics), "loss")
-    higher = config.task(first).measures.get(metric, metric in ("exact", "bleu"))
-    verdicts = comparing.judge(rows, metric, higher)
-    if json_:
-        print_json({**{row.name: row.metrics for row in rows}, "comparisons": [verdict.to_dict() for verdict in verdicts]})
-    else:
-        print_table(side_by_side(rows))
-        for verdict in verdicts:
-            write(str(verdict))
-    if rank() == 0:
-        draw_comparison(rows, metric, verdicts, judged_on, out_folder, picture or out_folder / "compare.png")
-        note(f"{out_folder}/report.html: the comparison as a page")
+    metrics = report_comparison(rows, config.task(first).measures, judged_on, out_folder, picture, json_)
     described = [*(Path(word).stem for word in words if "=" not in word), *(f"--vary {word}" for word in vary or [])]
-    write_result(comparing.for_result(rows, metric, higher), " ".join(described), numbers)
+    write_result(metrics, " ".join(described), numbers)
 
 
 def named_recipes(words: list[str], varied: list[str]) -> "dict[str, Recipe]":

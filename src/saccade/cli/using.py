@@ -9,20 +9,7 @@ import typer
 from ..errors import SaccadeError
 from .incoming import TOGETHER, answer_each
 from .options import Beam, Device, Input, Json, MaxLength, Model, Seed, Text, TopK, TopP, With, Words, flag
-from .shared import (
-    check_drawable,
-    draw,
-    keep_given,
-    load,
-    load_all,
-    note,
-    note_cut,
-    note_unknown,
-    print_json,
-    read_lines,
-    report,
-    write,
-)
+from .shared import check_drawable, draw, keep_given, load, note, note_cut, note_unknown, print_json, read_lines, report, write
 
 if TYPE_CHECKING:
     from ..decoding import MakeSearch
@@ -63,7 +50,7 @@ def translate(
     if beam > 1 and sample:
         raise SaccadeError("a beam and sampling were both asked for; leave out --beam, or --temperature, --top-k and --top-p")
     search = api.searcher(beam, length_penalty, {**sample, "seed": seed} if sample else None)
-    system = load_all(model, others, device)
+    system = load(model, device, others)
     system.check_translatable([])  # a mistake is reported before anything is read
 
     def answer(lines: list[str], first: int) -> None:

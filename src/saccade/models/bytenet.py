@@ -4,7 +4,6 @@ A target position reads the encoder's output at its own number, zeros beyond the
 lengths, and nothing attends. Reordering must happen within the reach of the convolutions. Trains well with learning_rate 0.002.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,37 +20,30 @@ from ..layers.mixers import LastInputs
 from .families import Sizes, add_family, named_sizes
 from .kinds import Seq2Seq
 
-units: Table[type["Unit"]] = Table("units", "unit", facts=("dim", "hidden", "width", "dilation", "causal", "norm", "dropout"))
+units: Table[type["ReluUnit"]] = Table("units", "unit", facts=("dim", "hidden", "width", "dilation", "causal", "norm", "dropout"))
 
 
-class Unit(nn.Module):
-    """A residual block: a map from `dim` to `hidden`, a dilated convolution there, and a map back; norms before what is not linear."""
+@units.add("relu", paper="Kalchbrenner et al. 2016 (ByteNet)")
+class ReluUnit(nn.Module):
+    """x + W₂ r(conv(r(W₁ r(x)))), with r(x) = max(norm(x), 0): the unit of the translation model"""
 
-    gates: ClassVar[int] = 0  # that the convolution makes besides its output
+    outputs = 1  # of the convolution, each `hidden` wide
 
     def __init__(
-        self,
-        dim: int,
-        hidden: int,
-        width: int,
-        dilation: int,
-        causal: bool,
-        norm: Callable[[int], nn.Module],
-        dropout: float = 0.0,
+        self, dim: int, hidden: int, width: int, dilation: int, causal: bool, norm: Choice, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        self.before, self.inside, self.dropout = norm(dim), norm(hidden), nn.Dropout(dropout)
-        self.inner, self.outer = Convolution(dim, hidden), Convolution(hidden, dim)
-        self.conv = Convolution(hidden, (1 + self.gates) * hidden, width, dilation, causal)
-        self.after = norm((1 + self.gates) * hidden)
+        self.before, self.inside, self.after = norm(dim=dim), norm(dim=hidden), norm(dim=self.outputs * hidden)
+        self.inner, self.outer, self.dropout = Convolution(dim, hidden), Convolution(hidden, dim), nn.Dropout(dropout)
+        self.conv = Convolution(hidden, self.outputs * hidden, width, dilation, causal)
 
     def enter(self, x: Tensor) -> Tensor:
         """B N dim → what is convolved, B N hidden."""
-        raise NotImplementedError
+        return F.relu(self.inside(self.inner(F.relu(self.before(x)))))
 
     def leave(self, entered: Tensor, convolved: Tensor) -> Tensor:
-        """What the map back reads, B N hidden; `convolved` is normed."""
-        raise NotImplementedError
+        """What the map back reads, B N hidden."""
+        return F.relu(convolved)
 
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
         entered = self.enter(x)
@@ -63,22 +55,11 @@ class Unit(nn.Module):
         return x + self.outer(self.leave(entered, self.after(convolved))), after
 
 
-@units.add("relu", paper="Kalchbrenner et al. 2016 (ByteNet)")
-class ReluUnit(Unit):
-    """x + W₂ r(conv(r(W₁ r(x)))), with r(x) = max(norm(x), 0): the unit of the translation model"""
-
-    def enter(self, x: Tensor) -> Tensor:
-        return F.relu(self.inside(self.inner(F.relu(self.before(x)))))
-
-    def leave(self, entered: Tensor, convolved: Tensor) -> Tensor:
-        return F.relu(convolved)
-
-
 @units.add("multiplicative", paper="Kalchbrenner et al. 2016 (Video Pixel Networks)")
-class MultiplicativeUnit(Unit):
+class MultiplicativeUnit(ReluUnit):
     """x + W₂ (σ(g₁) ∘ tanh(σ(g₂) ∘ h + σ(g₃) ∘ tanh(u))), with h = norm(W₁ norm(x)) and [g₁; g₂; g₃; u] = norm(conv(h))"""
 
-    gates = 3
+    outputs = 4
 
     def enter(self, x: Tensor) -> Tensor:
         return self.inside(self.inner(self.before(x)))
@@ -111,42 +92,26 @@ class Config:
     head: Choice = part(heads.table, heads.LinearHead)
 
 
-class Ending(nn.Module):
-    """W max(norm(x), 0) + b: what is read from a stack of units"""
-
-    def __init__(self, dim: int, norm: Callable[[int], nn.Module]) -> None:
-        super().__init__()
-        self.norm, self.map = norm(dim), Convolution(dim, dim)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.map(F.relu(self.norm(x)))
-
-
 class ByteNet(Seq2Seq):
     """An encoder of units that see both sides, and on it a decoder of causal ones."""
 
     def __init__(self, source_vocab: int, target_vocab: int, c: Config) -> None:
         super().__init__()
-
-        def norm(dim: int) -> nn.Module:
-            made: nn.Module = c.norm(dim=dim)
-            return made
-
-        def stack(causal: bool) -> nn.ModuleList:
-            facts = {"dim": c.dim, "hidden": c.hidden, "width": c.width, "causal": causal, "norm": norm, "dropout": c.dropout}
-            return nn.ModuleList(c.unit(dilation=2 ** (n % c.dilations), **facts) for n in range(c.depth))
-
+        facts = {"dim": c.dim, "hidden": c.hidden, "width": c.width, "norm": c.norm, "dropout": c.dropout}
         self.source, self.target = (
             inputs.WordInput(c.embedding(vocab=vocab, dim=c.dim), nn.Dropout(c.dropout)) for vocab in (source_vocab, target_vocab)
         )
-        self.encoder, self.decoder = stack(causal=False), stack(causal=True)
-        self.join, self.finish = Ending(c.dim, norm), Ending(c.dim, norm)
+        self.encoder, self.decoder = (
+            nn.ModuleList(c.unit(dilation=2 ** (n % c.dilations), causal=causal, **facts) for n in range(c.depth))
+            for causal in (False, True)
+        )
+        self.join, self.finish = (nn.Sequential(c.norm(dim=c.dim), nn.ReLU(), Convolution(c.dim, c.dim)) for _ in range(2))
         self.head = c.head(dim=c.dim, vocab=target_vocab, tied=None, bias=True)
 
     def encode(self, source: Tensor, lengths: Tensor) -> Tensor:
         """B N → what the decoder stands on, B N dim, zeros at padding."""
         x = self.source(source)
-        real = real_positions(lengths, source.shape[1], x)
+        real = real_positions(lengths, x)
         for unit in self.encoder:
             x = unit(x, real)
         return self.join(x) * real
@@ -167,8 +132,7 @@ class ByteNet(Seq2Seq):
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         x, t, after = self.target(tokens.unsqueeze(1)), state.length, []
-        if t < state.below.shape[1]:
-            x = x + state.below[:, t : t + 1]
+        x = x + state.below[:, t : t + 1] if t < state.below.shape[1] else x
         for unit, cache in zip(self.decoder, state.caches, strict=True):
             x, cache = unit.step(x, cache)  # type: ignore[operator]
             after.append(cache)

@@ -1,6 +1,6 @@
 """ConvS2S: gated convolutions, and attention from every layer of the decoder. B batch, N source, T target, V vocabulary.
 
-Sums of two are multiplied by √½, so that variances stay what they are. Trains well with learning_rate 0.002 (AdamW), `clip` 0.1 to 1.
+Sums of two are multiplied by √½, so that variances stay what they are. Trains well with learning_rate 0.002.
 """
 
 import math
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core import Mechanism, Positions, Ready, Site, State, masks, normalizers, scores
-from ..core.masks import Mask
 from ..core.options import Choice, number, part, setting
 from ..layers import embeddings, heads, inputs
 from ..layers.convolution import Convolution, real_positions
@@ -28,10 +27,7 @@ class Config:
     """The settings of a convolutional encoder–decoder. All layers are equally wide (the paper's largest one has three widths)."""
 
     sizes: ClassVar[Sizes] = named_sizes(  # base is the paper's for English–Romanian
-        dim=(64, 128, 256, 512, 768),
-        hidden=(64, 128, 256, 512, 768),
-        depth=(2, 3, 4, 20, 15),
-        dropout=(0.1, 0.2, 0.2, 0.2, 0.1),
+        dim=(64, 128, 256, 512, 768), hidden=(64, 128, 256, 512, 768), depth=(2, 3, 4, 20, 15), dropout=(0.1, 0.2, 0.2, 0.2, 0.1)
     )
 
     dim: int = number(256, 1, 65_536, "width of a token's vector, and of attention")
@@ -94,11 +90,11 @@ class MultiStepAttention(Site):
         self.mechanism = Mechanism(c.score(**facts), c.normalize(**facts))
         self.ask, self.answer = linear(c, c.hidden, c.dim), linear(c, c.dim, c.hidden)
 
-    def forward(self, h: Tensor, target: Tensor, ready: Ready, mask: Mask, root: Tensor, first: int = 0) -> Tensor:
-        """`root` (B): √m; `first`: how many queries came in earlier calls."""
-        query = HALF * (self.ask(h) + target)
-        context = self.look(query.unsqueeze(1), ready, mask, first=first).squeeze(1)
-        return HALF * (h + self.answer(context * root.view(-1, 1, 1)))
+    def forward(self, h: Tensor, target: Tensor, key: Tensor, state: State) -> Tensor:
+        """`state.length` queries came in earlier calls."""
+        query = (HALF * (self.ask(h) + target)).unsqueeze(1)
+        context = self.look(query, Ready(key, state.value), state.readable, first=state.length).squeeze(1)
+        return HALF * (h + self.answer(context * state.root))
 
 
 class DecoderLayer(Layer):
@@ -106,16 +102,14 @@ class DecoderLayer(Layer):
 
     def __init__(self, c: Config) -> None:
         super().__init__(c, causal=True)
-        self.attention = MultiStepAttention(c)
+        self.cross = MultiStepAttention(c)
 
-    def forward(self, x: Tensor, target: Tensor, ready: Ready, state: State) -> Tensor:  # type: ignore[override]
-        h = F.glu(self.conv(self.dropout(x)))
-        return HALF * (x + self.attention(h, target, ready, state.readable, state.root))
+    def forward(self, x: Tensor, target: Tensor, key: Tensor, state: State) -> Tensor:  # type: ignore[override]
+        return HALF * (x + self.cross(F.glu(self.conv(self.dropout(x))), target, key, state))
 
-    def step(self, x: Tensor, target: Tensor, ready: Ready, state: State, cache: LastInputs) -> tuple[Tensor, LastInputs]:
+    def step(self, x: Tensor, target: Tensor, key: Tensor, state: State, cache: LastInputs) -> tuple[Tensor, LastInputs]:
         convolved, after = self.conv.step(x, cache)
-        h = F.glu(convolved)
-        return HALF * (x + self.attention(h, target, ready, state.readable, state.root, state.length)), after
+        return HALF * (x + self.cross(F.glu(convolved), target, key, state)), after
 
 
 class ConvS2S(Seq2Seq):
@@ -132,27 +126,26 @@ class ConvS2S(Seq2Seq):
         self.head = c.head(dim=c.dim, vocab=target_vocab, tied=self.target.tokens if c.tied else None, bias=True)
 
     def encode(self, source: Tensor, lengths: Tensor, queries: int) -> State:
-        """What the decoder reads: each attention's prepared keys, and the values that they share."""
+        """What the decoder reads: each attention's prepared keys, the values that they share, the mask and √m."""
         size = source.shape[1]
         embedded = self.source(source, Positions.line(size, size, source.device).i)
-        real = real_positions(lengths, size, embedded)
-        x = self.enter_source(embedded)
+        real, x = real_positions(lengths, embedded), self.enter_source(embedded)
         for layer in self.encoder:
             x = layer(x, real)
-        # every attention sends its gradient here: one of them, over both uses of z, is enough
-        z = scale_gradient(self.leave_source(x), 1 / (2 * len(self.decoder)))
+        z = scale_gradient(
+            self.leave_source(x), 1 / (2 * len(self.decoder))
+        )  # every attention sends its gradients here, of k and v
         value = (HALF * (z + embedded)).unsqueeze(1)
-        keys = [layer.attention.mechanism.prepare(z.unsqueeze(1), value).key for layer in self.decoder]  # type: ignore[union-attr, operator]
+        keys = [layer.cross.mechanism.prepare(z.unsqueeze(1), value).key for layer in self.decoder]  # type: ignore[union-attr, operator]
         readable = masks.padding(lengths).prepare(len(source), 1, queries, size, source.device)
-        return State(keys=keys, value=value, readable=readable, root=lengths.to(z).sqrt(), length=0)
+        return State(keys=keys, value=value, readable=readable, root=lengths.to(z).sqrt().view(-1, 1, 1), length=0)
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         size = target.shape[1]
-        state = self.encode(source, lengths, size)
-        embedded = self.target(target, Positions.line(size, size, target.device).i)
+        state, embedded = self.encode(source, lengths, size), self.target(target, Positions.line(size, size, target.device).i)
         x = self.enter_target(embedded)
         for layer, key in zip(self.decoder, state.keys, strict=True):
-            x = layer(x, embedded, Ready(key, state.value), state)
+            x = layer(x, embedded, key, state)
         return self.head(self.dropout(self.leave_target(x)))
 
     def start(self, source: Tensor, lengths: Tensor) -> State:
@@ -164,7 +157,7 @@ class ConvS2S(Seq2Seq):
         embedded = self.target(tokens.unsqueeze(1), Positions.line(1, state.length + 1, tokens.device).i)
         x, after = self.enter_target(embedded), []
         for layer, key, cache in zip(self.decoder, state.keys, state.caches, strict=True):
-            x, cache = layer.step(x, embedded, Ready(key, state.value), state, cache)  # type: ignore[operator]
+            x, cache = layer.step(x, embedded, key, state, cache)  # type: ignore[operator]
             after.append(cache)
         return self.head(self.leave_target(x)).squeeze(1), state.next(caches=after, length=state.length + 1)
 

@@ -1,7 +1,4 @@
-"""The two Transformers of Vaswani et al. 2017 by one word each: `transformer` with the paper's own defaults.
-
-Its training: label smoothing 0.1 and `beta2` 0.98 (defaults here), `schedule: inverse-sqrt`, `warmup: 4000`, `average` of checkpoints.
-"""
+"""The two Transformers of Vaswani et al. 2017 by one word each. Their training: `warmup: 4000` and an `average` of checkpoints."""
 
 from dataclasses import dataclass
 from typing import ClassVar
