@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 from saccade.building import Builder
 from saccade.core import record
+from saccade.core.options import Choice
 from saccade.layers.convolution import Convolution
+from saccade.layers.norms import LayerNorm
 from saccade.models import Seq2Seq, bytenet, convs2s
 from saccade.training.operations import counter
 
@@ -99,7 +101,7 @@ def test_a_step_of_attention_is_its_formula() -> None:
     model = shake(make(Seq2Seq, "convs2s"))
     with record(model) as seen:
         model(SOURCE, LENGTHS, TARGET)
-    names = [f"decoder.{n}.attention" for n in range(DEPTH)]
+    names = [f"decoder.{n}.cross" for n in range(DEPTH)]
     assert [name for name, site in seen.items() if site.cross] == names, "every layer attends, and is seen"
     state, layer = model.encode(SOURCE, LENGTHS, T), model.decoder[0]
     target = model.target(TARGET, torch.arange(T))
@@ -108,14 +110,14 @@ def test_a_step_of_attention_is_its_formula() -> None:
     weights = seen[names[0]].weights()
     for b, m in enumerate(LENGTHS.tolist()):
         for t in range(T):
-            query = math.sqrt(0.5) * (layer.attention.ask(h)[b, t] + target[b, t])
+            query = math.sqrt(0.5) * (layer.cross.ask(h)[b, t] + target[b, t])
             scores = [math.exp(float(query @ z[b, j])) for j in range(m)]
             shares = [score / sum(scores) for score in scores]
             torch.testing.assert_close(weights[b, 0, t, :m].tolist(), shares)
             assert not weights[b, 0, t, m:].any()
             context = math.sqrt(m) * sum(share * values[b, j] for j, share in enumerate(shares))
-            expected = math.sqrt(0.5) * (h[b, t] + layer.attention.answer(context.view(1, 1, -1))[0, 0])
-            found = layer.attention(h, target, convs2s.Ready(state.keys[0], state.value), state.readable, state.root)[b, t]
+            expected = math.sqrt(0.5) * (h[b, t] + layer.cross.answer(context.view(1, 1, -1))[0, 0])
+            found = layer.cross(h, target, state.keys[0], state)[b, t]
             torch.testing.assert_close(found, expected)
 
 
@@ -180,11 +182,11 @@ def test_units_are_their_formulas() -> None:
     def normed(norm: nn.Module, x: Tensor) -> Tensor:
         return (x - x.mean(-1, keepdim=True)) / (x.var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt() * norm.weight + norm.bias
 
-    unit = shake(bytenet.ReluUnit(**facts, norm=lambda dim: bytenet.norms.LayerNorm(dim)))
+    unit = shake(bytenet.ReluUnit(**facts, norm=Choice(LayerNorm)))
     h = normed(unit.inside, unit.inner(normed(unit.before, x).clamp(min=0))).clamp(min=0)
     inner = normed(unit.after, by_loops(unit.conv, h, 2)).clamp(min=0)
     torch.testing.assert_close(unit(x), x + unit.outer(inner))
-    unit = shake(bytenet.MultiplicativeUnit(**facts, norm=lambda dim: bytenet.norms.LayerNorm(dim)))
+    unit = shake(bytenet.MultiplicativeUnit(**facts, norm=Choice(LayerNorm)))
     h = normed(unit.inside, unit.inner(normed(unit.before, x)))
     one, two, three, update = normed(unit.after, by_loops(unit.conv, h, 2)).unflatten(-1, (4, 3)).unbind(-2)
     gate = lambda g: 1 / (1 + (-g).exp())  # noqa: E731

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from saccade import models
 from saccade.building import Builder
 from saccade.models import Decodable, Encoder, Seq2Seq
+from saccade.upgrade import upgrade_parameter
 
 CASES = cases()
 each = pytest.mark.parametrize("case", CASES, ids=str)
@@ -172,6 +173,12 @@ def test_gradients_reach_every_parameter_and_a_copy_is_a_model_of_its_own(case: 
         for parameter in model.parameters():
             parameter.zero_()
     assert torch.equal(run(case.make()), expected), "it shares nothing with what it was copied from"
+
+
+@each
+def test_no_parameter_has_a_name_that_old_folders_give_another_meaning(case: Case) -> None:
+    names = list(case.make().state_dict())
+    assert [upgrade_parameter(name) for name in names] == names, "a saved model would not load"
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # dynamo makes one of torch itself when it meets an autograd.Function
