@@ -109,7 +109,7 @@ class ByteNet(Seq2Seq):
         self.head = c.head(dim=c.dim, vocab=target_vocab, tied=None, bias=True)
 
     def encode(self, source: Tensor, lengths: Tensor) -> Tensor:
-        """B N → what the decoder stands on, B N dim, zeros at padding."""
+        """B N → what the decoder reads, B N dim, zeros at padding."""
         x = self.source(source)
         real = real_positions(lengths, x)
         for unit in self.encoder:
