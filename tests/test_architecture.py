@@ -57,11 +57,12 @@ MAY["reporting"] = {*MAY["system"], "system", "results"}
 MAY["api"] = {*MAY["reporting"], "reporting", "showing"}
 MAY["significance"] = set()
 MAY["comparing"] = {*MAY["api"], "api", "significance"}
+MAY["varying"] = {*MAY["config"], "config"}
 MAY["demo"] = {*MAY["api"], "api"}
 MAY["huggingface"] = {"core"}
 MAY["looking"] = {"core", "errors", "huggingface", "views"}
 MAY["__init__"] = {*MAY["api"], "api", "looking"}
-MAY["cli"] = {*MAY["demo"], "demo", "comparing", "looking", "__init__"}
+MAY["cli"] = {*MAY["demo"], "demo", "comparing", "varying", "looking", "__init__"}
 MAY["__main__"] = {"cli", "errors"}
 
 

@@ -124,13 +124,17 @@ def ensemble(systems: Sequence[System]) -> System:
     model = Ensemble.of([system.model for system in systems]).eval()
     first = systems[0]
     for one in systems:
-        if not isinstance(one.task, Translation | LanguageModelling):
-            raise SaccadeError(f"a {one.recipe.task} model cannot be ensembled (no token-by-token output); use it by itself")
+        check_ensembled(type(one.task), one.recipe.task)
     for number, other in enumerate(systems[1:], 2):
         if vocabularies(other) != vocabularies(first):
             what = f"model {number} ({other.name}) has a different vocabulary than the first ({first.name})"
             raise SaccadeError(f"{what}; train them on the same data with the same vocabulary.* settings")
     return System(first.recipe, model, first.task)
+
+
+def check_ensembled(task: type[Any], name: str) -> None:
+    if not issubclass(task, Translation | LanguageModelling):
+        raise SaccadeError(f"a {name} model cannot be ensembled (no token-by-token output); use it by itself")
 
 
 def vocabularies(system: System) -> dict[str, Any]:

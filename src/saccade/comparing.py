@@ -27,6 +27,8 @@ from .training.loop import Watcher
 
 MakeWatcher = Callable[[str, int], AbstractContextManager[Watcher]]
 Options = dict[str, Any] | None
+ENSEMBLE = "ensemble"  # the name of a row
+LEFT_OPEN = dict.fromkeys(("dev", "test", "tokenize", "max_length", "max_ratio", "strict"))  # data.* without a vocabulary
 
 
 @dataclass(frozen=True)
@@ -60,10 +62,7 @@ def compare(
                 run = run_folder(out / f"{name}-{seed}", made, watcher)
                 system, ended = load_finished(made, run, watcher) or api.fit(made, run, resume=True, watcher=watcher)
             examples = system.read(data or ("test" if made.data.test else "dev"))
-            measured = system.evaluate(examples, **(options or {}))
-            metrics = {metric: float(value) for metric, value in measured.items() if isinstance(value, int | float)}
-            for n, quarter in enumerate(measured.get("by_length", []), 1):
-                metrics |= {f"bleu_quarter_{n}": quarter["bleu"], f"words_quarter_{n}": quarter["mean"]}
+            metrics = measure(system, examples, options)
             metrics |= {"seconds": ended.seconds, "updates": float(ended.update)}
             metrics["parameters"] = float(sum(p.numel() for p in system.model.parameters()))
             for metric, value in metrics.items():
@@ -74,6 +73,44 @@ def compare(
             row.runs.append(run)
         rows.append(row)
     return rows
+
+
+def measure(system: System, examples: Sequence[Any], options: Options) -> dict[str, float]:
+    """The numbers among a system's metrics, those of quarters by length among them."""
+    measured = system.evaluate(examples, **(options or {}))
+    metrics = {metric: float(value) for metric, value in measured.items() if isinstance(value, int | float)}
+    for n, quarter in enumerate(measured.get("by_length", []), 1):
+        metrics |= {f"bleu_quarter_{n}": quarter["bleu"], f"words_quarter_{n}": quarter["mean"]}
+    return metrics
+
+
+def score_ensemble(rows: Sequence[Row], device: str, data: str = "", options: Options = None) -> Row:
+    """A row for all trained models of the other rows together, whose probabilities are the mean of theirs; its cost is that of all."""
+    together = api.ensemble([load(run / "best", device) for row in rows for run in row.runs])
+    examples = together.read(data or ("test" if together.recipe.data.test else "dev"))
+    metrics = measure(together, examples, options)
+    metrics |= {name: sum(sum(row.metrics[name]) for row in rows) for name in ("seconds", "updates", "parameters")}
+    each = together.task.per_example(together.model, examples, **(options or {}))
+    seeds = len(rows[0].runs)  # it is one model, whatever the seed
+    sums = {metric: ([found] * seeds, score) for metric, (found, score) in each.sums.items()}
+    return Row(ENSEMBLE, {metric: [value] for metric, value in metrics.items()}, [], sums)
+
+
+def check_ensemble(recipes: dict[str, Recipe], seeds: Sequence[int]) -> None:
+    """Raises, before any training, where the models will not make an ensemble."""
+    (first, recipe), *others = recipes.items()
+    api.check_ensembled(config.task(recipe), recipe.task)
+    if len(recipes) * len(seeds) < 2:
+        raise SaccadeError("an ensemble of one model; give several recipes or seeds")
+    if ENSEMBLE in recipes:
+        raise SaccadeError(f"a recipe is called '{ENSEMBLE}', as the row of the ensemble; rename its file")
+    for name, other in others:
+        ours, theirs = recipe.to_dict(), other.to_dict()
+        changed = api.differences(ours["vocabulary"], theirs["vocabulary"], "vocabulary")
+        changed += api.differences({**ours["data"], **LEFT_OPEN}, {**theirs["data"], **LEFT_OPEN}, "data")
+        if changed:
+            what = f"{first} and {name} have a different {changed[0]}, so that an ensemble would mix vocabularies"
+            raise SaccadeError(f"{what}; give them the same, or leave the ensemble out")
 
 
 def run_folder(first: Path, recipe: Recipe, watcher: Watcher) -> Path:

@@ -16,7 +16,7 @@ from .building import Builder
 from .core.options import fill
 from .errors import SaccadeError, did_you_mean
 from .index import RECIPES
-from .recipe import LIMITS, Recipe, plain, without_effect
+from .recipe import LIMITS, PAIRS, Recipe, plain, without_effect
 from .training import schedules
 from .upgrade import VERSION, upgrade_config
 
@@ -34,6 +34,8 @@ def recipe(values: Mapping[str, Any] | None = None, overrides: Sequence[str] = (
     tree = plain(tree)
     set_limits(tree, {name for name in LIMITS for word in overrides if word.startswith(f"training.{name}=")})
     made = fill(Recipe, tree, "")
+    if wants_joint(made) and "joint" not in tree.get("vocabulary", {}):
+        made = dataclasses.replace(made, vocabulary=dataclasses.replace(made.vocabulary, joint=True))
     kind = task(made)
     schedules.table.entry(made.training.schedule)
     tasks.objectives.table.entry(made.language.objective)
@@ -46,6 +48,13 @@ def recipe(values: Mapping[str, Any] | None = None, overrides: Sequence[str] = (
         raise SaccadeError(f"training.watch is '{made.training.watch}'{did_you_mean(made.training.watch, kind.measures)}")
     model = complete_model(json.dumps(made.model), made.task, json.dumps(dataclasses.asdict(made.language)), strict)
     return dataclasses.replace(made, model=json.loads(model))
+
+
+def wants_joint(recipe: Recipe) -> bool:
+    """Whether the family has one embedding for both sides of pairs by default, and so one vocabulary unless the recipe says otherwise."""
+    family = str(recipe.model.get("family"))
+    wants = family in building.models.table and getattr(building.models.table[family].config, "joint", False)
+    return wants and recipe.model.get("shared", True) and recipe.task in PAIRS and not recipe.start_from
 
 
 def set_limits(tree: dict[str, Any], words: set[str]) -> None:

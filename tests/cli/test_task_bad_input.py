@@ -114,6 +114,11 @@ ROWS: list[tuple[str, str]] = [
     ("evaluate words white.txt", "white.txt holds no documents; add at least one"),
     ("evaluate letters one.txt", "the text has fewer than two tokens; give more text"),
     ("evaluate run reviews:test", "the corpus 'reviews' has no pairs"),
+    ("evaluate run phrasebook:test --with nowhere", "no model folder at nowhere"),
+    ("evaluate run phrasebook:test --with labels", "a classification model cannot be ensembled (no token-by-token output)"),
+    ("evaluate labels reviews.tsv --with labels", "a classification model cannot be ensembled (no token-by-token output)"),
+    ("evaluate run phrasebook:test --with letters", "model 2 (transformer-decoder) has a different vocabulary than the first (bahdanau)"),
+    ("evaluate words text.txt --with letters", "model 2 (transformer-decoder) has a different vocabulary than the first"),
     # several models
     ("average run fixed --out new", "fixed is a different model than run; average models of one shape and vocabulary"),
     ("average run labels --out new", "labels is a different model than run"),
@@ -135,6 +140,19 @@ ROWS: list[tuple[str, str]] = [
     ("compare labels.yaml --peer x", "--peer is 'x'"),
     ("compare labels.yaml training.updatse=3", "no setting named 'training.updatse'"),
     ("compare labels.yaml data.test=nowhere.tsv", "no file 'nowhere.tsv'"),
+    ("compare words.yaml --vary model.dim", "--vary is 'model.dim'; write a key and several values, such as model.score=dot,additive"),
+    ("compare words.yaml --vary model.score=dot,adative", "no score named 'adative'; did you mean 'additive'?"),
+    ("compare words.yaml --vary model.scroe=dot,additive", "no setting named 'model.scroe' for transformer-decoder; did you mean 'score'?"),
+    ("compare words.yaml --vary model.dim=8,0", "model.dim is 0; it must lie between 1 and 65,536"),
+    ("compare words.yaml --vary model.mask=full,{name:window", "} is missing at the end; close what was opened"),
+    ("compare words.yaml model.dim=4 --vary model.dim=8,16", "model.dim is given twice; vary it by one --vary"),
+    ("compare words.yaml --vary training.updates=4,4.0", "updates=4.0 is the same recipe as another row"),
+    ("compare words.yaml --vary task=tagging,language-modelling", "has no effect here"),
+    ("compare words.yaml --ensemble", "an ensemble of one model; give several recipes or seeds"),
+    ("compare labels.yaml --seeds 2 --ensemble", "a classification model cannot be ensembled (no token-by-token output)"),
+    ("compare words.yaml --vary vocabulary.min_count=1,2 --ensemble", "min_count=1 and min_count=2 have a different vocabulary.min_count"),
+    ("compare words.yaml --vary data.train=text.txt,two.txt --ensemble", "have a different data.train, so that an ensemble would mix"),
+    ("compare sub/ensemble.yaml words.yaml --ensemble", "a recipe is called 'ensemble', as the row of the ensemble; rename its file"),
     # recipes of the tasks
     ("train labels.yaml task=clasification", "no task named 'clasification'; did you mean 'classification'?"),
     ("train labels.yaml training.watch=bleu", "training.watch is 'bleu'"),
@@ -181,6 +199,7 @@ def desk(shelf: Path, models: Path, tmp_path_factory: pytest.TempPathFactory) ->
         kept = {key: value for key, value in values.items() if key not in ("saccade", *left_out)}
         (root / f"{name}.yaml").write_text(json.dumps(kept))
     shutil.copy(root / "labels.yaml", root / "sub" / "labels.yaml")
+    shutil.copy(root / "words.yaml", root / "sub" / "ensemble.yaml")
     texts = {
         "empty.txt": "",
         "empty.conllu": "",

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from saccade import models
 from saccade.building import Builder
 from saccade.models import Decodable, Encoder, Seq2Seq
+from saccade.upgrade import upgrade_parameter
 
 CASES = cases()
 each = pytest.mark.parametrize("case", CASES, ids=str)
@@ -174,6 +175,12 @@ def test_gradients_reach_every_parameter_and_a_copy_is_a_model_of_its_own(case: 
     assert torch.equal(run(case.make()), expected), "it shares nothing with what it was copied from"
 
 
+@each
+def test_no_parameter_has_a_name_that_old_folders_give_another_meaning(case: Case) -> None:
+    names = list(case.make().state_dict())
+    assert [upgrade_parameter(name) for name in names] == names, "a saved model would not load"
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # dynamo makes one of torch itself when it meets an autograd.Function
 @pytest.mark.parametrize(
     "changed",
@@ -195,5 +202,6 @@ def test_a_transformer_is_one_graph_for_the_compiler(changed: dict[str, object])
 
 @pytest.mark.parametrize("family", [entry.name for entry in models.table if Seq2Seq in entry.make.builds])
 def test_two_vocabularies_of_different_sizes(family: str) -> None:
-    model = Builder(settings(family)).make(Seq2Seq, V, V + 4)
+    apart = {"shared": False} if "shared" in models.table[family].config.__dataclass_fields__ else {}
+    model = Builder(settings(family, **apart)).make(Seq2Seq, V, V + 4)
     assert model(SOURCE, LENGTHS, TARGET + 4).shape == (3, 4, V + 4)

@@ -228,7 +228,7 @@ def test_a_mixer_replaces_self_attention_alone() -> None:
         (
             "bag",
             Seq2Seq,
-            "model.family is 'bag', which is not an encoder–decoder; choose one of: fixed-first, fixed-context, bahd",
+            "model.family is 'bag', which is not an encoder–decoder; choose one of: ",
         ),
         ("luong", Encoder, "model.family is 'luong', which is not an encoder; choose one of: bag, rnn-encoder"),
         ("transformer", CausalLM, "model.family is 'transformer', which is not a causal language model; choose one of: "),

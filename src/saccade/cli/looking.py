@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import SaccadeError
-from .completion import slot_names
-from .options import Beam, Device, Json, Lengths, MaxLength, Model, Moses, Peers, Result, Shown, TaskBeam, Tokenize, Words, flag
+from .completion import run_folders, slot_names
+from .options import Beam, Device, Json, Lengths, MaxLength, Model, Moses, Peers, Result, TaskBeam, Tokenize, With, Words, flag
 from .reporting import check_picture, print_metrics
 from .shared import (
     ALL_SITES,
@@ -27,6 +27,10 @@ from .shared import (
     write,
 )
 
+HF = "or hf:PATH, a folder or the name of a cached model of Hugging Face"
+Shown = Annotated[
+    Path, typer.Argument(help=f"A model folder, a run folder (its best model is used), {HF}.", autocompletion=run_folders)
+]
 DATA = "Data to evaluate on, such as test.tsv, test.en,test.fr, test.conllu or test.txt; `dev` and `test` are the recipe's own."
 WRITE = "Write a copy without bad examples: a .tsv or .jsonl file, two files clean.en,clean.fr, or .txt for text."
 LONGEST = "With --write: the most words per side (characters without spaces). [default: 200 for pairs and tags]"
@@ -39,6 +43,7 @@ KINDS = "pairs, tags, labels or text; otherwise inferred from the file name (.co
 def evaluate(
     model: Model,
     data: Annotated[str, typer.Argument(help=DATA)],
+    others: With = None,
     beam: TaskBeam = None,
     max_length: MaxLength = None,
     lengths: Lengths = False,
@@ -58,6 +63,7 @@ def evaluate(
     Examples:
         saccade evaluate runs/demo/bahdanau phrasebook:test --lengths
         saccade evaluate runs/mine test.en,test.fr --beam 5 --json
+        saccade evaluate runs/first phrasebook:test --with runs/second --with runs/third
         saccade evaluate runs/labels test.tsv --confusion-out confusion.png
     """
     from .. import api
@@ -65,7 +71,7 @@ def evaluate(
 
     check_picture(confusion_out)
     write_result = result_writer(result, peer)
-    system = load(model, device)
+    system = load(model, device, others)
     options = keep_given(
         beam=beam,
         max_length=max_length,
@@ -82,7 +88,7 @@ def evaluate(
         raise SaccadeError(f"{data}, {error}") from None
     note_cut(metrics.get("cut_outputs", 0), metrics.get("sentences", 0))
     if json_:
-        print_json({"model": str(model), "data": data, **metrics})
+        print_json({"model": str(model), **({"with": [*map(str, others)]} if others else {}), "data": data, **metrics})
     else:
         print_metrics(metrics)
     if confusion_out is not None:
@@ -92,7 +98,7 @@ def evaluate(
         save(draw_confusion(**metrics["confusion"], title=f"{model} on {data}"), confusion_out)
         note(f"{confusion_out}: the confusion matrix")
     metrics.pop("confusion", None)  # too much for a result file
-    write_result(metrics, str(model), [system.recipe.seed])
+    write_result(metrics, " + ".join(map(str, [model, *(others or [])])), [system.recipe.seed])
 
 
 def show(

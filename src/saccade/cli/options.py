@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .completion import devices, run_folders
+from .completion import devices, run_folders, settings
 
 
 def flag(name: str, text: str, **more: Any) -> Any:
@@ -15,13 +15,11 @@ def flag(name: str, text: str, **more: Any) -> Any:
 
 FOLDER = "A model folder, or a run folder (its best model is used)."
 Model = Annotated[Path, typer.Argument(help=FOLDER, autocompletion=run_folders)]
-HF = "or hf:PATH, a folder or the name of a cached model of Hugging Face"
-Shown = Annotated[
-    Path, typer.Argument(help=f"A model folder, a run folder (its best model is used), {HF}.", autocompletion=run_folders)
-]
 Text = Annotated[str | None, typer.Argument(help="The text; without it and --input, lines are read from stdin.")]
 INPUT = "A file with one text per line, or data as for training (my.csv#review, test.tsv, hub:…), whose labels or targets are left out."
 Input = Annotated[str | None, typer.Option("--input", help=INPUT)]
+WITH = "Add a model with the same vocabulary: an ensemble, the mean of their probabilities; repeatable."
+With = Annotated[list[Path] | None, typer.Option("--with", metavar="<path>", help=WITH, autocompletion=run_folders)]
 OutFolder = Annotated[Path, typer.Option("--out", help="The model folder to write.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.", autocompletion=devices)]
 Json = Annotated[bool, flag("--json", "Print one JSON object per line.")]
@@ -42,3 +40,5 @@ Tokenize = Annotated[str | None, typer.Option("--tokenize", help=TOKENIZE)]
 Result = Annotated[str | None, typer.Option("--result", help="Write benchmarks/results/NAME.json as well.")]
 PEER = "A reference result for that file, NAME:METRIC=VALUE; repeatable."
 Peers = Annotated[list[str] | None, typer.Option("--peer", help=PEER)]
+VARY = "Train once with each of these values (commas within brackets do not separate); repeated, with every combination."
+Vary = Annotated[list[str] | None, typer.Option("--vary", metavar="KEY=VALUE,VALUE", help=VARY, autocompletion=settings)]

@@ -9,8 +9,8 @@ from rich.cells import cell_len, set_cell_size
 
 from ..errors import SaccadeError
 from .options import Json
+from .shared import note, print_json, rank, write
 from .shared import report as print_outcome
-from .shared import write
 
 if TYPE_CHECKING:
     from ..comparing import Row, Verdict
@@ -111,6 +111,27 @@ def side_by_side(rows: "Sequence[Row]") -> list[list[str]]:
     return [["", *(row.name for row in rows)], *([name, *(cell(row, name) for row in rows)] for name in names)]
 
 
+def report_comparison(
+    rows: "Sequence[Row]", measures: dict[str, bool], judged_on: str, out_folder: Path, picture: Path | None, json_: bool
+) -> dict[str, Any]:
+    """Prints a comparison by the task's most telling metric and draws it; returns what goes into a result file."""
+    from .. import comparing
+
+    metric = next((name for name in ("accuracy", "exact", "bleu", "perplexity") if name in rows[0].metrics), "loss")
+    higher = measures.get(metric, metric in ("exact", "bleu"))
+    verdicts = comparing.judge(rows, metric, higher)
+    if json_:
+        print_json({**{row.name: row.metrics for row in rows}, "comparisons": [verdict.to_dict() for verdict in verdicts]})
+    else:
+        print_table(side_by_side(rows))
+        for verdict in verdicts:
+            write(str(verdict))
+    if rank() == 0:
+        draw_comparison(rows, metric, verdicts, judged_on, out_folder, picture or out_folder / "compare.png")
+        note(f"{out_folder}/report.html: the comparison as a page")
+    return comparing.for_result(rows, metric, higher)
+
+
 def draw_comparison(
     rows: "Sequence[Row]", metric: str, verdicts: "Sequence[Verdict]", judged_on: str, out_folder: Path, picture: Path
 ) -> None:
@@ -124,4 +145,5 @@ def draw_comparison(
     save(figure, picture)
     text = "\n\n".join([*map(str, verdicts), HOW if verdicts else ""])
     first = Section("Comparison", text, side_by_side(rows), png(figure))
-    reporting.report([row.runs[0] for row in rows], out_folder / "report.html", api.show, [first], f"Comparison on {judged_on}")
+    runs = [row.runs[0] for row in rows if row.runs]  # an ensemble has none of its own
+    reporting.report(runs, out_folder / "report.html", api.show, [first], f"Comparison on {judged_on}")

@@ -112,14 +112,14 @@ def as_lines(raw: bytes, name: str, first: int = 1) -> list[str]:
     return [readable(line.removesuffix("\r"), "line", Path(name), number) for number, line in enumerate(lines, first)]
 
 
-def load(model: Path, device: str) -> System:
-    """The system in a model folder or run folder; what should be known about it is printed on stderr."""
+def load(model: Path, device: str, others: list[Path] | None = None) -> System:
+    """The system in a model folder or run folder; what should be known about it is printed on stderr. With others, the ensemble."""
     from .. import api
 
-    system = api.load(model, device)
-    for text in system.notes:
+    systems = [api.load(folder, device) for folder in (model, *(others or []))]
+    for text in [text for system in systems for text in system.notes]:
         note(text)
-    return system
+    return api.ensemble(systems) if others else systems[0]
 
 
 def note_unknown(system: System, lines: list[str]) -> None:

@@ -12,14 +12,17 @@ from rich.table import Table
 from ..errors import SaccadeError
 from .completion import recipe_names, recipes_and_settings, run_folders
 from .completion import settings as complete_settings
-from .options import Json, Lengths, Moses, OutFolder, Peers, Result, TaskBeam, Tokenize, flag
-from .reporting import check_picture, draw_comparison, print_table, side_by_side
+from .options import Json, Lengths, Moses, OutFolder, Peers, Result, TaskBeam, Tokenize, Vary, flag
+from .reporting import check_picture, report_comparison
 from .shared import command_name, err, keep_given, note, out, print_json, rank, report, result_writer, show_all, write
 
 if TYPE_CHECKING:
     from ..config import Recipe
 
 RECIPE = "A YAML file, the name of a recipe (`saccade list recipes`), or a run's recipe.json; with --resume, a run folder."
+VARY = (
+    "Train once with each of these values (commas within brackets do not separate); several of these options: every combination."
+)
 SHARDED = "A run folder, or its last/, written with training.checkpoint=sharded."
 
 
@@ -179,6 +182,7 @@ def compare(
             metavar="RECIPE… [KEY=VALUE…]", help="Recipes, and settings for all of them.", autocompletion=recipes_and_settings
         ),
     ],
+    vary: Vary = None,
     seeds: Annotated[int, typer.Option("--seeds", help="How many seeds, counted from the recipe's own.", min=1, max=100)] = 1,
     data: Annotated[
         str, typer.Option("--data", help="Data to judge on. [default: the recipe's test set, else its dev set]")
@@ -188,6 +192,7 @@ def compare(
     lengths: Lengths = False,
     moses: Moses = None,
     tokenize: Tokenize = None,
+    ensemble: Annotated[bool, flag("--ensemble", "Also score all the models together: the mean of their probabilities.")] = False,
     picture: Annotated[Path | None, typer.Option(help="The picture to draw. [default: OUT/compare.png]")] = None,
     result: Result = None,
     peer: Peers = None,
@@ -201,46 +206,42 @@ def compare(
     Examples:
         saccade compare reviews-tf-idf reviews-static reviews-rnn reviews-transformer
         saccade compare mine.yaml other.yaml --seeds 3 training.updates=500 --result mine
+        saccade compare phrasebook-bahdanau --vary model.score=dot,bilinear,additive --vary model.dim=64,128
+        saccade compare phrasebook-transformer --vary "model.mask=full,{name: window, left: 3}" --seeds 2 --ensemble
     """
     from .. import comparing, config
     from ..training.stopping import Stopped
     from .progress import Board
 
     check_picture(picture)
-    recipes = named_recipes(words)
+    recipes = named_recipes(words, vary or [])
     write_result, first = result_writer(result, peer), next(iter(recipes.values()))
     options = keep_given(beam=beam, quarters=lengths, moses=moses, tokenize=tokenize)
     numbers = list(range(first.seed, first.seed + seeds))
     comparing.check(recipes, numbers, data, options)
+    if ensemble:
+        comparing.check_ensemble(recipes, numbers)
     judged_on = data or first.data.test or first.data.dev or f"{first.data.held_out:.0%} held out of {first.data.train}"
     note(f"{len(recipes)} × {seeds} training runs into {out_folder}, judged on {judged_on}")
     try:
         rows = comparing.compare(recipes, numbers, out_folder, Board().watcher, data, options)
     except Stopped as stopped:
         raise Stopped(*stopped.at, "the same command") from None
-    metric = next((name for name in ("accuracy", "exact", "bleu", "perplexity") if name in rows[0].metrics), "loss")
-    higher = config.task(first).measures.get(metric, metric in ("exact", "bleu"))
-    verdicts = comparing.judge(rows, metric, higher)
-    if json_:
-        print_json({**{row.name: row.metrics for row in rows}, "comparisons": [verdict.to_dict() for verdict in verdicts]})
-    else:
-        print_table(side_by_side(rows))
-        for verdict in verdicts:
-            write(str(verdict))
-    if rank() == 0:
-        draw_comparison(rows, metric, verdicts, judged_on, out_folder, picture or out_folder / "compare.png")
-        note(f"{out_folder}/report.html: the comparison as a page")
-    write_result(comparing.for_result(rows, metric, higher), " ".join(recipes), numbers)
+    if ensemble:
+        rows.append(comparing.score_ensemble(rows, first.device, data, options))
+    metrics = report_comparison(rows, config.task(first).measures, judged_on, out_folder, picture, json_)
+    described = [*(Path(word).stem for word in words if "=" not in word), *(f"--vary {word}" for word in vary or [])]
+    write_result(metrics, " ".join(described), numbers)
 
 
-def named_recipes(words: list[str]) -> "dict[str, Recipe]":
-    """The recipes among the words by their names, each with the settings among them."""
-    from .. import config
+def named_recipes(words: list[str], varied: list[str]) -> "dict[str, Recipe]":
+    """The recipes among the words by their names, each with the settings among them, and once for each row of what is varied."""
+    from ..varying import vary
 
     names = [word for word in words if "=" not in word]
     if not names:
         raise SaccadeError("no recipe was named; write saccade compare RECIPE RECIPE …")
-    recipes = {Path(name).stem: config.read_recipe(name, [word for word in words if "=" in word]) for name in names}
+    recipes = {Path(name).stem: name for name in names}
     if len(recipes) < len(names):
         raise SaccadeError("two of these recipes have the same name; rename one of the files")
-    return recipes
+    return vary(recipes, varied, [word for word in words if "=" in word])

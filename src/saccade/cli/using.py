@@ -8,7 +8,7 @@ import typer
 
 from ..errors import SaccadeError
 from .incoming import TOGETHER, answer_each
-from .options import Beam, Device, Input, Json, MaxLength, Model, Seed, Text, TopK, TopP, Words, flag
+from .options import Beam, Device, Input, Json, MaxLength, Model, Seed, Text, TopK, TopP, With, Words, flag
 from .shared import check_drawable, draw, keep_given, load, note, note_cut, note_unknown, print_json, read_lines, report, write
 
 if TYPE_CHECKING:
@@ -22,9 +22,7 @@ def translate(
     model: Model,
     text: Text = None,
     input_file: Input = None,
-    others: Annotated[
-        list[Path] | None, typer.Option("--with", metavar="<path>", help="Add a model with the same vocabulary: an ensemble.")
-    ] = None,
+    others: With = None,
     beam: Beam = 1,
     length_penalty: Annotated[float, typer.Option(help="Outputs are ranked by log-probability / length^this.")] = 1.0,
     temperature: Annotated[float | None, typer.Option(help="Sample at this temperature instead of searching.")] = None,
@@ -52,9 +50,7 @@ def translate(
     if beam > 1 and sample:
         raise SaccadeError("a beam and sampling were both asked for; leave out --beam, or --temperature, --top-k and --top-p")
     search = api.searcher(beam, length_penalty, {**sample, "seed": seed} if sample else None)
-    system = load(model, device)
-    if others:
-        system = api.ensemble([system, *(load(other, device) for other in others)])
+    system = load(model, device, others)
     system.check_translatable([])  # a mistake is reported before anything is read
 
     def answer(lines: list[str], first: int) -> None:

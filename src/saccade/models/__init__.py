@@ -1,5 +1,7 @@
 """Compositions: a paper's model is a class that is built from settings (`Config`) and the parts they name."""
 
+from .bytenet import ByteNet
+from .convs2s import ConvS2S
 from .encoders import Bag, RnnEncoder
 from .families import Family, table
 from .kinds import AttendingEncoder, CarryingLM, CausalLM, Decodable, Encoder, Seq2Seq
@@ -8,7 +10,9 @@ from .rnn import RnnSeq2Seq
 from .rnn_decoder import RnnDecoder, RnnLanguageModel
 from .transformer import LanguageModel, Transformer, TransformerDecoder, TransformerEncoder
 from .two_stream import TwoStream
+from .vaswani import BaseConfig, BigConfig
 
-__all__ = ["AttendingEncoder", "Bag", "CarryingLM", "CausalLM", "Classifier", "Decodable", "Encoder", "Family", "LanguageModel"]
+__all__ = ["AttendingEncoder", "Bag", "BaseConfig", "BigConfig", "ByteNet", "CarryingLM", "CausalLM", "Classifier"]
+__all__ += ["ConvS2S", "Decodable", "Encoder", "Family", "LanguageModel"]
 __all__ += ["MaskedModel", "RnnDecoder", "RnnEncoder", "RnnLanguageModel", "RnnSeq2Seq", "Seq2Seq", "Tagger", "Transformer"]
 __all__ += ["TransformerDecoder", "TransformerEncoder", "TwoStream", "table"]

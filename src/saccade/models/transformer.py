@@ -24,7 +24,7 @@ from .kinds import AttendingEncoder, CausalLM, Encoder, Seq2Seq
 class Config:
     """The settings of a Transformer; the default sizes are those of the base model of Vaswani et al. 2017.
 
-    That model itself differs in two: `residual: post-norm`, and one embedding (`shared: true` with `vocabulary.joint`).
+    That model itself differs in two, norms after each part and one embedding: the family `transformer-base`.
     """
 
     sizes: ClassVar[Sizes] = named_sizes(  # base and big are the paper's
