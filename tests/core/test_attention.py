@@ -103,7 +103,7 @@ def test_grouped_heads_are_repeated_heads_also_for_scores_with_parameters(name: 
 # --- prepared keys ---
 
 
-@pytest.mark.parametrize("position", [entry.name for entry in positions.table if entry.name != "syntax"])
+@pytest.mark.parametrize("position", [entry.name for entry in positions.table if not entry.make.needs_relation])
 @pytest.mark.parametrize("name", ["scaled-dot", "bilinear", "reduced-rank", "additive", "cosine", "elu-kernel"])
 def test_keys_prepared_once_give_the_same_as_plain_keys(name: str, position: str) -> None:
     q, k, v = torch.randn(2, 2, 3, 4), torch.randn(2, 2, 5, 4), torch.randn(2, 2, 5, 4)
