@@ -69,8 +69,8 @@ class Config:
         """Defaults that depend on other settings: a mechanism that knows the tokens' order needs no sinusoids at the input."""
         chosen = values.get("position", "none")
         name = chosen.get("name") if isinstance(chosen, dict) else chosen
-        knows_order = name != "none" and not (name in positions.table and positions.table[name].needs_relation)
-        known = {"position_embedding": "none"} if knows_order else {}
+        blind = ("none", *(entry.name for entry in positions.table if entry.make.needs_relation))  # to the order
+        known = {} if name in blind else {"position_embedding": "none"}
         return {**known, **values}
 
 

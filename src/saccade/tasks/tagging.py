@@ -71,17 +71,8 @@ class Tagging(LabelTask):
         """Where the model needs trees, sentences without one are counted and left out, as other bad examples are."""
         if not self.needs_relation or recipe.data.strict:
             return super().work(recipe, train, dev, device)
-        skipped, kept = Skipped(), list[list[Sentence]]()
-        for examples, where in ((train, recipe.data.train), (dev, recipe.data.dev or recipe.data.train)):
-            faults = [tree_fault(one) for one in examples]
-            for one, (kind, _) in ((one, fault) for one, fault in zip(examples, faults, strict=True) if fault):
-                skipped.add(where, kind, one.line)
-            kept.append([one for one, fault in zip(examples, faults, strict=True) if not fault])
-            if 2 * len(kept[-1]) < len(examples) or (examples and not kept[-1]):
-                first = next(fault for fault in faults if fault)
-                raise SaccadeError(
-                    f"{len(examples) - len(kept[-1]):,} of {many(len(examples), 'sentence')} in {where} cannot be used; {first[1]}"
-                )
+        skipped, data = Skipped(), recipe.data
+        kept = with_trees(train, data.train, skipped), with_trees(dev, data.dev or data.train, skipped)
         work = super().work(recipe, *kept, device)
         assert isinstance(work, ExampleWork)
         skipped.merge(work.skipped)
@@ -141,6 +132,18 @@ def token_tree(one: Sentence, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
     return steps[word][:, word], depths[word]
 
 
+def with_trees(examples: Sequence[Sentence], where: str, skipped: Skipped) -> list[Sentence]:
+    """The sentences that have a parse tree, at least half of them; the others are counted."""
+    faults = [(one, fault) for one in examples if (fault := tree_fault(one))]
+    if 2 * len(faults) > len(examples):
+        of = f"{len(faults):,} of {many(len(examples), 'sentence')} in {where}"
+        raise SaccadeError(f"{of} cannot be used; {faults[0][1][1]}")
+    for one, (kind, _) in faults:
+        skipped.add(where, kind, one.line)
+    bad = {id(one) for one, _ in faults}
+    return [one for one in examples if id(one) not in bad]
+
+
 def tree_fault(one: Sentence) -> tuple[str, str] | None:
     """Why a sentence has no parse tree: the kind of reason for a count, and a sentence."""
     if one.heads is None:
@@ -150,5 +153,5 @@ def tree_fault(one: Sentence) -> tuple[str, str] | None:
     try:
         ancestors(one.heads)
     except SaccadeError as error:
-        return "heads", f"line {one.line}: {error}"
+        return "whose heads form no tree", f"line {one.line}: {error}"
     return None
