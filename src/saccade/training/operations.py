@@ -35,6 +35,12 @@ def attention_backward(_: Any, query: Shape, key: Shape, value: Shape, *__: Any,
     return 2 * attention(query, key, value)
 
 
+def convolution_backward(grad: Shape, x: Shape, weight: Shape, *rest: Any, **_: Any) -> int:
+    """As much as the forward pass for each of x and the weights whose gradient is wanted; PyTorch forgets the groups."""
+    transposed, wanted = rest[4], rest[7]
+    return 2 * x[0] * prod((x if transposed else grad)[2:]) * prod(weight) * sum(wanted[:2])
+
+
 def one_layer(x: Shape, weight_in: Shape, weight_hidden: Shape, *_: Any, **__: Any) -> int:
     return 2 * prod(x[:-1]) * (prod(weight_in) + prod(weight_hidden))
 
@@ -50,6 +56,7 @@ def one_hot(table: Shape, tokens: Shape, *_: Any, **__: Any) -> int:
 
 LOOKUPS = {aten.embedding: one_hot}
 FORMULAS = {
+    aten.convolution_backward: convolution_backward,
     aten._scaled_dot_product_flash_attention_for_cpu: attention,
     aten._scaled_dot_product_flash_attention_for_cpu_backward: attention_backward,
     aten._scaled_dot_product_flash_attention_backward: attention_backward,
