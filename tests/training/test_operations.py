@@ -83,7 +83,7 @@ def test_a_gpu_counts_what_a_cpu_counts(family: str, cell: str) -> None:
     assert found[0][1] == pytest.approx(found[1][1], rel=0.1), "plain loops leave out the gradient of the first state"
 
 
-# --- kernels that tell nothing of what they compute
+# --- kernels of several kinds
 
 
 @pytest.mark.parametrize("causal", [False, True])

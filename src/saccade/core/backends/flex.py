@@ -56,7 +56,7 @@ class Flex(Backend):
 
         if torch.compiler.is_compiling():  # inside a compiled model it is compiled with the rest
             return attention(call, flex_attention)
-        if torch._C._len_torch_dispatch_stack():  # operations are counted, and a compiled kernel tells nothing of its own
+        if torch._C._len_torch_dispatch_stack():  # operations are counted, and none of a compiled kernel is seen
             with _disable_current_modes():
                 output = self.run(call)
             made: Tensor = Counted.apply(output, (*call.query.shape, *call.value.shape[-2:]))
@@ -86,7 +86,7 @@ class Flex(Backend):
 
 
 class Counted(torch.autograd.Function):
-    """The output as it is; whoever counts operations hears of products as large as the kernel's, forward and backward."""
+    """The output as it is, beside products without memory, as large as those of the kernel, which a counter sees, forward and backward."""
 
     @staticmethod
     def forward(ctx: Any, output: Tensor, sizes: tuple[int, ...]) -> Tensor:
