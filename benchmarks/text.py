@@ -44,6 +44,7 @@ JOBS: dict[str, Job] = {
     ),
     "tatoeba-de-en": Job(["tatoeba-de-en"], 1, "--beam 5 --moses en"),
     "ud-ewt-upos": Job(["ud-ewt-upos"], 3, "--peer Stanza:accuracy=95.40 --peer UDPipe:accuracy=93.26"),
+    "ud-ewt-syntax": Job(["ud-ewt-syntax", "ud-ewt-plain"], 3),
     "sst2": Job(
         ["sst2-mean", "sst2-tf-idf", "sst2-static", "sst2-rnn", "sst2-transformer", "sst2-pretrained"],
         3,

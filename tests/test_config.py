@@ -191,9 +191,11 @@ def test_a_setting_that_has_no_effect_is_refused(values: dict[str, Any], sentenc
 
 def test_a_position_in_the_mechanism_leaves_no_sinusoid_behind() -> None:
     for name in positions.table.names():
-        if name != "syntax":
+        if not positions.table[name].needs_relation:
             found = recipe_of("transformer", position=name).model["position_embedding"]
             assert (found == "none") == (name != "none"), name
+    tagger = config.recipe({"task": "tagging", "model": small("transformer-encoder", position="syntax")}).model
+    assert tagger["position_embedding"]["name"] == "sinusoidal", "a tree says nothing of the order of the words"
     assert recipe_of("transformer", position="alibi", position_embedding="sinusoidal").model["position_embedding"] == {
         "name": "sinusoidal",
         "join": "add",
@@ -266,11 +268,11 @@ def test_every_part_can_be_named_in_a_recipe(family: str, key: str, value: Any) 
     slots = models.table[family].config.__dataclass_fields__
     member = slots[key].metadata["table"][value if isinstance(value, str) else value["name"]]
     more = {"score": "elu-kernel"} if value == "sum" else {"normalize": "sum"} if getattr(member, "needs_sum", False) else {}
-    if value == {"name": "syntax", "max_distance": 3}:  # it needs the parse trees of tagging data
+    if isinstance(value, dict) and value["name"] in ("syntax", "depth"):  # they need the parse trees of tagging data
         with pytest.raises(SaccadeError, match="parse trees"):
-            recipe_of(family, position=value)
-        made = config.recipe({"task": "tagging", "model": small("transformer-encoder", position=value)})
-        assert made.model["position"]["name"] == "syntax"
+            recipe_of(family, **{key: value})
+        made = config.recipe({"task": "tagging", "model": small("transformer-encoder", **{key: value})})
+        assert made.model[key]["name"] == value["name"]
         return
     if key == "embedding" and "characters" in str(value) and kind_of(family) is not models.Encoder:
         with pytest.raises(SaccadeError, match="generates token ids alone"):

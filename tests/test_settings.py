@@ -30,11 +30,19 @@ from saccade.training.planning import plan
 RECIPES = sorted((Path(__file__).parents[1] / "recipes").glob("*.yaml"))
 WORDS = "the cat saw a small dog near the old house and it ran away from her again today".split()  # noqa: SIM905
 SENTENCES = [" ".join(WORDS[n : n + 3 + n % 5]) for n in range(len(WORDS) - 8)]
+
+
+def tree(size: int) -> tuple[int, ...]:
+    """The heads of a tree: that of word n is word (n − 1) // 2."""
+    return tuple((n - 1) // 2 if n else -1 for n in range(size))
+
+
 DATA: dict[str, list[Any]] = {
     "translation": [Pair(one, other, n) for n, (one, other) in enumerate(zip(SENTENCES, reversed(SENTENCES), strict=True), 1)],
     "classification": [Labeled(one, "even" if n % 2 else "odd", n) for n, one in enumerate(SENTENCES, 1)],
     "tagging": [
-        Sentence(tuple(one.split()), tuple("AB"[len(w) % 2] for w in one.split()), n) for n, one in enumerate(SENTENCES, 1)
+        Sentence(tuple(one.split()), tuple("AB"[len(w) % 2] for w in one.split()), n, tree(len(one.split())))
+        for n, one in enumerate(SENTENCES, 1)
     ],
     "language-modelling": [Document(f"{one}. {one}!\n", n) for n, one in enumerate(SENTENCES, 1)],
 }

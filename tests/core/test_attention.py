@@ -110,7 +110,7 @@ def test_grouped_heads_are_repeated_heads_also_for_scores_with_parameters(name: 
         (name, entry.name)
         for name in ("scaled-dot", "bilinear", "reduced-rank", "additive", "cosine", "elu-kernel", "favor")
         for entry in positions.table
-        if entry.name != "syntax" and not (scores.table[name].needs_sum and entry.make.bias is not positions.Position.bias)
+        if not entry.make.needs_relation and not (scores.table[name].needs_sum and entry.make.bias is not positions.Position.bias)
     ],
 )
 def test_keys_prepared_once_give_the_same_as_plain_keys(name: str, position: str) -> None:

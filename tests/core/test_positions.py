@@ -229,8 +229,21 @@ def test_syntax_positions_are_shaws_vectors_by_distance_in_the_tree() -> None:
         attend(q, k, v, Mechanism(position=position), positions=Positions.line(5, 5, relation=steps)),
         shaw_by_loops(q, k, v, position, index, 0.5),
     )
+    signs = torch.where(torch.rand(2, 5, 5) < 0.5, -1, 1) * steps
+    torch.testing.assert_close(
+        attend(q, k, v, Mechanism(position=position), positions=Positions.line(5, 5, relation=signs)),
+        shaw_by_loops(q, k, v, position, index, 0.5),
+        msg="without `signed` signs do not matter",
+    )
     with pytest.raises(SaccadeError, match=r"syntax positions need parse trees; pass `Positions.line\(Q, K, relation="):
         attend(q, k, v, Mechanism(position=position))
+    signed = positions.SyntaxDistance(DIM, max_distance=2, signed=True).double()
+    assert (signed.keys.shape[0], position.keys.shape[0]) == (5, 3)
+    index = torch.tensor([[[max(-2, min(d, 2)) + 2 for d in row] for row in tree] for tree in signs.tolist()])
+    torch.testing.assert_close(
+        attend(q, k, v, Mechanism(position=signed), positions=Positions.line(5, 5, relation=signs)),
+        shaw_by_loops(q, k, v, signed, index, 0.5),
+    )
 
 
 # --- all of them ---

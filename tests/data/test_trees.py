@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade.data.batches import tree_distances
+from saccade.data.batches import tree_depths, tree_distances
 from saccade.data.corpora import sentences
 from saccade.errors import SaccadeError
 
@@ -48,6 +49,19 @@ def test_tree_distances_are_the_shortest_paths(sizes: list[int], seed: int) -> N
         assert found[b, :size, :size].tolist() == [steps_from(word, heads) for word in range(size)]
         assert (found[b, size:] == 0).all()
         assert (found[b, :, size:] == 0).all()
+    signed, depths = tree_distances(trees, signed=True), tree_depths(trees)
+    assert torch.equal(signed.abs(), found)
+    for b, heads in enumerate(trees):
+        root = heads.index(-1)
+        assert depths[b].tolist() == [*found[b, root, : len(heads)].tolist(), *[0] * (max(sizes) - len(heads))]
+        for i, j in product(range(len(heads)), repeat=2):
+            way = 1 if j in up(i, heads) else -1 if i in up(j, heads) else 1 if i > j else -1
+            assert signed[b, i, j] == way * found[b, i, j], "up the tree, down the tree, to the left, to the right"
+
+
+def up(word: int, heads: list[int]) -> list[int]:
+    """The words above one, the nearest first."""
+    return [] if heads[word] == -1 else [heads[word], *up(heads[word], heads)]
 
 
 def test_lengths_and_the_empty_batch() -> None:
@@ -57,6 +71,8 @@ def test_lengths_and_the_empty_batch() -> None:
     assert found.nonzero().tolist() == [[0, 0, 1], [0, 1, 0]]
     assert tree_distances([]).shape == (0, 0, 0)
     assert tree_distances([[]], length=2).tolist() == [[[0, 0], [0, 0]]]
+    assert tree_depths([[1, -1], [-1]], length=4).tolist() == [[1, 0, 0, 0], [0, 0, 0, 0]]
+    assert tree_depths([]).shape == (0, 0)
 
 
 def test_the_heads_of_a_file_give_distances(tmp_path: Path) -> None:
@@ -70,15 +86,19 @@ def test_the_heads_of_a_file_give_distances(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("heads", "sentence"),
     [
-        ([[-1, 0], [1, 0]], "sentence 1: the heads do not form a tree; all words must lead to one root, without a cycle"),
-        ([[0]], "sentence 0: the heads do not form a tree"),
-        ([[-1, 1]], "sentence 0: the heads do not form a tree"),
-        ([[-1, 2, 3, 2]], "sentence 0: the heads do not form a tree"),
+        (
+            [[-1, 0], [1, 0]],
+            "sentence 1: the heads do not form a tree; all words must lead to one root, without a cycle, and here no words are roots",
+        ),
+        ([[0]], "sentence 0: the heads do not form a tree.* here no words are roots"),
+        ([[-1, 1]], "sentence 0: the heads do not form a tree.* here there is a cycle"),
+        ([[-1, 2, 3, 2]], "sentence 0: the heads do not form a tree.* here there is a cycle"),
         ([[-1, 5]], "sentence 0: word 1 has head 5; heads are words of the sentence, -1 for the root"),
         ([[-1, -2]], "sentence 0: word 1 has head -2"),
-        ([[-1], [-1, 0, -1]], "sentence 1: the heads do not form a tree"),
+        ([[-1], [-1, 0, -1]], "sentence 1: the heads do not form a tree.* here 2 words are roots"),
     ],
 )
 def test_what_is_not_a_tree_is_named(heads: list[list[int]], sentence: str) -> None:
-    with pytest.raises(SaccadeError, match=sentence):
-        tree_distances(heads)
+    for make in (tree_distances, tree_depths):
+        with pytest.raises(SaccadeError, match=sentence):
+            make(heads)

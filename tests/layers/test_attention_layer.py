@@ -131,7 +131,7 @@ def test_grouped_heads_equal_a_layer_with_those_heads_written_out(kv_heads: int,
     torch.testing.assert_close(in_steps(grouped, x, [1] * 5)[0], full(x, mask=masks.causal()))
 
 
-@pytest.mark.parametrize("position", [name for name in positions.table.names() if name != "syntax"])
+@pytest.mark.parametrize("position", [one.name for one in positions.table if not one.make.needs_relation])
 @pytest.mark.parametrize("sizes", [[1] * 6, [4, 1, 1], [2, 3, 1]], ids=str)
 def test_steps_with_a_cache_are_the_whole_pass(position: str, sizes: list[int]) -> None:
     mechanism = Mechanism(scores.ReducedRank(4, 4, 3, heads=2), position=Choice(positions.table[position])(dim=4, heads=2))

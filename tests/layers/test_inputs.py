@@ -16,6 +16,7 @@ from saccade.layers.embeddings import table as embeddings
 from saccade.layers.inputs import (
     Add,
     Concatenate,
+    Depth,
     Learned,
     NoPositionEmbedding,
     PositionedInput,
@@ -41,7 +42,18 @@ POSITIONS: dict[str, Callable[[nn.Module, Tensor, Tensor], Tensor]] = {
     "none": lambda one, x, at: x,
     "sinusoidal": lambda one, x, at: x + sinusoids(at),
     "learned": lambda one, x, at: x + torch.stack([one.vectors[t] for t in at.flatten().tolist()]).view(*at.shape, DIM),
+    # depths are the positions divided by 2 here
+    "depth": lambda one, x, at: (
+        x + sinusoids(at) + torch.stack([one.vectors[min(t // 2, 3)] for t in at.flatten()]).view(*at.shape, DIM)
+    ),
 }
+
+
+def deep(one: nn.Module, at: Tensor) -> tuple[Tensor, ...]:
+    """The further argument of positions that ask for depths."""
+    return (at // 2,) if getattr(one, "needs_relation", False) else ()
+
+
 JOINS: dict[str, Callable[[nn.Module, Tensor, Tensor], Tensor]] = {
     "add": lambda one, x, p: x + p,
     "concatenate": lambda one, x, p: x @ one.project.weight[:, :DIM].T + p @ one.project.weight[:, DIM:].T + one.project.bias,
@@ -56,9 +68,11 @@ def test_every_position_embedding_and_join_has_its_formula() -> None:
 @pytest.mark.parametrize("name", positions.names())
 def test_position_embeddings(name: str) -> None:
     one, x = Choice(positions[name], positions.entry(name).example)(dim=DIM), torch.randn(2, 2, DIM)
-    torch.testing.assert_close(one(x, AT), POSITIONS[name](one, x, AT))
-    torch.testing.assert_close(one(x, AT[0]), POSITIONS[name](one, x, AT[:1]), msg="the same positions in each row")
-    assert one(x.bfloat16(), AT).dtype == torch.bfloat16
+    torch.testing.assert_close(one(x, AT, *deep(one, AT)), POSITIONS[name](one, x, AT))
+    torch.testing.assert_close(
+        one(x, AT[0], *deep(one, AT[0])), POSITIONS[name](one, x, AT[:1]), msg="the same positions in each row"
+    )
+    assert one(x.bfloat16(), AT, *deep(one, AT)).dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("name", joins.names())
@@ -83,6 +97,23 @@ def test_a_learned_table_ends_where_it_ends() -> None:
         choose(positions, {"name": "learned", "join": "ad"}, "p")
     with pytest.raises(SaccadeError, match="need an even width, got 5"):
         Sinusoidal(5)(torch.zeros(1, 2, 5), AT)
+
+
+def test_depths_in_a_tree_are_read_beside_plain_positions() -> None:
+    x, depths = torch.randn(2, 2, DIM), torch.tensor([[0, 1], [5, 0]])
+    sine = Depth(DIM)
+    torch.testing.assert_close(sine(x, AT, depths), x + sinusoids(AT) + sinusoids(depths) @ sine.project.weight.T)
+    assert not torch.allclose(sine(x, depths, AT), sine(x, AT, depths)), "depth 3 at position 5 is not depth 5 at position 3"
+    alone = Depth(DIM, max_len=4, plain=Choice(NoPositionEmbedding), join=Choice(Concatenate))
+    vectors = alone.vectors[depths.clamp(max=3)]
+    torch.testing.assert_close(alone(x, AT, depths), JOINS["concatenate"](alone.join, x, vectors))
+    one = PositionedInput(Tokens(11, DIM), sine, DIM)
+    assert one.needs_relation
+    torch.testing.assert_close(one(AT, AT, depths), sine(one.tokens.weight[AT] * math.sqrt(DIM), AT, depths))
+    with pytest.raises(SaccadeError, match=r"the depth of words needs parse trees; pass depth=tree_depths\(heads\)"):
+        one(AT, AT)
+    with pytest.raises(SaccadeError, match="choose sinusoidal, learned or none"):
+        choose(positions, {"name": "depth", "plain": "depth"}, "p")(dim=DIM)
 
 
 def test_token_vectors_are_scaled_and_know_their_positions() -> None:

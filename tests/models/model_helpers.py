@@ -63,11 +63,12 @@ def with_bytes(model: Encoder, tokens: Tensor) -> Tensor:
 
 
 def read(model: Encoder, tokens: Tensor, lengths: Tensor) -> Tensor:
-    """One vector per token; where the encoder asks for a relation of the tokens, steps between them in a made-up tree."""
+    """One vector per token; where the encoder asks for a relation of the tokens, steps between them and depths in a made-up tree."""
     if not model.needs_relation:
         return model(with_bytes(model, tokens), lengths)
     assert isinstance(model, AttendingEncoder)
-    return model(with_bytes(model, tokens), lengths, relation=tree(tokens.shape[1]).expand(len(tokens), -1, -1))
+    relation = tree(tokens.shape[1]).expand(len(tokens), -1, -1)
+    return model(with_bytes(model, tokens), lengths, relation=relation, depth=relation[:, 0])
 
 
 def tree(size: int) -> Tensor:
@@ -109,6 +110,7 @@ TOGETHER: list[dict[str, Any]] = [
     {"heads": 4, "kv_heads": 2},
     {"heads": 4, "kv_heads": 1, "score": "additive"},
     {"position": {"name": "added", "max_len": 20}},
+    {"position": {"name": "syntax", "max_distance": 3, "signed": True}, "position_embedding": "depth"},
     {"score": "elu-kernel", "normalize": "sum"},
     {"score": {"name": "favor", "features": 6}, "normalize": "sum"},
     {"mixer": {"name": "synthesizer", "kind": "random", "max_len": 8}},
@@ -156,12 +158,13 @@ def changes(config: type, used: dict[str, Any], kind: type[nn.Module], causal: b
             skip |= entry.name == "sum"  # for kernel scores alone: see TOGETHER
             skip |= getattr(entry.make, "needs_sum", False)
             skip |= causal and not getattr(entry.make, "causal", True)
-            skip |= entry.name == "syntax" and not issubclass(kind, AttendingEncoder)
+            skip |= getattr(entry.make, "needs_relation", False) and not issubclass(kind, AttendingEncoder)
             skip |= getattr(entry.make, "reads_bytes", False) and issubclass(kind, Decodable)
             skip |= use(kind) not in getattr(entry.make, "uses", (use(kind),))  # stacks for some kinds alone
             if not skip:
                 found.append({f.name: {"name": entry.name, **entry.example}})
-    return found + [changed for changed in TOGETHER if set(changed) <= set(used)]
+    together = [changed for changed in TOGETHER if set(changed) <= set(used)]
+    return found + [one for one in together if issubclass(kind, AttendingEncoder) or "syntax" not in str(one)]
 
 
 def use(kind: type[nn.Module]) -> str:

@@ -157,7 +157,7 @@ def test_packed_documents_are_the_documents_alone_when_positions_restart(case: C
             torch.testing.assert_close(found[row : row + 1, start:end], alone)
 
 
-READS_IDS = [case for case in by_distance(AttendingEncoder) if "characters" not in str(case) and "syntax" not in str(case)]
+READS_IDS = [case for case in by_distance(AttendingEncoder) if "characters" not in str(case) and not case.make().needs_relation]
 
 
 @pytest.mark.parametrize("case", READS_IDS, ids=str)
@@ -235,5 +235,8 @@ def test_mistakes_are_answered_with_sentences() -> None:
         make(CausalLM, "transformer-decoder", mixer="light-convolution")(TARGET, masks.documents([[0, 0, 1, 1]] * 3))
     with pytest.raises(SaccadeError, match="position=syntax needs the parse trees of tagging data"):
         make(Seq2Seq, position="syntax")
+    for kind, family in ((Seq2Seq, "transformer"), (CausalLM, "transformer-decoder")):
+        with pytest.raises(SaccadeError, match="position_embedding=depth needs the parse trees of tagging data"):
+            make(kind, family, position_embedding="depth")
     assert isinstance(make(AttendingEncoder, "transformer-encoder"), TransformerEncoder)
     assert isinstance(language, LanguageModel)

@@ -17,7 +17,7 @@ from saccade.models import AttendingEncoder, Encoder, TwoStream
 from saccade.models.two_stream import two_streams
 
 N = 5
-POSITIONS = [name for name in positions.table.names() if name != "syntax"]
+POSITIONS = [entry.name for entry in positions.table if not entry.make.needs_relation]
 each_position = pytest.mark.parametrize("position", POSITIONS)
 
 

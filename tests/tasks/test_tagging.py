@@ -197,10 +197,13 @@ class TreeBody(Encoder):
         super().__init__()
         self.dim, self.embedding, self.seen = dim, Plain(300, dim), list[torch.Tensor | None]()
 
-    def forward(self, tokens: torch.Tensor, lengths: torch.Tensor, relation: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(
+        self, tokens: torch.Tensor, lengths: torch.Tensor, relation: torch.Tensor | None = None, depth: torch.Tensor | None = None
+    ) -> torch.Tensor:
         self.seen.append(relation)
         assert relation is not None
-        return self.embedding(tokens) + relation.sum(-1, keepdim=True)
+        assert depth is not None
+        return self.embedding(tokens) + relation.sum(-1, keepdim=True) + depth.unsqueeze(-1)
 
 
 class TreeBuilder:
@@ -231,10 +234,11 @@ def test_a_batch_has_the_distances_of_its_tokens_along_their_words_trees(kind: s
     task = tree_system(kind).task
     for multiple in (1, 4):
         batch = task.batch(task.numbers(TREES), CPU, multiple)
-        tokens, lengths, _, relation = batch.inputs
+        tokens, lengths, _, relation, depth = batch.inputs
         assert relation.shape == (2, tokens.shape[1], tokens.shape[1])
+        assert depth.shape == tokens.shape
         assert tokens.shape[1] % multiple == 0
-        for row, steps in enumerate(([[0, 2, 1], [2, 0, 1], [1, 1, 0]], [[0, 1], [1, 0]])):
+        for row, steps in enumerate(([[0, -2, 1], [2, 0, 1], [-1, -1, 0]], [[0, 1], [-1, 0]])):
             sizes = [1 if kind == "words" else len(word) for word in TREES[row].words]
             word = [n for n, size in enumerate(sizes) for _ in range(size)]
             assert len(word) == lengths[row]
@@ -243,6 +247,8 @@ def test_a_batch_has_the_distances_of_its_tokens_along_their_words_trees(kind: s
                 for j, b in enumerate(word):
                     expected[i, j] = steps[a][b]
             assert torch.equal(relation[row], expected), "0 inside a word and at padding"
+            above = [[1, 1, 0], [1, 0]][row]
+            assert depth[row].tolist() == [*(above[a] for a in word), *[0] * (tokens.shape[1] - len(word))]
 
 
 def test_trees_reach_the_model_in_training_evaluation_and_tagging() -> None:
@@ -262,14 +268,15 @@ def test_a_sentence_without_a_tree_is_named_with_its_line_and_the_way_out() -> N
     made = tree_system()
     bare = [Sentence(("cats",), ("NOUN",), 9)]
     sentence = (
-        "line 9: the sentence has no parse tree, and model.position is 'syntax'; give a .conllu file whose HEAD column is filled"
+        "line 9: the sentence has no parse tree, which the positions of this model need; give a .conllu file whose HEAD column"
     )
     for work in (lambda: api.tag(made, bare), lambda: api.evaluate(made, bare)):
         assert told(work).startswith(sentence)
-    assert told(lambda: made.task.work(recipe(), TREES, bare, CPU)).endswith("or train with another model.position")
+    told_in_training = told(lambda: made.task.work(recipe(), TREES, bare, CPU))
+    assert told_in_training.endswith("or train with other positions than syntax and depth")
     assert "has no parse tree" in told(lambda: api.show(made, "cats sleep"))
     circle = [Sentence(("a", "b"), ("DET", "NOUN"), 4, (1, 0))]
-    assert told(lambda: api.tag(made, circle)).startswith("line 4: ")
+    assert told(lambda: api.tag(made, circle)).startswith("line 4: the heads do not form a tree; all words must lead to one root")
 
 
 def test_only_tagging_reads_trees() -> None:

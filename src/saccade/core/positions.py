@@ -276,15 +276,29 @@ class Shaw(Position):
 
 @table.add("syntax", paper="Wang et al. 2019", example={"max_distance": 3})
 class SyntaxDistance(Shaw):
-    """Shaw's vectors with distances along a parse tree, which are never negative, instead of distances along the line."""
+    """Shaw's vectors with distances along a parse tree instead of along the line; `signed`: other vectors up the tree than down it.
 
-    least = 0
+    Signs are those of `tree_distances(heads, signed=True)`; without `signed` they do not matter.
+    """
+
     needs_relation = True
+
+    def __init__(
+        self,
+        dim: int,
+        max_distance: Positive = 16,
+        values: bool = True,
+        dim_values: int | None = None,
+        signed: bool = False,
+    ) -> None:
+        self.signed, self.least = signed, -1 if signed else 0
+        super().__init__(dim, max_distance, values, dim_values)
 
     def index(self, positions: Positions) -> Tensor:
         if positions.relation is None:
             raise SaccadeError("syntax positions need parse trees; pass `Positions.line(Q, K, relation=tree_distances(heads))`")
-        return positions.relation.clamp(0, self.max_distance)
+        steps = positions.relation if self.signed else positions.relation.abs()
+        return steps.clamp(self.least * self.max_distance, self.max_distance) - self.least * self.max_distance
 
 
 def broadcast_index(index: Tensor, like: Tensor) -> Tensor:
@@ -295,7 +309,7 @@ def broadcast_index(index: Tensor, like: Tensor) -> Tensor:
 
 def check_within(at: Tensor, size: int) -> None:
     """A clear error for a position beyond a learned table."""
-    if at.numel() and may_read() and int(at.max()) >= size:
+    if at.numel() and not at.is_meta and may_read() and int(at.max()) >= size:
         wrong = f"position {int(at.max())} is beyond the learned table of {size}"
         raise SaccadeError(f"{wrong}; shorten the text, or train with a larger max_len or with sinusoidal positions")
 

@@ -82,21 +82,52 @@ def on(device: torch.device, *tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(tensor.to(device, non_blocking=True) for tensor in tensors)
 
 
-def tree_distances(heads: Sequence[Sequence[int]], length: int | None = None) -> Tensor:
-    """Steps between words along dependency trees (Wang et al. 2019): B × N × N, 0 for padding; `heads[b][n]` is -1 for the root."""
+def tree_distances(heads: Sequence[Sequence[int]], length: int | None = None, signed: bool = False) -> Tensor:
+    """Steps between words along dependency trees (Wang et al. 2019): B × N × N, 0 for padding; `heads[b][n]` is -1 for the root.
+
+    `signed`: above 0 from a word to those above it in the tree, below 0 to those below it; between words of different branches
+    above 0 to the left, below 0 to the right.
+    """
     size = max(map(len, heads), default=0) if length is None else length
     steps = np.zeros((len(heads), size, size), dtype=np.int64)
     for b, row in enumerate(heads):
-        count = len(row)
-        near = np.where(np.eye(count, dtype=bool), 0, count)  # `count` steps: further than any path
-        for n, head in enumerate(row):
-            if not -1 <= head < count:
-                raise SaccadeError(f"sentence {b}: word {n} has head {head}; heads are words of the sentence, -1 for the root")
-            if head not in (-1, n):
-                near[n, head] = near[head, n] = 1
-        for k in range(count):  # Floyd and Warshall: shortest paths by way of the first k words
-            near = np.minimum(near, near[:, k, None] + near[k])
-        if count and (list(row).count(-1) != 1 or near.max() == count):
-            raise SaccadeError(f"sentence {b}: the heads do not form a tree; all words must lead to one root, without a cycle")
-        steps[b, :count, :count] = near
+        above = ancestors(row, f"sentence {b}: ")
+        shared, count = above.astype(np.int64) @ above.T, len(row)
+        depth = np.diagonal(shared)  # of each word, the root's being 1; `shared` is the depth of the nearest common ancestor
+        steps[b, :count, :count] = depth[:, None] + depth - 2 * shared
+        if signed:
+            order = np.sign(np.arange(count)[:, None] - np.arange(count))
+            steps[b, :count, :count] *= np.where(above, 1, np.where(above.T, -1, order))
     return torch.from_numpy(steps)
+
+
+def tree_depths(heads: Sequence[Sequence[int]], length: int | None = None) -> Tensor:
+    """Steps from each word up to the root of its dependency tree: B × N, 0 for the root and for padding."""
+    size = max(map(len, heads), default=0) if length is None else length
+    depths = np.zeros((len(heads), size), dtype=np.int64)
+    for b, row in enumerate(heads):
+        depths[b, : len(row)] = ancestors(row, f"sentence {b}: ").sum(1) - 1
+    return torch.from_numpy(depths)
+
+
+def ancestors(heads: Sequence[int], where: str = "") -> NDArray[np.bool_]:
+    """N × N: whether the way from a word (row) up to the root passes a word (column); each passes itself."""
+    count = len(heads)
+    for n, head in enumerate(heads):
+        if not -1 <= head < count:
+            raise SaccadeError(f"{where}word {n} has head {head}; heads are words of the sentence, -1 for the root")
+    up, roots = (
+        np.array([*heads, -1], dtype=np.int64),
+        list(heads).count(-1),
+    )  # from the root one comes to -1, the last, and stays
+    here, found = np.arange(count), np.zeros((count, count + 1), dtype=bool)
+    for _ in range(count):
+        found[np.arange(count), here] = True
+        here = up[here]
+        if (here == -1).all():
+            break
+    wrong = f"{roots or 'no'} words are roots" if roots != 1 else "there is a cycle" if (here != -1).any() else ""
+    if count and wrong:
+        rule = "the heads do not form a tree; all words must lead to one root, without a cycle"
+        raise SaccadeError(f"{where}{rule}, and here {wrong}")
+    return found[:, :count]

@@ -6,9 +6,10 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from ..core.options import Choice, Positive
+from ..core.options import Choice, Positive, Range
 from ..core.positions import check_within, sinusoid
 from ..core.table import Table
+from ..errors import SaccadeError
 from .dropouts import drop_words
 from .embeddings import Embedding, ids_of
 
@@ -82,6 +83,46 @@ class Learned(PositionEmbedding):
         return self.vectors[at]
 
 
+SINUSOIDAL = Choice(Sinusoidal)
+
+
+@table.add("depth", paper="Wang et al. 2019", example={"max_len": 4})
+class Depth(PositionEmbedding):
+    """W p_d for a word at depth d of its parse tree, beside `plain` positions; or a learned table of `max_len` depths, deeper ones as its last.
+
+    p_d is sinusoidal, as plain positions are: the matrix W (at first random) keeps depths and positions apart.
+    """
+
+    needs_relation = True
+
+    def __init__(
+        self,
+        dim: int,
+        max_len: Annotated[int | None, Range(1, 10**6)] = None,
+        plain: Annotated[Choice, table] = SINUSOIDAL,
+        join: Annotated[Choice, joins] = ADD,
+    ) -> None:
+        super().__init__(dim, join)
+        if plain.make is Depth:
+            raise SaccadeError("plain positions beside 'depth' are 'depth' again; choose sinusoidal, learned or none")
+        self.plain = plain(dim=dim)
+        self.vectors = None if max_len is None else nn.Parameter(torch.randn(max_len, dim) * math.sqrt(0.5))
+        self.project = nn.Linear(dim, dim, bias=False) if max_len is None else None
+
+    def vectors_at(self, at: Tensor) -> Tensor:
+        """`at`: depths."""
+        if self.vectors is not None:
+            return self.vectors[at.clamp_max(len(self.vectors) - 1)]
+        assert self.project is not None
+        return self.project(sinusoid(at, self.dim, dtype=self.project.weight.dtype))
+
+    def forward(self, x: Tensor, at: Tensor, depth: Tensor | None = None) -> Tensor:
+        """`depth` (B N): of each token in its sentence's tree."""
+        if depth is None:
+            raise SaccadeError("the depth of words needs parse trees; pass depth=tree_depths(heads)")
+        return super().forward(self.plain(x, at), depth)
+
+
 class PositionedInput(nn.Module):
     """Token vectors, scaled, with positions: what a Transformer reads. Tokens B N → B N dim."""
 
@@ -91,13 +132,18 @@ class PositionedInput(nn.Module):
         tokens.initialize(1 / math.sqrt(dim))
         self.scale, self.reads_bytes = math.sqrt(dim) if tokens.scale is None else tokens.scale, tokens.reads_bytes
 
-    def forward(self, tokens: Tensor, at: Tensor) -> Tensor:
-        """`at`: the positions of the tokens, N or B N."""
-        return self.join(self.tokens(tokens) * self.scale, at)
+    @property
+    def needs_relation(self) -> bool:
+        """Whether its positions come from a parse tree."""
+        return getattr(self.position, "needs_relation", False)
 
-    def join(self, x: Tensor, at: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, at: Tensor, depth: Tensor | None = None) -> Tensor:
+        """`at`: the positions of the tokens, N or B N; `depth` (B N): in a parse tree, for positions that ask for it."""
+        return self.join(self.tokens(tokens) * self.scale, at, depth)
+
+    def join(self, x: Tensor, at: Tensor, depth: Tensor | None = None) -> Tensor:
         """Vectors x (B N dim) with their positions joined to them."""
-        return self.dropout(self.position(x, at))
+        return self.dropout(self.position(x, at, depth) if self.needs_relation else self.position(x, at))
 
 
 class WordInput(nn.Module):

@@ -18,7 +18,7 @@ class Encoder(nn.Module):
     title = "an encoder"
     dim: int  # of what comes out
     sees_ahead = True  # a token's vector depends on what follows it
-    needs_relation = False  # its positions ask for a pairwise relation of the tokens
+    needs_relation = False  # its positions ask for what the tokens are to each other, such as a parse tree
     embedding: Any
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -35,8 +35,10 @@ class AttendingEncoder(Encoder):
         mask: Mask | None = None,
         positions: Tensor | None = None,
         relation: Tensor | None = None,
+        depth: Tensor | None = None,
     ) -> Tensor:
-        """`mask` is added to the padding's; `positions` (N or B N) are 0, 1, 2 … by default; `relation` (B N N): of each pair of tokens."""
+        """`mask` is added to the padding's; `positions` (N or B N) are 0, 1, 2 … by default; `relation` (B N N): of each pair of tokens;
+        `depth` (B N): of each token in its tree."""
         raise NotImplementedError
 
 

@@ -36,9 +36,11 @@ class Tagger(nn.Module):
         self.body = body
         self.dropout, self.head = nn.Dropout(dropout), nn.Linear(body.dim, classes)
 
-    def forward(self, tokens: Tensor, lengths: Tensor, at: Tensor, relation: Tensor | None = None) -> Tensor:
-        """`at` (B W): the position of each word's first token → B W C. `relation` (B N N): for an encoder that needs one."""
-        x = self.body(tokens, lengths) if relation is None else self.body(tokens, lengths, relation=relation)
+    def forward(
+        self, tokens: Tensor, lengths: Tensor, at: Tensor, relation: Tensor | None = None, depth: Tensor | None = None
+    ) -> Tensor:
+        """`at` (B W): the position of each word's first token → B W C. `relation` (B N N) and `depth` (B N): for an encoder of trees."""
+        x = self.body(tokens, lengths) if relation is None else self.body(tokens, lengths, relation=relation, depth=depth)
         return self.head(self.dropout(rows(x, at)))
 
 

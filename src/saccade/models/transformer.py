@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor, nn
 
@@ -52,7 +52,9 @@ class Config:
     mask: Choice = part(masks.table, masks.Full, "of self-attention, added to the causal and padding masks")
     position: Choice = part(positions.table, positions.NoPosition, "positions inside self-attention")
     position_embedding: Choice = part(
-        inputs.table, inputs.Sinusoidal, "positions at the input; by default `sinusoidal`, or `none` where `position` is set"
+        inputs.table,
+        inputs.Sinusoidal,
+        "positions at the input; by default `sinusoidal`, or `none` where `position` knows the order",
     )
     embedding: Choice = part(embeddings.table, embeddings.Tokens)
     mixer: Choice = part(mixers.table, MultiHeadAttention, "how positions exchange information in each block")
@@ -66,10 +68,11 @@ class Config:
 
     @staticmethod
     def complete(values: Mapping[str, Any]) -> dict[str, Any]:
-        """Defaults that depend on other settings: a mechanism that knows positions needs no sinusoids at the input."""
+        """Defaults that depend on other settings: a mechanism that knows the tokens' order needs no sinusoids at the input."""
         chosen = values.get("position", "none")
         name = chosen.get("name") if isinstance(chosen, dict) else chosen
-        known = {} if name == "none" else {"position_embedding": "none"}
+        blind = ("none", *(entry.name for entry in positions.table if entry.make.needs_relation))  # to the order
+        known = {} if name in blind else {"position_embedding": "none"}
         return {**known, **values}
 
 
@@ -165,10 +168,14 @@ def fitting(c: Config, use: str) -> stack.Stack:
     return make_stack(c, causal=use == "causal")
 
 
-def without_relation(made: stack.Stack) -> stack.Stack:
-    """The stack of a model that reads no pairwise relation, if it needs none."""
+P = TypeVar("P", inputs.PositionedInput, stack.Stack)
+
+
+def without_relation(made: P) -> P:
+    """The input or the stack of a model that reads no parse trees, if it needs none."""
     if made.needs_relation:
-        raise SaccadeError("model.position=syntax needs the parse trees of tagging data; choose another position")
+        wanted = "model.position=syntax" if isinstance(made, stack.Stack) else "model.position_embedding=depth"
+        raise SaccadeError(f"{wanted} needs the parse trees of tagging data; choose another position")
     return made
 
 
@@ -188,7 +195,7 @@ class TransformerEncoder(AttendingEncoder):
 
     @property
     def needs_relation(self) -> bool:  # type: ignore[override]
-        return self.encoder.needs_relation
+        return self.encoder.needs_relation or self.embedding.needs_relation
 
     def forward(
         self,
@@ -197,11 +204,12 @@ class TransformerEncoder(AttendingEncoder):
         mask: masks.Mask | None = None,
         positions: Tensor | None = None,
         relation: Tensor | None = None,
+        depth: Tensor | None = None,
     ) -> Tensor:
         at = Positions.same(positions, relation, tokens.shape[1], tokens.device)
         both = masks.padding(lengths) if mask is None else masks.padding(lengths) & mask
         ready = both.prepare(len(tokens), self.heads, tokens.shape[1], tokens.shape[1], tokens.device)
-        return self.encoder(self.embedding(tokens, at.i), ready, positions=at)
+        return self.encoder(self.embedding(tokens, at.i, depth), ready, positions=at)
 
 
 class Transformer(Seq2Seq):
@@ -213,7 +221,7 @@ class Transformer(Seq2Seq):
             got = f"{source_vocab} source and {target_vocab} target tokens"
             raise SaccadeError(f"model.shared needs one vocabulary, got {got}; set vocabulary.joint=true, or model.shared=false")
         self.heads = config.heads
-        self.source = make_input(source_vocab, config)
+        self.source = without_relation(make_input(source_vocab, config))
         self.target = self.source if config.shared else make_input(target_vocab, config)
         self.encoder = without_relation(make_stack(config, "encoder"))
         self.decoder = make_stack(config, "decoder", causal=True)
@@ -260,7 +268,7 @@ class CausalStack(nn.Module):
     def __init__(self, vocab: int, config: Config) -> None:
         super().__init__()
         self.dim, self.heads = config.dim, config.heads
-        self.embedding = make_input(vocab, config)
+        self.embedding = without_relation(make_input(vocab, config))
         self.decoder = without_relation(fitting(config, "causal"))
 
     def features(self, tokens: Tensor, mask: masks.Mask | None = None, positions: Tensor | None = None) -> Tensor:

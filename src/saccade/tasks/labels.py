@@ -24,13 +24,14 @@ FEW, MOST_CONFUSED = 10, 200  # labels of a confusion matrix that nobody asked f
 
 
 class Numbered(NamedTuple):
-    """An example in numbers; of a tagged sentence also the position of each word's first token, and the tokens' distances in its tree."""
+    """An example in numbers; of a tagged sentence also the position of each word's first token, and the tokens' distances and depths
+    in its tree."""
 
     rows: Rows
     labels: list[int]
     line: int
     at: Sequence[int] = ()
-    distances: Tensor | None = None
+    tree: tuple[Tensor, Tensor] | None = None
 
 
 def make_rows(ids: Sequence[int], pieces: Sequence[str], reads_bytes: bool) -> Rows:

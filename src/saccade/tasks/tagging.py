@@ -9,17 +9,19 @@ import torch
 from torch import Tensor, nn
 
 from ..building import Builder
-from ..data.batches import on, pad, pad_rows, tree_distances
+from ..data.batches import ancestors, on, pad, pad_rows, tree_depths, tree_distances
 from ..data.conllu import Sentence
 from ..data.corpora import SENTENCES
+from ..data.skipping import Skipped, many
 from ..data.words import SPLITS, split_words
 from ..errors import SaccadeError
 from ..models.labels import Tagger
 from ..recipe import Recipe
 from ..training.losses import Batch
+from ..training.work import Work
 from ..views.results import Tagged
 from .labels import UNLABELED, LabelTask, Numbered, make_rows, percent
-from .task import WrongExample, table
+from .task import ExampleWork, WrongExample, table
 
 
 @table.add("tagging", paper="Ling et al. 2015")
@@ -62,18 +64,31 @@ class Tagging(LabelTask):
         spelled = [word if n == 0 else "" for word, ids in zip(one.words, pieces, strict=True) for n in range(len(ids))]
         rows = make_rows([id for ids in pieces for id in ids], spelled, self.reads_bytes)
         sizes = [len(ids) for ids in pieces]
-        distances = token_distances(one, sizes) if self.needs_relation else None
-        return Numbered(rows, self.label_numbers(one, len(sizes)), one.line, [0, *accumulate(sizes[:-1])], distances)
+        tree = token_tree(one, sizes) if self.needs_relation else None
+        return Numbered(rows, self.label_numbers(one, len(sizes)), one.line, [0, *accumulate(sizes[:-1])], tree)
+
+    def work(self, recipe: Recipe, train: Sequence[Sentence], dev: Sequence[Sentence], device: torch.device) -> Work:
+        """Where the model needs trees, sentences without one are counted and left out, as other bad examples are."""
+        if not self.needs_relation or recipe.data.strict:
+            return super().work(recipe, train, dev, device)
+        skipped, data = Skipped(), recipe.data
+        kept = with_trees(train, data.train, skipped), with_trees(dev, data.dev or data.train, skipped)
+        work = super().work(recipe, *kept, device)
+        assert isinstance(work, ExampleWork)
+        skipped.merge(work.skipped)
+        work.skipped = skipped
+        return work
 
     def batch(self, numbers: Sequence[Numbered], device: torch.device, multiple: int = 1) -> Batch:
         tokens, lengths = pad_rows([one.rows for one in numbers], self.text.pad, multiple)
         at, words = pad([one.at for one in numbers], 0, multiple)
         target, _ = pad([one.labels for one in numbers], UNLABELED, multiple)
-        squares = [one.distances for one in numbers if one.distances is not None]
-        relation = torch.zeros(len(squares), tokens.shape[1], tokens.shape[1], dtype=torch.long)
-        for n, square in enumerate(squares):
-            relation[n, : len(square), : len(square)] = square
-        tokens, lengths, at, target, *more = on(device, tokens, lengths, at, target, *([relation] if squares else []))
+        trees = [one.tree for one in numbers if one.tree is not None]
+        relation = torch.zeros(len(trees), tokens.shape[1], tokens.shape[1], dtype=torch.long)
+        depth = torch.zeros(len(trees), tokens.shape[1], dtype=torch.long)
+        for n, (square, row) in enumerate(trees):
+            relation[n, : len(square), : len(square)], depth[n, : len(row)] = square, row
+        tokens, lengths, at, target, *more = on(device, tokens, lengths, at, target, *([relation, depth] if trees else []))
         return Batch((tokens, lengths, at, *more), target, UNLABELED, int(words.sum()), [one.line for one in numbers])
 
     def evaluate(self, model: nn.Module, examples: Sequence[Sentence], confusion: bool | None = None) -> dict[str, Any]:
@@ -105,14 +120,38 @@ class Tagging(LabelTask):
         return list(sentence.words) if self.text.kind == "words" else pieces, " ".join(self.tag(model, [sentence])[0])
 
 
-def token_distances(one: Sentence, sizes: Sequence[int]) -> Tensor:
-    """Steps between a sentence's tokens along its parse tree, N N: a token is where its word is (word n has sizes[n] tokens)."""
-    if one.heads is None:
-        what = f"line {one.line}: the sentence has no parse tree, and model.position is 'syntax'"
-        raise WrongExample(f"{what}; give a .conllu file whose HEAD column is filled, or train with another model.position")
-    try:
-        steps = tree_distances([one.heads])[0].short()
-    except SaccadeError as error:
-        raise WrongExample(f"line {one.line}: {error}") from None
+def token_tree(one: Sentence, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Steps between a sentence's tokens along its parse tree, N N, and from each up to the root: a token is where its word is (word n
+    has sizes[n] tokens)."""
+    fault = tree_fault(one)
+    if fault:
+        raise WrongExample(fault[1])
+    assert one.heads is not None
     word = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
-    return steps[word][:, word]
+    steps, depths = tree_distances([one.heads], signed=True)[0].short(), tree_depths([one.heads])[0].short()
+    return steps[word][:, word], depths[word]
+
+
+def with_trees(examples: Sequence[Sentence], where: str, skipped: Skipped) -> list[Sentence]:
+    """The sentences that have a parse tree, at least half of them; the others are counted."""
+    faults = [(one, fault) for one in examples if (fault := tree_fault(one))]
+    if 2 * len(faults) > len(examples):
+        of = f"{len(faults):,} of {many(len(examples), 'sentence')} in {where}"
+        raise SaccadeError(f"{of} cannot be used; {faults[0][1][1]}")
+    for one, (kind, _) in faults:
+        skipped.add(where, kind, one.line)
+    bad = {id(one) for one, _ in faults}
+    return [one for one in examples if id(one) not in bad]
+
+
+def tree_fault(one: Sentence) -> tuple[str, str] | None:
+    """Why a sentence has no parse tree: the kind of reason for a count, and a sentence."""
+    if one.heads is None:
+        what = f"line {one.line}: the sentence has no parse tree, which the positions of this model need"
+        way = "give a .conllu file whose HEAD column is filled, or train with other positions than syntax and depth"
+        return "without a parse tree", f"{what}; {way}"
+    try:
+        ancestors(one.heads)
+    except SaccadeError as error:
+        return "whose heads form no tree", f"line {one.line}: {error}"
+    return None

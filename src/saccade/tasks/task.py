@@ -209,7 +209,8 @@ def sum_loss(model: nn.Module, batches: Iterable[Batch]) -> tuple[float, int]:
 def without_trees(body: Encoder) -> Encoder:
     """The encoder, if it can read a text that has no parse tree."""
     if body.needs_relation:
-        raise SaccadeError("model.position is 'syntax', which needs the parse trees of tagging data; choose another position")
+        wrong = "model.position=syntax or model.position_embedding=depth, which needs the parse trees of tagging data"
+        raise SaccadeError(f"the model has {wrong}; choose another position")
     return body
 
 

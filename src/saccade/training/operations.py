@@ -1,4 +1,11 @@
-"""Operations (FLOPs), counted as they run: PyTorch's counter, with formulas for the kernels that it counts as zero or in another way."""
+"""Operations (FLOPs), counted as they run: PyTorch's counter, with formulas for the kernels that it counts as zero or in another way.
+
+A multiplication and its addition are 2 operations. Papers count in other ways (docs/operations.md has the numbers):
+
+- Vaswani et al. 2017, 3.3e18 for the base model: 12 hours of 8 GPUs at their 9.5e12 operations per second. What is computed is less.
+- Narang et al. 2021, 11.1e12 for the vanilla T5: the forward pass of 128 × (512 + 114) tokens, a multiplication and its addition being
+  1 operation, and the lookup of a token's vector the product of the table with a one-hot vector: half of `counter(lookups=True)`.
+"""
 
 from collections.abc import Sequence
 from math import prod
@@ -11,9 +18,11 @@ aten = torch.ops.aten
 Shape = Sequence[int]
 
 
-def counter() -> FlopCounterMode:
-    """Counts while it is open; the same numbers on every device and with every kernel. A product of matrices counts 2 per multiplication."""
-    return FlopCounterMode(display=False, custom_mapping=FORMULAS)
+def counter(lookups: bool = False) -> FlopCounterMode:
+    """Counts while it is open; the same numbers on every device and with every kernel, on the `meta` device without any memory.
+
+    With `lookups`, a token's vector counts as the product of a one-hot vector and the table, as it is computed on TPUs."""
+    return FlopCounterMode(display=False, custom_mapping=FORMULAS | LOOKUPS if lookups else FORMULAS)
 
 
 def attention(query: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> int:
@@ -26,6 +35,12 @@ def attention_backward(_: Any, query: Shape, key: Shape, value: Shape, *__: Any,
     return 2 * attention(query, key, value)
 
 
+def convolution_backward(grad: Shape, x: Shape, weight: Shape, *rest: Any, **_: Any) -> int:
+    """As much as the forward pass for each of x and the weights whose gradient is wanted; PyTorch forgets the groups."""
+    transposed, wanted = rest[4], rest[7]
+    return 2 * x[0] * prod((x if transposed else grad)[2:]) * prod(weight) * sum(wanted[:2])
+
+
 def one_layer(x: Shape, weight_in: Shape, weight_hidden: Shape, *_: Any, **__: Any) -> int:
     return 2 * prod(x[:-1]) * (prod(weight_in) + prod(weight_hidden))
 
@@ -35,7 +50,13 @@ def every_layer(x: Shape, weights: Sequence[Shape], *_: Any, **__: Any) -> int:
     return 2 * prod(x[:-1]) * sum(prod(weight) for weight in weights if len(weight) == 2)
 
 
+def one_hot(table: Shape, tokens: Shape, *_: Any, **__: Any) -> int:
+    return 2 * prod(tokens) * prod(table)
+
+
+LOOKUPS = {aten.embedding: one_hot}
 FORMULAS = {
+    aten.convolution_backward: convolution_backward,
     aten._scaled_dot_product_flash_attention_for_cpu: attention,
     aten._scaled_dot_product_flash_attention_for_cpu_backward: attention_backward,
     aten._scaled_dot_product_flash_attention_backward: attention_backward,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ...errors import SaccadeError
 from ..masks import Mask, booleans
@@ -55,6 +56,11 @@ class Flex(Backend):
 
         if torch.compiler.is_compiling():  # inside a compiled model it is compiled with the rest
             return attention(call, flex_attention)
+        if torch._C._len_torch_dispatch_stack():  # operations are counted, and none of a compiled kernel is seen
+            with _disable_current_modes():
+                output = self.run(call)
+            made: Tensor = Counted.apply(output, (*call.query.shape, *call.value.shape[-2:]))
+            return made
         # Each kind of mask is a version of its own; past the usual limit of eight, versions would silently run uncompiled.
         with torch._dynamo.config.patch(recompile_limit=1024, accumulated_recompile_limit=65536):
             which, kernel = signature(call), compiled(call.q.device.type)
@@ -77,6 +83,30 @@ class Flex(Backend):
                 raise CannotCompile(self.failed[which]) from error
         self.compiled.add(which)
         return output
+
+
+class Counted(torch.autograd.Function):
+    """The output as it is, beside products without memory, as large as those of the kernel, which a counter sees, forward and backward."""
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, sizes: tuple[int, ...]) -> Tensor:
+        ctx.sizes = sizes
+        multiply(*sizes)
+        return output.view_as(output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        multiply(*ctx.sizes)
+        multiply(*ctx.sizes)
+        return grad, None
+
+
+def multiply(batch: int, heads: int, queries: int, width: int, keys: int, wide: int) -> None:
+    """q kᵀ and the weighted sum without memory."""
+    q, k = (torch.empty(batch * heads, n, width, device="meta") for n in (queries, keys))
+    weights, v = (torch.empty(batch * heads, *size, device="meta") for size in ((queries, keys), (keys, wide)))
+    torch.bmm(q, k.transpose(1, 2))
+    torch.bmm(weights, v)
 
 
 def signature(call: Call) -> tuple[Any, ...]:

@@ -1,0 +1,91 @@
+"""Positions beyond the lengths of the training: which are measured, that learned tables refuse, and that a second run gives the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from saccade.core import positions
+from saccade.core.options import options_of
+from saccade.errors import SaccadeError
+from saccade.layers import inputs
+from saccade.tables import lengths
+
+SMALL = {"dim": 16, "hidden": 16, "depth": 1, "heads": 2}
+
+
+def test_every_position_that_a_decoder_takes_has_a_row() -> None:
+    rows = lengths.every_position(32)
+    trees = {
+        entry.name for table in (positions.table, inputs.table) for entry in table if getattr(entry.make, "needs_relation", False)
+    }
+    assert trees == {"syntax", "depth"}
+    assert set(rows) == {*positions.table.names(), *inputs.table.names()} - trees
+    assert rows["none"] == {"position_embedding": {"name": "none"}}, "no positions at all"
+    for name, settings in rows.items():
+        [(key, part)] = settings.items()
+        table = inputs.table if key == "position_embedding" else positions.table
+        limited = options_of(table, table[name]).get("max_len")
+        assert part.get("max_len") == (None if limited is None or limited.default is None else 32)
+
+
+def test_accuracy_and_loss_at_each_length_and_the_same_again() -> None:
+    settings = {**SMALL, **lengths.every_position(16)["rotary"]}
+    one, again, other = (lengths.train_and_test(settings, 16, seed, updates=2) for seed in (0, 0, 1))
+    assert one == again
+    assert one != other
+    assert one["error"] == ""
+    assert (one["length"], one["seed"], one["updates"]) == (16, 0, 2)
+    for task in ("recall", "language"):
+        for factor in ("1", "1.5", "2", "3", "4"):
+            assert 0 <= one[f"{task}_accuracy_{factor}"] <= 100
+            assert 0 < one[f"{task}_loss_{factor}"] < 10
+    more = lengths.train_and_test(settings, 16, 0, updates=3)
+    assert more["recall_loss_1"] != one["recall_loss_1"]
+
+
+def test_a_learned_table_ends_and_the_row_says_so() -> None:
+    found = lengths.train_and_test({**SMALL, **lengths.every_position(16)["learned"]}, 16, updates=1)
+    assert found["error"].startswith("position 23 is beyond the learned table of 16")
+    assert found["recall_accuracy_1"] is not None
+    assert {
+        found[f"{task}_{what}_{n}"] for task in ("recall", "language") for what in ("accuracy", "loss") for n in ("1.5", "4")
+    } == {None}
+
+
+def test_what_is_asked_of_a_model() -> None:
+    chance = torch.Generator().manual_seed(0)
+    tokens, target = lengths.draw_random(3, 20, chance)
+    assert tokens.unique().numel() <= lengths.SYMBOLS
+    for t in range(20):
+        expected = tokens[:, t - lengths.BACK].tolist() if t >= lengths.BACK else [lengths.IGNORED] * 3
+        assert target[:, t].tolist() == expected
+    vocab, train_text, test_text = lengths.characters()
+    assert max(train_text.max(), test_text.max()) < vocab
+    tokens, target = lengths.draw_pieces(test_text, 3, 20, chance)
+    assert torch.equal(tokens[:, 1:], target[:, :-1])
+    with pytest.raises(SaccadeError, match="expected a length of at least 16 and an update, got 8 and 1; give more"):
+        lengths.train_and_test(SMALL, 8, updates=1)
+
+
+def test_the_picture_has_a_line_for_each_row(tmp_path: Path) -> None:
+    whole = {f"recall_accuracy_{factor:g}": 100 / factor for factor in lengths.FACTORS}
+    rows = {"rotary": whole, "learned": {**dict.fromkeys(whole), "recall_accuracy_1": 99.0}, "failed": {}}
+    lengths.draw(rows, tmp_path / "a.svg")
+    drawn = (tmp_path / "a.svg").read_text()
+    assert "rotary" in drawn
+    assert "learned" in drawn
+    assert "failed" not in drawn
+    with pytest.raises(SaccadeError, match="no row has language_loss_1"):
+        lengths.draw(rows, tmp_path / "b.png", "language", "loss")
+
+
+@pytest.mark.slow
+def test_positions_are_learned_and_some_carry_beyond_the_training() -> None:
+    rows, small = lengths.every_position(32), {"dim": 64, "hidden": 128, "depth": 2, "heads": 2}
+    rotary, none = (lengths.train_and_test({**small, **rows[name]}, 32, 0, 150) for name in ("rotary", "none"))
+    assert rotary["recall_accuracy_1"] > 95
+    assert rotary["recall_accuracy_2"] > 80
+    assert none["recall_accuracy_1"] < 40
