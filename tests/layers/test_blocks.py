@@ -17,7 +17,7 @@ from saccade.errors import SaccadeError
 from saccade.layers import norms, residuals, stack
 from saccade.layers.attention import MultiHeadAttention
 from saccade.layers.block import Block
-from saccade.layers.convolutions import LightConvolution
+from saccade.layers.convolution_mixers import LightConvolution
 from saccade.layers.feedforward import MLP
 from saccade.layers.norms import LayerNorm, RMSNorm
 from saccade.layers.residuals import PostNorm, PreNorm, Residual, ReZero

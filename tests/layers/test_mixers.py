@@ -12,7 +12,13 @@ from torch import Tensor
 from saccade.core import Positions, masks
 from saccade.errors import SaccadeError
 from saccade.layers.attention import MultiHeadAttention
-from saccade.layers.convolutions import Convolution, DynamicConvolution, FullConvolution, LightConvolution, SeparableConvolution
+from saccade.layers.convolution_mixers import (
+    ConvolutionMixer,
+    DynamicConvolution,
+    FullConvolution,
+    LightConvolution,
+    SeparableConvolution,
+)
 from saccade.layers.linformer import Linformer
 from saccade.layers.mixers import Mixer, table
 from saccade.layers.synthesizers import Synthesizer
@@ -163,7 +169,7 @@ def test_parameters_and_operations_of_convolutions_by_hand() -> None:
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("kind", [FullConvolution, SeparableConvolution])
-def test_full_and_separable_convolutions_are_their_loops_and_step(kind: type[Convolution], causal: bool) -> None:
+def test_full_and_separable_convolutions_are_their_loops_and_step(kind: type[ConvolutionMixer], causal: bool) -> None:
     mixer, x = shaken(kind(DIM, 5, 3)), some(2, 6, DIM)
     found, padded = mixer.mix(x, masks.causal() if causal else None, None), x.clone()
     for n in range(6):

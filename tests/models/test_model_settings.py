@@ -14,7 +14,7 @@ from saccade import models
 from saccade.building import RENAMED, Builder, complete
 from saccade.errors import SaccadeError
 from saccade.layers.attention import MultiHeadAttention
-from saccade.layers.convolutions import LightConvolution
+from saccade.layers.convolution_mixers import LightConvolution
 from saccade.layers.inputs import Concatenate, Learned, NoPositionEmbedding, Sinusoidal
 from saccade.models import AttendingEncoder, CarryingLM, CausalLM, Classifier, Encoder, Seq2Seq
 

@@ -4,7 +4,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .mixers import LastInputs
+from ..core import Cache
+
+
+class LastInputs(Cache):
+    """The inputs that a causal convolution still reaches back to: B (W − 1) C."""
+
+    def __init__(self, inputs: Tensor) -> None:
+        self.inputs = inputs
+
+    def reorder(self, rows: Tensor) -> "LastInputs":
+        return LastInputs(self.inputs.index_select(0, rows))
 
 
 class Convolution(nn.Module):

@@ -13,7 +13,7 @@ from ..core.masks import Mask
 from ..core.options import Choice
 from .attention import MultiHeadAttention
 from .block import Block, reordered, table
-from .convolutions import FullConvolution, SeparableConvolution
+from .convolution_mixers import FullConvolution, SeparableConvolution
 from .feedforward import MLP, Swish, initialize
 from .mixers import Mixer
 from .residuals import Residual

@@ -15,7 +15,7 @@ from ..core.options import Range
 from ..errors import SaccadeError
 from .attention import MultiHeadAttention
 from .block import Block
-from .convolutions import direction_and_real
+from .convolution_mixers import direction_and_real
 from .stack import Stack, table
 
 

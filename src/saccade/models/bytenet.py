@@ -15,8 +15,7 @@ from ..core import State
 from ..core.options import Choice, number, part
 from ..core.table import Table
 from ..layers import embeddings, heads, inputs, norms
-from ..layers.convolution import Convolution, real_positions
-from ..layers.mixers import LastInputs
+from ..layers.convolution import Convolution, LastInputs, real_positions
 from .families import Sizes, add_family, named_sizes
 from .kinds import Seq2Seq
 

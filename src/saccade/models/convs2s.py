@@ -13,8 +13,7 @@ from torch.nn import functional as F
 from ..core import Mechanism, Positions, Ready, Site, State, masks, normalizers, scores
 from ..core.options import Choice, number, part, setting
 from ..layers import embeddings, heads, inputs
-from ..layers.convolution import Convolution, real_positions
-from ..layers.mixers import LastInputs
+from ..layers.convolution import Convolution, LastInputs, real_positions
 from .families import Sizes, add_family, named_sizes
 from .kinds import Seq2Seq
 

@@ -6,27 +6,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core import Cache, Positions
+from ..core import Positions
 from ..core.masks import Full, Mask
 from ..core.options import Range, Share
 from ..errors import SaccadeError
+from .convolution import LastInputs
 from .feedforward import initialize
 from .mixers import Mixer, table
 
 KernelWidth = Annotated[int, Range(1, 4096)]
 
 
-class LastInputs(Cache):
-    """The inputs that a causal convolution still reaches back to: B (W − 1) C."""
-
-    def __init__(self, inputs: Tensor) -> None:
-        self.inputs = inputs
-
-    def reorder(self, rows: Tensor) -> "LastInputs":
-        return LastInputs(self.inputs.index_select(0, rows))
-
-
-class Convolution(Mixer):
+class ConvolutionMixer(Mixer):
     """What convolutions share: the window of W positions is centered, or ends at its own position where the mask is causal."""
 
     width: int
@@ -71,7 +62,7 @@ def direction_and_real(
 
 
 @table.add("light-convolution", paper="Wu et al. 2019", example={"width": 3})
-class LightConvolution(Convolution):
+class LightConvolution(ConvolutionMixer):
     """W₂ · conv(glu(W₁ x)): y_n = Σ_k softmax(w_h)_k x_(n+k), one kernel per head, the same at every position.
 
     `kernels` gives another number of kernels than heads, up to one per channel; `pointwise` puts another dim × dim matrix after the
@@ -137,7 +128,7 @@ class DynamicConvolution(LightConvolution):
         return (windows @ kernels.unsqueeze(-1)).flatten(2)
 
 
-class FullConvolution(Convolution):
+class FullConvolution(ConvolutionMixer):
     """y_n = b + Σ_k W_k x_(n+k)"""
 
     def __init__(self, dim: int, out: int, width: int) -> None:
@@ -150,7 +141,7 @@ class FullConvolution(Convolution):
         return F.conv1d(inputs.transpose(1, 2), self.kernel, self.bias).transpose(1, 2)
 
 
-class SeparableConvolution(Convolution):
+class SeparableConvolution(ConvolutionMixer):
     """y_n = b + P Σ_k d_k ∘ x_(n+k): one kernel per channel, then a matrix."""
 
     def __init__(self, dim: int, out: int, width: int) -> None:
