@@ -12,68 +12,59 @@ often each character occurs and nothing of what is before it: a deep model that 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from saccade import api, config
-from saccade.errors import SaccadeError
+from saccade import config
 from saccade.results import write_result
 from saccade.system import prepared
-from saccade.training.checkpoints import Progress
-from saccade.training.loop import Watcher
+from saccade.training.capture import CapturedUpdate
+from saccade.training.distributed import Ranks
+from saccade.training.update import Update
 
 RESIDUALS = ("post-norm", "pre-norm", "deepnorm")
 PHRASEBOOK = {"train": "phrasebook:train", "dev": "phrasebook:dev", "phrasebook": {"train": 3000, "dev": 100, "test": 0}}
 
 
-class Losses(Watcher):
-    """Keeps the losses of updates and of evaluations."""
-
-    def __init__(self) -> None:
-        self.train, self.dev = list[float](), list[float]()
-
-    def update(self, at: Progress, row: dict[str, float]) -> None:
-        self.train.append(row["loss"])
-
-    def evaluated(self, at: Progress, metrics: dict[str, float], best: bool) -> None:
-        self.dev.append(metrics["loss"])
-
-
 def recipe(options: argparse.Namespace, residual: str, depth: int) -> dict[str, Any]:
     sizes = {"dim": options.dim, "hidden": 2 * options.dim, "depth": depth, "heads": 2, "dropout": 0.0, "tied": False}
-    rate = {"learning_rate": options.rate, "warmup": options.warmup, "schedule": "constant", "smoothing": 0.0}
-    how = {"updates": options.updates, "tokens": options.tokens, "evaluate_every": options.updates, "log_every": 1}
     alone = {"task": "language-modelling", "language": {"block": 64}} if options.family == "transformer-decoder" else {}
     return {
         **alone,
         "data": PHRASEBOOK,
         "vocabulary": {"kind": "characters", "lowercase": True},
         "model": {"family": options.family, "residual": residual, **sizes},
-        "training": {**rate, **how},
+        "training": {"learning_rate": options.rate, "tokens": options.tokens, "smoothing": 0.0},
         "device": options.device,
         "seed": options.seed,
     }
 
 
 def train(options: argparse.Namespace, residual: str, depth: int) -> dict[str, Any]:
-    """The losses of one model; without one where it became NaN."""
-    seen, start = Losses(), time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            system, _ = api.fit(recipe(options, residual, depth), Path(folder) / "run", watcher=seen)
-            parameters = sum(parameter.numel() for parameter in system.model.parameters())
-        except SaccadeError as error:
-            return {"failed": str(error), "updates": len(seen.train)}
-    last = seen.train[-min(10, len(seen.train)) :]
+    """The losses of one model, by the updates that `saccade train` makes, without its evaluations, checkpoints and report."""
+    start, losses = time.perf_counter(), list[float]()
+    made = config.recipe(recipe(options, residual, depth))
+    system, work = prepared(made)
+    kind = CapturedUpdate if system.device.type == "cuda" else Update
+    update = kind(system.model, work, made.training, Ranks(), print)
+    for epoch in itertools.count():
+        for plan in work.epoch(epoch)[: options.updates - len(losses)]:
+            batch = work.batch(plan)
+            [loss], _ = update([(batch, 1)], batch.tokens, options.rate * min(1.0, (len(losses) + 1) / options.warmup))
+            losses.append(float(loss))
+        if len(losses) == options.updates:
+            break
+    last = losses[-min(10, len(losses)) :]
+    found = {"loss_first": losses[0], "loss_last": sum(last) / len(last), "loss_dev": work.evaluate(system.model.eval())["loss"]}
+    if not all(map(math.isfinite, found.values())):
+        found = {"loss_first": losses[0], "diverged_at": next(n for n, one in enumerate(losses, 1) if not math.isfinite(one))}
     return {
-        "loss_first": seen.train[0],
-        "loss_last": sum(last) / len(last),
-        "loss_dev": seen.dev[-1],
-        "parameters": parameters,
+        **found,
+        "parameters": sum(parameter.numel() for parameter in system.model.parameters()),
         "seconds": round(time.perf_counter() - start, 1),
     }
 
@@ -106,8 +97,7 @@ def main() -> None:
         for residual in options.residuals:
             found = train(options, residual, depth)
             figures |= {f"{residual}-{depth}-{name}": value for name, value in found.items()}
-            shown = found.get("failed") or f"{found['loss_first']:.2f} → {found['loss_last']:.3f}, dev {found['loss_dev']:.3f}"
-            print(f"{depth} layers, {residual}: {shown} ({found.get('seconds', '?')} s)", flush=True)
+            print(f"{depth} layers, {residual}:", {name: round(value, 3) for name, value in found.items()}, flush=True)
     notes = "loss per character in nats, of the first and the last 10 updates and on the dev set; " + (
         "by_frequency: of a model that knows how often each occurs and nothing else"
     )
