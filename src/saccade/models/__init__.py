@@ -1,5 +1,6 @@
 """Compositions: a paper's model is a class that is built from settings (`Config`) and the parts they name."""
 
+from . import deep_rnn as deep_rnn
 from .encoders import Bag, RnnEncoder
 from .families import Family, table
 from .kinds import AttendingEncoder, CarryingLM, CausalLM, Decodable, Encoder, Seq2Seq
