@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -110,7 +112,10 @@ class Recurrence(nn.Module):
 
     def forward(self, x: Tensor, carried: Carried | None = None) -> tuple[Tensor, Carried]:
         """B N dim → B N H and what is carried on."""
-        output, last = self.layers(x, self.first(x, carried))
+        with warnings.catch_warnings() if self.output else nullcontext():
+            if self.output:
+                warnings.filterwarnings("ignore", "LSTM with projections")  # PyTorch tells once that oneDNN has none
+            output, last = self.layers(x, self.first(x, carried))
         return output, self.last(last)
 
     def first(self, x: Tensor, carried: Carried | None) -> Any:

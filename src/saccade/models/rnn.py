@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..core import Mechanism, Ready, State, masks, normalizers, scores
 from ..core.options import Choice, number, part, setting
-from ..layers import embeddings, heads, inputs
+from ..layers import embeddings, heads, inputs, windows
 from ..layers.attention import Reader
 from ..layers.recurrent import Bidirectional, Gru, Recurrence, Unidirectional, cells
 from .families import Sizes, add_family, named_sizes
@@ -54,12 +54,16 @@ class LuongConfig(BahdanauConfig):
     """Luong's settings: a bilinear score unless another is named."""
 
     score: Choice = part(scores.table, scores.Bilinear)
+    window: Choice = part(windows.table, windows.Everywhere)
+    input_feeding: bool = setting(
+        False, "each step also reads what the step before gave the output; targets are then read step by step"
+    )
 
 
-def make_reader(c: Any, dim_query: int, dim_memory: int) -> Reader:
+def make_reader(c: Any, dim_query: int, dim_memory: int, window: windows.Window | None = None) -> Reader:
     """How a decoder's state looks into the encoder's output, by the settings `score` and `normalize`."""
     facts = {"dim_q": dim_query, "dim_k": dim_memory, "heads": 1}
-    return Reader(dim_query, dim_memory, Mechanism(c.score(**facts), c.normalize(**facts)))
+    return Reader(dim_query, dim_memory, Mechanism(c.score(**facts), c.normalize(**facts)), window)
 
 
 def prepared(cross: Reader, memory: Tensor, lengths: Tensor) -> dict[str, Any]:
@@ -120,9 +124,11 @@ class AttendingDecoder(Decoder):
 
     reads_memory = True
 
-    def __init__(self, c: BahdanauConfig, dim_memory: int, dim_input: int, dim_readout: int) -> None:
+    def __init__(
+        self, c: BahdanauConfig, dim_memory: int, dim_input: int, dim_readout: int, window: windows.Window | None = None
+    ) -> None:
         super().__init__(c, dim_memory, dim_input)
-        self.cross = make_reader(c, c.hidden, dim_memory)
+        self.cross = make_reader(c, c.hidden, dim_memory, window)
         self.readout = nn.Linear(dim_readout, c.hidden)
 
     def start(self, memory: Tensor, end: Tensor, lengths: Tensor) -> State:
@@ -164,18 +170,39 @@ class BahdanauDecoder(AttendingDecoder):
 class LuongDecoder(AttendingDecoder):
     """The state *after* a step asks for a context, and [h_t; a_t] goes through a feed-forward layer to the output.
 
-    No step's state depends on a context, so a whole target is one recurrence and one attention.
+    No step's state depends on a context, so a whole target is one recurrence and one attention; with input feeding it does, since the
+    step reads the layer's output of the step before.
     """
 
     def __init__(self, c: LuongConfig, dim_memory: int) -> None:
-        super().__init__(c, dim_memory, c.dim, c.hidden + dim_memory)
+        fed = c.hidden if c.input_feeding else 0
+        super().__init__(c, dim_memory, c.dim + fed, c.hidden + dim_memory, c.window(dim=c.hidden))
+        self.feeds = c.input_feeding
+
+    def start(self, memory: Tensor, end: Tensor, lengths: Tensor) -> State:
+        state = super().start(memory, end, lengths)
+        return state.next(fed=memory.new_zeros(len(memory), self.hidden)) if self.feeds else state
 
     def forward(self, x: Tensor, state: State) -> Tensor:
-        return self.read(self.rnn(x, state.carried)[0], state)
+        if not self.feeds:
+            return self.read(self.rnn(x, state.carried)[0], state)
+        features = []
+        for projected in self.rnn.project(x).unbind(1):
+            one, state = self.move(projected, state)
+            features.append(one)
+        return torch.stack(features, 1)
 
     def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        top, carried = self.rnn.step(self.rnn.project(x), state.carried)
-        return self.read(top.unsqueeze(1), state).squeeze(1), state.next(carried=carried, length=state.length + 1)
+        return self.move(self.rnn.project(x), state)
+
+    def move(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        """One step: features and the state after it."""
+        if self.feeds:
+            projected = projected + self.rnn.project(state.fed, self.dim)
+        top, carried = self.rnn.step(projected, state.carried)
+        features = self.read(top.unsqueeze(1), state).squeeze(1)
+        after = state.next(carried=carried, length=state.length + 1)
+        return features, after.next(fed=features) if self.feeds else after
 
     def read(self, tops: Tensor, state: State) -> Tensor:
         contexts = self.cross(tops, Ready(state.key, state.value), state.readable, state.length)

@@ -8,10 +8,11 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from ..building import Builder
 from ..core import record, sites
+from ..core.record import source_weights
 from ..data.batches import on, pad
 from ..data.corpora import PAIRS
 from ..data.pairs import Pair
@@ -26,6 +27,7 @@ from ..training.losses import Batch
 from ..training.work import Work
 from ..views.results import Aligned, Translated
 from .lengths import OutputLengths, check_length
+from .rewards import reward_of
 from .scoring import alignment_error_rate, bleu_metric, bleu_tokenizer, by_length, moses_tokenizer, scores, text_sums, word_links
 from .task import Each, ExampleTask, ExampleWork, Task, device_of, from_tokens, learn_vocabulary, table
 
@@ -101,9 +103,9 @@ class Translation(ExampleTask):
 
     def work(self, recipe: Recipe, train: Pairs, dev: Pairs, device: torch.device) -> Work:
         if recipe.training.dev_bleu or recipe.training.watch == "bleu":
-            made: ExampleWork = WorkWithBleu(self, recipe, train, dev, device)
+            made: PairWork = WorkWithBleu(self, recipe, train, dev, device)
         else:
-            made = ExampleWork(self, recipe, train, dev, device)
+            made = PairWork(self, recipe, train, dev, device)
             made.measures = ("loss",)
         self.lengths = OutputLengths.measure(made.lengths)
         return made
@@ -182,12 +184,7 @@ class Translation(ExampleTask):
         """The mean weights of all attention to the source while the batch's targets are generated: B T N."""
         with record(model, quiet=True) as seen:
             model(*batch.inputs)
-        found = [site.weights().mean(-3) for site in seen.values() if site.cross]
-        if not found:
-            raise SaccadeError("this model does not attend to the source, so it has no alignment; use a model with attention")
-        # a site that is called several times has an axis for its calls in front
-        by_site = torch.stack([one.mean(0) if one.dim() == 4 else one for one in found])
-        return by_site.mean(0).float().cpu().numpy()
+        return source_weights(seen).float().cpu().numpy()
 
     @torch.no_grad()
     def align(self, model: nn.Module, pairs: Pairs, budget: int = 4096) -> list[Aligned]:
@@ -265,10 +262,22 @@ def attends(model: nn.Module) -> bool:
     return any(site.cross for site in sites(model).values())
 
 
-class WorkWithBleu(ExampleWork):
-    """Translation with greedy BLEU among the metrics on the dev set."""
+class PairWork(ExampleWork):
+    """Translation by the likelihood of references, or also by a reward of the model's own outputs."""
 
     task: Translation
+
+    def __init__(self, task: Translation, recipe: Recipe, *given: Any) -> None:
+        super().__init__(task, recipe, *given)
+        self.reward = reward_of(recipe, task.target.bos, task.target.eos)
+        self.only_forward = self.reward is None
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        return super().loss(model, batch) if self.reward is None else self.reward(model, batch)
+
+
+class WorkWithBleu(PairWork):
+    """With greedy BLEU among the metrics on the dev set."""
 
     def __init__(self, task: Translation, *given: Any) -> None:
         super().__init__(task, *given)
