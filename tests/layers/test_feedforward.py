@@ -185,6 +185,32 @@ def test_the_cost_of_balance_by_hand() -> None:
         assert left.costs == []
 
 
+def test_noisy_experts_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    part, x = made("noisy-experts", count=4, top=2, importance=0.5, load=0.25, capacity=4.0).train(), some(1, 6, DIM)
+    noise = some(6, 4)
+    monkeypatch.setattr(torch, "randn_like", lambda like: noise)
+    with collect() as left:
+        found = part(x)
+    gates, chances, outputs = torch.zeros(6, 4).double(), torch.zeros(6, 4).double(), []
+    for t, token in enumerate(x[0]):
+        clean, spread = part.router.weight @ token, F.softplus(part.noise.weight @ token)
+        noisy = clean + noise[t] * spread
+        best = sorted(range(4), key=lambda e: -noisy[e].item())[:2]
+        total = sum(noisy[e].exp() for e in best)
+        for e in range(4):
+            second = sorted(noisy[other].item() for other in range(4) if other != e)[-2]  # what e must exceed to be among the two
+            chances[t, e] = torch.distributions.Normal(0.0, 1.0).cdf((clean[e] - second) / spread[e])
+        for e in best:
+            gates[t, e] = noisy[e].exp() / total
+        mlps = [F.relu(token @ part.inner[e] + part.inner_bias[e, 0]) @ part.outer[e] + part.outer_bias[e, 0] for e in range(4)]
+        outputs.append(sum(gates[t, e] * mlps[e] for e in best))
+    torch.testing.assert_close(found[0], torch.stack(outputs))
+    importance, load = (((s := one.sum(0)) - s.mean()).square().mean() / s.mean() ** 2 for one in (gates, chances))
+    [(_, cost)] = left.costs
+    assert cost.item() == pytest.approx((0.5 * importance + 0.25 * load).item(), rel=1e-5)
+    assert all(one.any() for one in torch.autograd.grad(cost, (part.router.weight, part.noise.weight)))
+
+
 def test_the_cost_of_balance_is_least_when_all_experts_are_used_alike() -> None:
     part = made("experts", count=4, top=1, balance=0.25).train()
     with torch.no_grad():

@@ -72,13 +72,14 @@ class Translation(ExampleTask):
         return [swap(pair) for pair in pairs] if recipe.data.swap else pairs
 
     @classmethod
-    def learn(cls, recipe: Recipe, train: Pairs, given: Vocabulary | None = None) -> Self:
+    def learn(cls, recipe: Recipe, train: Pairs, given: Vocabulary | None = None, target: Vocabulary | None = None) -> Self:
+        if given is not None and target is not None:
+            return cls(given, target, recipe.data.tokenize)
         sides = ([pair.source for pair in train], [pair.target for pair in train])
         if recipe.vocabulary.joint or given is not None:
             both = learn_vocabulary(recipe, itertools.chain(*sides), given)
             return cls(both, both, recipe.data.tokenize)
-        source, target = (learn_vocabulary(recipe, lines) for lines in sides)
-        return cls(source, target, recipe.data.tokenize)
+        return cls(learn_vocabulary(recipe, sides[0]), learn_vocabulary(recipe, sides[1]), recipe.data.tokenize)
 
     @classmethod
     def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
