@@ -48,6 +48,8 @@ FRESH_PAIRS = when("task=translation or text-to-text, without start_from", lambd
 NO_DEV = when("a recipe without data.dev", lambda r: not r.data.dev)
 TRANSLATION = for_tasks("translation")
 NOT_LANGUAGE = when("a task other than language-modelling", lambda r: r.task not in LANGUAGE)
+FOR_PAIRS = for_tasks(*PAIRS)
+REWARDED = when("a training.reward", lambda r: r.task in PAIRS and r.training.reward != "none")
 OTHER_WATCH = when("pairs, and another training.watch than bleu", lambda r: r.task in PAIRS and r.training.watch != "bleu")
 
 
@@ -136,6 +138,13 @@ class TrainingRecipe:
     accumulate: int = number(1, 1, 10**6, "batches per update")
     smoothing: float = number(0.1, 0.0, 0.99, "label smoothing")
     agreement: float = number(0.0, 0.0, 1000.0, AGREEMENT, **NOT_LANGUAGE)
+    reward: str = one_of(
+        ("none", "gleu"),
+        "`gleu`: outputs are drawn and learn by their reward (GNMT's fine-tuning, after `start_from`)",
+        **FOR_PAIRS,
+    )
+    reward_samples: int = number(15, 2, 1000, "outputs that are drawn of each example; a batch is larger by as much", **REWARDED)
+    reward_likelihood: float = number(0.017, 0.0, 1000.0, "weight α of the references' likelihood beside the reward", **REWARDED)
     precision: str = one_of(("float32", "bf16"), "`bf16` uses autocast")
     compile: bool = setting(False, "`torch.compile`")
     graphs: bool = setting(False, "on a GPU: capture each update as a CUDA graph per batch shape and replay it")

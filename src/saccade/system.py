@@ -16,10 +16,12 @@ from .building import memory_here
 from .config import Recipe
 from .data.corpora import inputs, overlap
 from .data.skipping import Skipped, many
+from .data.vocabulary import Vocabulary
 from .errors import SaccadeError
 from .files import MANIFEST, Writer, settle, verified
 from .fitting import fit_to_data
 from .tasks.task import Task, WrongExample, from_tokens
+from .tasks.translation import Translation
 from .training.checkpoints import learned, load_model
 from .training.logs import summary_writer
 from .training.sharded import METADATA
@@ -85,14 +87,15 @@ def build(recipe: Recipe | Mapping[str, Any], train: Sequence[Any] | None = None
     made = recipe if isinstance(recipe, Recipe) else config.recipe(recipe)
     examples = examples_of(made, "train") if train is None else train
     made, chosen = fit_to_data(made, examples)
-    first, given = None, None
+    first: Path | None = None
+    given: tuple[Vocabulary, ...] = ()
     if made.start_from:
         first = verified(model_folder(Path(made.start_from)), "model folder", MODEL_FILES)
         try:
-            given = from_tokens(read_json(first / "tokenizer.json"), "text", "joint", "source")
+            given = vocabularies_of(read_json(first / "tokenizer.json"), config.task(made))
         except (KeyError, TypeError):
             raise SaccadeError(f"{first}/tokenizer.json contains no vocabulary; copy the model folder again") from None
-    task = config.task(made).learn(made, examples, given)
+    task = config.task(made).learn(made, examples, *given)
     torch.manual_seed(made.seed)
     model = task.build(config.Builder(made.model))
     task.prepare(model, examples)
@@ -101,6 +104,12 @@ def build(recipe: Recipe | Mapping[str, Any], train: Sequence[Any] | None = None
         taken = start_from(model, made, first)
         notes = (f"{taken} of {len(learned(model))} parameters and the vocabulary are those of {made.start_from}", *notes)
     return System(made, model.to(config.device(made.device)), task, notes)
+
+
+def vocabularies_of(tokens: dict[str, Any], task: type[Task]) -> tuple[Vocabulary, ...]:
+    """What a first model reads; where it translates and the task does too, also what it generates."""
+    both = "target" in tokens and issubclass(task, Translation)
+    return from_tokens(tokens, "text", "joint", "source"), *((from_tokens(tokens, "target"),) if both else ())
 
 
 def start_from(model: nn.Module, recipe: Recipe, first: Path) -> int:

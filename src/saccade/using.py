@@ -93,16 +93,18 @@ class Usable:
         length_penalty: float = 1.0,
         sample: Mapping[str, Any] | None = None,
         max_length: int | None = None,
+        length_rule: str = "power",
+        coverage_penalty: float = 0.0,
         **how: Any,
     ) -> Translated | list[Translated]:
         """The translation of a text, or those of a list in its order: greedy, by a `beam`, or sampled (temperature, top_k, top_p, seed);
-        one of `max_length` tokens is cut there."""
+        one of `max_length` tokens is cut there. `length_rule` (power, gnmt) and `coverage_penalty` rank a beam's outputs."""
         asked = sampling(sample, how)
         if asked is not None and beam > 1:
             raise SaccadeError("a beam and sampling were both asked for; leave out beam, or temperature, top_k and top_p")
         if sample is None and asked and set(asked) == {"seed"}:
             raise SaccadeError("a seed is for sampling; give temperature, top_k or top_p with it, or leave it out")
-        search = searcher(beam, length_penalty, asked)
+        search = searcher(beam, length_penalty, asked, length_rule, coverage_penalty)
 
         def work(given: list[str]) -> list[Translated]:
             found = dict(self.translations(given, search, max_length))

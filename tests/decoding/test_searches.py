@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from saccade import config
-from saccade.core import State
-from saccade.decoding import Beam, Hypothesis, Sample, Search, Sliding, decode, steps
+from saccade.core import State, record
+from saccade.decoding import Beam, Hypothesis, Sample, Search, Sliding, decode, searcher, steps
 from saccade.errors import SaccadeError
 from saccade.models.kinds import Seq2Seq
 
@@ -151,6 +151,43 @@ def test_a_real_model_is_searched_as_brute_force_does(family: str) -> None:
         expected.sort(reverse=True)
         assert [one.tokens for one in found[row]] == [tokens for _, tokens in expected]
         assert [one.score for one in found[row]] == pytest.approx([score for score, _ in expected], abs=1e-4)
+
+
+@pytest.mark.parametrize("family", ["gnmt", "luong", "transformer"])
+def test_gnmts_ranking_is_brute_forces(family: str) -> None:
+    """log p / ((5 + length) / 6)^α + β Σ log min(Σ weights, 1), with the weights that a record of each whole output shows."""
+    shape = {"dim": 8, "hidden": 8, "depth": 2, **({"heads": 2} if family == "transformer" else {})}
+    torch.manual_seed(7)
+    model = config.Builder({"family": family, **shape}).make(Seq2Seq, 9, VOCAB).eval()
+    source, lengths, limit, alpha, beta = torch.tensor([[4, 5, 6], [7, 8, 0]]), torch.tensor([3, 2]), 3, 0.7, 0.4
+    how = Beam(BOS, EOS, NEVER, 9 * VOCAB, alpha, "gnmt", beta)
+    found = decode(model, source, lengths, how, [limit, limit])  # type: ignore[arg-type]
+    for row in range(2):
+        expected = []
+        for tokens in endings(limit):
+            size = int(lengths[row])
+            with torch.no_grad(), record(model) as seen:
+                logits = model(source[row : row + 1, :size], lengths[row : row + 1], torch.tensor([[BOS, *tokens[:-1]]]))
+            log_prob = float(logits.log_softmax(-1)[0, range(len(tokens)), list(tokens)].sum())
+            weights = torch.stack([site.weights().mean(1)[0] for site in seen.values() if site.cross]).mean(0)
+            covered = sum(math.log(min(float(weights[:, n].sum()), 1.0)) for n in range(size))
+            expected.append((log_prob / ((5 + len(tokens)) / 6) ** alpha + beta * covered, list(tokens[:-1])))
+        expected.sort(reverse=True)
+        assert [one.tokens for one in found[row]] == [tokens for _, tokens in expected]
+        assert [one.score for one in found[row]] == pytest.approx([score for score, _ in expected], abs=1e-4)
+
+
+def test_ranking_is_for_a_beam_of_a_model_that_attends() -> None:
+    for how in ({"length_rule": "gnmt"}, {"coverage_penalty": 0.2}):
+        with pytest.raises(SaccadeError, match="rank the outputs of a beam, and there is none; give a beam above 1"):
+            searcher(1, **how)  # type: ignore[arg-type]
+    with pytest.raises(SaccadeError, match="the length rule is 'gmnt'; give one of: power, gnmt"):
+        searcher(2, length_rule="gmnt")
+    with pytest.raises(SaccadeError, match="a coverage penalty of -1; give a number from 0 to 100"):
+        searcher(2, coverage_penalty=-1)
+    model = config.Builder({"family": "fixed-first", "dim": 8, "hidden": 8}).make(Seq2Seq, 9, VOCAB).eval()
+    with pytest.raises(SaccadeError, match="does not attend to the source"):
+        decode(model, torch.tensor([[4]]), torch.tensor([1]), Beam(BOS, EOS, NEVER, 2, coverage_penalty=0.2), [3])
 
 
 def test_greedy_takes_the_likeliest_and_equals_a_beam_of_one() -> None:

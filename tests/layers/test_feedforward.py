@@ -98,6 +98,7 @@ ORACLES: dict[str, Callable[[nn.Module, Tensor], Tensor]] = {
     "liglu": gated("linear"),
     "experts": loop_over_experts,
     "product-key": loop_over_keys,
+    "noisy-experts": loop_over_experts,  # without noise, the softmax of the largest is their share of the whole softmax
 }
 
 
@@ -126,7 +127,8 @@ def test_a_part_is_its_formula_at_each_position_by_itself(name: str) -> None:
     part, x = made(name).eval(), some(2, 3, DIM).requires_grad_()
     torch.testing.assert_close(part(x), ORACLES[name](part, x))
     torch.testing.assert_close(part(x)[:, 1:2], part(x[:, 1:2]), msg="each position by itself")
-    assert torch.autograd.gradcheck(lambda x, *_: part(x), (x, *part.parameters()))
+    used = [parameter for at, parameter in part.named_parameters() if at not in getattr(part, "only_in_training", ())]
+    assert torch.autograd.gradcheck(lambda x, *_: part(x), (x, *used))
 
 
 @pytest.mark.parametrize("name", activations.names())
@@ -137,7 +139,7 @@ def test_an_mlp_takes_any_activation_and_no_bias(name: str) -> None:
         assert (mlp.inner.bias is not None) == (mlp.outer.bias is not None) == bias
 
 
-@pytest.mark.parametrize("name", [name for name in table.names() if name not in ("experts", "product-key")])
+@pytest.mark.parametrize("name", [name for name in table.names() if "experts" not in name and name != "product-key"])
 def test_a_part_without_bias_has_none_and_dropout_falls_on_the_hidden_numbers(name: str) -> None:
     assert all(parameter.dim() == 2 for parameter in made(name, bias=False).parameters())
     part, x = Choice(table[name])(dim=DIM, hidden=400, dropout=0.5), torch.randn(2, 3, DIM)
@@ -305,6 +307,32 @@ def test_the_cost_of_balance_by_hand() -> None:
         with collect() as left:
             quiet(x)
         assert left.costs == []
+
+
+def test_noisy_experts_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    part, x = made("noisy-experts", count=4, top=2, importance=0.5, load=0.25, capacity=4.0).train(), some(1, 6, DIM)
+    noise = some(6, 4)
+    monkeypatch.setattr(torch, "randn_like", lambda like: noise)
+    with collect() as left:
+        found = part(x)
+    gates, chances, outputs = torch.zeros(6, 4).double(), torch.zeros(6, 4).double(), []
+    for t, token in enumerate(x[0]):
+        clean, spread = part.router.weight @ token, F.softplus(part.noise.weight @ token)
+        noisy = clean + noise[t] * spread
+        best = sorted(range(4), key=lambda e: -noisy[e].item())[:2]
+        total = sum(noisy[e].exp() for e in best)
+        for e in range(4):
+            second = sorted(noisy[other].item() for other in range(4) if other != e)[-2]  # what e must exceed to be among the two
+            chances[t, e] = torch.distributions.Normal(0.0, 1.0).cdf((clean[e] - second) / spread[e])
+        for e in best:
+            gates[t, e] = noisy[e].exp() / total
+        mlps = [F.relu(token @ part.inner[e] + part.inner_bias[e, 0]) @ part.outer[e] + part.outer_bias[e, 0] for e in range(4)]
+        outputs.append(sum(gates[t, e] * mlps[e] for e in best))
+    torch.testing.assert_close(found[0], torch.stack(outputs))
+    importance, load = (((s := one.sum(0)) - s.mean()).square().mean() / s.mean() ** 2 for one in (gates, chances))
+    [(_, cost)] = left.costs
+    assert cost.item() == pytest.approx((0.5 * importance + 0.25 * load).item(), rel=1e-5)
+    assert all(one.any() for one in torch.autograd.grad(cost, (part.router.weight, part.noise.weight)))
 
 
 def test_the_cost_of_balance_is_least_when_all_experts_are_used_alike() -> None:

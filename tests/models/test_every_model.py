@@ -82,7 +82,8 @@ def test_padding_is_invisible_in_a_source_and_every_token_is_seen(case: Case) ->
         torch.testing.assert_close(found[b : b + 1], alone)
     other = SOURCE[:1].masked_fill(torch.eye(5).bool(), 8)  # one token changed in each row
     moved = model(other, LENGTHS[:1].expand(5), TARGET[:1].expand(5, -1)) - found[:1]
-    assert (moved.abs().amax((1, 2)) > 1e-9).all()
+    seen = moved.abs().amax((1, 2)) > 1e-9
+    assert seen.any() if "normalize" in case.changed else seen.all()  # a sparse normalizer may look past a word
 
 
 @each_encoder
@@ -164,9 +165,9 @@ def test_gradients_reach_every_parameter_and_a_copy_is_a_model_of_its_own(case: 
     assert torch.equal(found, expected)
     (found * torch.randn(found.shape)).sum().backward()
     unreached = [name for name, parameter in model.named_parameters() if parameter.grad is None or not parameter.grad.any()]
-    seen = [
-        name for name in unreached if not name.endswith(".k.bias")
-    ]  # it moves all scores of a row alike: a softmax is blind to it
+    idle = {f"{path}.{name}" for path, part in model.named_modules() for name in getattr(part, "only_in_training", ())}
+    # a key's bias moves all scores of a row alike: a softmax is blind to it
+    seen = [name for name in unreached if not name.endswith(".k.bias") and name not in idle]
     assert not seen
     assert all(parameter.grad is None for parameter in case.make().parameters())
     with torch.no_grad():

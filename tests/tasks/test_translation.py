@@ -328,6 +328,21 @@ def test_an_unknown_word_is_copied_from_where_the_model_looks() -> None:
         assert one.tokens == [le, unk], "the numbers stay what they are"
 
 
+@pytest.mark.parametrize("family", ["deep-att", "gnmt", "moe-lstm"])
+def test_a_deep_model_copies_from_where_it_looks(family: str) -> None:
+    words, text = task(), "the Zanzibar cat"
+    torch.manual_seed(0)
+    model = tiny(words, family).eval()
+    with torch.no_grad():
+        model.head.bias[UNK] = 50.0  # it knows no word
+    [(_, one)] = words.translate(model, [text], searcher(), max_length=3)
+    assert one.tokens == [UNK] * 3
+    [seen] = words.align(model, [Pair(text, "a b c")])
+    looked = seen.weights[:3, :3].argmax(1).tolist()
+    assert one.text.split() == [text.split()[n] for n in looked]
+    assert one.copied == tuple((n, at) for at, n in enumerate(looked))
+
+
 def test_with_pieces_the_whole_source_word_is_copied() -> None:
     whole = task()
     pieces = Translation(task("bpe").source, whole.target)

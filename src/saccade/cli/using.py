@@ -25,6 +25,12 @@ def translate(
     others: With = None,
     beam: Beam = 1,
     length_penalty: Annotated[float, typer.Option(help="Outputs are ranked by log-probability / length^this.")] = 1.0,
+    length_rule: Annotated[
+        str, typer.Option(help="What length counts as: `power`, or `gnmt` for (5 + length) / 6. With a beam.")
+    ] = "power",
+    coverage_penalty: Annotated[
+        float, typer.Option(help="Rank outputs lower that left out a part of the source: β of Wu et al. 2016. With a beam.")
+    ] = 0.0,
     temperature: Annotated[float | None, typer.Option(help="Sample at this temperature instead of searching.")] = None,
     top_k: TopK = None,
     top_p: TopP = None,
@@ -49,7 +55,7 @@ def translate(
     sample = keep_given(temperature=temperature, top_k=top_k, top_p=top_p)
     if beam > 1 and sample:
         raise SaccadeError("a beam and sampling were both asked for; leave out --beam, or --temperature, --top-k and --top-p")
-    search = api.searcher(beam, length_penalty, {**sample, "seed": seed} if sample else None)
+    search = api.searcher(beam, length_penalty, {**sample, "seed": seed} if sample else None, length_rule, coverage_penalty)
     system = load(model, device, others)
     system.check_translatable([])  # a mistake is reported before anything is read
 

@@ -39,11 +39,16 @@ class Site(nn.Module):
         positions: Positions | None = None,
         dropout: float = 0.0,
         first: int = 0,
+        factor: Tensor | None = None,
     ) -> Tensor:
-        """`read` with this site's mechanism, noticed by an open record. `first`: how many queries of this pass came in earlier calls."""
+        """`read` with this site's mechanism, noticed by an open record. `first`: how many queries of this pass came in earlier calls.
+        The weights are multiplied by `factor` (B H Q K), if there is one."""
         if self.tape is not None:
-            self.tape.append(Look(self.mechanism, q.detach(), ready.key.detach(), mask, positions, first))
-        return read(q, ready, self.mechanism, mask, positions, dropout)
+            self.tape.append(Look(self.mechanism, q.detach(), ready.key.detach(), mask, positions, first, factor))
+        if factor is None:
+            return read(q, ready, self.mechanism, mask, positions, dropout)
+        weights = eager.weights(call_of(q, ready, self.mechanism, mask, positions, 0.0)) * factor
+        return weights.to(ready.value.dtype) @ ready.value
 
 
 def sites(model: nn.Module) -> dict[str, Site]:
@@ -64,9 +69,17 @@ class Look:
     """One call of a site: q and the prepared keys, from which any row's weights can be computed."""
 
     def __init__(
-        self, mechanism: Mechanism, q: Tensor, key: Tensor, mask: Mask | None, positions: Positions | None, first: int
+        self,
+        mechanism: Mechanism,
+        q: Tensor,
+        key: Tensor,
+        mask: Mask | None,
+        positions: Positions | None,
+        first: int,
+        factor: Tensor | None = None,
     ) -> None:
         self.mechanism, self.q, self.key, self.mask, self.positions, self.first = mechanism, q, key, mask, positions, first
+        self.factor = None if factor is None else factor.detach()
         # a score that is not a dot product may hold a whole vector for each query and key
         self.numbers_per_score = 1 if mechanism.score.dot else key.shape[-1]
 
@@ -97,6 +110,7 @@ class Look:
         mask = whole if last - first + 1 == queries else Shifted(whole, queries - 1 - last)
         plain = Mechanism(self.mechanism.score, self.mechanism.normalize, None, self.mechanism.position)
         found = eager.weights(call_of(self.q[:, :, cut], Ready(self.key, self.key), plain, mask, positions, 0.0))
+        found = found if self.factor is None else found * self.factor[:, :, cut]
         return found.index_select(2, torch.tensor([row - first for row in rows], device=found.device))
 
 
@@ -191,6 +205,15 @@ class Seen(dict[str, Looks]):
     def __repr__(self) -> str:
         some = list(self) if len(self) < 5 else [*list(self)[:2], "…", list(self)[-1]]
         return f"Seen({len(self)} site{'s' * (len(self) != 1)}{': ' * bool(some)}{', '.join(some)})"
+
+
+def source_weights(seen: Seen) -> Tensor:
+    """The mean weights of all attention to the source, over sites, heads and passes: B T N."""
+    found = [site.weights().mean(-3) for site in seen.values() if site.cross]
+    if not found:
+        raise SaccadeError("this model does not attend to the source, so it has no alignment; use a model with attention")
+    # a site that is called several times has an axis for its calls in front
+    return torch.stack([one.mean(0) if one.dim() == 4 else one for one in found]).mean(0)
 
 
 # What else listens while a record is open, and adds to what is seen: core/foreign.py, huggingface.py

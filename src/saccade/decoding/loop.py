@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from ..core import State
+from ..core import State, record
+from ..core.record import source_weights
 from ..errors import SaccadeError
 from ..models.kinds import CarryingLM, Decodable
 from .searches import Hypothesis, Search
@@ -17,10 +18,17 @@ def steps(model: Decodable, source: Tensor, lengths: Tensor, search: Search, lim
     """Decodes step by step; yields `search.latest` after each. Finished sentences leave the batch."""
     state = model.start(source, lengths)
     rows = search.begin(limits, source.device)
+    padding = torch.arange(source.shape[1], device=source.device) >= lengths.unsqueeze(1) if search.wants_weights else None
     while search.active:
         if rows is not None:
             state = state.reorder(rows)
-        logits, state = model.step(search.tokens, state)
+            padding = None if padding is None else padding.index_select(0, rows)
+        if padding is None:
+            logits, state = model.step(search.tokens, state)
+        else:
+            with record(model, quiet=True) as seen:
+                logits, state = model.step(search.tokens, state)
+            search.look(source_weights(seen).squeeze(1).masked_fill(padding, 1.0))
         rows = search.advance(logits.float().log_softmax(-1))
         yield search.latest
 

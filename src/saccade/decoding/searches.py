@@ -31,12 +31,16 @@ class Search:
     never: tuple[int, ...] = ()  # tokens that are not generated
     tokens: Tensor = field(init=False)  # the last token of each row that is still active
     active: bool = field(init=False)
+    wants_weights: ClassVar[bool] = False  # whether `look` is to be called with each step's weights on the source
     latest: dict[int, int] = field(init=False, default_factory=dict)  # sentence → token of the last step; a beam has none
     # Both return the rows of the state to continue with, None for all as they are: `begin` from the sentences' limits and the device,
     # `advance` by choosing from log-probabilities (R V).
     begin: ClassVar[Callable[..., Tensor | None]]
     advance: ClassVar[Callable[..., Tensor | None]]
     results: ClassVar[Callable[..., list[list[Hypothesis]]]]
+
+    def look(self, weights: Tensor) -> None:
+        """How much each row looked at each source position in this step, R N; 1 at padding."""
 
     def without_never(self, log_probs: Tensor) -> Tensor:
         if self.never:
@@ -114,21 +118,43 @@ class Sample(Search):
         return [[Hypothesis(o, p, p, f)] for o, p, f in zip(self.outputs, self.log_probs, self.finished, strict=True)]
 
 
+LENGTH_RULES: dict[str, Callable[[int], float]] = {"power": float, "gnmt": lambda length: (5 + length) / 6}
+
+
 @dataclass(eq=False)
 class Beam(Search):
-    """Keeps the `width` best beginnings of each sentence until so many have ended; ranks by log-probability / length^penalty."""
+    """Keeps the `width` best beginnings of each sentence until so many have ended; ranks by log-probability / length^penalty.
+
+    By the rule `gnmt` (Wu et al. 2016) it is divided by ((5 + length) / 6)^penalty instead. A `coverage_penalty` β adds
+    β Σ log min(Σ weights, 1) over the source's positions, the weights being those of all steps: it ranks outputs that left out a
+    part of the source lower.
+    """
 
     width: int = 4
     length_penalty: float = 1.0
+    length_rule: str = "power"
+    coverage_penalty: float = 0.0
+    coverage: Tensor | None = field(init=False, default=None)  # weights of each row so far, R N
 
     def __post_init__(self) -> None:
         if not 1 <= self.width <= 1000:
             raise SaccadeError(f"a beam of {self.width}; give a whole number from 1 to 1000")
         if not -10 <= self.length_penalty <= 10:
             raise SaccadeError(f"a length penalty of {self.length_penalty}; give a number from -10 to 10 (0 for none)")
+        if self.length_rule not in LENGTH_RULES:
+            raise SaccadeError(f"the length rule is '{self.length_rule}'; give one of: {', '.join(LENGTH_RULES)}")
+        if not 0 <= self.coverage_penalty <= 100:
+            raise SaccadeError(f"a coverage penalty of {self.coverage_penalty}; give a number from 0 to 100 (0 for none)")
+
+    @property
+    def wants_weights(self) -> bool:  # type: ignore[override]
+        return self.coverage_penalty > 0
+
+    def look(self, weights: Tensor) -> None:
+        self.coverage = weights if self.coverage is None else self.coverage + weights
 
     def begin(self, limits: list[int], device: torch.device) -> Tensor | None:
-        self.limits, self.device = limits, device
+        self.limits, self.device, self.coverage = limits, device, None
         self.ended: list[list[Hypothesis]] = [[] for _ in limits]
         self.sentences = [n for n, limit in enumerate(limits) if limit > 0]
         count, self.active = len(self.sentences), bool(self.sentences)
@@ -146,12 +172,15 @@ class Beam(Search):
         # The outputs that ended among the `width` best of this step.
         ends = (tokens[:, :width] == self.eos) & best[:, :width].isfinite()
         for row, rank in ends.nonzero().tolist():
-            self._take(self.sentences[row], self.prefixes[row, parents[row, rank]].tolist(), float(best[row, rank]), True)
+            parent = int(parents[row, rank])
+            prefix = self.prefixes[row, parent].tolist()
+            self._take(self.sentences[row], prefix, float(best[row, rank]), True, row * width + parent)
         # The best continuations that do not end; where there are fewer than `width`, −∞ fills the beam.
         self.scores, order = best.masked_fill(tokens == self.eos, float("-inf")).topk(width, -1)
         parents, tokens = parents.gather(1, order), tokens.gather(1, order)
         before = self.prefixes.gather(1, parents.unsqueeze(-1).expand(-1, -1, self.prefixes.shape[-1]))
         self.prefixes = torch.cat([before, tokens.unsqueeze(-1)], -1)
+        rows = torch.arange(count, device=self.device).unsqueeze(1) * width + parents
         # Sentences that are done leave the batch.
         length, staying = self.prefixes.shape[-1], []
         dead = self.scores[:, 0].isneginf().tolist()
@@ -159,20 +188,25 @@ class Beam(Search):
             if length >= self.limits[sentence] and not self.ended[sentence]:
                 for beam in range(self.width):  # nothing ended in time: what there is, cut off
                     if bool(self.scores[row, beam].isfinite()):
-                        self._take(sentence, self.prefixes[row, beam].tolist(), float(self.scores[row, beam]), False)
+                        prefix = self.prefixes[row, beam].tolist()
+                        self._take(sentence, prefix, float(self.scores[row, beam]), False, int(rows[row, beam]))
             if length < self.limits[sentence] and len(self.ended[sentence]) < self.width and not dead[row]:
                 staying.append(row)
-        rows = torch.arange(len(self.sentences), device=self.device).unsqueeze(1) * self.width + parents
         if len(staying) < len(self.sentences):
             at = torch.tensor(staying, device=self.device, dtype=torch.long)
             self.sentences = [self.sentences[row] for row in staying]
             self.scores, self.prefixes, rows, tokens = self.scores[at], self.prefixes[at], rows[at], tokens[at]
         self.active, self.tokens = bool(self.sentences), tokens.flatten()
+        if self.coverage is not None:
+            self.coverage = self.coverage[rows.flatten()]
         return rows.flatten()
 
-    def _take(self, sentence: int, tokens: list[int], log_prob: float, finished: bool) -> None:
-        length = len(tokens) + finished
-        self.ended[sentence].append(Hypothesis(tokens, log_prob, log_prob / max(length, 1) ** self.length_penalty, finished))
+    def _take(self, sentence: int, tokens: list[int], log_prob: float, finished: bool, row: int) -> None:
+        """An output that came from a row of this step."""
+        score = log_prob / LENGTH_RULES[self.length_rule](max(len(tokens) + finished, 1)) ** self.length_penalty
+        if self.coverage is not None:
+            score += self.coverage_penalty * float(self.coverage[row].clamp(1e-9, 1.0).log().sum())
+        self.ended[sentence].append(Hypothesis(tokens, log_prob, score, finished))
 
     def results(self) -> list[list[Hypothesis]]:
         return [sorted(ended, key=lambda h: -h.score)[: self.width] or [Hypothesis([], 0.0, 0.0, False)] for ended in self.ended]
@@ -181,11 +215,22 @@ class Beam(Search):
 MakeSearch = Callable[[int, int, tuple[int, ...]], Search]  # from bos, eos and the tokens that are never generated
 
 
-def searcher(beam: int = 1, length_penalty: float = 1.0, sample: Mapping[str, Any] | None = None) -> MakeSearch:
+def searcher(
+    beam: int = 1,
+    length_penalty: float = 1.0,
+    sample: Mapping[str, Any] | None = None,
+    length_rule: str = "power",
+    coverage_penalty: float = 0.0,
+) -> MakeSearch:
     """Makes the search of one batch: greedy for a beam of 1, a beam above, or sampling with temperature, top_k, top_p, seed."""
+    how = {"width": beam, "length_penalty": length_penalty, "length_rule": length_rule, "coverage_penalty": coverage_penalty}
+    Beam(0, 0, **how)  # type: ignore[arg-type]  # a wrong value shows before any work is done
+    if (length_rule != "power" or coverage_penalty) and (beam == 1 or sample is not None):
+        raise SaccadeError(
+            "a length rule and a coverage penalty rank the outputs of a beam, and there is none; give a beam above 1"
+        )
     if sample is not None:
-        Sample(0, 0, **sample)  # a wrong value shows before any work is done
+        Sample(0, 0, **sample)
         seeds = itertools.count(int(sample.get("seed", 0)))  # each batch draws from a seed of its own
         return lambda bos, eos, never: Sample(bos, eos, never, **{**sample, "seed": next(seeds)})
-    Beam(0, 0, (), beam, length_penalty)
-    return partial(Sample, temperature=0.0) if beam == 1 else partial(Beam, width=beam, length_penalty=length_penalty)
+    return partial(Sample, temperature=0.0) if beam == 1 else partial(Beam, **how)  # type: ignore[arg-type]

@@ -7,10 +7,11 @@ from torch import Tensor, nn
 
 from ..core import KeyValues, Mechanism, Positions, Ready, Site
 from ..core.attention import check_kinds, check_order, refuse_argument
-from ..core.masks import Mask
+from ..core.masks import Mask, Matrix, Prepared
 from ..errors import SaccadeError
 from .feedforward import initialize
 from .mixers import Mixer, table
+from .windows import Window
 
 
 @table.add("attention", paper="Vaswani et al. 2017")
@@ -145,9 +146,9 @@ class Reader(Site):
 
     cross = True
 
-    def __init__(self, dim_query: int, dim_memory: int, mechanism: Mechanism) -> None:
+    def __init__(self, dim_query: int, dim_memory: int, mechanism: Mechanism, window: Window | None = None) -> None:
         super().__init__()
-        self.mechanism = mechanism
+        self.mechanism, self.window = mechanism, window
         same = dim_query == dim_memory or mechanism.score.unequal_widths
         self.project: nn.Module = nn.Identity() if same else nn.Linear(dim_query, dim_memory, bias=False)
 
@@ -157,4 +158,10 @@ class Reader(Site):
 
     def forward(self, query: Tensor, ready: Ready, mask: Mask | None = None, first: int = 0) -> Tensor:
         """query: B N dim_query → contexts B N dim_memory. `first`: how many queries came in earlier calls."""
-        return self.look(self.project(query).unsqueeze(1), ready, mask, first=first).squeeze(1)
+        factor = None
+        if self.window is not None and not self.window.everywhere:
+            assert isinstance(mask, Prepared)
+            there = mask.allowed()
+            near, factor = self.window(query, there.sum(-1).view(-1), there.shape[-1], first)
+            mask = Matrix(near & there)
+        return self.look(self.project(query).unsqueeze(1), ready, mask, first=first, factor=factor).squeeze(1)

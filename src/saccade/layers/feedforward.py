@@ -175,15 +175,20 @@ class Experts(nn.Module):
         if self.dense is not None:
             return self.dense(x)
         tokens = x.flatten(0, -2)  # T dim
+        gates, chosen, cost = self.route(tokens)
+        output = (self.within_capacity if self.training else self.all_tokens)(tokens, gates.to(x.dtype), chosen).view_as(x)
+        return output if cost is None else leave(output, "balance", cost)
+
+    def route(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The weights of each token's experts and their numbers, T top, and in training what an uneven use costs."""
         fits = self.router(tokens)
         probabilities = fits.softmax(-1, dtype=torch.promote_types(fits.dtype, torch.float32))
-        gates, chosen = probabilities.topk(self.top, -1)  # T top
+        gates, chosen = probabilities.topk(self.top, -1)
         gates = gates / gates.sum(-1, keepdim=True) if self.top > 1 else gates
-        output = (self.within_capacity if self.training else self.all_tokens)(tokens, gates.to(x.dtype), chosen).view_as(x)
         if not self.training or not self.balance:
-            return output
+            return gates, chosen, None
         sent = self.one_hot(chosen[:, 0]).float().mean(0)
-        return leave(output, "balance", self.balance * self.count * (sent * probabilities.mean(0)).sum())
+        return gates, chosen, self.balance * self.count * (sent * probabilities.mean(0)).sum()
 
     def expert(self, x: Tensor, which: slice | int) -> Tensor:
         """E C dim through the experts' MLPs, or C dim through one."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -76,18 +78,44 @@ class Lstm(Cell):
 class Recurrence(nn.Module):
     """A recurrence of `depth` layers: `forward` over a whole sequence, `step` by step with inputs projected beforehand."""
 
-    def __init__(self, cell: type[Cell], dim: int, hidden: int, depth: int = 1, dropout: float = 0.0) -> None:
+    def __init__(
+        self, cell: type[Cell], dim: int, hidden: int, depth: int = 1, dropout: float = 0.0, output: int | None = None
+    ) -> None:
+        """An LSTM's states may be projected to a width `output` (Sak et al. 2014)."""
         super().__init__()
-        self.cell, self.hidden, self.depth = cell, hidden, depth
-        self.layers = cell.layer(dim, hidden, depth, batch_first=True, dropout=dropout if depth > 1 else 0.0)
+        self.cell, self.hidden, self.depth, self.output = cell, hidden, depth, output
+        projected = {} if output is None else {"proj_size": output}
+        self.layers = cell.layer(dim, hidden, depth, batch_first=True, dropout=dropout if depth > 1 else 0.0, **projected)
         self.dropout = nn.Dropout(dropout if depth > 1 else 0.0)
 
     def empty(self, batch: int, like: Tensor) -> Carried:
-        return tuple(like.new_zeros(batch, self.depth, self.hidden) for _ in range(self.cell.carries))
+        widths = (self.output or self.hidden, self.hidden)
+        return tuple(like.new_zeros(batch, self.depth, width) for width in widths[: self.cell.carries])
+
+    def read(self, x: Tensor, carried: Carried | None = None) -> tuple[Tensor, Carried]:
+        """A whole sequence (B N dim), or one step (B dim)."""
+        if x.dim() == 3:
+            return self(x, carried)
+        return self.step(self.project(x), self.empty(len(x), x) if carried is None else carried)
+
+    def read_back(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """From the end of each row to its beginning: B N dim → B N H."""
+        mirror = mirrored(lengths, x.shape[1])
+        return rows(self(rows(x, mirror))[0], mirror)
+
+    def favor_input(self, by: float = 1.5) -> None:
+        """Starts the gates so that a state depends on its own input most."""
+        if self.cell.carry_gate is not None:
+            gate = slice(self.cell.carry_gate * self.hidden, (self.cell.carry_gate + 1) * self.hidden)
+            with torch.no_grad():
+                self.parameter("bias_ih_l0")[gate] -= by
 
     def forward(self, x: Tensor, carried: Carried | None = None) -> tuple[Tensor, Carried]:
         """B N dim → B N H and what is carried on."""
-        output, last = self.layers(x, self.first(x, carried))
+        with warnings.catch_warnings() if self.output else nullcontext():
+            if self.output:
+                warnings.filterwarnings("ignore", "LSTM with projections")  # PyTorch tells once that oneDNN has none
+            output, last = self.layers(x, self.first(x, carried))
         return output, self.last(last)
 
     def first(self, x: Tensor, carried: Carried | None) -> Any:
@@ -100,9 +128,10 @@ class Recurrence(nn.Module):
         """The inverse of `first`."""
         return tuple(part.transpose(0, 1) for part in (last if self.cell.carries > 1 else (last,)))
 
-    def project(self, x: Tensor, start: int = 0) -> Tensor:
-        """What x, in the input's columns from `start` on, gives the gates of the first layer, for all steps at once; the bias is column 0's."""
-        weight, bias = self.parameter("weight_ih_l0"), self.parameter("bias_ih_l0")
+    def project(self, x: Tensor, start: int = 0, gates: int | None = None) -> Tensor:
+        """What x, in the input's columns from `start` on, gives the gates of the first layer, for all steps at once; the bias is column 0's.
+        With `gates`, the first so many numbers alone."""
+        weight, bias = self.parameter("weight_ih_l0")[:gates], self.parameter("bias_ih_l0")[:gates]
         return F.linear(x, weight[:, start : start + x.shape[-1]], bias if start == 0 else None)
 
     def parameter(self, name: str) -> Tensor:
@@ -116,7 +145,10 @@ class Recurrence(nn.Module):
         for n in range(self.depth):
             before = tuple(part[:, n] for part in carried)
             inner = F.linear(before[0], self.parameter(f"weight_hh_l{n}"), self.parameter(f"bias_hh_l{n}"))
-            new.append(self.cell.advance(projected, inner, before))
+            after = self.cell.advance(projected, inner, before)
+            if self.output is not None:
+                after = (F.linear(after[0], self.parameter(f"weight_hr_l{n}")), *after[1:])
+            new.append(after)
             if n + 1 < self.depth:
                 below = self.dropout(new[-1][0])
                 projected = F.linear(below, self.parameter(f"weight_ih_l{n + 1}"), self.parameter(f"bias_ih_l{n + 1}"))
@@ -133,31 +165,53 @@ class Bidirectional(nn.Module):
     ) -> None:
         """`drop` is between layers, instead of a plain dropout."""
         super().__init__()
+        self.width = 2 * hidden
         widths = [dim] + [2 * hidden] * (depth - 1)
         self.forwards = nn.ModuleList(Recurrence(cell, width, hidden) for width in widths)
         self.backwards = nn.ModuleList(Recurrence(cell, width, hidden) for width in widths)
         self.dropout = nn.Dropout(dropout) if drop is None else drop
 
     def favor_own_word(self, by: float = 1.5) -> None:
-        """Starts the gates so that a position's state depends on its own word most, and alignments come out right more often."""
+        """A position's state depends on its own word most, and alignments come out right more often."""
         for layer in (*self.forwards, *self.backwards):
             assert isinstance(layer, Recurrence)
-            if layer.cell.carry_gate is not None:
-                gate = slice(layer.cell.carry_gate * layer.hidden, (layer.cell.carry_gate + 1) * layer.hidden)
-                with torch.no_grad():
-                    layer.parameter("bias_ih_l0")[gate] -= by
+            layer.favor_input(by)
 
     def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        mirror = mirrored(lengths, x.shape[1])
-        last = (lengths - 1).clamp_min(0).view(-1, 1, 1)
         end = x
         for n, (there, back) in enumerate(zip(self.forwards, self.backwards, strict=True)):
+            assert isinstance(back, Recurrence)
             x = self.dropout(x) if n else x
-            right, _ = there(x)
-            left = rows(back(rows(x, mirror))[0], mirror)
-            x = torch.cat([right, left], -1)
-            end = torch.cat([right.gather(1, last.expand(-1, -1, right.shape[-1])), left[:, :1]], -1).squeeze(1)
+            right, left = there(x)[0], back.read_back(x, lengths)
+            x, end = torch.cat([right, left], -1), torch.cat([last_of(right, lengths), left[:, 0]], -1)
         return x, end
+
+
+class Unidirectional(nn.Module):
+    """Layers that read from left to right: B N dim → B N H and the last state, B H."""
+
+    def __init__(self, cell: type[Cell], dim: int, hidden: int, depth: int = 1, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.width = hidden
+        self.forwards = nn.ModuleList(Recurrence(cell, width, hidden) for width in [dim] + [hidden] * (depth - 1))
+        self.dropout = nn.Dropout(dropout)
+
+    def favor_own_word(self, by: float = 1.5) -> None:
+        """As in `Bidirectional`."""
+        for layer in self.forwards:
+            assert isinstance(layer, Recurrence)
+            layer.favor_input(by)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        for n, layer in enumerate(self.forwards):
+            x, _ = layer(self.dropout(x) if n else x)
+        return x, last_of(x, lengths)
+
+
+def last_of(x: Tensor, lengths: Tensor) -> Tensor:
+    """Each row's last position before its padding: B N H → B H."""
+    last = (lengths - 1).clamp_min(0).view(-1, 1, 1)
+    return x.gather(1, last.expand(-1, -1, x.shape[-1])).squeeze(1)
 
 
 def mirrored(lengths: Tensor, size: int) -> Tensor:

@@ -1,5 +1,6 @@
 """Compositions: a paper's model is a class that is built from settings (`Config`) and the parts they name."""
 
+from . import deep_rnn as deep_rnn
 from .bytenet import ByteNet
 from .convs2s import ConvS2S
 from .encoders import Bag, RnnEncoder

@@ -1,36 +1,44 @@
 """Sequence to sequence with RNNs: a fixed context, Bahdanau's and Luong's attention. B batch, N source, T target, H hidden, V vocabulary."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from ..core import Mechanism, Ready, State, masks, normalizers, scores
-from ..core.options import Choice, number, part
-from ..layers import embeddings, heads, inputs
+from ..core.options import Choice, number, part, setting
+from ..layers import embeddings, heads, inputs, windows
 from ..layers.attention import Reader
-from ..layers.recurrent import Bidirectional, Gru, Recurrence, cells
+from ..layers.recurrent import Bidirectional, Gru, Recurrence, Unidirectional, cells
 from .families import Sizes, add_family, named_sizes
 from .kinds import Seq2Seq
 
 
 @dataclass(frozen=True)
-class Config:
-    """The settings of an RNN encoder–decoder."""
+class RnnConfig:
+    """What the settings of all RNN encoder–decoders share."""
 
     sizes: ClassVar[Sizes] = named_sizes(  # base is Bahdanau's, big is Luong's
         dim=(64, 128, 256, 620, 1000), hidden=(64, 128, 256, 1000, 1000), depth=(1, 1, 1, 1, 4), dropout=(0.1, 0.2, 0.3, 0.2, 0.2)
     )
 
     dim: int = number(256, 1, 65_536, "width of a token's vector")
-    hidden: int = number(256, 1, 65_536, "width of a state; each direction of the encoder has it")
+    hidden: int = number(256, 1, 65_536, "width of a state; where the encoder has two directions, each has it")
     depth: int = number(1, 1, 1000, "layers")
     dropout: float = number(0.1, 0.0, 0.99, "dropout between layers")
-    cell: Choice = part(cells, Gru)
     embedding: Choice = part(embeddings.table, embeddings.Tokens)
     head: Choice = part(heads.table, heads.LinearHead)
+
+
+@dataclass(frozen=True)
+class Config(RnnConfig):
+    """The settings of an RNN encoder–decoder."""
+
+    cell: Choice = part(cells, Gru)
+    bidirectional: bool = setting(True, "the encoder reads from both ends; false: from left to right alone")
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,24 @@ class LuongConfig(BahdanauConfig):
     """Luong's settings: a bilinear score unless another is named."""
 
     score: Choice = part(scores.table, scores.Bilinear)
+    window: Choice = part(windows.table, windows.Everywhere)
+    input_feeding: bool = setting(
+        False, "each step also reads what the step before gave the output; targets are then read step by step"
+    )
+
+
+def make_reader(c: Any, dim_query: int, dim_memory: int, window: windows.Window | None = None) -> Reader:
+    """How a decoder's state looks into the encoder's output, by the settings `score` and `normalize`."""
+    facts = {"dim_q": dim_query, "dim_k": dim_memory, "heads": 1}
+    return Reader(dim_query, dim_memory, Mechanism(c.score(**facts), c.normalize(**facts)), window)
+
+
+def prepared(cross: Reader, memory: Tensor, lengths: Tensor) -> dict[str, Any]:
+    """The parts of a state that are read at every step: the memory's keys and its mask are prepared once per sentence."""
+    ready = cross.prepare(memory)
+    readable = masks.padding(lengths).prepare(len(memory), 1, 1, memory.shape[1], memory.device)
+    readable.allowed()
+    return {"key": ready.key, "value": ready.value, "readable": readable}
 
 
 class Decoder(nn.Module):
@@ -53,14 +79,14 @@ class Decoder(nn.Module):
 
     reads_memory = False  # every position of the encoder's output, not its end alone
 
-    def __init__(self, c: Config, dim_input: int | None = None) -> None:
+    def __init__(self, c: Config, dim_memory: int, dim_input: int | None = None) -> None:
         super().__init__()
         self.rnn = Recurrence(c.cell.make, dim_input or c.dim, c.hidden, c.depth, c.dropout)  # type: ignore[arg-type]
-        self.first = nn.Linear(2 * c.hidden, c.depth * c.hidden)
-        self.dim, self.hidden, self.depth = c.dim, c.hidden, c.depth
+        self.first = nn.Linear(dim_memory, c.depth * c.hidden)
+        self.dim, self.hidden, self.depth, self.width = c.dim, c.hidden, c.depth, c.hidden
 
     def start(self, memory: Tensor, end: Tensor, lengths: Tensor) -> State:
-        """From the encoder's output and its last states (B 2H); an LSTM's cell starts empty."""
+        """From the encoder's output (B N M) and its last states (B M); an LSTM's cell starts empty."""
         h = torch.tanh(self.first(end)).unflatten(-1, (self.depth, self.hidden))
         return State(carried=(h, *(torch.zeros_like(h) for _ in range(self.rnn.cell.carries - 1))), length=0)
 
@@ -77,8 +103,8 @@ class Decoder(nn.Module):
 class EveryStepDecoder(Decoder):
     """The source's one vector is the first state and an input of every step (Cho et al. 2014)."""
 
-    def __init__(self, c: Config) -> None:
-        super().__init__(c, c.dim + 2 * c.hidden)
+    def __init__(self, c: Config, dim_memory: int) -> None:
+        super().__init__(c, dim_memory, c.dim + dim_memory)
 
     def start(self, memory: Tensor, end: Tensor, lengths: Tensor) -> State:
         return super().start(memory, end, lengths).next(context=end)
@@ -98,18 +124,15 @@ class AttendingDecoder(Decoder):
 
     reads_memory = True
 
-    def __init__(self, c: BahdanauConfig, dim_input: int, dim_readout: int) -> None:
-        super().__init__(c, dim_input)
-        facts = {"dim_q": c.hidden, "dim_k": 2 * c.hidden, "heads": 1}
-        self.cross = Reader(c.hidden, 2 * c.hidden, Mechanism(c.score(**facts), c.normalize(**facts)))
+    def __init__(
+        self, c: BahdanauConfig, dim_memory: int, dim_input: int, dim_readout: int, window: windows.Window | None = None
+    ) -> None:
+        super().__init__(c, dim_memory, dim_input)
+        self.cross = make_reader(c, c.hidden, dim_memory, window)
         self.readout = nn.Linear(dim_readout, c.hidden)
 
     def start(self, memory: Tensor, end: Tensor, lengths: Tensor) -> State:
-        """The memory's keys and its mask are prepared once per sentence."""
-        ready = self.cross.prepare(memory)
-        readable = masks.padding(lengths).prepare(len(memory), 1, 1, memory.shape[1], memory.device)
-        readable.allowed()
-        return super().start(memory, end, lengths).next(key=ready.key, value=ready.value, readable=readable)
+        return super().start(memory, end, lengths).next(**prepared(self.cross, memory, lengths))
 
 
 class BahdanauDecoder(AttendingDecoder):
@@ -118,8 +141,8 @@ class BahdanauDecoder(AttendingDecoder):
     The output is read from [s_t; c_t; y_(t−1)] through one tanh layer (the paper has a maxout there).
     """
 
-    def __init__(self, c: BahdanauConfig) -> None:
-        super().__init__(c, c.dim + 2 * c.hidden, 3 * c.hidden + c.dim)
+    def __init__(self, c: BahdanauConfig, dim_memory: int) -> None:
+        super().__init__(c, dim_memory, c.dim + dim_memory, c.hidden + dim_memory + c.dim)
 
     def move(self, projected: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
         """One step: state and context after it."""
@@ -147,36 +170,70 @@ class BahdanauDecoder(AttendingDecoder):
 class LuongDecoder(AttendingDecoder):
     """The state *after* a step asks for a context, and [h_t; a_t] goes through a feed-forward layer to the output.
 
-    No step's state depends on a context, so a whole target is one recurrence and one attention.
+    No step's state depends on a context, so a whole target is one recurrence and one attention; with input feeding it does, since the
+    step reads the layer's output of the step before.
     """
 
-    def __init__(self, c: LuongConfig) -> None:
-        super().__init__(c, c.dim, 3 * c.hidden)
+    def __init__(self, c: LuongConfig, dim_memory: int) -> None:
+        fed = c.hidden if c.input_feeding else 0
+        super().__init__(c, dim_memory, c.dim + fed, c.hidden + dim_memory, c.window(dim=c.hidden))
+        self.feeds = c.input_feeding
+
+    def start(self, memory: Tensor, end: Tensor, lengths: Tensor) -> State:
+        state = super().start(memory, end, lengths)
+        return state.next(fed=memory.new_zeros(len(memory), self.hidden)) if self.feeds else state
 
     def forward(self, x: Tensor, state: State) -> Tensor:
-        return self.read(self.rnn(x, state.carried)[0], state)
+        if not self.feeds:
+            return self.read(self.rnn(x, state.carried)[0], state)
+        features = []
+        for projected in self.rnn.project(x).unbind(1):
+            one, state = self.move(projected, state)
+            features.append(one)
+        return torch.stack(features, 1)
 
     def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        top, carried = self.rnn.step(self.rnn.project(x), state.carried)
-        return self.read(top.unsqueeze(1), state).squeeze(1), state.next(carried=carried, length=state.length + 1)
+        return self.move(self.rnn.project(x), state)
+
+    def move(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        """One step: features and the state after it."""
+        if self.feeds:
+            projected = projected + self.rnn.project(state.fed, self.dim)
+        top, carried = self.rnn.step(projected, state.carried)
+        features = self.read(top.unsqueeze(1), state).squeeze(1)
+        after = state.next(carried=carried, length=state.length + 1)
+        return features, after.next(fed=features) if self.feeds else after
 
     def read(self, tops: Tensor, state: State) -> Tensor:
         contexts = self.cross(tops, Ready(state.key, state.value), state.readable, state.length)
         return torch.tanh(self.readout(torch.cat([tops, contexts], -1)))
 
 
-class RnnSeq2Seq(Seq2Seq):
-    """A bidirectional encoder and one of the decoders above."""
+def shallow(c: Config) -> nn.Module:
+    """An encoder that reads from both ends, or from left to right."""
+    kind = Bidirectional if c.bidirectional else Unidirectional
+    return kind(c.cell.make, c.dim, c.hidden, c.depth, c.dropout)  # type: ignore[arg-type]
 
-    def __init__(self, source_vocab: int, target_vocab: int, c: Config, decoder: type[Decoder]) -> None:
+
+class RnnSeq2Seq(Seq2Seq):
+    """An encoder (B N dim → B N M and its last states, B M) and one of the decoders above."""
+
+    def __init__(
+        self,
+        source_vocab: int,
+        target_vocab: int,
+        c: RnnConfig,
+        decoder: Callable[..., Any],
+        encoder: Callable[..., Any] = shallow,
+    ) -> None:
         super().__init__()
         self.source, self.target = (
             inputs.WordInput(c.embedding(vocab=vocab, dim=c.dim), nn.Dropout(c.dropout)) for vocab in (source_vocab, target_vocab)
         )
-        self.encoder = Bidirectional(c.cell.make, c.dim, c.hidden, c.depth, c.dropout)  # type: ignore[arg-type]
-        self.decoder = decoder(c)
+        self.encoder = encoder(c)
+        self.decoder = decoder(c, self.encoder.width)
         self.dropout = nn.Dropout(c.dropout)
-        self.head = c.head(dim=c.hidden, vocab=target_vocab, tied=None, bias=True)
+        self.head = c.head(dim=self.decoder.width, vocab=target_vocab, tied=None, bias=True)
         if self.decoder.reads_memory:
             self.encoder.favor_own_word()
 

@@ -8,11 +8,11 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from ..building import Builder
 from ..core import record, sites
-from ..core.record import stretched
+from ..core.record import source_weights, stretched
 from ..data.batches import on, pad
 from ..data.corpora import PAIRS
 from ..data.pairs import Pair
@@ -27,6 +27,7 @@ from ..training.losses import Batch
 from ..training.work import Work
 from ..views.results import Aligned, Translated
 from .lengths import OutputLengths, check_length
+from .rewards import reward_of
 from .scoring import alignment_error_rate, bleu_metric, bleu_tokenizer, by_length, moses_tokenizer, scores, text_sums, word_links
 from .task import Each, ExampleTask, ExampleWork, Task, device_of, from_tokens, learn_vocabulary, table
 
@@ -71,13 +72,14 @@ class Translation(ExampleTask):
         return [swap(pair) for pair in pairs] if recipe.data.swap else pairs
 
     @classmethod
-    def learn(cls, recipe: Recipe, train: Pairs, given: Vocabulary | None = None) -> Self:
+    def learn(cls, recipe: Recipe, train: Pairs, given: Vocabulary | None = None, target: Vocabulary | None = None) -> Self:
+        if given is not None and target is not None:
+            return cls(given, target, recipe.data.tokenize)
         sides = ([pair.source for pair in train], [pair.target for pair in train])
         if recipe.vocabulary.joint or given is not None:
             both = learn_vocabulary(recipe, itertools.chain(*sides), given)
             return cls(both, both, recipe.data.tokenize)
-        source, target = (learn_vocabulary(recipe, lines) for lines in sides)
-        return cls(source, target, recipe.data.tokenize)
+        return cls(learn_vocabulary(recipe, sides[0]), learn_vocabulary(recipe, sides[1]), recipe.data.tokenize)
 
     @classmethod
     def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
@@ -102,9 +104,9 @@ class Translation(ExampleTask):
 
     def work(self, recipe: Recipe, train: Pairs, dev: Pairs, device: torch.device) -> Work:
         if recipe.training.dev_bleu or recipe.training.watch == "bleu":
-            made: ExampleWork = WorkWithBleu(self, recipe, train, dev, device)
+            made: PairWork = WorkWithBleu(self, recipe, train, dev, device)
         else:
-            made = ExampleWork(self, recipe, train, dev, device)
+            made = PairWork(self, recipe, train, dev, device)
             made.measures = ("loss",)
         self.lengths = OutputLengths.measure(made.lengths)
         return made
@@ -183,12 +185,8 @@ class Translation(ExampleTask):
         """The mean weights of all attention to the source while the batch's targets are generated: B T N."""
         with record(model, quiet=True) as seen:
             model(*batch.inputs)
-        found = [site.weights().mean(-3) for site in seen.values() if site.cross]
-        if not found:
-            raise SaccadeError("this model does not attend to the source, so it has no alignment; use a model with attention")
-        # a site that is called several times has an axis for its calls in front
-        by_site = torch.stack([one.mean(0) if one.dim() == 4 else one for one in found])
-        return stretched(by_site.mean(0).float(), by_site.shape[-2], batch.inputs[0].shape[1]).cpu().numpy()
+        found = source_weights(seen).float()
+        return stretched(found, found.shape[-2], batch.inputs[0].shape[1]).cpu().numpy()
 
     @torch.no_grad()
     def align(self, model: nn.Module, pairs: Pairs, budget: int = 4096) -> list[Aligned]:
@@ -266,10 +264,22 @@ def attends(model: nn.Module) -> bool:
     return any(site.cross for site in sites(model).values())
 
 
-class WorkWithBleu(ExampleWork):
-    """Translation with greedy BLEU among the metrics on the dev set."""
+class PairWork(ExampleWork):
+    """Translation by the likelihood of references, or also by a reward of the model's own outputs."""
 
     task: Translation
+
+    def __init__(self, task: Translation, recipe: Recipe, *given: Any) -> None:
+        super().__init__(task, recipe, *given)
+        self.reward = reward_of(recipe, task.target.bos, task.target.eos)
+        self.only_forward = self.reward is None
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        return super().loss(model, batch) if self.reward is None else self.reward(model, batch)
+
+
+class WorkWithBleu(PairWork):
+    """With greedy BLEU among the metrics on the dev set."""
 
     def __init__(self, task: Translation, *given: Any) -> None:
         super().__init__(task, *given)
