@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,7 +63,7 @@ def table(
     with TableBoard(len(planned), len(planned) - len(todo)) as board:
         queue = Queue(todo, board)  # type: ignore[arg-type]
         try:
-            run(queue, jobs, on)
+            run(queue, jobs, study.threads(jobs), on)
         finally:  # what is there is written, also of a table that was stopped
             made = collect(study, planned, queue.failed)
             files = write(made, jobs)
@@ -107,7 +106,7 @@ def announce(study: Study, planned: list[Job], todo: list[Job], jobs: int) -> No
     if not todo:
         return
     with err.status("measuring what they will take …"):
-        expected = forecast(planned, max(1, (os.cpu_count() or 1) // jobs))
+        expected = forecast(planned, study.threads(jobs))
     seconds, operations = (sum(column) for column in zip(*expected.values(), strict=True))
     beside = f"; {jobs} side by side, about {duration(seconds / jobs)} where they do not slow each other down" if jobs > 1 else ""
     note(f"{len(todo)} to do: about {operations:.1e} operations, {duration(seconds)} one after another{beside}")

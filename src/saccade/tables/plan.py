@@ -119,6 +119,10 @@ class Study:
     def about_data(self) -> str:
         return self.found[1]
 
+    def threads(self, count: int) -> int:
+        """Of each of `count` jobs side by side; the smallest models gain nothing from a second one."""
+        return 1 if self.scale == "tiny" else max(1, torch.get_num_threads() // count)
+
     def rows(self) -> dict[str, str]:
         """Name → title, in the order of the table."""
         raise NotImplementedError

@@ -271,9 +271,8 @@ def run_side_by_side(queue: Queue, count: int, threads: int) -> None:
             worker.close()
 
 
-def run(queue: Queue, count: int, on: str) -> None:
-    """Runs all jobs of a queue: `count` side by side, `here` or on `ray`, with the processors of a machine divided among them."""
-    threads = max(1, (os.cpu_count() or 1) // count)
+def run(queue: Queue, count: int, threads: int, on: str) -> None:
+    """Runs all jobs of a queue: `count` side by side, `here` or on `ray`."""
     if on == "ray":
         from .cluster import run_on_ray
 
