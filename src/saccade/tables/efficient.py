@@ -220,20 +220,32 @@ def cost_of_pass(settings: Values, length: int, device: torch.device) -> tuple[f
 
 
 def peak_of(once: Any, device: torch.device) -> float:
-    """The most bytes that tensors had at a time, besides what there was before; on a CPU as PyTorch's profiler counts them."""
+    """The most bytes that tensors had at a time, besides what there was before."""
     if device.type == "cuda":
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
         once()
         return float(torch.cuda.max_memory_allocated() - before)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as seen:
+    with Allocated() as seen:
         once()
-    now_there, most = 0, 0
-    for event in seen.profiler.kineto_results.events():
-        if event.name() == "[memory]":
-            now_there += event.nbytes()
-            most = max(most, now_there)
-    return float(most)
+    return float(seen.most)
+
+
+class Allocated(TorchDispatchMode):
+    """Counts the bytes of the tensors that operations make within the `with`, until they are freed; `most` at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.there, self.most = dict[int, int](), 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for one in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(one, Tensor) and (key := (storage := one.untyped_storage())._cdata) not in self.there:
+                self.there[key] = storage.nbytes()
+                weakref.finalize(storage, self.there.pop, key, None)
+        self.most = max(self.most, sum(self.there.values()))
+        return out
 
 
 def exponent(values: Mapping[int, float], lengths: set[int]) -> float:

@@ -15,7 +15,7 @@ import torch
 import yaml
 
 from .. import index
-from ..data.generated.phrasebook import phrasebook
+from ..data.corpora import generate
 from ..errors import SaccadeError, did_you_mean
 from ..files import write_atomically
 
@@ -192,7 +192,7 @@ def find_data(scale: str, out: Path) -> tuple[dict[str, Values], str]:
     missing = sorted({need for key in recipes for need in index.needs({"data": read[key]}) if need != "nothing"})
     if scale != "tiny" and not missing:
         return read, "WikiText-2 (text), SST-2 (sentiment) and Multi30k (translation)"
-    made = phrasebook(**SENTENCES)
+    made = generate("phrasebook", tuple(sorted(SENTENCES.items())))
     text = {}
     for split in ("train", "dev"):
         path = out / "text" / f"{split}.txt"
