@@ -3,7 +3,8 @@
 import json
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,11 +24,13 @@ from .system import System, build, check_options, load, model_files, prepared, r
 from .tasks.language import LanguageModelling
 from .tasks.translation import Translation
 from .training.checkpoints import Progress, RunFolder, buffers, learned, mean_parameters, set_parameters
+from .training.cost import summary
 from .training.distributed import check_shared, together
 from .training.loop import Training, Watcher
 from .training.planning import plan, use_threads
 from .training.printing import Lines, audience
 from .training.stopping import Stopped
+from .training.work import Work
 from .upgrade import VERSION
 from .views.worked import Worked, worked_example, worked_sentence
 
@@ -45,10 +48,14 @@ MAY_CHANGE = (*(f"training.{name}" for name in OF_TRAINING.split()), "device")
 
 
 def fit(
-    recipe: Recipe | Mapping[str, Any], out: str | Path, resume: bool = False, watcher: Watcher | None = None
+    recipe: Recipe | Mapping[str, Any],
+    out: str | Path,
+    resume: bool = False,
+    watcher: Watcher | None = None,
+    prepare: Callable[[Recipe], tuple[System, Work]] = prepared,
 ) -> tuple[System, Progress]:
     """Trains by a recipe into a run folder; returns the best system and how far the run came. Progress is printed where a terminal or a
-    notebook shows it; `watcher=Watcher()` prints nothing."""
+    notebook shows it; `watcher=Watcher()` prints nothing. `prepare` reads the data, for who trains several models on the same."""
     given = recipe if isinstance(recipe, Recipe) else config.recipe(recipe)
     path = Path(out)
     heard = watcher or (Lines(path.name, partial(print, file=there, flush=True)) if (there := audience()) else Watcher())
@@ -56,7 +63,7 @@ def fit(
         heard = heard if ranks.leads else Watcher()
         made = config.recipe(ranks.lead(lambda: claim(path, given, resume).to_dict()))
         heard.stage("reading the data and learning the vocabulary")
-        system, work = ranks.agree(lambda: prepared(made))
+        system, work = ranks.agree(lambda: prepare(made))
         with ranks.led(held(path)):
             ranks.lead(lambda: tidy(path))
             before = lambda: Progress(**ranks.lead(lambda: (RunFolder(path, {}).progress() or Progress()).__dict__))  # noqa: E731
@@ -85,6 +92,15 @@ def fit(
                     heard.note(f"note: {name} looks at nothing: all its weights are 0; set model.normalize=relu-sum or softmax")
             ranks.lead(lambda: finish(system=best))
             return best, ended
+
+
+def costs(system: System) -> dict[str, float]:
+    """What the training run of a loaded system cost, as far as its folder says (see `cost.summary`)."""
+    at = None
+    if system.folder is not None and os.path.exists(system.folder.parent / "recipe.json"):
+        with suppress(SaccadeError):  # the model is intact, whatever became of the run's last checkpoint
+            at = RunFolder(system.folder.parent, {}).progress()
+    return summary(at or Progress(), system.model)
 
 
 def claim(path: Path, recipe: Recipe, resume: bool) -> Recipe:

@@ -22,6 +22,7 @@ from .recipe import LIMITS
 from .significance import LEVEL, Difference, Score, Sums, measure_difference
 from .system import System, load, read_config
 from .training.checkpoints import Progress, RunFolder
+from .training.cost import summary
 from .training.logs import shown
 from .training.loop import Watcher
 
@@ -33,7 +34,7 @@ LEFT_OPEN = dict.fromkeys(("dev", "test", "tokenize", "max_length", "max_ratio",
 
 @dataclass(frozen=True)
 class Row:
-    """One recipe's metrics, one value per seed; `seconds`, `updates` and `parameters` are among them."""
+    """One recipe's metrics, one value per seed; what it cost is among them (see `cost.summary`)."""
 
     name: str
     metrics: dict[str, list[float]]
@@ -64,7 +65,7 @@ def compare(
             examples = system.read(data or ("test" if made.data.test else "dev"))
             metrics = measure(system, examples, options)
             metrics |= {"seconds": ended.seconds, "updates": float(ended.update)}
-            metrics["parameters"] = float(sum(p.numel() for p in system.model.parameters()))
+            metrics |= summary(ended, system.model)
             for metric, value in metrics.items():
                 row.metrics[metric].append(value)
             if len(recipes) > 1:

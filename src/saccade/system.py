@@ -82,8 +82,9 @@ def check_options(recipe: Recipe, options: Mapping[str, Any]) -> None:
             known[name](value)
 
 
-def build(recipe: Recipe | Mapping[str, Any], train: Sequence[Any] | None = None) -> System:
-    """A fresh system: vocabularies made from the training examples, parameters drawn by the recipe's seed or taken by `start_from`."""
+def build(recipe: Recipe | Mapping[str, Any], train: Sequence[Any] | None = None, learned_task: Task | None = None) -> System:
+    """A fresh system: vocabularies made from the training examples (or those of a task that has learned them), parameters drawn by the
+    recipe's seed or taken by `start_from`."""
     made = recipe if isinstance(recipe, Recipe) else config.recipe(recipe)
     examples = examples_of(made, "train") if train is None else train
     made, chosen = fit_to_data(made, examples)
@@ -95,7 +96,7 @@ def build(recipe: Recipe | Mapping[str, Any], train: Sequence[Any] | None = None
             given = vocabularies_of(read_json(first / "tokenizer.json"), config.task(made))
         except (KeyError, TypeError):
             raise SaccadeError(f"{first}/tokenizer.json contains no vocabulary; copy the model folder again") from None
-    task = config.task(made).learn(made, examples, *given)
+    task = learned_task or config.task(made).learn(made, examples, *given)
     torch.manual_seed(made.seed)
     model = task.build(config.Builder(made.model))
     task.prepare(model, examples)

@@ -17,12 +17,13 @@ from .looking import check, evaluate, explain, list_, show
 from .options import flag
 from .reporting import report
 from .shared import rank
+from .tables import table
 from .training import average, compare, convert, demo, train
 from .using import classify, generate, tag, translate
 
 # in the order of a first visit
 COMMANDS = (
-    demo, train, convert, average, compare, translate, generate, tag, classify, evaluate, report, show, explain, list_, check, fetch,
+    demo, train, convert, average, compare, table, translate, generate, tag, classify, evaluate, report, show, explain, list_, check, fetch,
 )  # fmt: skip
 
 

@@ -8,6 +8,12 @@ import typer
 
 Proposals = list[str] | list[tuple[str, str]]
 DEEPEST = 3  # folders below runs/
+TABLES = {
+    "modifications": "of a Transformer: loss, fine-tuning, translation (Narang et al. 2021)",
+    "efficient": "time, memory and loss of cheaper attention against length",
+    "translation": "every system that translates, and an ensemble (Vaswani et al. 2017)",
+    "positions": "position encodings beyond the lengths they were trained on",
+}
 
 
 def recipe_names(incomplete: str) -> list[tuple[str, str]]:
@@ -71,3 +77,17 @@ def set_names(incomplete: str) -> list[tuple[str, str]]:
 
 def devices(incomplete: str) -> list[str]:
     return [name for name in ("auto", "cpu", "cuda", "mps") if name.startswith(incomplete)]
+
+
+def table_names(incomplete: str) -> list[tuple[str, str]]:
+    """The tables that can be made."""
+    return [(name, about) for name, about in TABLES.items() if name.startswith(incomplete)]
+
+
+def row_names(context: typer.Context, incomplete: str) -> list[str]:
+    """The rows of a table that are members of a slot."""
+    from ..index import packaged
+
+    slot = {"modifications": "modifications", "translation": "models", "positions": "positions"}
+    rows = packaged()["slots"].get(slot.get(str(context.params.get("name")), ""), [])
+    return [row["name"] for row in rows if row["name"].startswith(incomplete)]

@@ -98,7 +98,7 @@ def evaluate(
         save(draw_confusion(**metrics["confusion"], title=f"{model} on {data}"), confusion_out)
         note(f"{confusion_out}: the confusion matrix")
     metrics.pop("confusion", None)  # too much for a result file
-    write_result(metrics, " + ".join(map(str, [model, *(others or [])])), [system.recipe.seed])
+    write_result({**metrics, **api.costs(system)}, " + ".join(map(str, [model, *(others or [])])), [system.recipe.seed])
 
 
 def show(

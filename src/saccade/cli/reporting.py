@@ -103,6 +103,8 @@ def side_by_side(rows: "Sequence[Row]") -> list[list[str]]:
 
     def cell(row: "Row", name: str) -> str:
         mean, spread = row.mean(name), row.spread(name)
+        if name.startswith(("operations", "peak_memory")):
+            return f"{mean:.2e}" if name.startswith("operations") else f"{mean / 2**20:,.0f} MiB"
         if name in WHOLE:
             return f"{mean:,.0f}" if mean >= 10 or mean.is_integer() else f"{mean:.2g}"
         return shown(name, mean) + (f" ± {shown(name, spread)}" if spread else "")

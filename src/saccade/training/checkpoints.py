@@ -121,6 +121,9 @@ class Progress:
     worse: int = 0
     done: bool = False
     metrics: dict[str, float] = field(default_factory=dict)
+    costs: dict[str, float] = field(
+        default_factory=dict, compare=False
+    )  # see `cost.summary`; empty in runs of version 0.3.0 and before
 
 
 @dataclass(frozen=True)

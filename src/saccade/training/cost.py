@@ -1,13 +1,17 @@
 """What a training run will cost, estimated before it starts: parameters, FLOPs counted on a real batch, seconds measured on it."""
 
+import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from .checkpoints import Progress
 from .distributed import Ranks
 from .operations import counter
 from .work import Work
@@ -76,3 +80,45 @@ def median_batch(work: Work, plans: Any, ranks: Ranks) -> Any:
     """A batch of median size among some of an epoch's."""
     some = sorted(plans[:: len(plans) // 16 + 1], key=lambda plan: work.batch(plan).tokens)
     return work.batch(ranks.share(some[len(some) // 2])[0])
+
+
+class PeakMemory:
+    """The most memory since it was made: what PyTorch allocated on a GPU, else by how much the memory of this process grew."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.before = device, 0.0
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+            return
+        with suppress(OSError):  # Linux alone forgets the highest value; elsewhere it is that of the process so far
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+        self.before = highest_memory()
+
+    def read(self) -> dict[str, float]:
+        """Bytes, under a name that says of what."""
+        if self.device.type == "cuda":
+            return {"peak_memory_gpu": float(torch.cuda.max_memory_allocated(self.device))}
+        return {"peak_memory_process": max(highest_memory() - self.before, 0.0)}
+
+
+def highest_memory() -> float:
+    """The most bytes that this process had in memory; 0 where the system does not say."""
+    with suppress(OSError):
+        if found := re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii")):
+            return 1024.0 * int(found[1])
+    with suppress(ImportError):
+        import resource
+
+        return 1024.0 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return 0.0
+
+
+def summary(at: Progress, model: nn.Module) -> dict[str, float]:
+    """What a run cost, for tables and result files: parameters, operations per update and in all, updates per second (evaluations not
+    counted) and the peak of memory. Runs of version 0.3.0 and before kept the first alone."""
+    found = {"parameters": float(sum(p.numel() for p in model.parameters()))}
+    if at.costs and at.update:
+        each = at.costs["operations_per_update"]
+        found |= {"operations_per_update": each, "operations": each * at.update}
+        found["updates_per_second"] = at.update / max(at.seconds - at.costs["seconds_evaluating"], 1e-9)
+    return found | {name: value for name, value in at.costs.items() if name.startswith("peak_memory")}

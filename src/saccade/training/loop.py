@@ -14,7 +14,7 @@ from ..recipe import TrainingRecipe
 from . import schedules
 from .capture import CapturedUpdate
 from .checkpoints import Progress, RunFolder, buffers, set_parameters
-from .cost import Cost, measure, median_batch
+from .cost import Cost, PeakMemory, measure, median_batch
 from .distributed import Ranks, Shared
 from .logs import Logs, shown
 from .stopping import Stopped, stopper
@@ -71,10 +71,12 @@ class Training:
         self._epoch = lru_cache(maxsize=1)(work.epoch)
         self._unread: list[tuple[int, list[list[int]], list[Tensor], Tensor]] = []
         self._numbers: dict[str, float] = {}
+        self._evaluating = 0.0  # seconds
 
     def run(self) -> Progress:
         """Trains to the end, an early stop or a signal; returns how far it came."""
         self.at = Progress(**self.ranks.lead(lambda: (self.folder.progress() or Progress()).__dict__))
+        self._evaluating = self.at.costs.get("seconds_evaluating", 0.0)
         if self.at.update:
             self.work.load_state(self.ranks.agree(lambda: self.folder.load_last(self.model, self.update.optimizer)))
         self.ranks.lead(lambda: self.folder.forget(self.at.update))
@@ -88,14 +90,16 @@ class Training:
             self.watcher.note(f"resuming from update {self.at.update}")
         self.at = replace(self.at, done=False)
         self.watcher.stage("measuring how long it will take")
-        self.watcher.cost(self._cost())
+        memory, cost = PeakMemory(self.device), self._cost()
+        self.watcher.cost(cost)
         logs = Logs(self.folder.path, self.at.update, self.ranks.leads, self.work.measures, self.settings.tensorboard)
         tokens, since = self.at.tokens, time.perf_counter()
-        began = since - self.at.seconds
+        began, evaluating = since - self.at.seconds, 0.0
         with logs, stopper(self.watcher.note, patient=self.ranks.count > 1) as signals:
             while not self.at.done:
                 row = self._update()
                 self.at = replace(self.at, seconds=time.perf_counter() - began)
+                self._evaluating, evaluating = self._evaluating + evaluating, 0.0  # the seconds now contain the last evaluation
                 last = self.at.update >= self.settings.updates or self._out_of_time()
                 # A GPU is not asked for its numbers at every update: the processor would wait until it has computed them.
                 if last or self.device.type == "cpu" or any(map(self._due, ("log", "evaluate", "checkpoint"))):
@@ -106,12 +110,14 @@ class Training:
                     logs.add(**row, seconds=self.at.seconds, tokens_per_second=speed)
                 if last or self._due("evaluate"):
                     self._evaluate(logs, last)
+                    evaluating = time.perf_counter() - began - self.at.seconds
                 if self._due("log") or self._due("evaluate"):
                     tokens, since = self.at.tokens, time.perf_counter()
                 # A signal is looked at once, and by all ranks: one that comes later is found after the next update.
                 signal = int(self.ranks.largest(max(signals, default=0)))
                 if self.at.done or signal or self._due("checkpoint"):
                     self._read()  # nothing is written that was computed from a number that is not finite
+                    self.at = replace(self.at, costs=self._costs(cost, memory))
                     state = self.model, self.update.optimizer, self.at, self.work.state()
                     self.folder.save_last(self.settings.checkpoint, self.ranks, *state)
                 if signal:
@@ -134,6 +140,11 @@ class Training:
         each = len(plans) / self.settings.accumulate * self.work.dev_share / 3
         evaluations = each * remaining / self.settings.evaluate_every
         return replace(cost, at_most=self.update.captured, evaluations=evaluations, done=self.at.update)
+
+    def _costs(self, cost: Cost, memory: PeakMemory) -> dict[str, float]:
+        """What the run has cost so far, with what it had cost before it was resumed."""
+        peaks = {name: max(value, self.at.costs.get(name, 0.0)) for name, value in memory.read().items()}
+        return {"operations_per_update": cost.flops_per_update, "seconds_evaluating": self._evaluating, **peaks}
 
     def _update(self) -> dict[str, float]:
         """One update: batches → loss → gradients → step; its row for the log."""

@@ -108,3 +108,15 @@ def png(figure: Figure) -> bytes:
     content = io.BytesIO()
     figure.savefig(content, format="png", dpi=110, metadata={"Software": None})
     return content.getvalue()
+
+
+def against(points: Mapping[str, tuple[float, float]], x_label: str, y_label: str, title: str = "") -> Figure:
+    """A dot with its name for each pair of numbers, such as a paper's and ours."""
+    figure, top = pictures.sheet(7.6, 5.6, title)
+    axes = pictures.add_axes(figure, MARGIN + 0.6, top + 0.1, 5.6, 4.8)
+    frame(axes, y_label, x_label)
+    x, y = np.array(list(points.values()), dtype=np.float64).T
+    axes.plot(x, y, linestyle="", marker="o", markersize=4, color="#1a1a1a", zorder=3)
+    for name, at in points.items():
+        axes.annotate(label(name, 30), at, (4, 2), textcoords="offset points", annotation_clip=False, **style(6, GRAY, text=name))
+    return figure

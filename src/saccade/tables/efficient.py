@@ -1,0 +1,304 @@
+"""Attention and its cheaper relatives against length: time, memory, fitted exponents, path lengths, sequential steps, and a loss."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .. import config, models
+from ..building import Builder
+from ..core.options import options_of
+from ..errors import SaccadeError
+from ..models.kinds import Encoder
+from ..training.cost import now
+from .plan import COSTS, Column, Job, Study, Values, training
+from .running import Context, train
+
+ENCODER, DECODER = {"family": "transformer-encoder"}, {"family": "transformer-decoder"}
+FORMS: dict[str, Values] = {
+    "full": ENCODER,
+    "window": {**ENCODER, "mask": {"name": "window", "left": 64}},
+    "big-bird": {**ENCODER, "mask": {"name": "blocks", "size": 64}},
+    "linear": {**ENCODER, "score": "elu-kernel", "normalize": "sum"},
+    "performer": {**ENCODER, "score": "favor", "normalize": "sum"},
+    "linformer": {**ENCODER, "mixer": {"name": "linformer"}},
+    "convolution": {**ENCODER, "mixer": "light-convolution"},
+    "lstm": {"family": "rnn-encoder"},
+    "full-causal": DECODER,
+    "transformer-xl": {"family": "transformer-xl"},
+    "lstm-causal": {"family": "rnn-decoder"},
+}
+# Vaswani et al. 2017, Table 1, and the papers of the others: the exponent of the time in the length, and the longest path
+CLAIMED = {
+    "full": (2, "1"),
+    "window": (1, "n/r"),
+    "big-bird": (1, "1"),
+    "linear": (1, "1"),
+    "performer": (1, "1"),
+    "linformer": (1, "1"),
+}
+CLAIMED |= {
+    "convolution": (1, "n/k"),
+    "lstm": (1, "n"),
+    "full-causal": (2, "1"),
+    "transformer-xl": (1, "n/r"),
+    "lstm-causal": (1, "n"),
+}
+SIZES = {"tiny": {"dim": 64, "hidden": 128, "depth": 1, "heads": 2}, "small": {"dim": 256, "hidden": 512, "depth": 2, "heads": 4}}
+LONGEST, FITTED_FROM = {"tiny": 4096, "small": 65_536}, {"tiny": 1024, "small": 4096}
+SECONDS = {"tiny": 4.0, "small": 20.0}  # that a pass may take
+BLOCK, UPDATES = {"tiny": 128, "small": 512}, {"tiny": 60, "small": 1000}
+PATH = 128  # tokens between which paths are measured
+MEMORY_SHARE = 0.6
+
+
+class Efficient(Study):
+    """Each form's forward and backward pass at growing lengths, and a small language model with it."""
+
+    name, main, drawn = "efficient", "time", ("final_loss",)
+    paper = "exponents and longest paths as in Vaswani et al. 2017, Table 1, and as claimed by the papers of the other forms"
+    columns = (
+        Column("exponent_time", "exponent of time", 2, "exponent"),
+        Column("exponent_memory", "exponent of memory", 2),
+        Column("fitted", "fitted over lengths"),
+        Column("seconds_4096", "seconds at 4,096", None),
+        Column("memory_4096", "memory at 4,096 (MiB)", 0, unit=2**20),
+        Column("longest", "longest length", 0),
+        Column("seconds_longest", "seconds there", None),
+        Column("memory_longest", "memory there (MiB)", 0, unit=2**20),
+        Column("layers", f"layers until the ends of {PATH} tokens meet", 0),
+        Column("sequential", "sequential steps", None),
+        Column("objective", "loss of", None),
+        Column("final_loss", "final loss", 3, stage="loss"),
+        *(Column(one.key, one.title, one.digits, stage="loss", unit=one.unit) for one in COSTS),
+        Column("stopped", "why not longer", None),
+    )
+    paper_columns = {"exponent": "papers: exponent of time", "path": "longest path"}  # noqa: RUF012
+    honest = (
+        "Time and memory are measured on this machine, with the sizes of a small model: where the parts that do not depend on length "
+        "dominate, exponents are below 1. The losses are of small models on blocks of a few hundred tokens, where full attention is "
+        "affordable: they show what a form loses there, not what long context would win. Masked and causal losses cannot be compared."
+    )
+
+    def rows(self) -> dict[str, str]:
+        absent = self.left_out()
+        return {name: name for name in FORMS if name not in absent}
+
+    def left_out(self) -> dict[str, str]:
+        found = {}
+        for name in FORMS:
+            try:
+                Builder(self.model(name, 64))
+            except SaccadeError as error:
+                found[name] = str(error)
+        return found
+
+    def in_paper(self, row: str) -> Mapping[str, Any]:
+        return dict(zip(self.paper_columns, CLAIMED[row], strict=True))
+
+    def model(self, row: str, length: int, **sizes: int) -> Values:
+        """A form's settings with the table's sizes, as far as its family has such, for texts of a length."""
+        family = FORMS[row]["family"]
+        known = getattr(models.table[family].config, "__dataclass_fields__", {})
+        given = {name: value for name, value in {**SIZES[self.scale], **sizes}.items() if name in known}
+        return for_length({**FORMS[row], **given, "dropout": 0.0}, known, length)
+
+    def jobs(self, row: str, seeds: int) -> list[Job]:
+        lengths = [2**n for n in range(9, LONGEST[self.scale].bit_length())]
+        passes = [[length, self.model(row, length)] for length in lengths]
+        live = {"path": [self.model(row, PATH, dim=16, hidden=16, heads=2, depth=1), PATH], "at_most": SECONDS[self.scale] * 8}
+        causal = models.table[FORMS[row]["family"]].build(models.CausalLM) is not None
+        settings = {"passes": passes, "seconds": SECONDS[self.scale], "fitted_from": FITTED_FROM[self.scale], **live}
+        settings["objective"] = "causal" if causal else "masked"
+        timed = Job(row, "time", 0, measure, settings, self.out, alone=True)
+        block = BLOCK[self.scale]
+        recipe = {
+            "task": "language-modelling",
+            "data": self.data["text"],
+            "vocabulary": {"size": 500 if self.scale == "tiny" else 4000},
+            "language": {"objective": settings["objective"], "block": block},
+            "model": self.model(row, block + 1),
+            "training": training(self.scale, UPDATES[self.scale], max(8 * block, 1024)),
+        }
+        return [timed, *(Job(row, "loss", seed, train, recipe, self.out) for seed in range(seeds))]
+
+    def pictures(self, table: Any) -> dict[str, Any]:
+        from ..views.pictures import lines
+
+        found = {}
+        for what, title, unit in (("seconds", "seconds", 1.0), ("memory", "MiB", 2**20)):
+            series = {}
+            for row, results in table.results.items():
+                for values in (one["values"] for one in results if one["stage"] == "time"):
+                    series[row] = [(int(length), max(value, 1e-9) / unit) for length, value in values[what].items()]
+            if series:
+                figure = lines(series, "length (tokens)", title, f"Forward and backward pass of one text: {title}")
+                figure.axes[0].set_xscale("log", base=2)
+                figure.axes[0].set_yscale("log")
+                found[f"{what}.png"] = figure
+        return found
+
+
+def for_length(model: Values, fields: Mapping[str, Any], length: int) -> Values:
+    """The settings, in which a part that must know the length of its texts (option `length`) is given it."""
+    found = dict(model)
+    for key in ("mask", "mixer", "score"):
+        if key in model and key in fields:
+            slot = fields[key].metadata["table"]
+            given = model[key] if isinstance(model[key], dict) else {"name": model[key]}
+            if given["name"] in slot and "length" in options_of(slot, slot[given["name"]]):
+                found[key] = {**given, "length": length}
+    return found
+
+
+def measure(job: Job, context: Context) -> Values:
+    """Seconds and bytes of a pass at each length, as far as time and memory allow; exponents; paths and steps on a live model."""
+    device, seconds, memory, why = config.device("auto"), dict[int, float](), dict[int, float](), ""
+    for length, settings in job.settings["passes"]:
+        why = too_much(length, seconds, memory, device, job.settings["seconds"])
+        if why:
+            break
+        try:
+            seconds[length], memory[length] = cost_of_pass(settings, length, device)
+        except torch.OutOfMemoryError:
+            why = f"{length:,} tokens do not fit into memory"
+            break
+    fitted = {length for length in seconds if length >= job.settings["fitted_from"]}
+    longest = max(seconds)
+    found = {
+        "seconds": seconds,
+        "memory": memory,
+        "longest": longest,
+        "stopped": why or "–",
+        "objective": job.settings["objective"],
+    }
+    found |= {"seconds_longest": seconds[longest], "memory_longest": memory[longest]}
+    found |= {"seconds_4096": seconds[4096], "memory_4096": memory[4096]} if 4096 in seconds else {}
+    if len(fitted) > 1:
+        found |= {"exponent_time": exponent(seconds, fitted), "exponent_memory": exponent(memory, fitted)}
+        found["fitted"] = f"{min(fitted):,} to {max(fitted):,}"
+    return found | follow_paths(*job.settings["path"])
+
+
+def too_much(length: int, seconds: dict[int, float], memory: dict[int, float], device: torch.device, most: float) -> str:
+    """Why a longer text is not tried: what it would take, if it grows as it did from the last but one to the last."""
+    if len(seconds) < 2:
+        return ""
+    grown = lambda last, before: last * max(last / max(before, 1e-12), 1.5)  # noqa: E731
+    soon, large = (grown(*list(values.values())[:-3:-1]) for values in (seconds, memory))
+    if soon > most:
+        return f"{length:,} tokens would take about {soon:.0f} s"
+    there = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if device.type == "cpu" else torch.cuda.mem_get_info()[0]
+    return f"{length:,} tokens would take about {large / 2**30:.0f} GiB" if large > MEMORY_SHARE * there else ""
+
+
+def cost_of_pass(settings: Values, length: int, device: torch.device) -> tuple[float, float]:
+    """Seconds (the best of a few) and the peak of bytes of a forward and backward pass over one text."""
+    torch.manual_seed(0)
+    model = Builder(settings).make(Encoder, 256).to(device).train()
+    tokens, lengths = torch.randint(4, 256, (1, length), device=device), torch.tensor([length], device=device)
+
+    def once() -> None:
+        model.zero_grad(set_to_none=True)
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            out = model(tokens, lengths)
+        out.float().square().mean().backward()
+
+    once()  # libraries set themselves up, kernels are compiled
+    peak = peak_of(once, device)
+    taken = list[float]()
+    while len(taken) < 3 and sum(taken) < 2.0:
+        start = now()
+        once()
+        taken.append(now() - start)
+    return min(taken), peak
+
+
+def peak_of(once: Any, device: torch.device) -> float:
+    """The most bytes that tensors had at a time, besides what there was before."""
+    if device.type == "cuda":
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        once()
+        return float(torch.cuda.max_memory_allocated() - before)
+    with Allocated() as seen:
+        once()
+    return float(seen.most)
+
+
+class Allocated(TorchDispatchMode):
+    """Counts the bytes of the tensors that operations make within the `with`, until they are freed; `most` at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.there, self.most = dict[int, int](), 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for one in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(one, Tensor) and (key := (storage := one.untyped_storage())._cdata) not in self.there:
+                self.there[key] = storage.nbytes()
+                weakref.finalize(storage, self.there.pop, key, None)
+        self.most = max(self.most, sum(self.there.values()))
+        return out
+
+
+def exponent(values: Mapping[int, float], lengths: set[int]) -> float:
+    """The slope of a line through the logarithms, by least squares."""
+    x, y = np.log([(length, max(values[length], 1e-12)) for length in sorted(lengths)]).T
+    return float(np.polyfit(x, y, 1)[0])
+
+
+def follow_paths(settings: Values, length: int) -> Values:
+    """On live models: how many layers it takes until the last output has a gradient at the first input, and whether the longest chain of
+    operations that wait for one another grows with the length."""
+    depth, step = 0, 1
+    deep = lambda layers: {**settings, "depth": layers}  # noqa: E731
+    while not reaches(deep(depth + step), length):
+        depth, step = depth + step, 2 * step
+        if depth > 4 * length:
+            return {"layers": "none"}
+    low, high = depth, depth + step  # it does not reach with `low` layers
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if reaches(deep(middle), length) else (middle, high)
+    short, long = (longest_chain(run_small(settings, size)[0].grad_fn) for size in (length // 4, length // 2))
+    return {"layers": high, "sequential": "n" if long > short else "1", "chain": [short, long]}
+
+
+def run_small(settings: Values, length: int) -> tuple[Tensor, Tensor]:
+    """The last output of a model in double precision, where each step of a recurrence is an operation of its own, and what it embedded."""
+    torch.manual_seed(0)
+    model = Builder(settings).make(Encoder, 16).double().eval()
+    kept = list[Tensor]()
+    model.embedding.register_forward_hook(lambda module, given, out: kept.append(out))
+    out = model(torch.arange(length).remainder(12).add(4)[None], torch.tensor([length]))
+    last = out[0, -1]
+    return (last * torch.linspace(-1, 1, len(last), dtype=last.dtype)).sum(), kept[0]
+
+
+def reaches(settings: Values, length: int) -> bool:
+    last, embedded = run_small(settings, length)
+    return bool(torch.autograd.grad(last, embedded)[0][0, 0].abs().max() > 0)
+
+
+def longest_chain(node: Any) -> int:
+    """The longest chain of operations in an autograd graph."""
+    depth: dict[Any, int] = {}
+    waiting = [node]
+    while waiting:
+        one = waiting[-1]
+        before = [inner for inner, _ in one.next_functions if inner is not None]
+        missing = [inner for inner in before if inner not in depth]
+        if missing:
+            waiting += missing
+            continue
+        depth[waiting.pop()] = 1 + max((depth[inner] for inner in before), default=0)
+    return depth[node]

@@ -1,0 +1,282 @@
+"""Runs the jobs of a table: one after another here, side by side in worker processes that stay, or on a Ray cluster."""
+
+from __future__ import annotations
+
+import gc
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import api, config
+from ..config import Recipe
+from ..errors import SaccadeError
+from ..system import System, build, model_folder, prepared
+from ..training.checkpoints import Progress
+from ..training.cost import Cost, summary
+from ..training.logs import read_rows
+from ..training.loop import Watcher
+from ..training.stopping import Stopped, stopper
+from ..training.work import Work
+from .plan import Job, Values
+
+DIED = "its process died twice; it may need more memory than there is"
+SECONDS = 0.3  # between two signs of life of a training, and between two looks at signals
+
+
+class Prepared:
+    """Reads data and learns vocabularies once for rows that differ in their models alone; the last few are kept."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Work] = {}
+
+    def __call__(self, made: Recipe) -> tuple[System, Work]:
+        same = {name: value for name, value in made.to_dict().items() if name not in ("model", "start_from")}
+        if made.start_from:  # models of one table have one vocabulary
+            same["vocabulary"] = (model_folder(Path(made.start_from)) / "tokenizer.json").read_text(encoding="utf-8")
+        key = json.dumps(same, sort_keys=True)
+        if key in self.kept:
+            work = self.kept[key]
+            return build(made, (), work.task), work  # type: ignore[attr-defined]
+        system, work = prepared(made)
+        self.kept = dict([*self.kept.items(), (key, work)][-3:])
+        return system, work
+
+
+@dataclass
+class Context:
+    """What a job is run with: who watches, how many threads it has, and what reads its data."""
+
+    watcher: Watcher = field(default_factory=Watcher)
+    threads: int = 1
+    prepare: Prepared = field(default_factory=Prepared)
+
+
+class Reports(Watcher):
+    """Passes on how far a training is: updates, how many there are, and its loss."""
+
+    def __init__(self, send: Callable[[int, int, str], object]) -> None:
+        self.send, self.total, self.last = send, 0, 0.0
+
+    def cost(self, cost: Cost) -> None:
+        self.total = cost.done + cost.updates
+
+    def update(self, at: Progress, row: dict[str, float]) -> None:
+        if time.monotonic() - self.last >= SECONDS:
+            self.last = time.monotonic()
+            self.send(at.update, self.total, f"loss {row['loss']:.3f}")
+
+
+def recipe_of(job: Job, threads: int) -> Recipe:
+    """The recipe of a job that trains; one that follows another starts from its model."""
+    start = {"start_from": str(job.after[0].folder)} if job.after else {}
+    training = {**job.settings["training"], "threads": threads}
+    return config.recipe({**job.settings, **start, "seed": job.seed, "training": training})
+
+
+def train(job: Job, context: Context) -> Values:
+    """Trains by the job's recipe, or continues; its losses on the dev set, what it watches, its scores on the test set, and its cost."""
+    made = recipe_of(job, context.threads)
+    system, ended = api.fit(made, job.folder, True, context.watcher, context.prepare)
+    losses = [row["dev_loss"] for row in read_rows(job.folder / "log.jsonl") if "dev_loss" in row]
+    found = {"early_loss": losses[0], "final_loss": losses[-1], made.training.watch: ended.best, "seconds": ended.seconds}
+    if made.data.test:
+        scores = system.evaluate(system.read("test"))
+        found |= {name: float(scores[name]) for name in ("bleu", "chrf") if name in scores}
+    return {**found, **summary(ended, system.model)}
+
+
+def perform(job: Job, context: Context) -> str:
+    """Runs a job and writes its result; a sentence about what went wrong, or nothing."""
+    try:
+        job.write(job.do(job, context))
+        return ""
+    except SaccadeError as error:
+        return error.shell
+    except Stopped:
+        raise
+    except Exception as error:  # one row that fails must not end a table
+        return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:300]}"
+    finally:
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+class Board:
+    """Is called while jobs run; this one does nothing."""
+
+    def begin(self, job: Job) -> None: ...
+    def at(self, job: Job, update: int, total: int, state: str) -> None: ...
+    def end(self, job: Job, error: str) -> None: ...
+
+
+class Queue:
+    """Which job may run next: those it needs are done, and nothing that is timed has company."""
+
+    def __init__(self, jobs: Sequence[Job], board: Board) -> None:
+        self.waiting, self.board = list(jobs), board
+        self.running: list[Job] = []
+        self.failed: dict[str, str] = {}  # name → why
+        self.retried: set[str] = set()
+
+    @property
+    def open(self) -> bool:
+        return bool(self.waiting or self.running)
+
+    def take(self) -> Job | None:
+        """The next job, which then runs; None when none may start now."""
+        for job in self.waiting if not any(one.alone for one in self.running) else ():
+            before = [one for one in job.after if not one.done]
+            broken = [one for one in before if one.name in self.failed]
+            if broken and (not job.any_after or len(broken) == len(job.after)):
+                self.running.append(job)
+                self.waiting.remove(job)
+                self.end(job, f"{broken[0].label} failed")
+                return self.take()
+            if len(broken) == len(before) and not (job.alone and self.running):
+                self.waiting.remove(job)
+                self.running.append(job)
+                self.board.begin(job)
+                return job
+        return None
+
+    def end(self, job: Job, error: str) -> None:
+        self.running.remove(job)
+        if error:
+            self.failed[job.name] = error
+        self.board.end(job, error)
+
+    def died(self, job: Job) -> None:
+        """The process of a job died: it runs again, once."""
+        if job.name in self.retried:
+            self.end(job, DIED)
+            return
+        self.retried.add(job.name)
+        self.running.remove(job)
+        self.waiting.insert(0, job)
+
+
+class Interrupted(Stopped):
+    """A signal ended a table; what was running has written a checkpoint."""
+
+    def __init__(self, number: int) -> None:
+        name = signal.Signals(number).name
+        Exception.__init__(self, f"stopped by {name}; the table has what is finished, continue with the same command")
+        self.code, self.at = 128 + number, (number, 0)
+
+
+def run_here(queue: Queue, threads: int) -> None:
+    """One after another, in this process."""
+    context = Context(threads=threads)
+    while job := queue.take():
+        context.watcher = Reports(lambda *state, job=job: queue.board.at(job, *state))
+        try:
+            queue.end(job, perform(job, context))
+        except Stopped as stopped:
+            raise Interrupted(stopped.at[0]) from None
+        except KeyboardInterrupt:
+            raise Interrupted(signal.SIGINT) from None
+
+
+def serve(connection: Connection, number: int, threads: int) -> None:
+    """A worker process: runs the jobs that it is sent, and answers with how far each is, then with what went wrong, or nothing."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal; whoever started this process sends SIGTERM
+    torch.set_num_threads(threads)
+    if torch.cuda.is_available():
+        torch.cuda.set_device(number % torch.cuda.device_count())
+    context = Context(Reports(lambda *state: connection.send(state)), threads)
+    while True:
+        try:
+            connection.send(perform(connection.recv(), context))
+        except (EOFError, OSError):  # nobody is there any more
+            return
+        except Stopped:
+            sys.exit(0)
+
+
+class Worker:
+    """A process that stays, so that PyTorch and the data are loaded once."""
+
+    def __init__(self, number: int, threads: int) -> None:
+        spawn = get_context("spawn")
+        self.connection, there = spawn.Pipe()
+        self.process = spawn.Process(target=serve, args=(there, number, threads), daemon=True)
+        self.number, self.threads = number, threads
+        self.job: Job | None = None
+        self.process.start()
+        there.close()
+
+    def send(self, job: Job) -> None:
+        self.job = job
+        with suppress(OSError):  # a process that is gone is noticed when its answer is read
+            self.connection.send(job)
+
+    def receive(self, queue: Queue) -> bool:
+        """Reads one answer; False when the process is gone."""
+        assert self.job is not None
+        try:
+            answer = self.connection.recv()
+        except (EOFError, OSError):
+            return False
+        if isinstance(answer, str):
+            job, self.job = self.job, None
+            queue.end(job, answer)
+        else:
+            queue.board.at(self.job, *answer)
+        return True
+
+    def close(self) -> None:
+        self.connection.close()
+        self.process.join(timeout=10)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+
+def run_side_by_side(queue: Queue, count: int, threads: int) -> None:
+    """In worker processes; a row whose process died is run again in another one."""
+    workers = [Worker(number, threads) for number in range(min(count, len(queue.waiting)))]
+    try:
+        with stopper() as signals:
+            while queue.open and not signals:
+                for worker in workers:
+                    if worker.job is None and (job := queue.take()):
+                        worker.send(job)
+                busy: dict[Any, Worker] = {worker.connection: worker for worker in workers if worker.job is not None}
+                for ready in wait(list(busy), SECONDS):
+                    worker = busy[ready]
+                    if not worker.receive(queue):
+                        queue.died(worker.job)  # type: ignore[arg-type]
+                        worker.close()
+                        workers[workers.index(worker)] = Worker(worker.number, threads)
+            if signals:
+                for worker in workers:
+                    worker.process.terminate()  # a training writes a checkpoint first
+                for worker in workers:
+                    worker.process.join(timeout=60)
+                raise Interrupted(signals[0])
+    finally:
+        for worker in workers:
+            worker.close()
+
+
+def run(queue: Queue, count: int, threads: int, on: str) -> None:
+    """Runs all jobs of a queue: `count` side by side, `here` or on `ray`."""
+    if on == "ray":
+        from .cluster import run_on_ray
+
+        run_on_ray(queue, count, threads)
+    elif count > 1:
+        run_side_by_side(queue, count, threads)
+    else:
+        run_here(queue, threads)
