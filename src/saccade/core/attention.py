@@ -105,7 +105,7 @@ def call_of(
         query, positions = score.query(q), None  # type: ignore[union-attr, operator]
     else:
         positions = Positions.line(queries, keys, q.device) if positions is None else positions
-        query = score.query(position.encode(q, positions.i, positions))  # type: ignore[union-attr, operator]
+        query = score.query(position.encode_query(q, positions.i, positions))  # type: ignore[union-attr, operator]
     sizes = (batch, heads, queries, keys)
     if type(mask) is Prepared and mask.sizes == sizes and not mask.computed and not own.computed:
         both = mask if type(own) is Full else mask.within(own)
