@@ -148,7 +148,9 @@ def changes(config: type, used: dict[str, Any], kind: type[nn.Module]) -> list[d
             skip |= entry.name == "sum"  # for kernel scores alone: see TOGETHER
             skip |= entry.name == "syntax" and not issubclass(kind, AttendingEncoder)
             skip |= getattr(entry.make, "reads_bytes", False) and issubclass(kind, Decodable)
-            if getattr(entry.make, "absolute", False) and issubclass(kind, CarryingLM):  # a state does not know where its text began
+            if getattr(entry.make, "absolute", False) and issubclass(
+                kind, CarryingLM
+            ):  # a state does not know where its text began
                 skip = True
                 together = [changed for changed in together if member_name(changed.get(f.name)) != entry.name]
             if not skip:

@@ -26,7 +26,6 @@ from .table import Table
 table: Table[type[Mask]] = Table("masks", "mask")
 Predicate = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 Starts = NDArray[np.int64]  # of blocks of positions
-Which = NDArray[np.bool_]
 
 
 class Mask:
@@ -34,6 +33,7 @@ class Mask:
 
     compares_positions = True  # i is a position among the keys, so that there can be no more queries than keys
     computed = False  # from queries and keys; derived: true for a class with a `given` of its own
+    extra = 0  # tokens in front of a text that belong to no word: an encoder puts them there
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -55,7 +55,7 @@ class Mask:
             return True, Full()
         return (False, self) if type(self) in (Full, Padding) else None
 
-    def needed(self, rows: Starts, columns: Starts, size: int) -> Which | None:
+    def needed(self, rows: Starts, columns: Starts, size: int) -> NDArray[np.bool_] | None:
         """Which blocks of `size` positions, beginning at `rows` (queries) and `columns` (keys), may hold a pair that is allowed; None
         where nothing is known, as of any subclass: only what is False here is left out, of all else the predicate is asked."""
         return None
@@ -227,7 +227,7 @@ class Causal(Mask):
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return j <= i
 
-    def needed(self, rows: Starts, columns: Starts, size: int) -> Which | None:
+    def needed(self, rows: Starts, columns: Starts, size: int) -> NDArray[np.bool_] | None:
         return columns <= rows[:, None] + size - 1 if type(self) is Causal else None
 
 
@@ -244,7 +244,7 @@ class Window(Mask):
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return (j >= i - self.left) & (j <= i + self.right)
 
-    def needed(self, rows: Starts, columns: Starts, size: int) -> Which | None:
+    def needed(self, rows: Starts, columns: Starts, size: int) -> NDArray[np.bool_] | None:
         ahead = columns - rows[:, None]
         return (ahead > -self.left - size) & (ahead < self.right + size) if type(self) is Window else None
 
@@ -335,7 +335,7 @@ class Blocks(Mask):
         """The block of a position; the extra tokens are one block in front of the others."""
         return ((at - self.extra) // self.size + 1).clamp_min(0) if self.extra else at // self.size
 
-    def needed(self, rows: Starts, columns: Starts, size: int) -> Which | None:
+    def needed(self, rows: Starts, columns: Starts, size: int) -> NDArray[np.bool_] | None:
         if type(self) is not Blocks:
             return None
         found = np.pad(self.values.cpu().numpy(), ((0, 1), (0, 1)))
@@ -440,7 +440,7 @@ class Both(Pair):
         one, two = self.first.causal_and_keys(), self.second.causal_and_keys()
         return None if one is None or two is None or type(self) is not Both else (one[0] or two[0], one[1] & two[1])
 
-    def needed(self, rows: Starts, columns: Starts, size: int) -> Which | None:
+    def needed(self, rows: Starts, columns: Starts, size: int) -> NDArray[np.bool_] | None:
         one, two = self.first.needed(rows, columns, size), self.second.needed(rows, columns, size)
         both = two if one is None else one if two is None else one & two
         return both if type(self) is Both else None
@@ -454,7 +454,7 @@ class Either(Pair):
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return self.first(b, h, i, j) | self.second(b, h, i, j)
 
-    def needed(self, rows: Starts, columns: Starts, size: int) -> Which | None:
+    def needed(self, rows: Starts, columns: Starts, size: int) -> NDArray[np.bool_] | None:
         one, two = self.first.needed(rows, columns, size), self.second.needed(rows, columns, size)
         return None if one is None or two is None or type(self) is not Either else one | two
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
-from ..core import Mechanism, Positions, State, masks, normalizers, positions, scores
+from ..core import Mechanism, Positions, State, masks, normalizers, positions, scores, sites
 from ..core.options import Choice, Later, number, part, setting
 from ..errors import SaccadeError
 from ..layers import embeddings, feedforward, inputs, mixers, norms, pooling, residuals, stack
@@ -130,8 +131,16 @@ def make_stack(c: Config, role: str = "alone") -> stack.Stack:
     return made
 
 
+def extra_tokens(made: stack.Stack) -> int:
+    """How many tokens that belong to no word a stack's masks ask for in front of a text."""
+    return max((site.mechanism.mask.extra for site in sites(made).values()), default=0)
+
+
 def without_relation(made: stack.Stack) -> stack.Stack:
-    """The stack of a model that reads no pairwise relation, if it needs none."""
+    """The stack of a model that reads no pairwise relation and puts no extra tokens in front, if it needs none."""
+    if extra_tokens(made):
+        wrong = "model.mask.extra is for an encoder alone, whose global tokens see the whole text"
+        raise SaccadeError(f"{wrong}; leave it out, or choose model.family=transformer-encoder")
     if made.needs_relation:
         raise SaccadeError("model.position=syntax needs the parse trees of tagging data; choose another position")
     return made
@@ -150,6 +159,9 @@ class TransformerEncoder(AttendingEncoder):
         self.dim, self.heads = config.dim, config.heads
         self.embedding = make_input(vocab, config)
         self.encoder = make_stack(config)
+        self.extra = extra_tokens(self.encoder)
+        if self.extra:  # below `encoder`, so that they go where it goes; as wide as scaled token vectors
+            self.encoder.register_parameter("extra", nn.Parameter(torch.randn(self.extra, self.dim)))
 
     @property
     def needs_relation(self) -> bool:  # type: ignore[override]
@@ -163,10 +175,17 @@ class TransformerEncoder(AttendingEncoder):
         positions: Tensor | None = None,
         relation: Tensor | None = None,
     ) -> Tensor:
-        at = Positions.same(positions, relation, tokens.shape[1], tokens.device)
-        both = masks.padding(lengths) if mask is None else masks.padding(lengths) & mask
-        ready = both.prepare(len(tokens), self.heads, tokens.shape[1], tokens.shape[1], tokens.device)
-        return self.encoder(self.embedding(tokens, at.i), ready, positions=at)
+        extra, size = self.extra, tokens.shape[1]
+        if extra and any(given is not None for given in (mask, positions, relation)):
+            wrong = "the tokens of model.mask.extra see a whole row, and would join packed documents or parse trees"
+            raise SaccadeError(f"{wrong}; leave it out, or give one document per row")
+        at = Positions.same(positions, relation, extra + size, tokens.device)
+        both = masks.padding(lengths + extra) if mask is None else masks.padding(lengths) & mask
+        ready = both.prepare(len(tokens), self.heads, extra + size, extra + size, tokens.device)
+        x = self.embedding(tokens, at.i[..., :size])
+        if extra:
+            x = torch.cat([self.encoder.get_parameter("extra").to(x.dtype).expand(len(x), -1, -1), x], 1)
+        return self.encoder(x, ready, positions=at)[:, extra:]
 
 
 class Transformer(Seq2Seq):

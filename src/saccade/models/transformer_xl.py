@@ -123,4 +123,6 @@ class TransformerXL(CarryingLM):
 
 
 kinds: Builds = {CarryingLM: TransformerXL}
-add_family("transformer-xl", "Dai et al. 2019", XLConfig, kinds, "Decoder that reads a text in segments and remembers earlier ones.")
+add_family(
+    "transformer-xl", "Dai et al. 2019", XLConfig, kinds, "Decoder that reads a text in segments and remembers earlier ones."
+)

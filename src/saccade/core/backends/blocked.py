@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..masks import Mask, Prepared, Which, booleans, may_read
+from ..masks import Mask, Prepared, booleans, may_read
 from ..positions import Positions
 from ..scores import Additive
 from .call import Backend, Call, table, unchanged
@@ -27,7 +28,7 @@ class Layout(NamedTuple):
     """Blocks of `size` positions, and which of them (queries × keys) may hold a pair that is allowed."""
 
     size: int
-    needed: Which
+    needed: NDArray[np.bool_]
 
     @property
     def cost(self) -> float:
@@ -69,9 +70,15 @@ class Blocked(Backend):
         outputs = []
         for group in plan:
             projected = group.pick(query)
-            changed = {"q": projected if q is query else group.pick(q), "query": projected}
-            at = None if call.positions is None else group.place(call.positions, front, batch, size)
-            inner = replace(call, **changed, key=group.gather(key), value=group.gather(value), mask=group.mask, positions=at)
+            inner = replace(
+                call,
+                q=projected if q is query else group.pick(q),
+                query=projected,
+                key=group.gather(key),
+                value=group.gather(value),
+                mask=group.mask,
+                positions=None if call.positions is None else group.place(call.positions, front, batch, size),
+            )
             runs = sdpa if sdpa.refuses(inner) is None else definition
             outputs.append(runs.run(inner).unflatten(0, (batch, -1)))
         output = outputs[0]
@@ -168,9 +175,7 @@ def make_plan(mask: Mask, sizes: tuple[int, int, int, int], found: Layout, devic
     return groups
 
 
-def make_group(
-    mask: Mask, sizes: tuple[int, int, int, int], size: int, rows: Tensor, columns: Tensor, there: Tensor
-) -> Group:
+def make_group(mask: Mask, sizes: tuple[int, int, int, int], size: int, rows: Tensor, columns: Tensor, there: Tensor) -> Group:
     batch, heads, queries, keys = sizes
     inside, zero = torch.arange(size, device=rows.device), torch.zeros(1, dtype=torch.int64, device=rows.device)
     # the shape of one answer shows whether the batch row and the head matter
