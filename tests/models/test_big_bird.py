@@ -8,8 +8,10 @@ import torch
 from model_helpers import V, make, shake
 from torch import Tensor, nn
 
+from saccade import api
 from saccade.core import masks
 from saccade.core.backends import blocked
+from saccade.data.labeled import Labeled
 from saccade.errors import SaccadeError
 from saccade.models import AttendingEncoder, CausalLM, Seq2Seq
 
@@ -121,3 +123,12 @@ def test_etc_is_refused_where_its_tokens_would_see_what_they_must_not() -> None:
         SaccadeError, match="would join packed documents or parse trees; leave it out, or give one document per row"
     ):
         encoder()(tokens, torch.tensor([4]), mask=masks.documents(tokens))
+
+
+def test_what_an_etc_model_looked_at_names_its_extra_tokens() -> None:
+    recipe = {"task": "classification", "vocabulary": {"kind": "words"}, "device": "cpu"}
+    model = {"family": "transformer-encoder", "dim": 8, "hidden": 8, "depth": 1, "heads": 2, "mask": ETC}
+    made = api.build({**recipe, "model": model}, [Labeled("a good film", "good", 1), Labeled("a bad film", "bad", 2)])
+    shown = next(site for site in made.look("a good film").sites if site.name.startswith("encoder"))
+    assert shown.rows[:4] == ["<global>"] * 3 + ["a"]
+    assert len(shown.rows) == len(shown.columns) == 7, "and the end of the text"
