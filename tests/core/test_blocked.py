@@ -121,7 +121,7 @@ def test_blocks_are_taken_where_enough_is_hidden(mask: Mask, chosen: str) -> Non
     text = str(which_backend(q, q, mask=mask))
     assert f"→ {chosen:<7} can" in text
     if isinstance(mask, masks.Documents):
-        assert "blocked refuses: Documents((1, 600)) does not tell which blocks of keys it hides" in text
+        assert "blocked refuses: Documents((1, 600)) hides no blocks of keys that are known beforehand" in text
     if isinstance(mask, masks.Causal):
         assert "blocked refuses: Causal() is no more than causal and padding, of which it would save half at most" in text
 

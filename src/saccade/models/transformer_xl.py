@@ -32,7 +32,7 @@ class XLConfig(Config):
 
 
 class Settled:
-    """Settings of which some are fixed by the model, so that a recipe that gives them is told that they have no effect."""
+    """Settings of which some are fixed by the model, so that a recipe that gives them is refused."""
 
     def __init__(self, settings: Any, **fixed: Any) -> None:
         self._settings, self._fixed = settings, fixed

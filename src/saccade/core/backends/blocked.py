@@ -53,7 +53,7 @@ class Blocked(Backend):
             return "its blocks cannot be planned while a pass is compiled or captured"
         if call.mask.mask.causal_and_keys() is not None:
             return f"{call.mask!r} is no more than causal and padding, of which it would save half at most"
-        return f"{call.mask!r} does not tell which blocks of keys it hides" if layout(call) is None else None
+        return f"{call.mask!r} hides no blocks of keys that are known beforehand" if layout(call) is None else None
 
     def rank(self, call: Call) -> int:
         return 15 if worth(call) else 120
@@ -77,7 +77,7 @@ class Blocked(Backend):
                 key=group.gather(key),
                 value=group.gather(value),
                 mask=group.mask,
-                positions=None if call.positions is None else group.place(call.positions, front, batch, size),
+                positions=None if call.positions is None else group.positions(call.positions, front, batch, size),
             )
             runs = sdpa if sdpa.refuses(inner) is None else definition
             outputs.append(runs.run(inner).unflatten(0, (batch, -1)))
@@ -148,11 +148,11 @@ class Group:
         index = torch.arange(heads, device=x.device).view(-1, 1) * columns + self.columns.unsqueeze(1)  # R H W
         return x.flatten(1, 2).index_select(1, index.flatten()).view(len(x) * rows, heads, -1, width)
 
-    def place(self, given: Positions, front: int, batch: int, size: int) -> Positions:
+    def positions(self, given: Positions, front: int, batch: int, size: int) -> Positions:
         """Where the gathered queries, (B R) S, and keys, (B R) (W S), are."""
-        return given.once((id(self), batch), lambda: (self, self._place(given, front, batch, size)))[1]
+        return given.once((id(self), batch), lambda: (self, self._positions(given, front, batch, size)))[1]
 
-    def _place(self, given: Positions, front: int, batch: int, size: int) -> Positions:
+    def _positions(self, given: Positions, front: int, batch: int, size: int) -> Positions:
         inside = torch.arange(size, device=self.rows.device)
         i = (self.rows.unsqueeze(-1) * size + inside - front).clamp(0, given.i.shape[-1] - 1)
         j = (self.columns.unsqueeze(-1) * size + inside).flatten(1).clamp_max(given.j.shape[-1] - 1)
