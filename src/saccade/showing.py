@@ -67,8 +67,9 @@ def show_reading(task: Any, model: nn.Module, text: str) -> Shown:
         sites.append(Site("pool", [outcome], tokens, [[task.classify(model, [text])[0].weights]]))
     for name, looks in seen.items():
         found = looks.calls[-1].weights()[0]
-        if name != "pool" and found.shape[1] == found.shape[2] == len(tokens):
-            sites.append(Site(name.removeprefix("body."), tokens, tokens, found))
+        names = ["<global>"] * looks.calls[-1].mechanism.mask.extra + tokens
+        if name != "pool" and found.shape[1] == found.shape[2] == len(names):
+            sites.append(Site(name.removeprefix("body."), names, names, found))
     return text.split(), [outcome], sites
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from saccade.core import Mechanism, Positions, attend, masks, positions, scores, weights
 from saccade.core.positions import T5Buckets, alibi_slopes, sinusoid
+from saccade.core.relative import TransformerXL
 from saccade.errors import SaccadeError
 
 HEADS, DIM = 2, 4
@@ -246,6 +247,42 @@ def test_syntax_positions_are_shaws_vectors_by_distance_in_the_tree() -> None:
     )
 
 
+# --- Transformer-XL ---
+
+
+def xl_by_loops(q: Tensor, k: Tensor, v: Tensor, position: TransformerXL, i: list[int], j: list[int]) -> Tensor:
+    """(q + u)·k + (q + v)·W r_(i−j), over √D, one pair at a time."""
+    found = torch.zeros_like(q[..., : v.shape[-1]])
+    for b, h, n in np.ndindex(*q.shape[:3]):
+        row = []
+        for m in range(k.shape[2]):
+            distance = i[n] - j[m]
+            angles = [distance * 10000 ** (-2 * c / position.width) for c in range(position.width // 2)]
+            wave = torch.tensor([f(angle) for angle in angles for f in (math.sin, math.cos)], dtype=torch.float64)
+            content = (q[b, h, n] + position.u[h, 0]) @ k[b, h, m]
+            row.append((content + (q[b, h, n] + position.v[h, 0]) @ (position.weight[h] @ wave)).item() / math.sqrt(q.shape[-1]))
+        found[b, h, n] = torch.tensor(softmax(row), dtype=torch.float64) @ v[b, h]
+    return found
+
+
+@torch.no_grad()
+def test_xl_is_the_papers_formula_at_any_positions() -> None:
+    position = TransformerXL(DIM, HEADS).double()
+    for parameter in position.parameters():
+        parameter.normal_()
+    q, k, v = tensors(3, 5)
+    mechanism = Mechanism(position=position)
+    torch.testing.assert_close(attend(q, k, v, mechanism), xl_by_loops(q, k, v, position, [2, 3, 4], [0, 1, 2, 3, 4]))
+    i, j = [9, 0, 100_000], [7, 100_003, 2, 0, 9]
+    found = attend(q, k, v, mechanism, positions=Positions(torch.tensor(i), torch.tensor(j)))
+    torch.testing.assert_close(found, xl_by_loops(q, k, v, position, i, j))
+    rows = Positions(torch.tensor([i, i[::-1]]), torch.tensor([j, j]))
+    found = attend(q, k, v, mechanism, positions=rows)
+    torch.testing.assert_close(found[1:], xl_by_loops(q[1:], k[1:], v[1:], position, i[::-1], j))
+    moved = Positions(torch.tensor(i) - 40, torch.tensor(j) - 40)
+    torch.testing.assert_close(attend(q, k, v, mechanism, positions=moved)[0], found[0], msg="distances alone matter")
+
+
 # --- all of them ---
 
 
@@ -264,7 +301,7 @@ def test_what_is_derived_of_a_position_is_true(name: str) -> None:
     position = member(positions.table, name, dim=DIM, heads=HEADS)
     q = torch.randn(1, HEADS, 3, DIM)
     at = Positions.line(3, 3, relation=steps_between([-1, 0, 1]))
-    assert (not torch.equal(position.encode(q, at.i, at), q)) == position.encodes
+    assert (not torch.equal(position.encode_query(q, at.i, at), q)) == position.encodes
     assert (position.bias(q, at, 1.0) is not None) == position.biases
     assert (position.values(torch.rand(1, HEADS, 3, 3), at) is not None) == position.adds_values
     assert position.biases_by_position == (name in ("alibi", "t5"))

@@ -13,7 +13,7 @@ from saccade import models
 from saccade.building import Builder, complete
 from saccade.core.options import Choice
 from saccade.layers.embeddings import spell
-from saccade.models import AttendingEncoder, Decodable, Encoder, Seq2Seq
+from saccade.models import AttendingEncoder, CarryingLM, Decodable, Encoder, Seq2Seq
 
 T = TypeVar("T", bound=nn.Module)
 V = 13
@@ -153,6 +153,10 @@ def cases() -> list[Case]:
 def changes(config: type, used: dict[str, Any], kind: type[nn.Module], causal: bool) -> list[dict[str, Any]]:
     """One member of one slot at a time, and settings that meet."""
     found: list[dict[str, Any]] = [{}]
+    together = [dict(changed) for changed in TOGETHER if set(changed) <= set(used)]
+    for changed in together:
+        if changed.get("normalize") == "sum" and "position" in used:
+            changed["position"] = "none"  # a family's own may add a bias, which a sum does not take
     for f in dataclasses.fields(config):
         if "table" not in f.metadata or f.name not in used:
             continue
@@ -164,15 +168,23 @@ def changes(config: type, used: dict[str, Any], kind: type[nn.Module], causal: b
             skip |= getattr(entry.make, "needs_relation", False) and not issubclass(kind, AttendingEncoder)
             skip |= getattr(entry.make, "reads_bytes", False) and issubclass(kind, Decodable)
             skip |= use(kind) not in getattr(entry.make, "uses", (use(kind),))  # stacks for some kinds alone
+            if getattr(entry.make, "absolute", False) and issubclass(
+                kind, CarryingLM
+            ):  # a state does not know where its text began
+                skip = True
+                together = [changed for changed in together if member_name(changed.get(f.name)) != entry.name]
             if not skip:
                 found.append({f.name: {"name": entry.name, **entry.example}})
-    together = [changed for changed in TOGETHER if set(changed) <= set(used)]
     return found + [one for one in together if issubclass(kind, AttendingEncoder) or "syntax" not in str(one)]
 
 
 def use(kind: type[nn.Module]) -> str:
     """What a stack is for in a model of a kind."""
     return "pair" if issubclass(kind, Seq2Seq) else "encoder" if issubclass(kind, AttendingEncoder) else "causal"
+
+
+def member_name(value: Any) -> Any:
+    return value["name"] if isinstance(value, dict) else value
 
 
 def default(f: dataclasses.Field[Any]) -> Choice:

@@ -18,7 +18,7 @@ from saccade.layers.attention import MultiHeadAttention
 from saccade.layers.residuals import PostNorm
 from saccade.layers.stack import Stack
 from saccade.models import AttendingEncoder, CausalLM, LanguageModel, Seq2Seq, Transformer, TransformerEncoder
-from saccade.models.transformer import Config
+from saccade.models.assembly import Config
 
 
 def count(model: nn.Module) -> int:

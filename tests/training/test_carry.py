@@ -11,12 +11,16 @@ import torch
 from safetensors.torch import load_file
 
 from saccade import api
+from saccade.core import Positions, masks
+from saccade.data.text import Document
 from saccade.tasks.stream import CarriedWork
 from saccade.training.checkpoints import CARRIED
 from saccade.training.loop import Watcher
 
 TEXT = "the cat saw the dog\nthe dog saw a mouse\n\na mouse ran away from the cat\n" * 3
 UPDATES = 9
+RNN = {"family": "rnn-decoder"}
+XL = {"family": "transformer-xl", "heads": 2, "memory": 11}
 
 
 @pytest.fixture
@@ -24,14 +28,14 @@ def fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     monkeypatch.setattr("os.fsync", lambda handle: None)
     (tmp_path / "text.txt").write_text(TEXT)
 
-    def fit(name: str, watcher: Watcher | None = None, **training: Any) -> Any:
+    def fit(name: str, watcher: Watcher | None = None, model: dict[str, Any] = RNN, **training: Any) -> Any:
         how = {"updates": UPDATES, "tokens": 40, "learning_rate": 0.01, "warmup": 2, "checkpoint_every": 1, "log_every": 1}
         recipe = {
             "task": "language-modelling",
             "data": {"train": str(tmp_path / "text.txt"), "dev": str(tmp_path / "text.txt")},
             "vocabulary": {"kind": "characters"},
             "language": {"carry": True, "block": 8},
-            "model": {"family": "rnn-decoder", "dim": 8, "hidden": 8, "depth": 2, "dropout": 0.2},
+            "model": {"dim": 8, "hidden": 8, "depth": 2, "dropout": 0.2, **model},
             "training": {**how, "evaluate_every": 4, **training},
             "device": "cpu",
         }
@@ -72,6 +76,33 @@ def test_a_run_that_dies_at_any_update_resumes_bit_for_bit(
         if settings.get("checkpoint") == "sharded":  # its tensors are compared as a whole checkpoint, one update later
             fit(name, **{**settings, "updates": UPDATES + 1, "checkpoint": "whole"})
         assert same(tmp_path / "whole", tmp_path / name), f"after {update}"
+
+
+def test_a_transformer_xl_resumes_with_its_memory(
+    fit: Callable[..., Any], break_at: Callable[[int], Watcher], tmp_path: Path
+) -> None:
+    assert fit("whole", model=XL).epoch >= 1
+    with pytest.raises(Exception, match="the process dies"):
+        fit("broken", break_at(4), model=XL)
+    fit("broken", model=XL)
+    assert same(tmp_path / "whole", tmp_path / "broken")
+    rows, memory, width = tensors(tmp_path / "whole")[f"{CARRIED}/5"].shape
+    assert (rows, memory, width) == (5, 11, 1 + 2 * 8), "whether a position is there, and each layer's inputs"
+
+
+def test_a_transformer_xl_is_evaluated_with_its_memory(fit: Callable[..., Any], tmp_path: Path) -> None:
+    """One row read from its first token to its last in blocks of 8, each layer seeing 11 positions before its block."""
+    fit("run", model=XL)
+    made = api.load(tmp_path / "run")
+    stream = made.task.stream([Document(TEXT, 1)], 0, torch.device("cpu"))
+    found = made.task.metrics(made.model, stream, 64)["loss"]
+    ids, at = stream.tokens[None], Positions.line(len(stream.tokens) - 1, len(stream.tokens) - 1)
+    seen = masks.where(lambda b, h, i, j: (j <= i) & (j >= i // 8 * 8 - 11))
+    model = made.model.eval()
+    with torch.no_grad():
+        logits = model.head(model.decoder(model.embedding(ids[:, :-1], at.i), seen, positions=at))
+    expected = torch.nn.functional.cross_entropy(logits[0], ids[0, 1:])
+    assert found == pytest.approx(expected.item(), abs=1e-4)
 
 
 def test_without_what_is_carried_a_resumed_run_is_another(

@@ -105,7 +105,7 @@ def call_of(
         query, positions = score.query(q), None  # type: ignore[union-attr, operator]
     else:
         positions = Positions.line(queries, keys, q.device) if positions is None else positions
-        query = score.query(position.encode(q, positions.i, positions))  # type: ignore[union-attr, operator]
+        query = score.query(position.encode_query(q, positions.i, positions))  # type: ignore[union-attr, operator]
     if score.kernel:  # type: ignore[union-attr]
         query, key = score.features(query, key)  # type: ignore[union-attr, operator]
     sizes = (batch, heads, queries, keys)

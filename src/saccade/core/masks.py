@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import SaccadeError
@@ -24,6 +25,7 @@ from .table import Table
 
 table: Table[type[Mask]] = Table("masks", "mask")
 Predicate = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+Starts = NDArray[np.int64]  # of blocks of positions
 
 
 class Mask:
@@ -31,6 +33,7 @@ class Mask:
 
     compares_positions = True  # i is a position among the keys, so that there can be no more queries than keys
     computed = False  # from queries and keys; derived: true for a class with a `given` of its own
+    extra = 0  # tokens in front of a text that belong to no word: an encoder puts them there
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -51,6 +54,11 @@ class Mask:
         if type(self) is Causal:
             return True, Full()
         return (False, self) if type(self) in (Full, Padding) else None
+
+    def needed(self, rows: Starts, columns: Starts, size: int) -> NDArray[np.bool_] | None:
+        """Which blocks of `size` positions, beginning at `rows` (queries) and `columns` (keys), may hold a pair that is allowed; None
+        where nothing is known, as of any subclass: only what is False here is left out, of all else the predicate is asked."""
+        return None
 
     def to(self, device: torch.device | str) -> Mask:
         """The same mask with its tensors on `device`."""
@@ -219,6 +227,9 @@ class Causal(Mask):
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return j <= i
 
+    def needed(self, rows: Starts, columns: Starts, size: int) -> NDArray[np.bool_] | None:
+        return columns <= rows[:, None] + size - 1 if type(self) is Causal else None
+
 
 @table.add("window", paper="Luong et al. 2015", example={"left": 2, "right": 1})
 class Window(Mask):
@@ -232,6 +243,10 @@ class Window(Mask):
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return (j >= i - self.left) & (j <= i + self.right)
+
+    def needed(self, rows: Starts, columns: Starts, size: int) -> NDArray[np.bool_] | None:
+        ahead = columns - rows[:, None]
+        return (ahead > -self.left - size) & (ahead < self.right + size) if type(self) is Window else None
 
 
 class PerRow(Mask):
@@ -284,7 +299,8 @@ class Documents(PerRow):
 
 @table.add("blocks", paper="Zaheer et al. 2020 (Big Bird)", example={"length": 16, "size": 2, "random": 1})
 class Blocks(Mask):
-    """Big Bird: a window of blocks, some global blocks, and some random ones."""
+    """Big Bird: a window of blocks, global blocks, random ones. ITC: the first (and `last`) of the blocks are global; ETC: `extra` tokens
+    in front, which belong to no word and are not counted in `length`, are; an encoder puts them there."""
 
     def __init__(
         self,
@@ -294,26 +310,45 @@ class Blocks(Mask):
         globals: Natural = 1,
         random: Natural = 3,
         seed: Natural = 0,
+        last: Natural = 0,
+        extra: Natural = 0,
     ) -> None:
-        if min(length, size) < 1 or min(window, globals, random) < 0 or -(-length // size) > 65536:
-            got = f"blocks of {size} over {length} positions with window {window}, globals {globals}, random {random}"
+        count = -(-length // max(size, 1))
+        if min(length, size) < 1 or min(window, globals, random, last, extra) < 0 or count > 65536:
+            got = f"blocks of {size} over {length} positions with window {window}, globals {globals} and {last}, random {random}"
             raise SaccadeError(f"{got}; size and length must be positive, the rest not negative, at most 65,536 blocks")
-        count = -(-length // size)
         at = np.arange(count)
-        allowed = np.abs(at[:, None] - at[None]) <= window
-        allowed[:globals] = allowed[:, :globals] = True
+        ends = (at < globals) | (at >= count - last)
+        allowed = (np.abs(at[:, None] - at[None]) <= window) | ends | ends[:, None]
         generator = np.random.Generator(np.random.PCG64(seed))
-        for row in range(globals, count):
+        for row in range(globals, count - last):
             free = np.flatnonzero(~allowed[row])
             allowed[row, generator.permutation(free)[:random]] = True
-        self.values, self.size = torch.from_numpy(allowed), size
+        if extra:
+            allowed = np.pad(allowed, ((1, 0), (1, 0)), constant_values=True)
+        self.values, self.size, self.extra = torch.from_numpy(allowed), size, extra
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return self.values[i // self.size, j // self.size]
+        return self.values[self.block(i), self.block(j)]
+
+    def block(self, at: Tensor) -> Tensor:
+        """The block of a position; the extra tokens are one block in front of the others."""
+        return ((at - self.extra) // self.size + 1).clamp_min(0) if self.extra else at // self.size
+
+    def needed(self, rows: Starts, columns: Starts, size: int) -> NDArray[np.bool_] | None:
+        if type(self) is not Blocks:
+            return None
+        found = np.pad(self.values.cpu().numpy(), ((0, 1), (0, 1)))
+        for starts in (rows, columns):
+            # the first of the mask's own blocks, and the one after the last
+            edges = self.block(torch.from_numpy(np.stack([starts, starts + size - 1], 1))).numpy() + np.array([0, 1])
+            found = np.logical_or.reduceat(found, edges.ravel().clip(max=len(self.values)), 0)[::2].T
+        return found
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
-        if keys > self.values.shape[0] * self.size:
-            raise SaccadeError(f"the block mask covers {self.values.shape[0] * self.size} positions, got {keys}; raise `length`")
+        covered = (self.values.shape[0] - bool(self.extra)) * self.size + self.extra
+        if keys > covered:
+            raise SaccadeError(f"the block mask covers {covered} positions, got {keys}; raise `length`")
 
 
 @table.add("top-blocks", paper="Lu et al. 2025 (MoBA)", example={"size": 2, "count": 1})
@@ -405,6 +440,11 @@ class Both(Pair):
         one, two = self.first.causal_and_keys(), self.second.causal_and_keys()
         return None if one is None or two is None or type(self) is not Both else (one[0] or two[0], one[1] & two[1])
 
+    def needed(self, rows: Starts, columns: Starts, size: int) -> NDArray[np.bool_] | None:
+        one, two = self.first.needed(rows, columns, size), self.second.needed(rows, columns, size)
+        both = two if one is None else one if two is None else one & two
+        return both if type(self) is Both else None
+
 
 class Either(Pair):
     """first | second."""
@@ -413,6 +453,10 @@ class Either(Pair):
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return self.first(b, h, i, j) | self.second(b, h, i, j)
+
+    def needed(self, rows: Starts, columns: Starts, size: int) -> NDArray[np.bool_] | None:
+        one, two = self.first.needed(rows, columns, size), self.second.needed(rows, columns, size)
+        return None if one is None or two is None or type(self) is not Either else one | two
 
 
 def integers(values: Tensor | Sequence[Any], dims: int, what: str) -> Tensor:

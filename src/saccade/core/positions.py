@@ -60,6 +60,7 @@ class Position(nn.Module):
     """What all positions share. One of one's own overrides `encode`, `bias` or `values`: what it does is derived from that."""
 
     first_layer_only = False  # in a stack, only the first block has it
+    absolute = False  # knows where a text begins, so that a part of one cannot be read without what came before
     needs_relation = False  # asks for `Positions.relation`
     heads: int | None = None  # the number of heads it is made for, where it has something per head
 
@@ -70,7 +71,7 @@ class Position(nn.Module):
 
     @property
     def encodes(self) -> bool:
-        return overrides(self, "encode", Position) or overrides(self, "encode_values", Position)
+        return any(overrides(self, name, Position) for name in ("encode", "encode_query", "encode_values"))
 
     @property
     def biases(self) -> bool:
@@ -89,6 +90,10 @@ class Position(nn.Module):
     def encode(self, x: Tensor, at: Tensor, positions: Positions) -> Tensor:
         """q or k (B H N D) with its positions `at` (N or B × N; `positions.i` or `positions.j`) worked into it."""
         return x
+
+    def encode_query(self, q: Tensor, at: Tensor, positions: Positions) -> Tensor:
+        """q alone, where it differs from k."""
+        return self.encode(q, at, positions)
 
     def encode_values(self, v: Tensor, at: Tensor, positions: Positions) -> Tensor:
         """v (B H K E) with its positions worked into it."""
@@ -146,7 +151,7 @@ class Rotary(Position):
 class Added(Position):
     """p_t added to q, k and v (and only in the first layer of a stack): sinusoidal, or a learned table of `max_len` positions."""
 
-    first_layer_only = True
+    first_layer_only = absolute = True
 
     def __init__(self, dim: int, max_len: Annotated[int | None, Range(1, 10**6)] = None) -> None:
         super().__init__()

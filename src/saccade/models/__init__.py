@@ -10,10 +10,11 @@ from .labels import Classifier, MaskedModel, Tagger
 from .rnn import RnnSeq2Seq
 from .rnn_decoder import RnnDecoder, RnnLanguageModel
 from .transformer import LanguageModel, Transformer, TransformerDecoder, TransformerEncoder
+from .transformer_xl import TransformerXL
 from .two_stream import TwoStream
 from .vaswani import BaseConfig, BigConfig
 
 __all__ = ["AttendingEncoder", "Bag", "BaseConfig", "BigConfig", "ByteNet", "CarryingLM", "CausalLM", "Classifier"]
 __all__ += ["ConvS2S", "Decodable", "Encoder", "Family", "LanguageModel"]
 __all__ += ["MaskedModel", "RnnDecoder", "RnnEncoder", "RnnLanguageModel", "RnnSeq2Seq", "Seq2Seq", "Tagger", "Transformer"]
-__all__ += ["TransformerDecoder", "TransformerEncoder", "TwoStream", "table"]
+__all__ += ["TransformerDecoder", "TransformerEncoder", "TransformerXL", "TwoStream", "table"]

@@ -5,8 +5,9 @@ from typing import ClassVar
 
 from ..core.options import Choice, number, part, setting
 from ..layers import residuals
+from .assembly import Config
 from .families import add_family
-from .transformer import Config, pair
+from .transformer import pair
 
 
 @dataclass(frozen=True)

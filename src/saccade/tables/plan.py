@@ -16,6 +16,7 @@ import yaml
 
 from .. import index
 from ..data.corpora import generate
+from ..data.pairs import Pair
 from ..errors import SaccadeError, did_you_mean
 from ..files import write_atomically
 
@@ -196,7 +197,7 @@ def find_data(scale: str, out: Path) -> tuple[dict[str, Values], str]:
     text = {}
     for split in ("train", "dev"):
         path = out / "text" / f"{split}.txt"
-        content = "\n".join(pair.source for pair in made[split]).encode()
+        content = "\n".join(pair.source for pair in made[split] if isinstance(pair, Pair)).encode()
         if not path.exists() or path.read_bytes() != content:
             write_atomically(path, content)
         text[split] = str(path)

@@ -138,7 +138,8 @@ class CarriedWork(StreamWork):
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         if not isinstance(model, CarryingLM):
-            raise SaccadeError("language.carry is for a recurrent model; leave it out, or choose model.family=rnn-decoder")
+            able = "choose model.family=rnn-decoder or transformer-xl"
+            raise SaccadeError(f"language.carry is for a model that carries a state; leave it out, or {able}")
         return batch_loss(partial(self.read, model), batch, self.smoothing)  # type: ignore[arg-type]
 
     def read(self, model: CarryingLM, tokens: Tensor, continues: Tensor) -> Tensor:

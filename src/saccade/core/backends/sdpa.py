@@ -32,4 +32,4 @@ class Sdpa(Backend):
         return output if empty is None or kind is Causal else torch.where(empty, 0.0, output)
 
 
-table.add("sdpa")(Sdpa())
+backend: Backend = table.add("sdpa")(Sdpa())

@@ -1,0 +1,196 @@
+"""Masks that are known to be sparse, in pure PyTorch: each block of queries attends to the blocks of keys that its mask may allow, gathered
+side by side, so that time and memory are linear in the length, forward and backward. R blocks of queries, C of keys, S positions each."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..masks import Mask, Prepared, booleans, may_read
+from ..positions import Positions
+from ..scores import Additive
+from .call import Backend, Call, table, unchanged
+from .eager import definition
+from .flex import LONG
+from .sdpa import backend as sdpa
+
+SIZES = (32, 64, 128)  # of blocks, for long texts
+MANY = 8192  # blocks; beyond it only the largest size is tried
+SHORT = 512  # shorter calls run faster on SDPA with a dense mask
+GATHER = 128  # what gathering a key for a block costs beside a score, as measured on a CPU
+
+
+class Layout(NamedTuple):
+    """Blocks of `size` positions, and which of them (queries × keys) may hold a pair that is allowed."""
+
+    size: int
+    needed: NDArray[np.bool_]
+
+    @property
+    def cost(self) -> float:
+        """What it takes, counted in scores."""
+        return float(self.needed.sum()) * self.size * (self.size + GATHER)
+
+
+class Blocked(Backend):
+    """Masks whose blocks are known beforehand (windows, Big Bird), with the scores, normalizers and positions of the tables."""
+
+    def refuses(self, call: Call) -> str | None:
+        score, normalize, position = call.score, call.normalize, call.position
+        if not score.dot and not (type(score) is Additive and is_plain(score)):
+            return "the score's own comparison may look at all keys at once"
+        if not is_plain(normalize) or not unchanged(normalize, type(normalize)):
+            return "the normalizer's own rows may look at all keys at once"
+        if call.positions is not None and (position.biases or position.adds_values) and not is_plain(position):
+            return "the position's own bias may look at all keys at once"
+        if call.positions is not None and position.needs_relation:
+            return "it does not gather a relation of pairs"
+        if not may_read():
+            return "its blocks cannot be planned while a pass is compiled or captured"
+        if call.mask.mask.causal_and_keys() is not None:
+            return f"{call.mask!r} is no more than causal and padding, of which it would save half at most"
+        return f"{call.mask!r} hides no blocks of keys that are known beforehand" if layout(call) is None else None
+
+    def rank(self, call: Call) -> int:
+        return 15 if worth(call) else 120
+
+    def run(self, call: Call) -> Tensor:
+        (batch, _, queries, keys), found = call.sizes, layout(call)
+        assert found is not None, "a mask whose blocks are unknown is refused"
+        (rows, columns), size = found.needed.shape, found.size
+        plan = call.mask.once("plan", lambda: make_plan(call.mask.mask, call.sizes, found, call.q.device))
+        front = (keys - queries) % size  # blocks of queries begin where blocks of keys do
+        query = cut(call.query, front, rows, size)
+        q = query if call.q is call.query else cut(call.q, front, rows, size)
+        key, value = cut(call.key, 0, columns, size), cut(call.value, 0, columns, size)
+        outputs = []
+        for group in plan:
+            projected = group.pick(query)
+            inner = replace(
+                call,
+                q=projected if q is query else group.pick(q),
+                query=projected,
+                key=group.gather(key),
+                value=group.gather(value),
+                mask=group.mask,
+                positions=None if call.positions is None else group.positions(call.positions, front, batch, size),
+            )
+            runs = sdpa if sdpa.refuses(inner) is None else definition
+            outputs.append(runs.run(inner).unflatten(0, (batch, -1)))
+        output = outputs[0]
+        if len(plan) > 1:
+            output = torch.cat(outputs, 1).index_select(1, torch.cat([group.rows for group in plan]).argsort())
+        return output.transpose(1, 2).flatten(2, 3)[:, :, front : front + queries]
+
+
+def cut(x: Tensor, front: int, count: int, size: int) -> Tensor:
+    """B H N D → B H R S D, with zeros in front and behind."""
+    behind = count * size - front - x.shape[2]
+    padded = F.pad(x, (0, 0, front, behind)) if front or behind else x
+    return padded.unflatten(2, (count, size))
+
+
+def is_plain(part: torch.nn.Module) -> bool:
+    """Whether a part is one of saccade's own classes, with nothing set on the object that is called instead."""
+    package = __name__.removesuffix("backends.blocked")
+    return type(part).__module__.startswith(package) and not any(map(callable, vars(part).values()))
+
+
+def layout(call: Call) -> Layout | None:
+    """The cheapest blocks for a mask, or None where they are not known."""
+    _, _, queries, keys = call.sizes
+    return call.mask.once("layout", lambda: find_layout(call.mask.mask, queries, keys))
+
+
+def find_layout(mask: Mask, queries: int, keys: int) -> Layout | None:
+    found: list[Layout] = []
+    long = keys >= 4 * SIZES[0]
+    for size in [size for size in SIZES if keys <= MANY * size or size == SIZES[-1]] if long else [max(1, keys // 4)]:
+        starts = np.arange(0, keys, size)
+        needed = mask.needed(starts[(keys - queries) // size :], starts, size)
+        if needed is None:
+            return None
+        found.append(Layout(size, needed))
+    return min(found, key=lambda one: one.cost)
+
+
+def worth(call: Call) -> bool:
+    """Whether enough is hidden for gathering to pay."""
+    _, _, queries, keys = call.sizes
+    short = SHORT if call.q.device.type == "cpu" else LONG
+    if queries * keys < short * short or call.mask.mask.causal_and_keys() is not None or not may_read():
+        return False
+    found = layout(call)
+    return found is not None and found.cost < 1.5 * queries * keys  # a score under a dense mask costs more than one alone
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Blocks of queries that need about equally many blocks of keys, W at most. They are run as one batch, (B R) H S D."""
+
+    rows: Tensor  # R: which blocks of queries
+    columns: Tensor  # R W: which blocks of keys
+    mask: Prepared  # (B R) H|1 S (W S)
+
+    def pick(self, x: Tensor) -> Tensor:
+        """Queries, B H R S D → (B R) H S D"""
+        chosen = x if len(self.rows) == x.shape[2] else x.index_select(2, self.rows)
+        return chosen.transpose(1, 2).flatten(0, 1)
+
+    def gather(self, x: Tensor) -> Tensor:
+        """Keys or values, B H C S D → (B R) H (W S) D, in one copy."""
+        _, heads, columns, _, width = x.shape
+        rows = len(self.rows)
+        index = torch.arange(heads, device=x.device).view(-1, 1) * columns + self.columns.unsqueeze(1)  # R H W
+        return x.flatten(1, 2).index_select(1, index.flatten()).view(len(x) * rows, heads, -1, width)
+
+    def positions(self, given: Positions, front: int, batch: int, size: int) -> Positions:
+        """Where the gathered queries, (B R) S, and keys, (B R) (W S), are."""
+        return given.once((id(self), batch), lambda: (self, self._positions(given, front, batch, size)))[1]
+
+    def _positions(self, given: Positions, front: int, batch: int, size: int) -> Positions:
+        inside = torch.arange(size, device=self.rows.device)
+        i = (self.rows.unsqueeze(-1) * size + inside - front).clamp(0, given.i.shape[-1] - 1)
+        j = (self.columns.unsqueeze(-1) * size + inside).flatten(1).clamp_max(given.j.shape[-1] - 1)
+        every = [x[..., at].expand(batch, *at.shape).flatten(0, 1) for x, at in ((given.i, i), (given.j, j))]
+        return Positions(every[0], every[1])
+
+
+def make_plan(mask: Mask, sizes: tuple[int, int, int, int], found: Layout, device: torch.device) -> list[Group]:
+    """Blocks of queries by the number of blocks of keys they need: a group's narrowest is at least half as wide as its widest."""
+    mask.check(*sizes)
+    counts, groups = found.needed.sum(1).clip(min=1), []
+    while counts.any():
+        width = counts.max()
+        rows = np.flatnonzero(2 * counts >= width)
+        counts[rows] = 0
+        needed = found.needed[rows]
+        columns = np.argsort(~needed, 1, kind="stable")[:, :width]
+        there = np.take_along_axis(needed, columns, 1)
+        groups.append(make_group(mask, sizes, found.size, *(torch.from_numpy(x).to(device) for x in (rows, columns, there))))
+    return groups
+
+
+def make_group(mask: Mask, sizes: tuple[int, int, int, int], size: int, rows: Tensor, columns: Tensor, there: Tensor) -> Group:
+    batch, heads, queries, keys = sizes
+    inside, zero = torch.arange(size, device=rows.device), torch.zeros(1, dtype=torch.int64, device=rows.device)
+    # the shape of one answer shows whether the batch row and the head matter
+    different, planes = mask.answer(batch, heads, zero + keys - queries, zero).shape[:2]
+    i = (rows + (keys - queries) // size).view(-1, 1, 1, 1) * size + inside.unsqueeze(-1)  # R 1 S 1
+    j = (columns.unsqueeze(-1) * size + inside).view(len(rows), 1, 1, -1)  # R 1 1 (W S)
+    real = (j < keys) & there.repeat_interleave(size, 1).view(j.shape)
+    b = torch.arange(different, device=rows.device).repeat_interleave(len(rows)).view(-1, 1, 1, 1)
+    h = torch.arange(planes, device=rows.device).view(-1, 1, 1)
+    at = (x.clamp_max(keys - 1).repeat(different, 1, 1, 1) for x in (i, j))
+    allowed = booleans(mask.to(rows.device)(b, h, *at), mask).unflatten(0, (-1, len(rows))) & real
+    allowed = allowed.expand(batch, -1, planes, size, -1).flatten(0, 1)
+    made = Prepared(mask, (len(allowed), heads, size, j.shape[-1]), rows.device)
+    made.kept["allowed"] = allowed
+    return Group(rows, columns, made)
+
+
+table.add("blocked")(Blocked())

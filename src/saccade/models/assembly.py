@@ -1,0 +1,191 @@
+"""From the settings of a Transformer to its parts: inputs, stacks of blocks, heads."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, TypeVar
+
+from torch import nn
+
+from ..core import Mechanism, masks, normalizers, positions, scores, sites
+from ..core.options import Choice, Later, number, part, setting
+from ..errors import SaccadeError
+from ..layers import embeddings, feedforward, inputs, mixers, norms, pooling, residuals, stack
+from ..layers.attention import MultiHeadAttention
+from ..layers.block import Block
+from ..layers.block import table as block_table
+from ..layers.heads import LinearHead
+from ..layers.heads import table as head_table
+from .families import Sizes, named_sizes
+
+
+@dataclass(frozen=True)
+class Config:
+    """The settings of a Transformer; the default sizes are those of the base model of Vaswani et al. 2017.
+
+    That model itself differs in two, norms after each part and one embedding: the family `transformer-base`.
+    """
+
+    sizes: ClassVar[Sizes] = named_sizes(  # base and big are the paper's
+        dim=(64, 128, 256, 512, 1024),
+        hidden=(256, 512, 1024, 2048, 4096),
+        depth=(2, 2, 4, 6, 6),
+        heads=(2, 4, 4, 8, 16),
+        dropout=(0.1, 0.2, 0.3, 0.1, 0.3),
+    )
+
+    dim: int = number(512, 1, 65_536, "width of a token's vector")
+    hidden: int = number(2048, 1, 65_536, "width inside the feed-forward part")
+    depth: int = number(6, 1, 1000, "blocks")
+    heads: int = number(8, 1, 65_536, "heads of each mixer; they must divide `dim` unless `head_width` is given")
+    kv_heads: int | None = number(None, 1, 65_536, "heads of keys and values, where they are fewer")
+    head_width: int | None = number(None, 1, 65_536, "width of a head; by default `dim` / `heads`")
+    cross_heads: int | None = number(None, 1, 65_536, "heads of the attention that reads a memory, where they differ")
+    cross_width: int | None = number(None, 1, 65_536, "width of these heads; by default that of the others")
+    dropout: float = number(0.1, 0.0, 0.99, "dropout between layers")
+    attention_dropout: float = number(0.0, 0.0, 0.99, "dropout of attention weights")
+    tied: bool = setting(True, "tie the output projection to the embedding")
+    shared: bool = setting(False, "one embedding for source and target (needs `vocabulary.joint`)")
+    score: Choice = part(scores.table, scores.ScaledDot)
+    normalize: Choice = part(normalizers.table, normalizers.Softmax)
+    mask: Choice = part(masks.table, masks.Full, "of self-attention, added to the causal and padding masks")
+    position: Choice = part(positions.table, positions.NoPosition, "positions inside self-attention")
+    position_embedding: Choice = part(
+        inputs.table,
+        inputs.Sinusoidal,
+        "positions at the input; by default `sinusoidal`, or `none` where `position` knows the order",
+    )
+    embedding: Choice = part(embeddings.table, embeddings.Tokens)
+    mixer: Choice = part(mixers.table, MultiHeadAttention, "how positions exchange information in each block")
+    feedforward: Choice = part(feedforward.table, feedforward.MLP)
+    residual: Choice = part(residuals.table, residuals.PreNorm)
+    norm: Choice = part(norms.table, norms.LayerNorm)
+    block: Choice = part(block_table, Block, "what a block consists of")
+    stack: Choice = part(stack.table, stack.Stack, "how blocks follow one another")
+    head: Choice = part(head_table, LinearHead)
+    pool: Choice = part(pooling.pools, pooling.Attention, "how a text's vectors become one, for a label")
+
+    @staticmethod
+    def complete(values: Mapping[str, Any]) -> dict[str, Any]:
+        """Defaults that depend on other settings: a mechanism that knows the tokens' order needs no sinusoids at the input."""
+        chosen = values.get("position", "none")
+        name = chosen.get("name") if isinstance(chosen, dict) else chosen
+        blind = ("none", *(entry.name for entry in positions.table if entry.make.needs_relation))  # to the order
+        known = {} if name in blind else {"position_embedding": "none"}
+        return {**known, **values}
+
+
+USES = {"encoder": "an encoder without a decoder", "causal": "a model in which nobody sees the future"}
+
+
+def make_input(vocab: int, c: Config) -> inputs.PositionedInput:
+    tokens = c.embedding(vocab=vocab, dim=c.dim)
+    return inputs.PositionedInput(tokens, c.position_embedding(dim=c.dim), c.dim, c.dropout)
+
+
+def make_stack(c: Config, role: str = "alone", causal: bool = False) -> stack.Stack:
+    """`depth` blocks by the stack's plan; `role` is "encoder" or "decoder" of a pair, whose blocks attend to a memory, or "alone"."""
+    if causal and not c.mixer.make.causal:  # type: ignore[attr-defined]
+        wrong = f"model.mixer={mixers.table.name_of(c.mixer.make)} sees a text as a whole, and this model hides the future"
+        raise SaccadeError(f"{wrong}; choose another mixer such as attention, or model.family=transformer-encoder")
+    if c.dim % c.heads and c.head_width is None:
+        wrong = f"model.dim={c.dim} is not a multiple of model.heads={c.heads}"
+        raise SaccadeError(f"{wrong}; choose heads that divide it, or set model.head_width")
+    mask: list[masks.Mask] = []  # one object for all blocks, so that a pass prepares it once
+
+    def facts_of(heads: int, given: int | None) -> dict[str, int]:
+        width = given or c.dim // heads
+        return {"dim": width, "dim_q": width, "dim_k": width, "heads": heads}
+
+    def self_attention(n: int, heads: int, score: scores.Score | None = None) -> Mechanism:
+        """Block n's mechanism, with the score of the settings unless another is given."""
+        if not mask:
+            mask.append(c.mask())
+        facts = facts_of(heads, c.head_width)
+        position = c.position(**facts)
+        if position.first_layer_only and n:
+            position = positions.NoPosition()
+        return Mechanism(c.score(**facts) if score is None else score, c.normalize(**facts), mask[0], position)
+
+    def attention(make: Choice, n: int, mechanism: Callable[[], Mechanism], heads: int, head_width: int | None) -> Any:
+        late = {
+            "kv_heads": Later(lambda: c.kv_heads),
+            "dropout": Later(lambda: c.attention_dropout),
+            "mechanism": Later(mechanism),
+        }
+        own = partial(self_attention, n, heads)
+        return make(dim=c.dim, heads=heads, head_width=head_width, n=n, make_mechanism=own, **late)
+
+    def mixer(n: int, times: int = 1) -> mixers.Mixer:
+        heads = times * c.heads
+        made: mixers.Mixer = attention(c.mixer, n, lambda: self_attention(n, heads), heads, c.head_width)
+        return made
+
+    def reader(n: int) -> MultiHeadAttention | None:
+        """Attention to a memory, whose positions have nothing to do with those of the queries: no position, and no mask between them."""
+        if role != "decoder":
+            return None
+        make = Choice(MultiHeadAttention, {name: value for name, value in c.mixer.options.items() if name == "bias"})
+        heads, width = c.cross_heads or c.heads, c.cross_width or c.head_width
+        facts = facts_of(heads, width or c.dim // c.heads)
+        plain = lambda: Mechanism(c.score(**facts), c.normalize(**facts))  # noqa: E731
+        made: MultiHeadAttention = attention(make, n, plain, heads, facts["dim"])
+        return made
+
+    def block(n: int) -> Block:
+        at = {"n": n, "depth": c.depth, "role": role}
+        made: Block = c.block(
+            mixer=Later(lambda: mixer(n)),
+            make_mixer=partial(mixer, n),
+            make_cross=partial(reader, n),
+            feedforward=Later(lambda: c.feedforward(dim=c.dim, hidden=c.hidden, dropout=c.dropout, **at)),
+            cross=Later(lambda: reader(n)),
+            residual=partial(c.residual, norm=norm, dropout=c.dropout, **at),
+            norm=norm,
+            dim=c.dim,
+            hidden=Later(lambda: c.hidden),
+            heads=c.heads,
+            dropout=c.dropout,
+            **at,
+        )
+        return made
+
+    def norm() -> nn.Module:
+        made: nn.Module = c.norm(dim=c.dim)
+        return made
+
+    made: stack.Stack = c.stack(block=block, depth=c.depth, norm=norm, dim=c.dim, role=role)
+    return made
+
+
+def fitting(c: Config, use: str) -> stack.Stack:
+    """The one stack of a model without a second one, if it can be an "encoder" or "causal"."""
+    uses = getattr(c.stack.make, "uses", (use,))
+    if use not in uses:
+        name, fit = stack.table.name_of(c.stack.make), [entry.name for entry in stack.table if use in entry.make.uses]
+        raise SaccadeError(f"model.stack={name} is not for {USES[use]}; choose one of: {', '.join(fit)}")
+    return make_stack(c, causal=use == "causal")
+
+
+def extra_tokens(made: stack.Stack) -> int:
+    """How many tokens that belong to no word a stack's masks ask for in front of a text."""
+    return max((site.mechanism.mask.extra for site in sites(made).values()), default=0)
+
+
+P = TypeVar("P", inputs.PositionedInput, stack.Stack)
+
+
+def without_relation(made: P) -> P:
+    """The input or the stack of a model that reads no parse trees and puts no extra tokens in front, if it needs none."""
+    if isinstance(made, stack.Stack) and extra_tokens(made):
+        wrong = "model.mask.extra is for an encoder alone, whose global tokens see the whole text"
+        raise SaccadeError(f"{wrong}; leave it out, or choose model.family=transformer-encoder")
+    if made.needs_relation:
+        wanted = "model.position=syntax" if isinstance(made, stack.Stack) else "model.position_embedding=depth"
+        raise SaccadeError(f"{wanted} needs the parse trees of tagging data; choose another position")
+    return made
+
+
+def make_head(vocab: int, tokens: embeddings.Embedding, c: Config) -> LinearHead:
+    made: LinearHead = c.head(dim=c.dim, vocab=vocab, tied=tokens if c.tied else None, bias=False)
+    return made
