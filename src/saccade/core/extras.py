@@ -4,7 +4,7 @@ the log-probabilities of choices that were sampled (hard attention).
 A layer calls `x = leave(x, "balance", cost)`; whoever computes a loss opens `with collect() as left:` around the forward pass and adds
 `left.total(tokens)`. While nobody collects, `leave` returns x as it is and costs nothing.
 
-The other way round, `collect(target)` tells a head what the loss asks for: a head that finds log p of the targets without computing
+The other way round, `collect(target)` passes to a head what the loss asks for: a head that finds log p of the targets without computing
 those of all tokens asks `wanted(x)`, and answers with one number per target instead of one per token of the vocabulary.
 """
 

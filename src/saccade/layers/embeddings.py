@@ -139,7 +139,7 @@ class Adaptive(Embedding):
         factor: Annotated[int, Range(1, 64)] = 4,
         scale: SCALE = None,
     ) -> None:
-        """With a `factor` of 1 all vectors are as wide as the model, and there is no projection."""
+        """With a `factor` of 1 all vectors are as wide as the model and need no projection."""
         super().__init__()
         self.vocab, self.dim, self.scale = vocab, dim, scale
         self.clusters = clusters_of(vocab, clusters, growth)
