@@ -44,7 +44,7 @@ class Settled:
 class SegmentAttention(MultiHeadAttention):
     """Self-attention whose keys and values are also those of earlier inputs, projected anew: their gradient ends there, that of W does not."""
 
-    def start(self, x: Tensor) -> LastInputs:
+    def start(self, x: Tensor) -> LastInputs:  # type: ignore[override]
         return LastInputs(x.new_zeros(len(x), 0, self.k.in_features))
 
     def step(self, x: Tensor, cache: LastInputs, mask: masks.Mask | None, positions: Positions) -> tuple[Tensor, LastInputs]:
