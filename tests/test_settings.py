@@ -74,6 +74,8 @@ def small(path: Path) -> dict[str, Any]:
             made["model"][key] = SMALL[key]
         elif isinstance(value, dict):
             value |= {option: SMALL[option] for option in value if option in SMALL and option != "dim"}
+    if isinstance(mask := made["model"].get("mask"), dict) and mask["name"] == "blocks":
+        mask |= {"length": 12, "size": 1, "window": 0}  # these sentences are shorter than a block
     if "language" in made:
         made["language"]["block"] = 16
     made["training"] |= {"tokens": 64, "average": 0, "precision": "float32", "graphs": False, "round_to": 1, "warmup": 2}
