@@ -29,6 +29,7 @@ class LastInputs(Cache):
 class Convolution(Mixer):
     """What convolutions share: the window of W positions is centered, or ends at its own position where the mask is causal."""
 
+    any_mask = False
     width: int
     channels: int
 

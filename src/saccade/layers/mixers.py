@@ -19,6 +19,7 @@ class Mixer(nn.Module):
     """x (B N dim) → B N dim. `step` reads further positions, from a cache of the mixer's own kind, which it does not change."""
 
     needs_relation = False  # asks for `Positions.relation`
+    any_mask = True  # knows other masks than causal and padding
 
     def mix(self, x: Tensor, mask: Mask | None, positions: Positions | None) -> Tensor:
         raise NotImplementedError

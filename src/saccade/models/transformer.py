@@ -71,9 +71,6 @@ class Config:
         return {**known, **values}
 
 
-USES = {"encoder": "an encoder without a decoder", "causal": "a model in which nobody sees the future"}
-
-
 def make_input(vocab: int, c: Config) -> inputs.PositionedInput:
     tokens = c.embedding(vocab=vocab, dim=c.dim)
     return inputs.PositionedInput(tokens, c.position_embedding(dim=c.dim), c.dim, c.dropout)
@@ -143,15 +140,6 @@ def make_stack(c: Config, role: str = "alone") -> stack.Stack:
     return made
 
 
-def fitting(c: Config, use: str) -> stack.Stack:
-    """The one stack of a model without a second one, if it can be an "encoder" or "causal"."""
-    uses = getattr(c.stack.make, "uses", (use,))
-    if use not in uses:
-        name, fit = stack.table.name_of(c.stack.make), [entry.name for entry in stack.table if use in entry.make.uses]
-        raise SaccadeError(f"model.stack={name} is not for {USES[use]}; choose one of: {', '.join(fit)}")
-    return make_stack(c)
-
-
 def without_relation(made: stack.Stack) -> stack.Stack:
     """The stack of a model that reads no pairwise relation, if it needs none."""
     if made.needs_relation:
@@ -171,7 +159,8 @@ class TransformerEncoder(AttendingEncoder):
         super().__init__()
         self.dim, self.heads = config.dim, config.heads
         self.embedding = make_input(vocab, config)
-        self.encoder = fitting(config, "encoder")
+        stack.check_use(config.stack.make, "encoder")
+        self.encoder = make_stack(config)
 
     @property
     def needs_relation(self) -> bool:  # type: ignore[override]
@@ -248,7 +237,8 @@ class CausalStack(nn.Module):
         super().__init__()
         self.dim, self.heads = config.dim, config.heads
         self.embedding = make_input(vocab, config)
-        self.decoder = without_relation(fitting(config, "causal"))
+        stack.check_use(config.stack.make, "causal")
+        self.decoder = without_relation(make_stack(config))
 
     def features(self, tokens: Tensor, mask: masks.Mask | None = None, positions: Tensor | None = None) -> Tensor:
         """One vector per position, B N dim. `mask` is added to the causal one; `positions` (N or B N) are 0, 1, 2 … by default."""

@@ -37,8 +37,9 @@ class TwoStream(nn.Module):
             got = f"got a {type(body).__name__}; choose model.family=transformer-encoder"
             raise SaccadeError(f"two streams need a transformer-encoder, {got}")
         for block in body.encoder:
-            if not isinstance(block.mixer, MultiHeadAttention) or type(block.mixer.mechanism.mask) is not masks.Full:
-                wrong = "a convolution or model.mask would count positions wrong"
+            other = not (body.encoder.any_mask and block.any_mask and isinstance(block.mixer, MultiHeadAttention))
+            if other or type(block.mixer.mechanism.mask) is not masks.Full:
+                wrong = "a convolution, a funnel or model.mask would count positions wrong"
                 raise SaccadeError(f"two streams are side by side, where {wrong}; leave them out")
         self.body = body
         self.query = nn.Parameter(torch.randn(body.dim))  # as wide as a scaled token vector
