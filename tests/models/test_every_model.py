@@ -182,6 +182,15 @@ def test_gradients_reach_every_parameter_and_a_copy_is_a_model_of_its_own(case: 
         {"mixer": {"name": "light-convolution", "width": 3}, "residual": "rezero", "feedforward": "swiglu"},
         {"stack": "shared", "depth": 2, "embedding": {"name": "factorized", "rank": 3}, "head": "mixture", "position": "rotary"},
         {"mask": {"name": "window", "left": 2}, "norm": "rms", "position": "t5", "kv_heads": 1},
+        *(
+            pytest.param(changed, marks=pytest.mark.slow)
+            for changed in (
+                {"stack": "universal", "depth": 2, "mixer": {"name": "dynamic-convolution", "width": 3}},
+                {"stack": "funnel", "depth": 2, "position": "t5", "feedforward": {"name": "product-key", "subkeys": 3, "top": 2}},
+                {"stack": "transparent", "block": "evolved"},
+                {"block": "weighted"},
+            )
+        ),
     ],
     ids=str,
 )
