@@ -76,6 +76,12 @@ def make_input(vocab: int, c: Config) -> inputs.PositionedInput:
     return inputs.PositionedInput(tokens, c.position_embedding(dim=c.dim), c.dim, c.dropout)
 
 
+def facts_of(c: Config, heads: int) -> dict[str, int]:
+    """What the parts of a mechanism may ask for."""
+    width = c.head_width or c.dim // heads
+    return {"dim": width, "dim_q": width, "dim_k": width, "heads": heads}
+
+
 def make_stack(c: Config, role: str = "alone") -> stack.Stack:
     """`depth` blocks by the stack's plan; `role` is "encoder" or "decoder" of a pair, whose blocks attend to a memory, or "alone"."""
     if c.dim % c.heads and c.head_width is None:
@@ -83,14 +89,10 @@ def make_stack(c: Config, role: str = "alone") -> stack.Stack:
         raise SaccadeError(f"{wrong}; choose heads that divide it, or set model.head_width")
     mask: list[masks.Mask] = []  # one object for all blocks, so that a pass prepares it once
 
-    def facts_of(heads: int) -> dict[str, int]:
-        width = c.head_width or c.dim // heads
-        return {"dim": width, "dim_q": width, "dim_k": width, "heads": heads}
-
     def self_attention(n: int, heads: int) -> Mechanism:
         if not mask:
             mask.append(c.mask())
-        facts = facts_of(heads)
+        facts = facts_of(c, heads)
         position = c.position(**facts)
         if position.first_layer_only and n:
             position = positions.NoPosition()
@@ -110,7 +112,7 @@ def make_stack(c: Config, role: str = "alone") -> stack.Stack:
         if role != "decoder":
             return None
         make = c.mixer if c.mixer.make is MultiHeadAttention else Choice(MultiHeadAttention)  # with the mixer's own options
-        facts = facts_of(c.heads)
+        facts = facts_of(c, c.heads)
         made: MultiHeadAttention = attention(make, n, lambda: Mechanism(c.score(**facts), c.normalize(**facts)))
         return made
 

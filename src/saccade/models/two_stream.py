@@ -37,8 +37,8 @@ class TwoStream(nn.Module):
             got = f"got a {type(body).__name__}; choose model.family=transformer-encoder"
             raise SaccadeError(f"two streams need a transformer-encoder, {got}")
         for block in body.encoder:
-            other = not (body.encoder.any_mask and block.any_mask and isinstance(block.mixer, MultiHeadAttention))
-            if other or type(block.mixer.mechanism.mask) is not masks.Full:
+            plain = isinstance(block.mixer, MultiHeadAttention) and type(block.mixer.mechanism.mask) is masks.Full
+            if not (plain and block.any_mask and body.encoder.any_mask):
                 wrong = "a convolution, a funnel or model.mask would count positions wrong"
                 raise SaccadeError(f"two streams are side by side, where {wrong}; leave them out")
         self.body = body
