@@ -109,6 +109,32 @@ def test_what_is_shown_is_what_the_model_looked_at(held_out: list[Pair], name: s
     assert told(lambda: api.show(system, "  ")) == "the text is empty; give a sentence"
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"stack": {"name": "funnel", "parts": 3}, "depth": 3},
+        {"stack": "universal", "depth": 2, "feedforward": {"name": "product-key", "subkeys": 3, "top": 2, "blocks": [1]}},
+        {"stack": "transparent", "block": "evolved"},
+        {"block": "weighted", "mixer": "attention"},
+    ],
+    ids=str,
+)
+def test_other_blocks_and_stacks_are_trained_loaded_shown_and_aligned(
+    held_out: list[Pair], tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    recipe = {**RECIPE, "model": {**family("transformer"), **changed}, "training": {**RECIPE["training"], "updates": 2}}
+    trained = api.fit(recipe, tmp_path / "run")[0]
+    system = api.load(tmp_path / "run")
+    documents = [api.show(one, "the black cat", target="le chat noir") for one in (trained, system)]
+    assert documents[0] == documents[1]
+    first = documents[0].sites[0]
+    assert (first.rows, first.columns) == (["le", "chat", "noir", "<eos>"], ["the", "black", "cat", "<eos>"])
+    for site in documents[0].sites:
+        assert site.weights.shape[1:] == (len(site.rows), len(site.columns))
+        np.testing.assert_allclose(site.weights.sum(-1), 1, atol=1e-3)
+    assert 0 <= api.evaluate(system, held_out[:3])["aer"] <= 1
+
+
 def test_two_trainings_do_not_share_a_folder(tmp_path: Path) -> None:
     from saccade.files import held
 

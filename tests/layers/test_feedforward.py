@@ -190,7 +190,7 @@ def test_blocks_with_and_without_a_memory_or_experts() -> None:
     for wrong, sentence in (
         ({"blocks": [5]}, r"blocks must list whole numbers from 1 to 4, got \[5\]; 1 is the first block"),
         ({"blocks": []}, "blocks must list whole numbers from 1 to 4"),
-        ({"blocks": ["1"]}, "blocks must list whole numbers from 1 to 4"),
+        ({"blocks": ["1"]}, r"f\.blocks is \['1'\]; it must be a list of whole numbers"),
         ({"blocks": 3}, r"f\.blocks is 3; it must be a list or nothing"),
         ({"top": 4}, "top must be at most subkeys, got 4 of 3"),
         ({"width": 5}, "width must be even, for two halves of a query, got 5"),

@@ -190,6 +190,15 @@ def test_no_parameter_has_a_name_that_old_folders_give_another_meaning(case: Cas
         {"mixer": {"name": "light-convolution", "width": 3}, "residual": "rezero", "feedforward": "swiglu"},
         {"stack": "shared", "depth": 2, "embedding": {"name": "factorized", "rank": 3}, "head": "mixture", "position": "rotary"},
         {"mask": {"name": "window", "left": 2}, "norm": "rms", "position": "t5", "kv_heads": 1},
+        *(
+            pytest.param(changed, marks=pytest.mark.slow)
+            for changed in (
+                {"stack": "universal", "depth": 2, "mixer": {"name": "dynamic-convolution", "width": 3}},
+                {"stack": "funnel", "depth": 2, "position": "t5", "feedforward": {"name": "product-key", "subkeys": 3, "top": 2}},
+                {"stack": "transparent", "block": "evolved"},
+                {"block": "weighted"},
+            )
+        ),
     ],
     ids=str,
 )

@@ -10,6 +10,7 @@ import torch
 from model_helpers import LENGTHS, SOURCE, TARGET, Case, V, cases, make, stepped
 from torch import Tensor, nn
 
+from saccade import models
 from saccade.building import Builder
 from saccade.core import masks, normalizers, positions, scores
 from saccade.core.options import Choice
@@ -137,8 +138,16 @@ STARTS = [[0, 3, 7], [0, 1, 5, 7]]  # where documents begin in each row, and the
 
 def by_distance(kind: type[nn.Module]) -> list[Case]:
     """Models that know distances, or no order at all: blocks begin at absolute positions, and convolutions see neighbors alone."""
-    hard = ("blocks", "top-blocks", "light-convolution")
-    return [case for case in cases() if issubclass(case.kind, kind) and not any(word in str(case) for word in hard)]
+    hard = ("blocks", "top-blocks")
+    fields = models.table["transformer"].config.__dataclass_fields__
+
+    def any_mask(case: Case) -> bool:
+        chosen = [(fields[slot].metadata.get("table"), value) for slot, value in case.changed.items() if slot in fields]
+        made = [table[value["name"] if isinstance(value, dict) else value] for table, value in chosen if table is not None]
+        return all(getattr(one, "any_mask", True) for one in made)
+
+    found = [case for case in cases() if issubclass(case.kind, kind) and not any(word in str(case) for word in hard)]
+    return [case for case in found if any_mask(case)]
 
 
 @pytest.mark.parametrize("case", [case for case in by_distance(CausalLM) if case.family == "transformer-decoder"], ids=str)

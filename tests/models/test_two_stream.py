@@ -115,8 +115,13 @@ def test_two_streams_through_other_parts_are_the_slow_loop(changed: dict[str, ob
 
 
 def test_mistakes_are_answered_with_sentences() -> None:
-    for changed in ({"mask": {"name": "window", "left": 1}}, {"mixer": "light-convolution"}):
-        with pytest.raises(SaccadeError, match=r"two streams are side by side, where a convolution or model\.mask would count"):
+    for changed in (
+        {"mask": {"name": "window", "left": 1}},
+        {"mixer": "light-convolution"},
+        {"stack": "funnel"},
+        {"block": "evolved"},
+    ):
+        with pytest.raises(SaccadeError, match=r"side by side, where a convolution, a funnel or model\.mask would count"):
             built(**changed)
     with pytest.raises(SaccadeError, match="two streams need a transformer-encoder, got a Bag; choose model"):
         TwoStream(make(Encoder, "bag"), V)

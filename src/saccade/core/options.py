@@ -111,6 +111,8 @@ def check(value: Any, kind: Any, rules: Mapping[str, Any], path: str, default: A
     if (isinstance(value, bool) and bool not in kinds) or not isinstance(value, kinds):
         expected = " or ".join("nothing" if k is type(None) else WORDS.get(k, k.__name__) for k in kinds)
         raise SaccadeError(f"{path} is {value!r}; it must be {expected}")
+    if isinstance(value, list) and any(type(item) is not int for item in value):
+        raise SaccadeError(f"{path} is {value!r}; it must be a list of whole numbers")
     if isinstance(value, float) and not math.isfinite(value):
         raise SaccadeError(f"{path} is {value}; it must be a finite number")
     allowed = rules.get("range")

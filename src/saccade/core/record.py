@@ -251,7 +251,7 @@ def record(model: nn.Module, quiet: bool = False) -> Iterator[Seen]:
 
 def stretched(weights: Tensor, rows: int, columns: int) -> Tensor:
     """Weights (… Q K) between texts that a model shortened, between all their positions: the row of a pooled query is repeated, the weight
-    of a pooled key divided among the positions it stands for. As they are where nothing was shortened."""
+    of a pooled key divided among the positions it was made from. As they are where nothing was shortened."""
     if weights.shape[-2:] == (rows, columns):
         return weights
     row, column = (pooled_from(*sizes).to(weights.device) for sizes in zip((rows, columns), weights.shape[-2:], strict=True))

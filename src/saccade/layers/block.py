@@ -56,6 +56,7 @@ class Block(nn.Module):
     """A mixer, attention to a memory where there is one (`cross`), a feed-forward part; a residual around each."""
 
     own_shard = True  # where a model is divided over processes, one block at a time is gathered
+    any_mask = True  # with a mixer that knows other masks than causal and padding, it knows them too
     takes_keys = True  # where its mixer is attention, it may look from x to a longer text: see `look_at`
 
     def __init__(

@@ -20,6 +20,7 @@ KernelWidth = Annotated[int, Range(1, 4096)]
 class ConvolutionMixer(Mixer):
     """What convolutions share: the window of W positions is centered, or ends at its own position where the mask is causal."""
 
+    any_mask = False
     width: int
     channels: int
 

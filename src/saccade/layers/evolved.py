@@ -131,6 +131,7 @@ class EvolvedBlock(Block):
     """
 
     takes_keys = False
+    any_mask = False
 
     def __init__(
         self,

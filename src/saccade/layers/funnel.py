@@ -25,10 +25,11 @@ class FunnelStack(Stack):
 
     pool is the mean of two neighbors; of two vectors of which one is padding, the other. The decoder of a pair is a plain stack that
     reads the shortened text. An encoder alone has one part more, in which the text has its length again: each vector is repeated, and
-    the output of the first part is added. A pooled position keeps the place of the first of its two.
+    the output of the first part is added. A pooled vector has the position of the first of its two.
     """
 
     uses = ("pair", "encoder")
+    any_mask = False
 
     def __init__(
         self,

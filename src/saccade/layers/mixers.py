@@ -24,6 +24,7 @@ class Mixer(nn.Module):
 
     needs_relation = False  # asks for `Positions.relation`
     causal = True  # can hide the future, and read position by position
+    any_mask = True  # knows other masks than causal and padding
 
     def mix(self, x: Tensor, mask: Mask | None, positions: Positions | None) -> Tensor:
         raise NotImplementedError

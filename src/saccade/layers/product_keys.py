@@ -1,6 +1,6 @@
 """Product-key memory: a feed-forward part that reads a few of very many learned values. T tokens, H heads, S sub-keys, K read per head."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +30,7 @@ class ProductKeyMemory(nn.Module):
         heads: Annotated[int, Range(1, 4096)] = 4,
         top: Annotated[int, Range(1, 4096)] = 32,
         width: Width = 256,
-        blocks: list[Any] | None = None,
+        blocks: list[int] | None = None,
         decoder: bool = False,
         n: int = 0,
         depth: int = 1,
@@ -38,7 +38,7 @@ class ProductKeyMemory(nn.Module):
     ) -> None:
         super().__init__()
         chosen = list(range(1, depth + 1)) if blocks is None else blocks
-        if not chosen or any(type(one) is not int or not 1 <= one <= depth for one in chosen):
+        if not chosen or any(not 1 <= one <= depth for one in chosen):
             raise SaccadeError(f"blocks must list whole numbers from 1 to {depth}, got {blocks!r}; 1 is the first block")
         if top > subkeys:
             raise SaccadeError(f"top must be at most subkeys, got {top} of {subkeys}")

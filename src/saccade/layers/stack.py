@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,14 @@ from ..errors import SaccadeError
 from .block import Block, BlockCache
 
 table: Table[type[Stack]] = Table("stacks", "stack", facts=("block", "depth", "norm", "dim", "role"))
+USES = {"encoder": "an encoder without a decoder", "causal": "a model in which nobody sees the future"}
+
+
+def check_use(make: Any, use: str) -> None:
+    """Raises where a stack cannot be an "encoder" alone, or "causal"."""
+    if use not in getattr(make, "uses", (use,)):
+        fit = [entry.name for entry in table if use in entry.make.uses]
+        raise SaccadeError(f"model.stack={table.name_of(make)} is not for {USES[use]}; choose one of: {', '.join(fit)}")
 
 
 @table.add("plain", paper="Vaswani et al. 2017")
@@ -23,6 +31,7 @@ class Stack(nn.Module):
     """`depth` blocks one after another, and a norm at the end where the residuals leave it to the stack. Block n is named `n`."""
 
     uses: tuple[str, ...] = ("pair", "encoder", "causal")  # an encoder and a decoder, an encoder alone, a decoder alone
+    any_mask = True  # knows other masks than causal and padding
 
     def __init__(self, block: Callable[[int], Block], depth: int, norm: Callable[[], nn.Module]) -> None:
         super().__init__()

@@ -26,7 +26,7 @@ class UniversalStack(Stack):
     """`depth` steps of one block: x_t = block(x_(t−1) + position + time t); the output is Σ_t p_t x_t, p_t by adaptive halting.
 
     p_t = σ(w · (x_(t−1) + signals) + b) until their sum would pass 0.99, or at the last step: there p_t is what is missing to 1. A
-    position that has halted keeps its vector, which others go on reading. `ponder` times the mean of steps + last p joins the loss, and
+    position that has halted keeps its vector, which others still read. `ponder` times the mean of steps + last p joins the loss, and
     `ponder: null` switches halting off: the output is x_depth. `blocks` is how many different blocks a step consists of (in the decoder
     of a pair, `decoder_blocks`). The count of Narang et al. 2021 (84 M) fits 3 and 4, which the paper does not name.
     """

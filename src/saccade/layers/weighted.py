@@ -16,7 +16,7 @@ from .residuals import Residual
 
 
 class Branches(nn.Module):
-    """Σ_h α_h MLP_h(κ_h W_h head_h), Σ α = Σ κ = 1, in the place of an attention's last matrix. B N (H D) → B N dim."""
+    """Σ_h α_h MLP_h(κ_h W_h head_h), Σ α = Σ κ = 1, instead of an attention's last matrix. B N (H D) → B N dim."""
 
     def __init__(self, heads: int, width: int, dim: int, hidden: int, dropout: float) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Branches(nn.Module):
 
 @table.add("weighted", paper="Ahmed et al. 2017")
 class WeightedBlock(Block):
-    """Branched attention, Σ_h α_h MLP_h(κ_h W_h head_h) with learned weights Σ α = Σ κ = 1, in the place of attention and MLP.
+    """Branched attention, Σ_h α_h MLP_h(κ_h W_h head_h) with learned weights Σ α = Σ κ = 1, instead of attention and MLP.
 
     The heads' MLPs divide `hidden` among them. Attention to a memory is branched, too, with MLPs of its own: that makes the 280 M
     parameters of Narang et al. 2021.

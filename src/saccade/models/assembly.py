@@ -75,9 +75,6 @@ class Config:
         return {**known, **values}
 
 
-USES = {"encoder": "an encoder without a decoder", "causal": "a model in which nobody sees the future"}
-
-
 def make_input(vocab: int, c: Config) -> inputs.PositionedInput:
     tokens = c.embedding(vocab=vocab, dim=c.dim)
     return inputs.PositionedInput(tokens, c.position_embedding(dim=c.dim), c.dim, c.dropout)
@@ -160,10 +157,7 @@ def make_stack(c: Config, role: str = "alone", causal: bool = False) -> stack.St
 
 def fitting(c: Config, use: str) -> stack.Stack:
     """The one stack of a model without a second one, if it can be an "encoder" or "causal"."""
-    uses = getattr(c.stack.make, "uses", (use,))
-    if use not in uses:
-        name, fit = stack.table.name_of(c.stack.make), [entry.name for entry in stack.table if use in entry.make.uses]
-        raise SaccadeError(f"model.stack={name} is not for {USES[use]}; choose one of: {', '.join(fit)}")
+    stack.check_use(c.stack.make, use)
     return make_stack(c, causal=use == "causal")
 
 

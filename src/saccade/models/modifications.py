@@ -16,6 +16,7 @@ COLUMNS = ("parameters", "operations", "steps", "early", "early_spread", "final"
 BASELINE = {"position": "t5", "residual": "pre-norm", "shared": True, "tied": True}
 PAPER_SIZE = {"dim": 768, "hidden": 3072, "depth": 12, "heads": 12}  # with a vocabulary of PAPER_VOCABULARY tokens
 PAPER_VOCABULARY = 32_128
+SIZES = ("dim", "hidden", "depth", "heads", "head_width", "cross_heads", "cross_width")
 
 
 @dataclass(frozen=True)
@@ -24,29 +25,53 @@ class Modification:
 
     title: str
     settings: dict[str, Any]
-    scale: dict[str, Fraction]
+    scale: dict[str, Any]  # key → a factor of the same key's size, `factor key` or `key` of another's, or a list of such
     paper: dict[str, float]
     __doc__: str = ""
 
-    def over(self, sizes: Mapping[str, Any]) -> dict[str, Any]:
-        """The baseline's settings with this row's, for a baseline of these sizes; a head keeps its width when their number is scaled."""
-        scaled = {name: max(1, round(sizes[name] * factor)) for name, factor in self.scale.items()}
-        if "heads" in scaled:
-            scaled["head_width"] = sizes.get("head_width") or sizes["dim"] // sizes["heads"]
-        return {**BASELINE, **self.settings, **scaled}
+    def over(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The baseline's settings with this row's, for a baseline of these sizes."""
+        found, sizes = {**BASELINE, **self.settings}, with_widths(given)
+        for key, factor in self.scale.items():
+            part, _, option = key.partition(".")
+            if option:
+                chosen = found[part] if isinstance(found[part], dict) else {"name": found[part]}
+                found[part] = {**chosen, option: scaled(factor, key, sizes)}
+            else:
+                found[key] = scaled(factor, key, sizes)
+        if "heads" in self.scale:
+            found.setdefault("head_width", sizes["head_width"])  # heads keep their width when their number changes
+        return found
+
+
+def with_widths(given: Mapping[str, Any]) -> dict[str, int]:
+    """Sizes with those written out that follow from others."""
+    width = given.get("head_width") or max(1, given["dim"] // given["heads"])
+    heads, across = given.get("cross_heads") or given["heads"], given.get("cross_width") or width
+    return {**given, "head_width": width, "cross_heads": heads, "cross_width": across}
+
+
+def scaled(factor: Any, key: str, sizes: Mapping[str, int]) -> Any:
+    """2/3 of a key's size, `1/4 depth` or `dim` of another's, at least 1; a list of such, one by one."""
+    if isinstance(factor, list):
+        return [scaled(one, key, sizes) for one in factor]
+    share, _, other = str(factor).rpartition(" ")
+    if other in sizes:
+        return max(1, round(sizes[other] * Fraction(share or "1")))
+    return max(1, round(sizes[key] * Fraction(other)))
 
 
 table: Table[Modification] = Table("modifications", "modification")
 
 
-def summary(title: str, settings: dict[str, Any], scale: dict[str, Fraction]) -> str:
+def summary(title: str, settings: dict[str, Any], scale: dict[str, Any]) -> str:
     """The row in words: its title in the paper, and what it sets."""
     parts = [f"{name}: {value}" for name, value in settings.items()] + [f"{name} × {value}" for name, value in scale.items()]
     return f"{title}: {', '.join(parts).replace(chr(39), '')}" if parts else f"{title}: the baseline"
 
 
 for name, row in yaml.safe_load(Path(__file__).with_name("modifications.yaml").read_text(encoding="utf-8")).items():
-    settings, scale = row.get("settings", {}), {key: Fraction(value) for key, value in row.get("scale", {}).items()}
+    settings, scale = row.get("settings", {}), row.get("scale", {})
     columns = dict(zip(COLUMNS, map(float, row["paper"]), strict=True))
     made = Modification(row["title"], settings, scale, columns, summary(row["title"], settings, scale))
     table.add(name, "Narang et al. 2021")(made)
@@ -58,6 +83,6 @@ def modified(name: str, config: type, given: Mapping[str, Any]) -> dict[str, Any
     known = getattr(config, "__dataclass_fields__", {})
     if not {"position", "mixer", "stack"} <= set(known):
         raise SaccadeError("model.modification changes a Transformer; choose model.family=transformer, or leave it out")
-    sizes = {key: given.get(key, known[key].default) for key in ("dim", "hidden", "depth", "heads", "head_width")}
-    changed = table[name].over(sizes)
-    return {**changed, **{key: value for key, value in given.items() if key not in table[name].scale}}
+    sizes = {key: given.get(key, known[key].default) for key in SIZES}
+    row = table[name]
+    return {**row.over(sizes), **{key: value for key, value in given.items() if key not in row.scale}}

@@ -37,9 +37,11 @@ class TwoStream(nn.Module):
             got = f"got a {type(body).__name__}; choose model.family=transformer-encoder"
             raise SaccadeError(f"two streams need a transformer-encoder, {got}")
         for block in body.encoder:
-            known = isinstance(block.mixer, MultiHeadAttention) and block.mixer.causal
-            if not known or type(block.mixer.mechanism.mask) is not masks.Full:  # type: ignore[union-attr]
-                wrong = "a convolution, a linformer or model.mask would count positions wrong"
+            plain = (
+                isinstance(block.mixer, MultiHeadAttention) and block.mixer.causal and block.any_mask and body.encoder.any_mask
+            )
+            if not plain or type(block.mixer.mechanism.mask) is not masks.Full:  # type: ignore[union-attr]
+                wrong = "a convolution, a linformer, a funnel or model.mask would count positions wrong"
                 raise SaccadeError(f"two streams are side by side, where {wrong}; leave them out")
         self.body = body
         self.query = nn.Parameter(torch.randn(body.dim))  # as wide as a scaled token vector
