@@ -78,35 +78,38 @@ def make_input(vocab: int, c: Config) -> inputs.PositionedInput:
     return inputs.PositionedInput(tokens, c.position_embedding(dim=c.dim), c.dim, c.dropout)
 
 
-def make_stack(c: Config, role: str = "alone", causal: bool = False) -> stack.Stack:
-    """`depth` blocks by the stack's plan; `role` is "encoder" or "decoder" of a pair, whose blocks attend to a memory, or "alone"."""
+def check_mixer(c: Config, causal: bool) -> None:
+    """Raises when heads do not divide the width, or when a mixer that sees all tokens should hide the future."""
     if causal and not c.mixer.make.causal:  # type: ignore[attr-defined]
         wrong = f"model.mixer={mixers.table.name_of(c.mixer.make)} sees a text as a whole, and this model hides the future"
         raise SaccadeError(f"{wrong}; choose another mixer such as attention, or model.family=transformer-encoder")
     if c.dim % c.heads and c.head_width is None:
         wrong = f"model.dim={c.dim} is not a multiple of model.heads={c.heads}"
         raise SaccadeError(f"{wrong}; choose heads that divide it, or set model.head_width")
+
+
+def make_stack(c: Config, role: str = "alone", causal: bool = False) -> stack.Stack:
+    """`depth` blocks by the stack's plan; `role` is "encoder" or "decoder" of a pair, whose blocks attend to a memory, or "alone"."""
+    check_mixer(c, causal)
     width = c.head_width or c.dim // c.heads
-    facts = {"dim": width, "dim_q": width, "dim_k": width, "heads": c.heads}
-    own = {"heads": c.heads, "head_width": c.head_width}
     mask: list[masks.Mask] = []  # one object for all blocks, so that a pass prepares it once
 
     def self_attention(n: int, score: scores.Score | None = None) -> Mechanism:
         """Block n's mechanism, with the score of the settings unless another is given."""
         if not mask:
             mask.append(c.mask())
+        facts = {"dim": width, "dim_q": width, "dim_k": width, "heads": c.heads}
         position = c.position(**facts)
         if position.first_layer_only and n:
             position = positions.NoPosition()
         return Mechanism(c.score(**facts) if score is None else score, c.normalize(**facts), mask[0], position)
 
-    def attention(make: Choice, n: int, mechanism: Callable[[], Mechanism], sizes: dict[str, Any]) -> Any:
+    def attention(make: Choice, n: int, mechanism: Callable[[], Mechanism], **sizes: int) -> Any:
         late = {"kv_heads": Later(lambda: c.kv_heads), "dropout": Later(lambda: c.attention_dropout)}
-        late |= {"mechanism": Later(mechanism)}
-        return make(dim=c.dim, **sizes, n=n, make_mechanism=partial(self_attention, n), **late)
+        return make(dim=c.dim, n=n, mechanism=Later(mechanism), make_mechanism=partial(self_attention, n), **late, **sizes)
 
     def mixer(n: int) -> mixers.Mixer:
-        made: mixers.Mixer = attention(c.mixer, n, lambda: self_attention(n), own)
+        made: mixers.Mixer = attention(c.mixer, n, lambda: self_attention(n), heads=c.heads, head_width=width)
         return made
 
     def reader(n: int) -> MultiHeadAttention | None:
@@ -114,10 +117,9 @@ def make_stack(c: Config, role: str = "alone", causal: bool = False) -> stack.St
         if role != "decoder":
             return None
         make = Choice(MultiHeadAttention, {name: value for name, value in c.mixer.options.items() if name == "bias"})
-        heads, across = c.cross_heads or c.heads, c.cross_width or width
-        these = {**facts, "dim": across, "dim_q": across, "dim_k": across, "heads": heads}
-        sizes = {"heads": heads, "head_width": across}
-        made: MultiHeadAttention = attention(make, n, lambda: Mechanism(c.score(**these), c.normalize(**these)), sizes)
+        heads, wide = c.cross_heads or c.heads, c.cross_width or width
+        mechanism = lambda: Mechanism(c.score(dim_q=wide, dim_k=wide, heads=heads), c.normalize(heads=heads))  # noqa: E731
+        made: MultiHeadAttention = attention(make, n, mechanism, heads=heads, head_width=wide)
         return made
 
     def block(n: int) -> Block:
