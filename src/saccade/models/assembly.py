@@ -80,25 +80,31 @@ def make_input(vocab: int, c: Config) -> inputs.PositionedInput:
     return inputs.PositionedInput(tokens, c.position_embedding(dim=c.dim), c.dim, c.dropout)
 
 
-def make_stack(c: Config, role: str = "alone", causal: bool = False) -> stack.Stack:
-    """`depth` blocks by the stack's plan; `role` is "encoder" or "decoder" of a pair, whose blocks attend to a memory, or "alone"."""
+def check_mixer(c: Config, causal: bool) -> None:
+    """Raises when heads do not divide the width, or when a mixer that sees all tokens should hide the future."""
     if causal and not c.mixer.make.causal:  # type: ignore[attr-defined]
         wrong = f"model.mixer={mixers.table.name_of(c.mixer.make)} sees a text as a whole, and this model hides the future"
         raise SaccadeError(f"{wrong}; choose another mixer such as attention, or model.family=transformer-encoder")
     if c.dim % c.heads and c.head_width is None:
         wrong = f"model.dim={c.dim} is not a multiple of model.heads={c.heads}"
         raise SaccadeError(f"{wrong}; choose heads that divide it, or set model.head_width")
-    mask: list[masks.Mask] = []  # one object for all blocks, so that a pass prepares it once
 
-    def facts_of(heads: int, given: int | None) -> dict[str, int]:
-        width = given or c.dim // heads
-        return {"dim": width, "dim_q": width, "dim_k": width, "heads": heads}
+
+def facts_of(heads: int, width: int) -> dict[str, int]:
+    """What the parts of a mechanism may ask for."""
+    return {"dim": width, "dim_q": width, "dim_k": width, "heads": heads}
+
+
+def make_stack(c: Config, role: str = "alone", causal: bool = False) -> stack.Stack:
+    """`depth` blocks by the stack's plan; `role` is "encoder" or "decoder" of a pair, whose blocks attend to a memory, or "alone"."""
+    check_mixer(c, causal)
+    mask: list[masks.Mask] = []  # one object for all blocks, so that a pass prepares it once
 
     def self_attention(n: int, heads: int, score: scores.Score | None = None) -> Mechanism:
         """Block n's mechanism, with the score of the settings unless another is given."""
         if not mask:
             mask.append(c.mask())
-        facts = facts_of(heads, c.head_width)
+        facts = facts_of(heads, c.head_width or c.dim // heads)
         position = c.position(**facts)
         if position.first_layer_only and n:
             position = positions.NoPosition()

@@ -47,7 +47,9 @@ class SegmentAttention(MultiHeadAttention):
     def start(self, x: Tensor) -> LastInputs:  # type: ignore[override]
         return LastInputs(x.new_zeros(len(x), 0, self.k.in_features))
 
-    def step(self, x: Tensor, cache: LastInputs, mask: masks.Mask | None, positions: Positions) -> tuple[Tensor, LastInputs]:
+    def step(  # type: ignore[override]
+        self, x: Tensor, cache: LastInputs, mask: masks.Mask | None, positions: Positions
+    ) -> tuple[Tensor, LastInputs]:
         every = torch.cat([cache.inputs.to(x.dtype), x], 1)
         return self.read(x, self.prepare(every, positions), mask, positions), LastInputs(every)
 

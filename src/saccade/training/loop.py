@@ -168,7 +168,7 @@ class Training:
         return {"update": number, "epoch": epoch, "learning_rate": rate, "tokens": self.at.tokens}
 
     def _renew(self, number: int) -> None:
-        """Calls the parts that want a call before each update. They change their tensors in place: a captured update reads them there."""
+        """Calls the parts that want a call before each update. They overwrite their tensors, which a captured update reads again."""
         if not self._renewed:
             return
         generator = torch.Generator().manual_seed((self.seed * 1_000_003 + number + DRAW_SEED) % (1 << 63))
