@@ -114,7 +114,7 @@ class Recurrence(nn.Module):
         """B N dim → B N H and what is carried on."""
         with warnings.catch_warnings() if self.output else nullcontext():
             if self.output:
-                warnings.filterwarnings("ignore", "LSTM with projections")  # PyTorch tells once that oneDNN has none
+                warnings.filterwarnings("ignore", "LSTM with projections")  # that oneDNN has none, on a CPU
             output, last = self.layers(x, self.first(x, carried))
         return output, self.last(last)
 
