@@ -196,7 +196,7 @@ def find_data(scale: str, out: Path) -> tuple[dict[str, Values], str]:
     text = {}
     for split in ("train", "dev"):
         path = out / "text" / f"{split}.txt"
-        content = "\n".join(pair.source for pair in made[split]).encode()
+        content = "\n".join(getattr(one, "source", "") for one in made[split]).encode()
         if not path.exists() or path.read_bytes() != content:
             write_atomically(path, content)
         text[split] = str(path)
