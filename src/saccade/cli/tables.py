@@ -94,9 +94,9 @@ def produce(study: Study, planned: list[Job], todo: list[Job], jobs: int, on: st
 
 def check_words(name: str, scale: str, on: str, result: str | None) -> None:
     """Raises at a wrong word before anything large is imported or written."""
-    from ..results import check_name
-
     if result is not None:
+        from ..results import check_name
+
         check_name(result)
     for what, given, known in (("table", name, TABLES), ("scale", scale, ("tiny", "small")), ("way to run", on, ("here", "ray"))):
         if given not in known:
