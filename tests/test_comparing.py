@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from saccade import api, comparing, config
 from saccade.errors import SaccadeError
+from saccade.training.cost import summary
 from saccade.training.loop import Watcher
 
 
@@ -97,3 +99,25 @@ def test_mistakes_are_found_before_any_training(data: Path, tmp_path: Path) -> N
         with pytest.raises(SaccadeError) as error:
             comparing.check(recipes, seeds, where, options)
         assert sentence in str(error.value)
+
+
+COSTS = {"parameters", "operations_per_update", "operations", "updates_per_second", "peak_memory_process"}
+
+
+def test_what_runs_cost_is_in_every_row_also_of_a_run_that_is_used_again(data: Path, tmp_path: Path) -> None:
+    recipes = {"mean": recipe(data, "mean")}
+    [first] = comparing.compare(recipes, [0], tmp_path / "runs", Watching())
+    [again] = comparing.compare(recipes, [0], tmp_path / "runs", Watching())
+    assert set(first.metrics) >= COSTS
+    assert {name: first.metrics[name] for name in COSTS} == {name: again.metrics[name] for name in COSTS}
+    [each], [whole] = first.metrics["operations_per_update"], first.metrics["operations"]
+    assert whole == 4 * each > 0
+    found = api.costs(api.load(tmp_path / "runs" / "mean-0"))
+    assert found == {name: first.metrics[name][0] for name in COSTS}
+
+
+def test_a_run_that_kept_no_costs_has_its_parameters_alone(data: Path, tmp_path: Path) -> None:
+    system, ended = api.fit(recipe(data, "mean"), tmp_path / "run", watcher=Watcher())
+    old = replace(ended, costs={})
+    assert set(summary(old, system.model)) == {"parameters"}
+    assert set(summary(ended, system.model)) == COSTS

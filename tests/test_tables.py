@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from saccade.tables import STUDIES, plan, running, writing
-from saccade.tables.efficient import exponent, follow_paths, for_length, too_much
+from saccade.tables.efficient import for_length
+from saccade.tables.measuring import exponent, follow_paths, too_much
 from saccade.tables.plan import Column, Job, Study, claim
 from saccade.tables.running import Board, Context, Interrupted, Queue, run
 from support import error_of, run_cli

@@ -14,6 +14,7 @@ from .shared import err, note, report
 
 if TYPE_CHECKING:
     from ..tables.plan import Job, Study
+    from ..tables.writing import Made
 
 SCALE = "tiny (minutes on two cores, generated data) or small (made for a GPU)."
 ONLY = "These rows alone: --only vanilla geglu, or --only vanilla,geglu. [default: all]"
@@ -43,15 +44,11 @@ def table(
         saccade table translation --scale small --jobs 4
         saccade table modifications --scale small --jobs 14 --on ray
     """
-    check_words(name, scale, on)
+    check_words(name, scale, on, result)
     with err.status("starting …"):
-        from ..results import check_name
         from ..tables import STUDIES
         from ..tables.plan import claim
-        from ..tables.running import Queue, run
-        from ..tables.writing import collect, record, write
-    if result is not None:
-        check_name(result)
+        from ..tables.writing import record
     wanted = [one for word in (*(only or ()), *(rows or ())) for one in word.split(",") if one]
     out = out_folder or Path("runs") / f"table-{name}-{scale}"
     study = STUDIES[name](scale, out)
@@ -60,13 +57,7 @@ def table(
     planned = study.plan(wanted, seeds)
     todo = [job for job in planned if not job.done]
     announce(study, planned, todo, jobs)
-    with TableBoard(len(planned), len(planned) - len(todo)) as board:
-        queue = Queue(todo, board)  # type: ignore[arg-type]
-        try:
-            run(queue, jobs, study.threads(jobs), on)
-        finally:  # what is there is written, also of a table that was stopped
-            made = collect(study, planned, queue.failed)
-            files = write(made, jobs)
+    made, files = produce(study, planned, todo, jobs, on)
     if result is not None:
         record(made, result, seeds)
     agreements = {key: value for key, (value, _) in made.correlations().items()}
@@ -86,7 +77,27 @@ def table(
         )
 
 
-def check_words(name: str, scale: str, on: str) -> None:
+def produce(study: Study, planned: list[Job], todo: list[Job], jobs: int, on: str) -> tuple[Made, list[str]]:
+    """Runs what is to do and writes the table, also one that was stopped; what it has, and its files."""
+    from ..tables.running import Queue, run
+    from ..tables.writing import collect, write
+
+    with TableBoard(len(planned), len(planned) - len(todo)) as board:
+        queue = Queue(todo, board)  # type: ignore[arg-type]
+        try:
+            run(queue, jobs, study.threads(jobs), on)
+        finally:
+            made = collect(study, planned, queue.failed)
+            files = write(made, jobs)
+    return made, files
+
+
+def check_words(name: str, scale: str, on: str, result: str | None) -> None:
+    """Raises at a wrong word before anything large is imported or written."""
+    if result is not None:
+        from ..results import check_name
+
+        check_name(result)
     for what, given, known in (("table", name, TABLES), ("scale", scale, ("tiny", "small")), ("way to run", on, ("here", "ray"))):
         if given not in known:
             raise SaccadeError(f"no {what} named '{given}'{did_you_mean(given, known)}")
