@@ -82,7 +82,7 @@ def test_the_counts_by_hand() -> None:
     without_norms = 12 * (encoder + decoder) - 60 * 2 * 768
     assert count(residual="fixup") == without_norms + 60 * 3 + tokens, "three scalars around each of 60 parts"
     assert count(residual="deepnorm") == 12 * (encoder + decoder) + tokens
-    sizes, widths = (3295, 8238, 20595), (768, 192, 48)
+    sizes, widths = (3077, 7692, 21359), (768, 192, 48)
     adaptive = sum(n * width for n, width in zip(sizes, widths, strict=True)) + (192 + 48) * 768
     assert count(embedding="adaptive") == count() - tokens + adaptive
     assert count(embedding="adaptive", head="adaptive") == count() - tokens + adaptive + 2 * 768, "and a vector per cluster"

@@ -113,10 +113,15 @@ class Factorized(Embedding):
 
 
 def clusters_of(vocab: int, count: int, growth: float) -> list[tuple[int, int]]:
-    """The first and the end id of each of `count` clusters, each `growth` times as large as the one before; fewer of a tiny vocabulary."""
+    """The first and the end id of each of `count` clusters, each about `growth` times as large as the one before; fewer of a tiny vocabulary.
+
+    They divide the vocabulary's size as its first digit says it, and the last one takes the rest: a few more tokens, as models that fill
+    in gaps have them for the gaps, move no other token to another cluster."""
     sizes = [growth**n for n in range(count)]
-    ends = {max(1, round(vocab * sum(sizes[: n + 1]) / sum(sizes))) for n in range(count)}
-    return list(pairwise([0, *sorted(ends)]))
+    unit = 10 ** (len(str(vocab)) - 1) if vocab >= 100 else 1
+    whole = vocab // unit * unit
+    ends = {max(1, round(whole * sum(sizes[: n + 1]) / sum(sizes))) for n in range(count - 1)}
+    return list(pairwise([0, *sorted(end for end in ends if end < vocab), vocab]))
 
 
 @table.add("adaptive", paper="Baevski & Auli 2019", example={"growth": 1.5})

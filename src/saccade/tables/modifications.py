@@ -10,8 +10,17 @@ from .running import train
 BASELINE, BASELINE_SEEDS = "vanilla", 5  # the paper's ± is that of five runs of its baseline
 # at scale small all factors of the paper's rows (2/3, 3/2 …) give whole numbers, so that parameters match as they do there
 SIZES = {"tiny": {"dim": 48, "hidden": 192, "depth": 2, "heads": 6}, "small": {"dim": 192, "hidden": 768, "depth": 6, "heads": 6}}
-UPDATES = {"tiny": {"loss": 80, "sst2": 40, "bleu": 120}, "small": {"loss": 1200, "sst2": 400, "bleu": 1600}}
+UPDATES = {"tiny": {"loss": 80, "sst2": 40, "bleu": 120}, "small": {"loss": 800, "sst2": 250, "bleu": 1000}}
+PLAIN = {"stack": "plain"}
 TOKENS = {"tiny": 1024, "small": 8192}
+
+
+def alone(row: str, sizes: Values) -> Values:
+    """What a row means to its encoder alone, where its settings are about both stacks."""
+    stack = modifications[row].over(sizes).get("stack", "plain")
+    if row == "universal":
+        return {"stack": {name: value for name, value in stack.items() if name != "decoder_blocks"}}
+    return {"encoder-sharing": {"stack": "shared"}, "decoder-sharing": PLAIN, "transparent-attention": PLAIN}.get(row, {})
 
 
 class Modifications(Study):
@@ -57,7 +66,12 @@ class Modifications(Study):
     def stages(self, row: str, seed: int) -> list[Job]:
         def job(stage: str, recipe: Values, after: tuple[Job, ...] = (), **how: Any) -> Job:
             steps = training(self.scale, UPDATES[self.scale][stage], TOKENS[self.scale], **how)
-            model = {"family": "transformer", "modification": row, **SIZES[self.scale]}
+            model = {
+                "family": "transformer",
+                "modification": row,
+                **SIZES[self.scale],
+                **(alone(row, SIZES[self.scale]) if after else {}),
+            }
             return Job(row, stage, seed, train, {**recipe, "model": model, "training": steps}, self.out, after)
 
         size = {"size": 500 if self.scale == "tiny" else 8000}

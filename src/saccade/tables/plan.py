@@ -215,7 +215,7 @@ def load_yaml(name: str) -> Values:
 
 def training(scale: str, updates: int, tokens: int, **more: Any) -> Values:
     """How rows are trained: evaluated at every eighth, as the paper's early loss is that of the first eighth of its steps."""
-    on_gpu = {"precision": "bf16", "graphs": True} if scale != "tiny" and torch.cuda.is_available() else {}
+    on_gpu = {"precision": "bf16"} if scale != "tiny" and torch.cuda.is_available() else {}
     plain = {"schedule": "cosine", "learning_rate": 0.002, "warmup": max(updates // 10, 1), "smoothing": 0.0, "log_every": 10}
     every = max(updates // 8, 1)
     return {"updates": updates, "tokens": tokens, "evaluate_every": every, "checkpoint_every": updates, **on_gpu, **plain, **more}

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from .. import api
-from ..core import positions
-from ..core.options import options_of
-from ..layers import inputs
+from .. import api, config
+from . import lengths
 from .plan import COSTS, Column, Job, Study, Values, training
 from .running import Context, train
 
-LENGTH, UPDATES = {"tiny": 16, "small": 64}, {"tiny": 100, "small": 2000}
+LENGTH, UPDATES = {"tiny": 16, "small": 64}, {"tiny": 100, "small": 1500}
 SIZES = {"tiny": {"dim": 32, "hidden": 64, "depth": 2, "heads": 2}, "small": {"dim": 192, "hidden": 768, "depth": 4, "heads": 6}}
 TIMES = (1, 2, 3, 4)
 
 
 class Positions(Study):
-    """The loss of a small causal model at 1 to 4 times the length it was trained on."""
+    """Recall and loss of small causal models at 1 to 4 times the length they were trained on."""
 
-    name, main, drawn = "positions", "lengths", ("loss_1", "loss_2", "loss_4")
+    name, main, drawn = "positions", "lengths", ("loss_1", "loss_4", "recall_1", "recall_4")
     columns = (
+        *(Column(f"recall_{factor:g}", f"recall at {factor:g} L (%)", 1, stage="recall") for factor in lengths.FACTORS),
         *(Column(f"loss_{times}", f"loss at {times} L", 3) for times in TIMES),
         Column("growth", "loss at 4 L − at L", 3),
         *COSTS,
@@ -31,33 +32,59 @@ class Positions(Study):
     )
 
     def rows(self) -> dict[str, str]:
-        inside = [entry.name for entry in positions.table if not entry.make.needs_relation]
-        at_input = [entry.name for entry in inputs.table if entry.name != "none"]
-        return {name: name if name == "none" else f"{name} (in attention)" for name in inside} | {
-            f"{name}-embedding": f"{name} (at the input)" for name in at_input
+        where = {"position": "in attention", "position_embedding": "at the input"}
+        return {
+            name: name if name == "none" else f"{name} ({where[next(iter(found))]})" for name, found in self.settings().items()
         }
 
+    def settings(self) -> Mapping[str, Values]:
+        """Each row's settings; learned tables are made for the longest texts, and their rows beyond L are never trained."""
+        return lengths.every_position(max(TIMES) * LENGTH[self.scale])
+
     def jobs(self, row: str, seeds: int) -> list[Job]:
-        length = LENGTH[self.scale]
-        model = {"family": "transformer-decoder", **SIZES[self.scale], **part_of(row, max(TIMES) * length)}
+        length, updates = LENGTH[self.scale], UPDATES[self.scale]
+        model = {"family": "transformer-decoder", **SIZES[self.scale], **self.settings()[row]}
         recipe = {
             "task": "language-modelling",
             "data": self.data["text"],
             "vocabulary": {"size": 500 if self.scale == "tiny" else 8000},
             "language": {"block": length},
             "model": model,
-            "training": training(self.scale, UPDATES[self.scale], 1024 if self.scale == "tiny" else 8192),
+            "training": training(self.scale, updates, 1024 if self.scale == "tiny" else 8192),
         }
-        return [Job(row, "lengths", seed, train_and_test, recipe, self.out) for seed in range(seeds)]
+        asked = {"settings": {**SIZES[self.scale], **self.settings()[row]}, "length": length, "updates": updates}
+        return [
+            job
+            for seed in range(seeds)
+            for job in (
+                Job(row, "recall", seed, recall, asked, self.out),
+                Job(row, "lengths", seed, train_and_test, recipe, self.out),
+            )
+        ]
+
+    def pictures(self, table: Any) -> dict[str, Any]:
+        from ..views.pictures import lines
+
+        found = {}
+        for stage, keys, title in (
+            ("recall", {factor: f"recall_{factor:g}" for factor in lengths.FACTORS}, "recall (%)"),
+            ("lengths", {float(times): f"loss_{times}" for times in TIMES}, "loss"),
+        ):
+            series: dict[str, list[tuple[float, float]]] = {}
+            for row, results in table.results.items():
+                first: Values = next((one["values"] for one in results if one["stage"] == stage), {})
+                points = [(factor, first[key]) for factor, key in keys.items() if first.get(key) is not None]
+                series |= {row: points} if points else {}
+            if series:
+                about = "Positions beyond the lengths of the training"
+                found[f"{stage}.png"] = lines(series, "tested length / longest length in training", title, about)
+        return found
 
 
-def part_of(row: str, longest: int) -> Values:
-    """A row's settings; a table of positions is made for the longest texts, whose rows beyond L are never trained."""
-    at_input = row.endswith("-embedding")
-    table, name = (inputs.table, row.removesuffix("-embedding")) if at_input else (positions.table, row)
-    options = {"max_len": longest} if "max_len" in options_of(table, table[name]) else {}
-    part = {"name": name, **options}
-    return {"position_embedding": part} if at_input else {"position": part, "position_embedding": "none"}
+def recall(job: Job, context: Context) -> Values:
+    """Recall of what stood a few positions before, at L to 4 L."""
+    asked = job.settings
+    return lengths.train_and_test(asked["settings"], asked["length"], job.seed, asked["updates"], config.device("auto"))
 
 
 def train_and_test(job: Job, context: Context) -> Values:

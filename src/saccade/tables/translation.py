@@ -18,7 +18,7 @@ SIZES = {
     "small": {"dim": 256, "hidden": 512, "depth": 3, "heads": 4, "dropout": 0.3},
 }
 WIDER = 2  # the big Transformer beside the base one
-UPDATES, TOKENS = {"tiny": 100, "small": 2500}, {"tiny": 1000, "small": 8192}
+UPDATES, TOKENS = {"tiny": 100, "small": 2000}, {"tiny": 1000, "small": 8192}
 ENSEMBLE, MEMBERS = "ensemble", 3
 # BLEU en-de and en-fr, and operations of training for each, of the systems in the lecture's table
 PAPER = {

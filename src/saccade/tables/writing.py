@@ -139,7 +139,7 @@ def as_markdown(made: Made, jobs_beside: int) -> str:
     if study.paper:
         parts.append(f"The paper's columns: {study.paper}.")
     if agreements := made.correlations():
-        titles = {one.key: (one.title, study.paper_columns[one.paper]) for one in columns if one.paper}
+        titles = {one.key: (one.title, study.paper_columns[one.paper]) for one in columns if one.paper in study.paper_columns}
         lines = [[*titles[key], f"{value:+.2f}", str(count)] for key, (value, count) in agreements.items()]
         parts += ["## Our order of the rows and theirs", grid([["here", "there", "Spearman's rank correlation", "rows"], *lines])]
     parts += ["## What this can show", study.honest]

@@ -51,9 +51,14 @@ def spellings(name: str, alone: bool) -> list[str]:
     return [spelling for other in order for spelling in (f"{other}.{rest}", f"{other}.{rest.removeprefix('tokens.')}")]
 
 
+def of_tokens(name: str) -> bool:
+    """Whether a parameter has a row for each token: an embedding's own, or a table of it (factorized, adaptive)."""
+    ends = ("tokens.weight", "tokens.table.weight", "source.weight", "target.weight")
+    return top(name) in EMBEDDINGS and (name.endswith(ends) or ".tables." in name)
+
+
 def fill(parameter: Tensor, value: Tensor, name: str, path: Path) -> None:
-    of_tokens = top(name) in EMBEDDINGS and name.endswith(("tokens.weight", "source.weight", "target.weight"))
-    if of_tokens and value.dim() == 2 and parameter.shape[1] == value.shape[1]:
+    if of_tokens(name) and value.dim() == 2 and parameter.shape[1] == value.shape[1]:
         rows = min(len(parameter), len(value))  # a pretrained model may have rows for masks after its words
         parameter[:rows] = value[:rows].to(parameter.device)
     elif parameter.shape == value.shape:
