@@ -140,14 +140,14 @@ class Efficient(Study):
 
 
 def for_length(model: Values, fields: Mapping[str, Any], length: int) -> Values:
-    """The settings, in which a part that must know the length of its texts (option `length`) is given it."""
+    """The settings, in which a part that must know the length of its texts (option `length` or `max_len`) is given it."""
     found = dict(model)
     for key in ("mask", "mixer", "score"):
         if key in model and key in fields:
             slot = fields[key].metadata["table"]
             given = model[key] if isinstance(model[key], dict) else {"name": model[key]}
-            if given["name"] in slot and "length" in options_of(slot, slot[given["name"]]):
-                found[key] = {**given, "length": length}
+            known = options_of(slot, slot[given["name"]]) if given["name"] in slot else ()
+            found[key] = {**given, **{option: length for option in ("length", "max_len") if option in known}}
     return found
 
 

@@ -10,12 +10,14 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .. import models
 from ..building import Builder
-from ..models.kinds import Encoder
+from ..models.kinds import CarryingLM, Encoder
 from ..training.cost import now
 from .plan import Values
 
 MEMORY_SHARE = 0.6  # of what is free, that a pass may take
+SEGMENT = 512  # tokens that a model with a state reads at once
 
 
 def too_much(length: int, seconds: dict[int, float], memory: dict[int, float], device: torch.device, most: float) -> str:
@@ -33,14 +35,17 @@ def too_much(length: int, seconds: dict[int, float], memory: dict[int, float], d
 def cost_of_pass(settings: Values, length: int, device: torch.device) -> tuple[float, float]:
     """Seconds (the best of a few) and the peak of bytes of a forward and backward pass over one text."""
     torch.manual_seed(0)
-    model = Builder(settings).make(Encoder, 256).to(device).train()
+    carries = not is_encoder(settings)
+    model: Any = Builder(settings).make(CarryingLM if carries else Encoder, 256).to(device).train()
     tokens, lengths = torch.randint(4, 256, (1, length), device=device), torch.tensor([length], device=device)
 
     def once() -> None:
         model.zero_grad(set_to_none=True)
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            out = model(tokens, lengths)
-        out.float().square().mean().backward()
+        state = model.start(tokens[:, :0], lengths[:0]) if carries else None
+        for piece in tokens.split(SEGMENT, 1) if carries else (tokens,):
+            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                out, state = model.forward_from(piece, state) if carries else (model(piece, lengths), None)
+            out.float().square().mean().backward()
 
     once()  # libraries set themselves up, kernels are compiled
     peak = peak_of(once, device)
@@ -50,6 +55,11 @@ def cost_of_pass(settings: Values, length: int, device: torch.device) -> tuple[f
         once()
         taken.append(now() - start)
     return min(taken), peak
+
+
+def is_encoder(settings: Values) -> bool:
+    """Whether a family gives a vector per token; one that does not reads its text in segments, and carries a state."""
+    return models.table[settings["family"]].build(Encoder) is not None
 
 
 def peak_of(once: Any, device: torch.device) -> float:
@@ -89,7 +99,9 @@ def exponent(values: Mapping[int, float], lengths: set[int]) -> float:
 
 def follow_paths(settings: Values, length: int) -> Values:
     """On live models: how many layers it takes until the last output has a gradient at the first input, and whether the longest chain of
-    operations that wait for one another grows with the length."""
+    operations that wait for one another grows with the length. Nothing of a model whose gradients end where a segment begins."""
+    if not is_encoder(settings):
+        return {}
     depth, step = 0, 1
     deep = lambda layers: {**settings, "depth": layers}  # noqa: E731
     while not reaches(deep(depth + step), length):
