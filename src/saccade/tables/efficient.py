@@ -163,6 +163,11 @@ def measure(job: Job, context: Context) -> Values:
         except torch.OutOfMemoryError:
             why = f"{length:,} tokens do not fit into memory"
             break
+        except RuntimeError as error:  # a library's own limit, such as cuDNN's on the length of a recurrence
+            if not seconds:
+                raise
+            why = f"{length:,} tokens: {str(error).splitlines()[0][:100]}"
+            break
     fitted = {length for length in seconds if length >= job.settings["fitted_from"]}
     longest = max(seconds)
     found = {

@@ -63,7 +63,8 @@ def measured(job: Job, threads: int) -> Cost:
 def count(job: Job) -> float:
     """The operations of a job's model, forward and backward, on a few tokens; 1 where such a small batch does not suit it."""
     language = job.settings.get("language", {})
-    kind: type[Any] = KINDS[language.get("objective", job.settings.get("task", "translation"))]
+    task = job.settings.get("task", "translation")
+    kind: type[Any] = KINDS[language.get("objective", "causal") if task == "language-modelling" else task]
     tokens = torch.ones(ROWS, TOKENS, dtype=torch.long)
     lengths = torch.full((ROWS,), TOKENS)
     inputs = {Seq2Seq: (tokens, lengths, tokens), Encoder: (tokens, lengths), CausalLM: (tokens,)}[kind]
