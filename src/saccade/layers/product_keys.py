@@ -28,7 +28,7 @@ class ProductKeyMemory(nn.Module):
         dropout: float = 0.0,
         subkeys: Annotated[int, Range(1, 4096)] = 128,
         heads: Annotated[int, Range(1, 4096)] = 4,
-        top: Annotated[int, Range(2, 4096)] = 32,
+        top: Annotated[int, Range(1, 4096)] = 32,
         width: Width = 256,
         blocks: list[int] | None = None,
         decoder: bool = False,
