@@ -171,7 +171,7 @@ def repeats(config: type, kind: type[nn.Module], headless: bool, changed: dict[s
     if headless and changed:
         return times[pair] > 0
     times.update([alone, pair])
-    return bool(changed) and (set(changed) <= ALONE and times[alone] > 1 or set(changed) <= PAIRS and times[pair] > 2)
+    return bool(changed) and ((set(changed) <= ALONE and times[alone] > 1) or (set(changed) <= PAIRS and times[pair] > 2))
 
 
 def changes(config: type, used: dict[str, Any], kind: type[nn.Module], causal: bool) -> list[dict[str, Any]]:
