@@ -250,15 +250,15 @@ class Settings:
     kind: str = one_of(("small", "large"), "which")
     loud: bool = setting(False, "whether")
     note: str | None = setting(None, "any text")
-    words: list[str] = field(default_factory=list)
+    words: list[int] = field(default_factory=list)
     score: Choice = part(scores.table, scores.ScaledDot, "how to compare")
     inner: Inner = field(default_factory=Inner)
 
 
 def test_settings_are_filled_from_nested_values_and_written_back() -> None:
-    values = {"size": 7, "kind": "large", "score": {"name": "additive", "hidden": 3}, "inner": {"rate": 0.5}, "words": ["a"]}
+    values = {"size": 7, "kind": "large", "score": {"name": "additive", "hidden": 3}, "inner": {"rate": 0.5}, "words": [3]}
     made = fill(Settings, values, "")
-    assert made == Settings(7, None, "large", False, None, ["a"], Choice(scores.Additive, {"hidden": 3}), Inner(0.5))
+    assert made == Settings(7, None, "large", False, None, [3], Choice(scores.Additive, {"hidden": 3}), Inner(0.5))
     written = spell_all(made)
     assert written["score"] == {"name": "additive", "hidden": 3}
     assert (written["size"], written["limit"]) == (7, None)
@@ -282,6 +282,7 @@ def test_settings_are_filled_from_nested_values_and_written_back() -> None:
         ({"loud": "yes"}, "loud is 'yes'; it must be true or false"),
         ({"loud": 1}, "loud is 1; it must be true or false"),
         ({"words": "a"}, "words is 'a'; it must be a list"),
+        ({"words": ["a"]}, "words is ['a']; it must be a list of whole numbers"),
         ({"inner": {"rate": float("inf")}}, "inner.rate is inf; it must be a finite number"),
         ({"inner": {"rate": "nan"}}, "inner.rate is nan; it must be a finite number"),
         ({"inner": {"rate": True}}, "inner.rate is True; it must be a number"),

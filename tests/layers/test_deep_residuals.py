@@ -12,9 +12,9 @@ from torch import nn
 from saccade.building import Builder
 from saccade.errors import SaccadeError
 from saccade.layers.attention import MultiHeadAttention
+from saccade.layers.convolution_mixers import LightConvolution
 from saccade.layers.feedforward import MLP, Experts
 from saccade.layers.feedforward import table as feedforwards
-from saccade.layers.mixers import LightConvolution
 from saccade.layers.norms import LayerNorm
 from saccade.layers.residuals import DeepNorm, Fixup
 from saccade.models import CausalLM, Encoder, Seq2Seq

@@ -112,5 +112,5 @@ def test_what_it_cannot_do_is_said() -> None:
     for more in ({"mask": {"name": "window", "left": 1}}, {"position": "alibi"}, {"position": "shaw"}):
         with pytest.raises(SaccadeError, match="a linformer has fewer keys than tokens"):
             Builder({**small, "mixer": "linformer", **more}).make(Encoder, 9)
-    with pytest.raises(SaccadeError, match=r"a linformer or model\.mask would count positions wrong"):
+    with pytest.raises(SaccadeError, match=r"a linformer, a funnel or model\.mask would count positions wrong"):
         TwoStream(Builder({**small, "mixer": "linformer"}).make(Encoder, 9), 9)

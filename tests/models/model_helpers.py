@@ -189,7 +189,8 @@ def changes(config: type, used: dict[str, Any], kind: type[nn.Module], causal: b
             skip |= entry.name == "sum"  # for kernel scores alone: see TOGETHER
             skip |= getattr(entry.make, "needs_sum", False)
             skip |= causal and not getattr(entry.make, "causal", True)
-            skip |= getattr(entry.make, "needs_relation", False) is True and not issubclass(kind, AttendingEncoder)
+            related = getattr(entry.make, "needs_relation", False) is True  # a stack's is a property
+            skip |= related and not issubclass(kind, AttendingEncoder)
             skip |= getattr(entry.make, "reads_bytes", False) and issubclass(kind, Decodable)
             skip |= use(kind) not in getattr(entry.make, "uses", (use(kind),))  # stacks for some kinds alone
             if getattr(entry.make, "absolute", False) and issubclass(

@@ -172,7 +172,7 @@ def test_dropout_falls_in_training_alone() -> None:
 def gate_biases(encoder: Bidirectional) -> Tensor:
     """The input biases of all recurrences of an encoder, gate by gate: recurrences × gates × H."""
     return torch.stack(
-        [side.parameter("bias_ih_l0").unflatten(0, (-1, side.hidden)) for side in (*encoder.forwards, *encoder.backwards)]
+        [side.parameter("bias_hh_l0").unflatten(0, (-1, side.hidden)) for side in (*encoder.forwards, *encoder.backwards)]
     )
 
 
@@ -204,7 +204,7 @@ def test_an_own_word_that_is_favored_moves_its_state_more_than_its_neighbors_do(
 
 def test_favoring_by_hand() -> None:
     encoder = Bidirectional(cells["gru"], 3, 2, depth=2)
-    before = [one.parameter("bias_ih_l0").detach().clone() for one in (*encoder.forwards, *encoder.backwards)]
+    before = [one.parameter("bias_hh_l0").detach().clone() for one in (*encoder.forwards, *encoder.backwards)]
     encoder.favor_own_word(by=0.5)
     for one, was in zip((*encoder.forwards, *encoder.backwards), before, strict=True):
-        torch.testing.assert_close(one.parameter("bias_ih_l0") - was, torch.tensor([0.0, 0.0, -0.5, -0.5, 0.0, 0.0]))
+        torch.testing.assert_close(one.parameter("bias_hh_l0") - was, torch.tensor([0.0, 0.0, -0.5, -0.5, 0.0, 0.0]))

@@ -121,7 +121,9 @@ def test_mistakes_are_answered_with_sentences() -> None:
         {"stack": "funnel"},
         {"block": "evolved"},
     ):
-        with pytest.raises(SaccadeError, match=r"side by side, where a convolution, a funnel or model\.mask would count"):
+        with pytest.raises(
+            SaccadeError, match=r"side by side, where a convolution, a linformer, a funnel or model\.mask would count"
+        ):
             built(**changed)
     with pytest.raises(SaccadeError, match="two streams need a transformer-encoder, got a Bag; choose model"):
         TwoStream(make(Encoder, "bag"), V)

@@ -104,11 +104,11 @@ class Recurrence(nn.Module):
         return rows(self(rows(x, mirror))[0], mirror)
 
     def favor_input(self, by: float = 1.5) -> None:
-        """Starts the gates so that a state depends on its own input most."""
+        """Starts the gates so that a state depends on its own input most; by the state's bias, as the input's is a part of `project`."""
         if self.cell.carry_gate is not None:
             gate = slice(self.cell.carry_gate * self.hidden, (self.cell.carry_gate + 1) * self.hidden)
             with torch.no_grad():
-                self.parameter("bias_ih_l0")[gate] -= by
+                self.parameter("bias_hh_l0")[gate] -= by
 
     def forward(self, x: Tensor, carried: Carried | None = None) -> tuple[Tensor, Carried]:
         """B N dim → B N H and what is carried on."""

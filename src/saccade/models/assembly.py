@@ -95,6 +95,15 @@ def facts_of(heads: int, width: int) -> dict[str, int]:
     return {"dim": width, "dim_q": width, "dim_k": width, "heads": heads}
 
 
+def late_facts(c: Config, mechanism: Callable[[], Mechanism]) -> dict[str, Later]:
+    """What a mixer may ask for and another has no use for."""
+    return {
+        "kv_heads": Later(lambda: c.kv_heads),
+        "dropout": Later(lambda: c.attention_dropout),
+        "mechanism": Later(mechanism),
+    }
+
+
 def make_stack(c: Config, role: str = "alone", causal: bool = False) -> stack.Stack:
     """`depth` blocks by the stack's plan; `role` is "encoder" or "decoder" of a pair, whose blocks attend to a memory, or "alone"."""
     check_mixer(c, causal)
@@ -111,13 +120,8 @@ def make_stack(c: Config, role: str = "alone", causal: bool = False) -> stack.St
         return Mechanism(c.score(**facts) if score is None else score, c.normalize(**facts), mask[0], position)
 
     def attention(make: Choice, n: int, mechanism: Callable[[], Mechanism], heads: int, head_width: int | None) -> Any:
-        late = {
-            "kv_heads": Later(lambda: c.kv_heads),
-            "dropout": Later(lambda: c.attention_dropout),
-            "mechanism": Later(mechanism),
-        }
         own = partial(self_attention, n, heads)
-        return make(dim=c.dim, heads=heads, head_width=head_width, n=n, make_mechanism=own, **late)
+        return make(dim=c.dim, heads=heads, head_width=head_width, n=n, make_mechanism=own, **late_facts(c, mechanism))
 
     def mixer(n: int, times: int = 1) -> mixers.Mixer:
         heads = times * c.heads
