@@ -21,9 +21,7 @@ from support import error_of
 
 ROOT = Path(__file__).parents[1]
 PAIRS = [Pair(f"the cat saw {n} small dogs", f"le chat a vu {n} petits chiens", n) for n in range(1, 101)]
-TASKS = {"transformer-encoder": "tagging", "rnn-encoder": "tagging", "bag": "tagging"} | dict.fromkeys(
-    ("transformer-decoder", "rnn-decoder"), "language-modelling"
-)
+TASKS = {models.Seq2Seq: "translation", models.CausalLM: "language-modelling", models.Encoder: "tagging"}
 
 
 def sizes(family: str) -> dict[str, dict[str, float]]:
@@ -35,7 +33,8 @@ def sizes(family: str) -> dict[str, dict[str, float]]:
 def test_every_family_has_sizes_by_name_that_grow_and_are_written_as_numbers(family: str) -> None:
     counted = []
     for size, numbers in sizes(family).items():
-        made = config.recipe({"task": TASKS.get(family, "translation"), "model": {"family": family, "size": size}})
+        task = next(task for kind, task in TASKS.items() if models.table[family].build(kind))
+        made = config.recipe({"task": task, "model": {"family": family, "size": size}})
         assert "size" not in made.model
         assert {name: made.model[name] for name in numbers} == numbers
         assert config.recipe(made.to_dict()) == made

@@ -24,7 +24,9 @@ TEXT = "the black cat ate the mouse"
 
 
 def test_the_commands_in_the_order_of_a_first_visit() -> None:
-    wanted = "demo train convert average compare translate generate tag classify evaluate report show explain list check fetch"
+    wanted = (
+        "demo train convert average compare table translate generate tag classify evaluate report show explain list check fetch"
+    )
     assert wanted.split() == COMMANDS
 
 
@@ -71,7 +73,7 @@ def test_a_training_run_is_reported_resumed_and_finished(recipe: Path, tmp_path:
     assert printed.code == 0
     facts = printed.json
     assert (facts["out"], facts["update"], facts["done"]) == (str(run), 4, True)
-    assert set(facts) == {"out", "update", "epoch", "tokens", "seconds", "best", "best_update", "done", "metrics"}
+    assert set(facts) == {"out", "update", "epoch", "tokens", "seconds", "best", "best_update", "done", "metrics", "costs"}
     assert re.search(r"mine: .* here: [\d,]+ parameters, 4 updates at most, .* FLOPs per update", printed.err)
     assert "mine: update 4  dev loss" in printed.err
     again = run_cli("train", recipe, "training.updates=6", "--out", run, "--resume")

@@ -170,7 +170,7 @@ def test_dropout_falls_in_training_alone() -> None:
 
 
 def gate_biases(encoder: Bidirectional) -> Tensor:
-    """The input biases of all recurrences of an encoder, gate by gate: recurrences × gates × H."""
+    """The biases on the states of all recurrences of an encoder, gate by gate: recurrences × gates × H."""
     return torch.stack(
         [side.parameter("bias_hh_l0").unflatten(0, (-1, side.hidden)) for side in (*encoder.forwards, *encoder.backwards)]
     )

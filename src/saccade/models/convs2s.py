@@ -14,6 +14,7 @@ from ..core import Mechanism, Positions, Ready, Site, State, masks, normalizers,
 from ..core.options import Choice, number, part, setting
 from ..layers import embeddings, heads, inputs
 from ..layers.convolution import Convolution, LastInputs, real_positions
+from .assembly import without_relation
 from .families import Sizes, add_family, named_sizes
 from .kinds import Seq2Seq
 
@@ -50,6 +51,7 @@ def linear(c: Config, dim_in: int, dim_out: int, dropped: bool = False) -> Convo
 
 def make_input(vocab: int, c: Config) -> inputs.PositionedInput:
     made = inputs.PositionedInput(c.embedding(vocab=vocab, dim=c.dim), c.position_embedding(dim=c.dim), c.dim, c.dropout)
+    made = without_relation(made)
     made.tokens.initialize(EMBEDDING_STD)
     made.scale = 1.0 if made.tokens.scale is None else made.tokens.scale
     if isinstance(made.position, inputs.Learned):

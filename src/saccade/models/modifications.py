@@ -1,9 +1,9 @@
 """The modifications of Narang et al. 2021, "Do Transformer Modifications Transfer Across Implementations and Applications?".
 
 Each is a row of `modifications.json`: `settings` over one T5-style baseline, and a `scale` that multiplies sizes, as the paper does to keep
-the number of parameters: `2/3` of the same key's, or `1/4 depth` of another's, for options of parts too. `paper` has its columns: parameters
-(M), operations (T), steps per second, early loss and its ± over five runs, final loss, SuperGLUE, XSum (ROUGE-2), WebQuestions, WMT En–De
-(BLEU).
+the number of parameters: `2/3` of the same key's, or `1/4 depth` of another's (`, at least 2`), for options of parts
+too. `paper` has its columns: parameters (M), operations (T), steps per second, early loss and its ± over five runs, final loss, SuperGLUE,
+XSum (ROUGE-2), WebQuestions, WMT En–De (BLEU).
 """
 
 import json
@@ -57,13 +57,13 @@ def with_widths(given: Mapping[str, Any]) -> dict[str, int]:
 
 
 def scaled(factor: Any, key: str, sizes: Mapping[str, int]) -> Any:
-    """2/3 of a key's size, `1/4 depth` or `dim` of another's, at least 1; a list of such, one by one."""
+    """2/3 of a key's size, `1/4 depth` or `dim` of another's, at least 1 or what it says; a list of such, one by one."""
     if isinstance(factor, list):
         return [scaled(one, key, sizes) for one in factor]
-    share, _, other = str(factor).rpartition(" ")
-    if other in sizes:
-        return max(1, round(sizes[other] * Fraction(share or "1")))
-    return max(1, round(sizes[key] * Fraction(other)))
+    part, _, least = str(factor).partition(", at least ")
+    share, _, other = part.rpartition(" ")
+    whole, times = (sizes[other], share or "1") if other in sizes else (sizes[key], other)
+    return max(int(least or 1), round(whole * Fraction(times)))
 
 
 table: Table[Modification] = Table("modifications", "modification")
