@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,6 +94,7 @@ def imported(path: Path) -> Iterator[tuple[str, ...]]:
                 yield (*base, name.name) if below.is_dir() or below.with_suffix(".py").is_file() else base
 
 
+@functools.cache
 def edges() -> dict[str, set[str]]:
     """Part → the parts it imports."""
     found: dict[str, set[str]] = {}

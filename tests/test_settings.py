@@ -47,7 +47,7 @@ DATA: dict[str, list[Any]] = {
     "language-modelling": [Document(f"{one}. {one}!\n", n) for n, one in enumerate(SENTENCES, 1)],
 }
 DATA["text-to-text"] = DATA["translation"]
-SMALL = {"dim": 16, "hidden": 24, "depth": 2, "heads": 2, "max_len": 300, "byte_dim": 4, "filters": 4}
+SMALL = {"dim": 16, "hidden": 24, "depth": 1, "heads": 2, "max_len": 300, "byte_dim": 4, "filters": 4}
 # Names of data and of machines, and what makes the same numbers in another way.
 ELSEWHERE = {
     "task",
@@ -74,6 +74,8 @@ def small(path: Path) -> dict[str, Any]:
             made["model"][key] = SMALL[key]
         elif isinstance(value, dict):
             value |= {option: SMALL[option] for option in value if option in SMALL and option != "dim"}
+    if "heads" not in made["model"] and "depth" in made["model"]:
+        made["model"]["depth"] = 2  # `hidden` is the width between the layers of a recurrent language model
     if isinstance(mask := made["model"].get("mask"), dict) and mask["name"] == "blocks":
         mask |= {"length": 12, "size": 1, "window": 0}  # these sentences are shorter than a block
     if "language" in made:

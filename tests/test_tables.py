@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from saccade.tables import STUDIES, plan, running, writing
+from saccade.tables import STUDIES, forecast, plan, running, writing
 from saccade.tables.efficient import for_length
 from saccade.tables.measuring import exponent, follow_paths, too_much
 from saccade.tables.plan import Column, Job, Study, claim
 from saccade.tables.running import Board, Context, Interrupted, Queue, run
+from saccade.training.cost import Cost
 from support import error_of, run_cli
 
 ROOT = Path(__file__).parents[1]
@@ -23,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(autouse=True)
 def few_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "SENTENCES", {"train": 200, "dev": 20, "test": 20})
+    monkeypatch.setattr(plan, "SENTENCES", {"train": 100, "dev": 10, "test": 10})
 
 
 def answer(job: Job, context: Context) -> dict[str, float]:
@@ -291,6 +292,7 @@ def tiny_table(monkeypatch: pytest.MonkeyPatch) -> None:
     from saccade.tables import modifications
 
     monkeypatch.setitem(modifications.UPDATES, "tiny", {"loss": 2, "sst2": 2, "bleu": 2})
+    monkeypatch.setattr(forecast, "measure", lambda *_: Cost(1, 1e6, 1e-3, 2, slowest=1e-3))  # the real one takes seconds
 
 
 def test_a_stopped_table_continues_and_a_second_start_repeats_nothing(

@@ -64,11 +64,11 @@ def texts(path: Path) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize("path", [*FILES, *PAGES], ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_words_are_plain(path: Path) -> None:
-    odd = []
+    odd, found = [], texts(path)
     for pattern, better in INSTEAD.items():
         if any(str(path).endswith(name) for word, names in ALLOWED.items() for name in names if word in pattern):
             continue
-        odd += [f"line {n}: {text.strip()[:90]!r}: write {better}" for n, text in texts(path) if re.search(pattern, text)]
+        odd += [f"line {n}: {text.strip()[:90]!r}: write {better}" for n, text in found if re.search(pattern, text)]
     assert odd == []
 
 

@@ -407,6 +407,7 @@ def test_a_prompt_and_the_steps_behind_it_are_one_pass() -> None:
         torch.testing.assert_close(steps[name].weights(), whole[name].weights())
 
 
+@pytest.mark.slow
 def test_a_record_of_a_shared_stack_survives_torch_compile() -> None:
     settings = {**SMALL, "family": "transformer-encoder", "stack": "shared", "position": "rotary"}
     check_record_and_compile(Builder(settings).make(AttendingEncoder, 11).eval(), "eager", (SOURCE, LENGTHS))

@@ -71,13 +71,13 @@ def come_back(given_pairs: list[Pair], name: str) -> None:
     assert found == [replace(pair, line=line) for line, pair in enumerate(given_pairs, 1)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(pairs("\t\n\r\ufeff", tagged=False), min_size=1, max_size=4), st.sampled_from(["a.tsv", "a.tsv.gz", "A.TSV.XZ"]))
 def test_tsv_comes_back(given_pairs: list[Pair], name: str) -> None:
     come_back(given_pairs, name)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(pairs("", tagged=True), min_size=1, max_size=4), st.sampled_from(["a.jsonl", "a.jsonl.gz", "a.jsonl.xz"]))
 def test_jsonl_comes_back(given_pairs: list[Pair], name: str) -> None:
     come_back(given_pairs, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -136,18 +137,41 @@ TOGETHER: list[dict[str, Any]] = [
 ]
 
 
+# Slots of parts that see one position at a time, and of parts that see two: what they can meet in a model is the same in many.
+ALONE, PAIRS = {"embedding", "head", "feedforward", "norm", "tied"}, {"score", "normalize", "position"}
+
+
 def cases() -> list[Case]:
-    """Every family and kind, plain and with each member of each slot that has an effect on it."""
-    found, seen = [], set[int]()
+    """Every family and kind, plain and with each member of each slot that has an effect on it, less what repeats."""
+    found, seen, times = [], set[int](), Counter[Any]()
     for entry in models.table:
+        decodes = any(issubclass(kind, Decodable) for kind in entry.make.builds)
         for kind, build in entry.make.builds.items():
             if id(build) in seen:  # two families may build the same model
                 continue
             seen.add(id(build))
             used = complete(settings(entry.name), lambda b, kind=kind: b.make(kind, *vocabularies(kind)), strict=False)
             causal = issubclass(kind, Decodable) or not getattr(build, "sees_ahead", True)
-            found += [Case(entry.name, kind, changed) for changed in changes(entry.make.config, used, kind, causal)]
+            headless = decodes and not issubclass(kind, Decodable) and causal  # a language model without its head
+            for changed in changes(entry.make.config, used, kind, causal):
+                if not repeats(entry.make.config, kind, headless, changed, times):
+                    found.append(Case(entry.name, kind, changed))
     return found
+
+
+def repeats(config: type, kind: type[nn.Module], headless: bool, changed: dict[str, Any], times: Counter[Any]) -> bool:
+    """Whether other cases have shown what a change can do; counts it.
+
+    Families whose settings have one base class are made of the same code: a part that sees one position at a time is tried in one of
+    them, scores and normalizers in two of each use (as encoder, causal, in pairs), and a language model without its head has
+    been tried with it.
+    """
+    base = [one for one in config.__mro__ if dataclasses.is_dataclass(one)][-1]
+    alone, pair = (base, str(changed)), (base, use(kind), str(changed))
+    if headless and changed:
+        return times[pair] > 0
+    times.update([alone, pair])
+    return bool(changed) and ((set(changed) <= ALONE and times[alone] > 1) or (set(changed) <= PAIRS and times[pair] > 2))
 
 
 def changes(config: type, used: dict[str, Any], kind: type[nn.Module], causal: bool) -> list[dict[str, Any]]:
@@ -165,9 +189,8 @@ def changes(config: type, used: dict[str, Any], kind: type[nn.Module], causal: b
             skip |= entry.name == "sum"  # for kernel scores alone: see TOGETHER
             skip |= getattr(entry.make, "needs_sum", False)
             skip |= causal and not getattr(entry.make, "causal", True)
-            skip |= getattr(entry.make, "needs_relation", False) is True and not issubclass(
-                kind, AttendingEncoder
-            )  # a stack's is a property
+            related = getattr(entry.make, "needs_relation", False) is True  # a stack's is a property
+            skip |= related and not issubclass(kind, AttendingEncoder)
             skip |= getattr(entry.make, "reads_bytes", False) and issubclass(kind, Decodable)
             skip |= use(kind) not in getattr(entry.make, "uses", (use(kind),))  # stacks for some kinds alone
             if getattr(entry.make, "absolute", False) and issubclass(

@@ -7,6 +7,7 @@ import functools
 import pytest
 import torch
 from hypothesis import given
+from hypothesis import settings as chosen
 from hypothesis import strategies as st
 from model_helpers import V, make, shake
 from torch import Tensor
@@ -51,6 +52,7 @@ def test_who_sees_whom_by_hand() -> None:
 
 
 @each_position
+@chosen(max_examples=8)
 @given(order=st.permutations(range(N)), length=st.integers(1, N))
 def test_every_prediction_is_that_of_a_text_without_the_later_tokens(position: str, order: list[int], length: int) -> None:
     model = once(position)

@@ -144,7 +144,7 @@ def break_at() -> Callable[[int], BreakAt]:
     return BreakAt
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
     source = str(Path(__file__).parents[2] / "src")
     environment = {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}

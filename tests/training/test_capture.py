@@ -43,7 +43,9 @@ MODELS: dict[str, dict[str, Any]] = {
     "relative positions": {"model": {"family": "transformer", "position": "t5"}},
     "rotary": {"model": {"family": "transformer", "position": "rotary", "position_embedding": "none"}},
     "experts": {"model": {"family": "transformer", "feedforward": {"name": "experts", "count": 3}, "residual": "rezero"}},
-    "convolution": {"model": {"family": "transformer", "mixer": "light-convolution", "head": "mixture", "stack": "shared"}},
+    "convolution": {
+        "model": {"family": "transformer", "mixer": "light-convolution", "head": "mixture", "stack": "shared", "depth": 2}
+    },
     "causal": {"task": "language-modelling", "model": {"family": "transformer-decoder", "position_embedding": "learned"}},
     "recurrent": {"task": "language-modelling", "model": {"family": "rnn-decoder"}},
     "carried": {
@@ -68,7 +70,7 @@ MODELS: dict[str, dict[str, Any]] = {
 
 def made(name: str, **training: Any) -> Any:
     values = MODELS[name]
-    small = {"dim": 16, "hidden": 16, "dropout": 0.1}
+    small = {"dim": 16, "hidden": 16, "depth": 1, "dropout": 0.1}
     task = values.get("task", "translation")
     corpus = "reviews" if task == "classification" else "phrasebook"
     data = {"train": f"{corpus}:train", "dev": f"{corpus}:dev", corpus: {"train": 200, "dev": 20, "test": 20}}

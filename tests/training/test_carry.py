@@ -68,7 +68,7 @@ def test_a_run_that_dies_at_any_update_resumes_bit_for_bit(
     if settings.get("checkpoint") == "sharded":
         assert (tmp_path / "whole" / "last" / ".metadata").exists()
         fit("whole", **{**settings, "updates": UPDATES + 1, "checkpoint": "whole"})
-    for update in range(1, UPDATES + 1, 2 if settings else 1):
+    for update in (2, 5) if settings else (1, 4, 5, 6, UPDATES):
         name = f"broken-{update}"
         with pytest.raises(Exception, match="the process dies"):
             fit(name, break_at(update), **settings)

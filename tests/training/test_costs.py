@@ -167,7 +167,7 @@ def test_two_ranks_with_costs_train_as_one(launcher: Launcher, tmp_path: Path, p
     alone = launcher.root / "costs"
     if not alone.exists():
         assert launcher(alone, count=1, prank="costs").codes == [0]
-        without = parameters(launcher.alone() / "last")
+        without = parameters(launcher.alone("training.accumulate=1") / "last")
         assert any(float((tensor - without[name]).abs().max()) > 0.01 for name, tensor in parameters(alone / "last").items())
     ended = launcher(tmp_path / "run", f"training.parallel={parallel}", prank="costs")
     assert ended.codes == [0, 0], ended.err

@@ -69,7 +69,13 @@ def assert_talks_alike(one: Path, other: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parallel", "accumulate"), [("ddp", 1), ("ddp", 2), ("fsdp", 1), pytest.param("fsdp", 2, marks=pytest.mark.slow)]
+    ("parallel", "accumulate"),
+    [
+        ("ddp", 2),
+        ("fsdp", 1),
+        pytest.param("ddp", 1, marks=pytest.mark.slow),
+        pytest.param("fsdp", 2, marks=pytest.mark.slow),
+    ],
 )
 def test_two_processes_train_as_one(launcher: Launcher, tmp_path: Path, parallel: str, accumulate: int) -> None:
     settings = f"training.accumulate={accumulate}"
@@ -229,7 +235,7 @@ def test_a_sharded_checkpoint_of_another_model_is_refused(sharded: Path) -> None
             folder.load_last(model, torch.optim.AdamW(model.parameters()))
 
 
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_rank_that_is_killed_ends_all_and_the_run_goes_on_with_fewer(launcher: Launcher, tmp_path: Path, victim: int) -> None:
     run = tmp_path / "run"
     ended = launcher(run, *ENDLESS, "training.checkpoint_every=2", send=(victim, signal.SIGKILL))
@@ -247,7 +253,7 @@ def test_a_rank_that_is_killed_ends_all_and_the_run_goes_on_with_fewer(launcher:
     assert_same_end(launcher.alone(*chosen), run)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)])
 def test_a_signal_to_any_rank_stops_all_with_a_checkpoint(launcher: Launcher, tmp_path: Path, number: int, code: int) -> None:
     run = tmp_path / "run"
     ended = launcher(run, *ENDLESS, "training.checkpoint_every=1000000", "training.parallel=fsdp", send=(1, number))
