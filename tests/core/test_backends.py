@@ -197,10 +197,19 @@ def test_flex_biases_by_the_positions_it_is_given(position: positions.Position) 
         torch.testing.assert_close(*found)
 
 
+@pytest.mark.parametrize("strips", [False, True])
 @pytest.mark.parametrize("mask", [masks.causal(), masks.padding([1, 300]), masks.window(20), PLANES], ids=repr)
-def test_a_block_of_the_block_mask_is_there_where_a_position_of_it_is(mask: Mask) -> None:
+def test_a_block_of_the_block_mask_is_there_where_a_position_of_it_is(
+    mask: Mask, strips: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     queries = keys = 150 if mask is PLANES else 300
-    found = flex.block_mask(mask, (2, 2, queries, keys), torch.device("cpu")).to_dense()
+    theirs = flex.block_mask(mask, (2, 2, queries, keys), torch.device("cpu"))
+    monkeypatch.setattr(flex, "AT_ONCE", 1 if strips else flex.AT_ONCE)
+    made = flex.block_mask(mask, (2, 2, queries, keys), torch.device("cpu"))
+    for name in ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices", "q_num_blocks", "full_q_num_blocks"):
+        assert torch.equal(getattr(made, name), getattr(theirs, name)), name
+    assert made.seq_lengths == theirs.seq_lengths
+    found = made.to_dense()
     dense = torch.zeros(2, 2, 384, 384, dtype=torch.bool)
     dense[:, :, :queries, :keys] = mask.dense(2, 2, queries, keys)
     blocks = dense.view(2, 2, 3, 128, 3, 128).any(5).any(3)

@@ -46,8 +46,11 @@ CLAIMED |= {
     "lstm-causal": (1, "n"),
 }
 SIZES = {"tiny": {"dim": 64, "hidden": 128, "depth": 1, "heads": 2}, "small": {"dim": 256, "hidden": 512, "depth": 2, "heads": 4}}
-LONGEST, FITTED_FROM = {"tiny": 4096, "small": 65_536}, {"tiny": 1024, "small": 4096}
-SECONDS = {"tiny": 4.0, "small": 20.0}  # that a pass may take
+# of the passes that are timed: on a GPU enough work at 4,096 tokens that starting its kernels does not take longest
+PASS_SIZES = {"tiny": SIZES["tiny"], "small": {"dim": 1024, "hidden": 2048, "depth": 1, "heads": 16}}
+TEXTS = {"tiny": 1, "small": 4}  # of a pass
+LONGEST, FITTED_FROM = {"tiny": 8192, "small": 65_536}, {"tiny": 1024, "small": 4096}
+SECONDS = {"tiny": 4.0, "small": 5.0}  # that a pass may take
 BLOCK, UPDATES = {"tiny": 128, "small": 512}, {"tiny": 60, "small": 1000}
 PATH = 128  # tokens between which paths are measured
 
@@ -105,10 +108,16 @@ class Efficient(Study):
 
     def jobs(self, row: str, seeds: int) -> list[Job]:
         lengths = [2**n for n in range(9, LONGEST[self.scale].bit_length())]
-        passes = [[length, self.model(row, length)] for length in lengths]
+        passes = [[length, self.model(row, length, **PASS_SIZES[self.scale])] for length in lengths]
         live = {"path": [self.model(row, PATH, dim=16, hidden=16, heads=2, depth=1), PATH], "at_most": SECONDS[self.scale] * 8}
         causal = models.table[FORMS[row]["family"]].build(models.CausalLM) is not None
-        settings = {"passes": passes, "seconds": SECONDS[self.scale], "fitted_from": FITTED_FROM[self.scale], **live}
+        settings = {
+            "passes": passes,
+            "texts": TEXTS[self.scale],
+            "seconds": SECONDS[self.scale],
+            "fitted_from": FITTED_FROM[self.scale],
+            **live,
+        }
         settings["objective"] = "causal" if causal else "masked"
         timed = Job(row, "time", 0, measure, settings, self.out, alone=True)
         block = BLOCK[self.scale]
@@ -132,7 +141,7 @@ class Efficient(Study):
                 for values in (one["values"] for one in results if one["stage"] == "time"):
                     series[row] = [(int(length), max(value, 1e-9) / unit) for length, value in values[what].items()]
             if series:
-                figure = lines(series, "length (tokens)", title, f"Forward and backward pass of one text: {title}")
+                figure = lines(series, "length (tokens)", title, f"Forward and backward pass by length: {title}")
                 figure.axes[0].set_xscale("log", base=2)
                 figure.axes[0].set_yscale("log")
                 found[f"{what}.png"] = figure
@@ -159,7 +168,7 @@ def measure(job: Job, context: Context) -> Values:
         if why:
             break
         try:
-            seconds[length], memory[length] = cost_of_pass(settings, length, device)
+            seconds[length], memory[length] = cost_of_pass(settings, length, device, job.settings["texts"])
         except torch.OutOfMemoryError:
             why = f"{length:,} tokens do not fit into memory"
             break

@@ -32,16 +32,16 @@ def too_much(length: int, seconds: dict[int, float], memory: dict[int, float], d
     return f"{length:,} tokens would take about {large / 2**30:.0f} GiB" if large > MEMORY_SHARE * there else ""
 
 
-def cost_of_pass(settings: Values, length: int, device: torch.device) -> tuple[float, float]:
-    """Seconds (the best of a few) and the peak of bytes of a forward and backward pass over one text."""
+def cost_of_pass(settings: Values, length: int, device: torch.device, texts: int = 1) -> tuple[float, float]:
+    """Seconds (the best of a few) and the peak of bytes of a forward and backward pass over texts of a length."""
     torch.manual_seed(0)
     carries = not is_encoder(settings)
     model: Any = Builder(settings).make(CarryingLM if carries else Encoder, 256).to(device).train()
-    tokens, lengths = torch.randint(4, 256, (1, length), device=device), torch.tensor([length], device=device)
+    tokens, lengths = torch.randint(4, 256, (texts, length), device=device), torch.full((texts,), length, device=device)
 
     def once() -> None:
         model.zero_grad(set_to_none=True)
-        state = model.start(tokens[:, :0], lengths[:0]) if carries else None
+        state = model.start(tokens[:, :0], lengths * 0) if carries else None
         for piece in tokens.split(SEGMENT, 1) if carries else (tokens,):
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
                 out, state = model.forward_from(piece, state) if carries else (model(piece, lengths), None)

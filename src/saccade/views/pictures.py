@@ -123,6 +123,7 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_l
     drawn = []
     for n, points in enumerate(series.values()):  # colors and markers have different periods, so that many lines differ
         look: dict[str, Any] = {"color": COLORS[n % len(COLORS)], "marker": MARKERS[n % len(MARKERS)], "markeredgecolor": "white"}
+        look |= {"markersize": 7, "markeredgewidth": 0.5}  # a wider edge would hide a star
         drawn += axes.plot(*zip(*sorted(points), strict=True), linewidth=1.8, zorder=3, **look)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(EDGE)

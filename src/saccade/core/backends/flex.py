@@ -19,6 +19,9 @@ if (
 
 LONG = 2048  # measured on an H200 (benchmarks/results/backends-cuda.json): shorter calls run faster on SDPA with a dense mask
 
+BLOCK = 128  # queries and keys of one block, FlexAttention's own
+AT_ONCE = 2**26  # pairs of a mask that are looked at together
+
 
 class Flex(Backend):
     """Dot-product scores, softmax, any mask, positions that encode or add a bias by position alone."""
@@ -169,7 +172,37 @@ def block_mask(mask: Mask, sizes: tuple[int, int, int, int], device: torch.devic
     def mask_mod(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return booleans(here(b, h, i + offset, j), mask)
 
-    return create_block_mask(mask_mod, rows, planes, queries, keys, device=str(device))
+    if queries * keys <= AT_ONCE:
+        return create_block_mask(mask_mod, rows, planes, queries, keys, device=str(device))
+    return block_mask_in_strips(mask_mod, (rows or 1, planes or 1, queries, keys), device)
+
+
+def block_mask_in_strips(mask_mod: Callable[..., Tensor], sizes: tuple[int, int, int, int], device: torch.device) -> "BlockMask":
+    """As PyTorch's, which holds all queries × keys at once: here a strip of queries at a time, so that memory is linear in the length."""
+    from torch.nn.attention.flex_attention import BlockMask
+
+    rows, planes, queries, keys = sizes
+    b = torch.arange(rows, device=device).view(-1, 1, 1, 1)
+    h = torch.arange(planes, device=device).view(1, -1, 1, 1)
+    j = torch.arange(keys, device=device).view(1, 1, 1, -1)
+    some, every = list[Tensor](), list[Tensor]()
+    height = max(1, AT_ONCE // (4 * keys * BLOCK)) * BLOCK
+    for first in range(0, queries, height):
+        i = torch.arange(first, min(first + height, queries), device=device).view(1, 1, -1, 1)
+        strip = mask_mod(b, h, i, j).expand(rows, planes, i.shape[2], keys)
+        strip = torch.nn.functional.pad(strip, (0, -keys % BLOCK, 0, -i.shape[2] % BLOCK))
+        cells = strip.unflatten(3, (-1, BLOCK)).unflatten(2, (-1, BLOCK))  # rows planes Q' BLOCK K' BLOCK
+        some.append(cells.any(5).any(3))
+        every.append(cells.all(5).all(3))
+    full = torch.cat(every, 2)
+    partly, wholly = listed(torch.cat(some, 2) & ~full), listed(full)
+    return BlockMask.from_kv_blocks(*partly, *wholly, BLOCK_SIZE=BLOCK, mask_mod=mask_mod, seq_lengths=(queries, keys))
+
+
+def listed(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """How many blocks of each row of blocks there are, and which, those first."""
+    order = torch.argsort(blocks.int(), dim=-1, descending=True, stable=True)
+    return blocks.sum(-1, dtype=torch.int32), order.int().contiguous()
 
 
 backend = Flex()
