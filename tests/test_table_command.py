@@ -204,7 +204,7 @@ def test_a_cluster_of_two_runs_all_rows_and_that_of_a_killed_worker_again(
 import sys
 from pathlib import Path
 sys.path[:0] = [{str(ROOT / "tests")!r}, {str(ROOT / "src")!r}]
-from test_tables import Board, Job, Queue, answer, run
+from test_table_command import Board, Job, Queue, answer, run
 out = Path({str(tmp_path)!r})
 jobs = [Job(f"row{{n}}", "one", 0, answer, {{"loss": n, "dies": int(n == 1)}}, out) for n in range(4)]
 queue = Queue(jobs, Board())
