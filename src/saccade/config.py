@@ -16,6 +16,7 @@ from .building import Builder
 from .core.options import fill
 from .errors import SaccadeError, did_you_mean
 from .index import RECIPES
+from .models.modifications import table as modifications
 from .recipe import LIMITS, PAIRS, Recipe, plain, without_effect
 from .training import schedules
 from .upgrade import VERSION, upgrade_config
@@ -51,9 +52,12 @@ def recipe(values: Mapping[str, Any] | None = None, overrides: Sequence[str] = (
 
 
 def wants_joint(recipe: Recipe) -> bool:
-    """Whether the family has one embedding for both sides of pairs by default, and so one vocabulary unless the recipe says otherwise."""
-    family = str(recipe.model.get("family"))
+    """Whether the family, or its modification, has one embedding for both sides of pairs by default, and so one vocabulary unless the recipe
+    says otherwise."""
+    family, row = str(recipe.model.get("family")), recipe.model.get("modification")
     wants = family in building.models.table and getattr(building.models.table[family].config, "joint", False)
+    if row in modifications:
+        wants = modifications[str(row)].settings.get("shared", True)
     return wants and recipe.model.get("shared", True) and recipe.task in PAIRS and not recipe.start_from
 
 

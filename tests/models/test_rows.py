@@ -10,7 +10,7 @@ import torch
 from model_helpers import stepped
 from torch import Tensor, nn
 
-from saccade import models
+from saccade import config, models
 from saccade.building import Builder, Undrawn, complete
 from saccade.core.extras import collect
 from saccade.errors import SaccadeError
@@ -113,6 +113,17 @@ def test_a_modification_is_written_out_sizes_are_the_baselines_and_other_keys_wi
     assert (deep["depth"], deep["hidden"], deep["heads"], deep["head_width"]) == (4, 12, 2, 4)
     assert written(modification="geglu", position="rotary")["position"] != gated["position"]
     assert complete(gated, lambda builder: builder.make(Seq2Seq, V, V)) == gated
+
+
+def test_a_recipe_needs_no_more_than_the_word() -> None:
+    def joint(**given: Any) -> bool:
+        model = {"family": "transformer", "size": "tiny", **given}
+        return config.recipe({"data": {"train": "phrasebook:train"}, "model": model}).vocabulary.joint
+
+    assert joint(modification="geglu"), "the baseline has one embedding, and so one vocabulary"
+    assert not joint(modification="untied")
+    assert not joint(modification="geglu", shared=False)
+    assert not joint()
 
 
 @pytest.mark.parametrize(
