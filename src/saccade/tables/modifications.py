@@ -10,7 +10,7 @@ from .running import train
 BASELINE, BASELINE_SEEDS = "vanilla", 5  # the paper's ± is that of five runs of its baseline
 # at scale small all factors of the paper's rows (2/3, 3/2 …) give whole numbers, so that parameters match as they do there
 SIZES = {"tiny": {"dim": 48, "hidden": 192, "depth": 2, "heads": 6}, "small": {"dim": 192, "hidden": 768, "depth": 6, "heads": 6}}
-UPDATES = {"tiny": {"loss": 80, "sst2": 40, "bleu": 120}, "small": {"loss": 800, "sst2": 250, "bleu": 1000}}
+UPDATES = {"tiny": {"loss": 150, "sst2": 150, "bleu": 400}, "small": {"loss": 800, "sst2": 250, "bleu": 1000}}
 PLAIN = {"stack": "plain"}
 TOKENS = {"tiny": 1024, "small": 8192}
 
@@ -27,7 +27,7 @@ class Modifications(Study):
     """Loss by span denoising, accuracy after fine-tuning that model's encoder on sentiment, and BLEU of a translator."""
 
     name, main, drawn = "modifications", "loss", ("final_loss", "accuracy", "bleu")
-    paper = "Narang et al. 2021, Do Transformer Modifications Transfer Across Implementations and Applications?"
+    paper = "Narang et al. 2021, 'Do Transformer Modifications Transfer Across Implementations and Applications?'"
     columns = (
         *COSTS,
         Column("early_loss", "early loss", 3, "early"),
@@ -79,6 +79,6 @@ class Modifications(Study):
         text = {"task": "language-modelling", "data": self.data["text"], "vocabulary": {**size, "lowercase": True}}
         first = job("loss", {**text, "language": language})
         labels = {"task": "classification", "data": self.data["labels"]}
-        second = job("sst2", labels, (first,), watch="accuracy", learning_rate=0.0005)
+        second = job("sst2", labels, (first,), watch="accuracy", learning_rate=0.002 if self.scale == "tiny" else 0.0005)
         pairs = {"data": self.data["en-de"], "vocabulary": {**size, "joint": True}}
         return [first, second, job("bleu", pairs, smoothing=0.1)]

@@ -17,7 +17,7 @@ from ..results import environment, write_result
 from .plan import RESULTS, Column, Job, Study
 
 MISSING = "–"
-FEWEST = 3  # rows, of which an order can be compared
+FEWEST = 5  # rows, of which an order can be compared
 
 
 @dataclass
