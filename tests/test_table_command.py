@@ -79,7 +79,8 @@ def test_the_rank_correlation_is_spearmans() -> None:
     assert writing.rank_correlation([1, 1, 1], [1, 2, 3]) is None
 
 
-def test_csv_and_markdown_have_means_spreads_and_the_papers_columns(tmp_path: Path) -> None:
+def test_csv_and_markdown_have_means_spreads_and_the_papers_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "FEWEST", 3)
     study = Small("tiny", tmp_path)
     jobs = fill(study, a=[1.0, 2.0], b=[3.0], c=[4.0])
     made = writing.collect(study, [*jobs, *study.jobs("d", 1)], {study.jobs("d", 1)[0].name: "it broke"})
@@ -100,7 +101,10 @@ def test_csv_and_markdown_have_means_spreads_and_the_papers_columns(tmp_path: Pa
     assert "never" not in text
 
 
-def test_a_table_is_also_written_of_nothing_and_has_pictures_of_something(tmp_path: Path) -> None:
+def test_a_table_is_also_written_of_nothing_and_has_pictures_of_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "FEWEST", 3)
     study = Small("tiny", tmp_path)
     assert writing.write(writing.collect(study, study.jobs("a", 1), {}), 1) == ["table.csv", "table.md"]
     assert "a, loss, seed 0: not run yet" in (tmp_path / "table.md").read_text()
@@ -152,7 +156,7 @@ def test_changed_settings_are_another_job_and_finished_ones_are_known(tmp_path: 
     assert (first.done, other.done) == (True, False)
 
 
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_jobs_run_once_a_failure_stops_those_that_need_it_and_one_that_was_killed_runs_again(tmp_path: Path, count: int) -> None:
     good = Job("good", "one", 0, answer, {"loss": 1, "dies": count - 1}, tmp_path)
     bad = Job("bad", "one", 0, answer, {"loss": 1, "fails": True}, tmp_path)
