@@ -67,8 +67,8 @@ class LightConvolution(ConvolutionMixer):
     """W₂ · conv(glu(W₁ x)): y_n = Σ_k softmax(w_h)_k x_(n+k), one kernel per head, the same at every position.
 
     `kernels` gives another number of kernels than heads, up to one per channel; `pointwise` puts another dim × dim matrix after the
-    convolution, as in a separable one. With it a layer has attention's 4 dim² parameters, as the one that Narang et al. 2021 measured; the width of 31 and one kernel per
-    channel were chosen to come to their 224 million, which the paper does not explain.
+    convolution, as in a separable one. With it a layer has attention's 4 dim² parameters, as the one that Narang et al. 2021 measured.
+    The paper names neither its width nor its kernels: a width of 31 with one kernel per channel was chosen to come to its 224 M.
     """
 
     def __init__(
