@@ -19,7 +19,7 @@ $(VENV)/ready: pyproject.toml constraints.txt
 
 setup: $(VENV)/ready ## set up .venv
 
-demo: $(VENV)/ready ## train two translators, compare them, draw where one looks (about 90 s)
+demo: $(VENV)/ready ## train two translators, compare them, draw where one looks (about two minutes)
 	@$(BIN)/saccade demo
 
 test: $(VENV)/ready ## the tests (under 8 minutes on 2 cores)

@@ -49,7 +49,7 @@ def run(
     words = [f"seed={seed}", *settings]
     finished = check_folder(out, words)
     if not all(finished.values()):
-        tell("Training two translators side by side on generated English–French sentences; about 90 seconds on 2 CPU cores.")
+        tell("Training two translators side by side on generated English–French sentences; about two minutes on 2 CPU cores.")
     train_both(out, words, watching, finished)
     systems = {name: api.load(out / name) for name in CALLED}
     found: dict[str, Any] = {name: system.evaluate(system.read("test"), quarters=True) for name, system in systems.items()}
