@@ -181,11 +181,16 @@ def test_a_row_whose_process_died_twice_has_failed(tmp_path: Path) -> None:
 
 def test_nothing_runs_beside_what_is_timed(tmp_path: Path) -> None:
     plain, timed = (Job(row, "one", 0, answer, {"loss": 1}, tmp_path, alone=row == "timed") for row in ("plain", "timed"))
-    queue = Queue([plain, timed], Board())
+    late = Job("late", "two", 0, answer, {"loss": 1}, tmp_path, (plain,), alone=True)
+    queue = Queue([plain, late, timed], Board())
+    assert queue.take() is timed
+    assert queue.take() is None
+    queue.end(timed, "")
     assert queue.take() is plain
     assert queue.take() is None
+    plain.write({"loss": 1})
     queue.end(plain, "")
-    assert queue.take() is timed
+    assert queue.take() is late
 
 
 def test_a_clean_stop_is_an_interruption_with_the_code_of_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,11 +47,11 @@ CLAIMED |= {
 }
 SIZES = {"tiny": {"dim": 64, "hidden": 128, "depth": 1, "heads": 2}, "small": {"dim": 256, "hidden": 512, "depth": 2, "heads": 4}}
 # of the passes that are timed: on a GPU enough work at 4,096 tokens that starting its kernels does not take longest
-PASS_SIZES = {"tiny": SIZES["tiny"], "small": {"dim": 1024, "hidden": 2048, "depth": 1, "heads": 16}}
-TEXTS = {"tiny": 1, "small": 4}  # of a pass
+PASS_SIZES = {"tiny": SIZES["tiny"], "small": {"dim": 512, "hidden": 1024, "depth": 1, "heads": 8}}
+TEXTS = {"tiny": 1, "small": 8}  # of a pass
 LONGEST, FITTED_FROM = {"tiny": 8192, "small": 65_536}, {"tiny": 1024, "small": 4096}
 SECONDS = {"tiny": 4.0, "small": 5.0}  # that a pass may take
-BLOCK, UPDATES = {"tiny": 128, "small": 512}, {"tiny": 60, "small": 1000}
+BLOCK, UPDATES = {"tiny": 128, "small": 512}, {"tiny": 60, "small": 4000}
 PATH = 128  # tokens between which paths are measured
 
 
@@ -62,6 +62,7 @@ class Efficient(Study):
     paper = "exponents and longest paths as in Vaswani et al. 2017, Table 1, and as claimed by the papers of the other forms"
     columns = (
         Column("exponent_time", "exponent of time", 2, "exponent"),
+        Column("exponent_last", "of the last doubling", 2),
         Column("exponent_memory", "exponent of memory", 2),
         Column("fitted", "fitted over lengths"),
         Column("seconds_4096", "seconds at 4,096", None),
@@ -190,5 +191,6 @@ def measure(job: Job, context: Context) -> Values:
     found |= {"seconds_4096": seconds[4096], "memory_4096": memory[4096]} if 4096 in seconds else {}
     if len(fitted) > 1:
         found |= {"exponent_time": exponent(seconds, fitted), "exponent_memory": exponent(memory, fitted)}
+        found["exponent_last"] = exponent(seconds, {longest // 2, longest})
         found["fitted"] = f"{min(fitted):,} to {max(fitted):,}"
     return found | follow_paths(*job.settings["path"])
