@@ -52,6 +52,8 @@ JOBS: dict[str, Job] = {
         "wikitext-2-masked",
     ),
     "tinyshakespeare": Job(["tinyshakespeare", "tinyshakespeare-rotary"], 1, "--peer nanoGPT:val_loss=1.4697"),
+    "tinyshakespeare-xl": Job(["tinyshakespeare-xl"], 1, "--peer nanoGPT:val_loss=1.4697"),
+    "wikitext-2-permutation": Job(["wikitext-2-permutation"], 1),
     "wikitext-2": Job(["wikitext-2"], 1, "--peer AWD-LSTM:perplexity=68.7"),
 }
 

@@ -124,7 +124,10 @@ class Queue:
     """Which job may run next: those it needs are done, and nothing that is timed has company."""
 
     def __init__(self, jobs: Sequence[Job], board: Board) -> None:
-        self.waiting, self.board = sorted(jobs, key=lambda job: not job.alone), board  # what is timed first, before others fill the machine
+        self.waiting, self.board = (
+            sorted(jobs, key=lambda job: not job.alone),
+            board,
+        )  # what is timed first, before others fill the machine
         self.running: list[Job] = []
         self.failed: dict[str, str] = {}  # name → why
         self.retried: set[str] = set()
