@@ -118,8 +118,7 @@ def test_an_additive_score_alone(heads: int) -> None:
 def test_rows_together_add_up() -> None:
     """A transparent stack of weighted blocks, with additive scores: each changes its own term."""
     plain, stack, block, score = (
-        counted(**changed)
-        for changed in ({}, {"stack": "transparent"}, {"block": "weighted"}, {"score": "additive"})
+        counted(**changed) for changed in ({}, {"stack": "transparent"}, {"block": "weighted"}, {"score": "additive"})
     )
     together = counted(stack="transparent", block="weighted", score="additive")
     for n in range(2):

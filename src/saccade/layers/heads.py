@@ -27,9 +27,7 @@ def normalized(logits: Tensor) -> Tensor:
 class LinearHead(nn.Module):
     """W x (+ b); tied to the embedding, W holds its vectors. With `scaled`, x is divided by √dim, as T5 does for a tied W."""
 
-    def __init__(
-        self, dim: int, vocab: int, tied: Embedding | None = None, bias: bool = False, scaled: bool = False
-    ) -> None:
+    def __init__(self, dim: int, vocab: int, tied: Embedding | None = None, bias: bool = False, scaled: bool = False) -> None:
         super().__init__()
         self.scale = dim**-0.5 if scaled else 1.0
         if tied is not None and tied.vocab != vocab:
