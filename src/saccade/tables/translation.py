@@ -58,8 +58,8 @@ class Translation(Study):
     }
     honest = (
         "The papers trained on 4.5 and 36 million pairs of sentences with 10¹⁸ to 10²¹ operations; here are 29,000 short ones or fewer, and "
-        "every system has small sizes of its own, and some a lower learning rate. The order of systems at equal effort on short, simple sentences is what can be seen; "
-        "it says little about long sentences, rare words and large data, for which several of these systems were made. "
+        "every system has small sizes of its own, and some a lower learning rate. The order of systems at equal effort on short, simple sentences "
+        "is what can be seen; it says little about long sentences, rare words and large data, for which several of these systems were made. "
         "The papers' other ensembles: Deep-Att + PosUnk 40.4 (en–fr, 8.0e20 operations), GNMT + RL 26.30 and 41.16 (1.8e20, 1.1e21)."
     )
 
