@@ -106,7 +106,7 @@ class Painter(Dice):
                 drawn.append(self.thing(color, n == 0 if one_large else self.chance(0.5), size))
             found = tuple(drawn[1:] + drawn[:1] if self.chance(0.5) else drawn)
             named = rainbow(found)[:2]
-            if count == 1 or (relation(*named, size) and self.all_visible(found, size)):
+            if count == 1 or (relation(named[0], named[1], size) and self.all_visible(found, size)):
                 return found
 
     def all_visible(self, things: tuple[Thing, ...], size: int) -> bool:
@@ -148,7 +148,7 @@ def captioned(drawing: Drawing) -> Captioned:
     named = rainbow(drawing.things())[:2]
     caption, places = "", []
     for n, one in enumerate(named):
-        caption += f"{' ' + str(relation(*named, drawing.side)) + ' ' if n else ''}a {one.words}"
+        caption += f"{' ' + str(relation(named[0], named[1], drawing.side)) + ' ' if n else ''}a {one.words}"
         last = len(caption.split()) - 1
         rows, columns = np.nonzero(outline(one.shape, one.side))
         x0, y0, x1, y1 = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
@@ -167,7 +167,13 @@ def asked(drawing: Drawing) -> list[Asked]:
     """Questions about color, shape, number and relation, and some to be answered with yes or no, as often the one as the other."""
     things = drawing.things()
     dice = Asker(drawing.number + 1)
-    found = [dice.color(things), dice.shape(things), dice.count(things), dice.relation(things, drawing.side), dice.existence(things)]
+    found = [
+        dice.color(things),
+        dice.shape(things),
+        dice.count(things),
+        dice.relation(things, drawing.side),
+        dice.existence(things),
+    ]
     return [Asked(drawing, question, answer, drawing.line) for question, answer in filter(None, found)]
 
 
@@ -225,7 +231,9 @@ class Asker(Dice):
 def shapes(train: int = 4000, dev: int = 300, test: int = 300, seed: int = 0, size: int = 64) -> dict[str, list[Drawing]]:
     """Pictures of `size` × `size` pixels in three parts, drawn when they are looked at."""
     if not SMALLEST <= size <= LARGEST:
-        raise SaccadeError(f"size={size}, expected {SMALLEST} to {LARGEST} pixels for the pictures of 'shapes'; choose one in between")
+        raise SaccadeError(
+            f"size={size}, expected {SMALLEST} to {LARGEST} pixels for the pictures of 'shapes'; choose one in between"
+        )
     dice = Dice(seed)
     draw = lambda line: Drawing(int(dice.random() * 2**53), size, line)  # noqa: E731
     return draw_parts("shapes", MOST, (train, dev, test), draw, "number", "number")
