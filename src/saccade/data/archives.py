@@ -116,6 +116,8 @@ class Archive:
             for one in opened:
                 if not one.isreg() or one.issparse():
                     continue
+                if one.size < 0:
+                    raise ValueError("a member of negative size")
                 if len(names) >= MOST_MEMBERS:
                     raise SaccadeError(f"{path} has more than {MOST_MEMBERS:,} members; divide it")
                 name = one.name.removeprefix("./")
