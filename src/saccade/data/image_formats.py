@@ -22,6 +22,7 @@ from PIL import WebPImagePlugin as WebP
 MOST_CHUNKS, MOST_SEGMENTS, MOST_SCANS = 200_000, 10_000, 100  # of PNG and WebP, of JPEG
 # the tags of TIFF that say how pixels are stored; all others are left out of what Pillow sees, 274 (orientation) too
 TIFF_TAGS = {*range(256, 260), 262, 266, 273, 277, 278, 279, 284, 317, 320, *range(322, 326), 338, 339, 347, 530, 532}
+TIFF_NUMBERS = {256, 257, 259, 262, 266, 277, 278, 284, 317, 322, 323}  # the tags that are one number
 TIFF_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
 
 
@@ -131,7 +132,7 @@ def _tiff_tags(file: BinaryIO) -> tuple[str, int, dict[int, tuple[bytes, int, in
     found, entries = {}, read_at(file, start + 2, 12 * count)
     for n in range(0, 12 * count, 12):
         tag, kind, number = struct.unpack_from(f"{order}HHI", entries, n)
-        [value] = struct.unpack_from(f"{order}H" if kind == 3 else f"{order}I", entries, n + 8)
+        [value] = struct.unpack_from(f"{order}H" if kind == 3 and number < 3 else f"{order}I", entries, n + 8)
         found[tag] = entries[n : n + 12], value, number * TIFF_BYTES.get(kind, 1)
     return order, start, found
 
@@ -149,6 +150,11 @@ def _lean_tiff(file: BinaryIO) -> tuple[bytes, int]:
     tile = tags.get(322, (b"", 1, 0))[1] * tags.get(323, (b"", 1, 0))[1]
     if sum(length for _, _, length in kept.values()) > len(data) or tile > max(4 * tags[256][1] * tags[257][1], 2**22):
         raise ValueError("tags that are longer than the file")
+    for tag, (entry, value, length) in kept.items():
+        if (length > 4 and value + length > len(data)) or (
+            tag in TIFF_NUMBERS and struct.unpack_from(f"{order}I", entry, 4) != (1,)
+        ):
+            raise ValueError(f"the tag {tag} is wrong")
     made = struct.pack(f"{order}H", len(kept)) + b"".join(entry for entry, _, _ in kept.values()) + bytes(4)
     data[start : start + len(made)] = made
     return bytes(data), tags.get(274, (b"", 1, 0))[1]
@@ -180,13 +186,15 @@ def _size_gif(file: BinaryIO) -> tuple[int, ...]:
         if kind == b",":
             x, y, wide, high = _unpack("<HHHH", file, at + 1)
             return max(width, x + wide), max(height, y + high)
-        if kind != b"!":  # an extension, and the blocks that follow
-            break
-        at += 2
-        while length := _unpack("B", file, at)[0]:
-            at += length + 1
+        if kind in (b"", b";"):
+            return width, height
         at += 1
-    return width, height
+        if kind == b"!":  # an extension: its label, and the blocks that follow
+            at += 1
+            while length := _unpack("B", file, at)[0]:
+                at += length + 1
+            at += 1
+    raise ValueError("no frame")
 
 
 def _size_bmp(file: BinaryIO) -> tuple[int, ...]:
