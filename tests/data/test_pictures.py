@@ -17,8 +17,9 @@ import pytest
 import torch
 from PIL import Image
 
+from saccade import config
 from saccade.data import archives, pictures
-from saccade.data.archives import Archive, Filed, Member, open_images
+from saccade.data.archives import Archive, Filed, Member, open_images, pictures_in
 from saccade.data.corpora import ASKED, CAPTIONED, PICTURED, Kind, read
 from saccade.data.pictures import Asked, Captioned, Pictured, stack
 from saccade.data.skipping import Skipped
@@ -162,6 +163,8 @@ def test_images_can_be_elsewhere(tmp_path: Path) -> None:
         (CAPTIONED, "a.jsonl", '{"image": "1.jpg", "captions": [3]}', 'line 1: "caption" is int, expected a string'),
         (CAPTIONED, "a.jsonl", '{"image": "1.jpg", "captions": ["a", " "]}', "line 1: the caption is empty"),
         (CAPTIONED, "a.jsonl", '{"image": "1.jpg", "captions": ["a"]}\n{"captions": ["a"]}', 'line 2: "image" is missing'),
+        (CAPTIONED, "a.jsonl", '{"image": "1.jpg"}', 'line 1: "captions" is missing, expected a string; the line has: "image"'),
+        (CAPTIONED, "a.jsonl", '{"image": "1.jpg", "captions": null}', 'line 1: "captions" is NoneType, expected a string'),
         (CAPTIONED, "a.jsonl", "{", "line 1: not JSON"),
         (CAPTIONED, "a.tsv", "1.jpg\ta\n1.jpg", "a.tsv, line 2: 1 column instead of 2; a line is image<TAB>caption"),
         (CAPTIONED, "a.tsv", "3.jpg\ta", "line 1: no image '3.jpg' in"),
@@ -229,6 +232,16 @@ def test_a_name_that_several_members_have_is_refused(tmp_path: Path) -> None:
     assert "'1.png' is the name of 2 images, such as" in error_of(PICTURED, tmp_path / "a.tsv")
     (tmp_path / "a.tsv").write_text("y/1.png\tcat\n")
     assert color_of(read(PICTURED, str(tmp_path / "a.tsv"))[0].image) == BLUE
+
+
+def test_pictures_of_a_file_or_a_folder(tmp_path: Path) -> None:
+    folder_of(tmp_path, {**FILES, "notes.txt": b"", ".hidden.png": b""})
+    assert [one.name for one in pictures_in(tmp_path)] == [str(tmp_path / name) for name in ("1.jpg", "2.jpg")]
+    assert color_of(pictures_in(tmp_path / "1.jpg")[0]) == RED
+    (tmp_path / "empty").mkdir()
+    for where, sentence in (("empty", "holds no images; give a folder with some"), ("none", "no file '")):
+        with pytest.raises(SaccadeError, match=sentence):
+            pictures_in(tmp_path / where)
 
 
 # --- hostile archives
@@ -365,3 +378,16 @@ def test_the_public_sets_are_read_as_they_are() -> None:
     labeled = read(PICTURED, str(SHARED / "cifar10/test.tar.xz"))
     assert (len(labeled), len({one.label for one in labeled}), labeled[0].image.pixels().shape) == (10000, 10, (3, 32, 32))
     assert json.dumps(captions[0].captions)
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("data.images=photos.zip", "data.images has no effect here: it is for task=captioning or questions or"),
+        ("data.shapes={train: 9}", "data.shapes has no effect here: it is for data such as shapes:train"),
+    ],
+)
+def test_keys_of_pictures_are_refused_where_there_are_none(word: str, sentence: str) -> None:
+    with pytest.raises(SaccadeError) as error:
+        config.recipe({"data": {"train": "phrasebook:train"}, "model": {"family": "transformer"}}, [word])
+    assert sentence in str(error.value)

@@ -28,12 +28,7 @@ MOST_MEMBERS, MEMBER_BYTES, MOST_BYTES = 500_000, 128 * 2**20, 8 * 2**30
 IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
 ARCHIVES = (".tar.xz", ".tar.gz", ".tgz", ".tar", ".zip")
 FORMS = f"a folder of pictures or an archive ({', '.join(ARCHIVES)})"
-SAID = (
-    "_questions",
-    "_captions",
-    "_labels",
-    "_annotations",
-)  # what may follow in the name of a file that speaks of `train_images.zip`
+SAID = ("_questions", "_captions", "_labels", "_annotations")  # how the name of a file about `train_images.zip` may end
 BROKEN = (
     tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, struct.error, EOFError, OSError, ValueError, KeyError,
     RuntimeError, OverflowError,
@@ -192,6 +187,17 @@ def is_picture(name: str) -> bool:
 
 def is_archive(path: Path) -> bool:
     return path.name.lower().endswith(ARCHIVES)
+
+
+def pictures_in(where: str | Path) -> list[Picture]:
+    """The picture in a file, or all that lie in a folder, in the order of names."""
+    path = Path(where).expanduser()
+    if not path.is_dir():
+        return [Filed(one_file(path, "an image file or a folder of images"))]
+    found: list[Picture] = [Filed(one) for one in sorted(path.iterdir()) if is_picture(one.name)]
+    if not found:
+        raise SaccadeError(f"{path} holds no images; give a folder with some ({', '.join(IMAGES)}), or one image")
+    return found
 
 
 def open_images(where: str | Path) -> Folder | Archive:

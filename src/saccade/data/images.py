@@ -29,19 +29,9 @@ BROKEN = (
     struct.error, zlib.error, Image.DecompressionBombError,
 )  # fmt: skip
 OTHERS = {
-    b"%PDF": "a PDF",
-    b"PK\3\4": "a zip archive",
-    b"8BPS": "a Photoshop file",
-    b"\0\0\1\0": "an icon",
-    b"<svg": "an SVG drawing",
-}
-OTHERS |= {
-    b"<?xm": "an XML file",
-    b"<!DO": "a web page",
-    b"<htm": "a web page",
-    b"\0\0\0\x0cjP  ": "JPEG 2000",
-    b"\x1f\x8b": "gzip",
-}
+    b"%PDF": "a PDF", b"PK\3\4": "a zip archive", b"8BPS": "a Photoshop file", b"\0\0\1\0": "an icon", b"<svg": "an SVG drawing",
+    b"<?xm": "an XML file", b"<!DO": "a web page", b"<htm": "a web page", b"\0\0\0\x0cjP  ": "JPEG 2000", b"\x1f\x8b": "gzip",
+}  # fmt: skip
 ROTATIONS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM, 5: Image.Transpose.TRANSPOSE,
     6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE, 8: Image.Transpose.ROTATE_90,

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import SaccadeError
 from .archives import Shelf, is_archive, open_images
 from .labeled import label_of
-from .lines import LineError, bare_suffix, one_file, raw_lines, readable, split_columns, text_of
+from .lines import LineError, bare_suffix, one_file, raw_lines, split_columns, text_of
 from .pictures import Asked, Captioned, Pictured
 from .sets import located
 from .tables import LABELS, SUFFIXES, each_entry, split_name
@@ -28,8 +28,8 @@ def each_captioned(where: str | Path, images: str = "") -> Iterator[Captioned | 
 
     def take(number: int, entry: dict[str, Any], image: str = "image", captions: str = "captions") -> None:
         name = _NUMBERED.sub("", image_name(entry, image))
-        given = entry[captions] if captions in entry or "caption" not in entry else entry["caption"]
-        texts = given if isinstance(given, list) else [text_of({"caption": given}, "caption")]
+        key = "caption" if captions not in entry and "caption" in entry else captions
+        texts = entry[key] if isinstance(entry.get(key), list) else [text_of(entry, key)]
         if not texts:
             raise LineError("empty side", "an image without captions; add one or remove the line")
         read = [text_of({"caption": one}, "caption") for one in texts]
@@ -91,9 +91,7 @@ def each_pictured(where: str | Path, images: str = "") -> Iterator[Pictured | Li
 def image_name(entry: dict[str, Any], key: str) -> str:
     """The name of an image in a row; a whole number is the name without its suffix."""
     value = entry.get(key)
-    return (
-        str(value) if isinstance(value, int) and not isinstance(value, bool) else readable(text_of(entry, key), "image").strip()
-    )
+    return str(value) if type(value) is int else text_of(entry, key).strip()
 
 
 def _table(where: str | Path, forms: str, *more: str) -> tuple[Path, list[str]]:
