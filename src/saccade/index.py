@@ -11,7 +11,7 @@ import yaml
 
 from .data.corpora import is_generated
 from .data.lines import paths_of
-from .data.sets import located, set_of
+from .data.sets import has_no_download, located, set_of
 from .errors import SaccadeError, did_you_mean
 
 HERE = Path(__file__).resolve().parent
@@ -75,7 +75,9 @@ def needs(values: dict[str, Any]) -> list[str]:
     sources = [data[split] for split in ("train", "dev", "test") if data.get(split)]
     missing = [Path(part) for source in sources if not is_generated(source) for part in paths_of(source)]
     missing = [path for path in missing if not located(path).is_file()]
-    found = list(dict.fromkeys(f"saccade fetch {set_of(path)}" for path in missing))
+    found = list(
+        dict.fromkeys(str(path) if has_no_download(set_of(path)) else f"saccade fetch {set_of(path)}" for path in missing)
+    )
     if not sources:
         found.append("data.train=YOUR_FILE")
     if before and not Path(before).is_dir():

@@ -15,10 +15,12 @@ from .errors import SaccadeError
 
 MOST_VALUES, DEEPEST = 100_000, 20  # of a recipe; a few lines of YAML with aliases can mean billions
 PAIRS, LANGUAGE, HIDING = ("translation", "text-to-text"), ("language-modelling",), ("masked", "permutation", "denoising")
+PICTURES = ("captioning", "questions", "image-classification", "autoencoding")
 TOKENIZERS = ("auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores101", "flores200", "spm", "none")
 TOKENIZE = "sacrebleu's tokenizer for BLEU; `auto` is `13a`, and what fits the script where no spaces separate words"
 LIMITS = ("updates", "epochs", "minutes")  # of training; one that is given on the command line replaces those of the recipe
 UPDATES = "optimizer steps, at most; 0 (or `epochs` or `minutes` alone): as many as these allow, or by the data and the device"
+IMAGES = "folders or archives of the images that files name, separated by commas; else those beside each file (docs/data.md)"
 AGREEMENT = "R-Drop's α: each example is read twice with different dropout, and the two answers are drawn together"
 
 
@@ -35,10 +37,10 @@ def for_objectives(*names: str) -> dict[str, Any]:
     return when(f"language.objective={' or '.join(names)}", lambda recipe: recipe.language.objective in names)
 
 
-def for_corpus(name: str) -> Any:
-    """A field for the sizes and the seed of an embedded corpus."""
+def for_corpus(name: str, more: str = "") -> Any:
+    """A field for the sizes and the seed of an embedded corpus, and what more it has."""
     rule = when(f"data such as {name}:train", lambda recipe: any(where.startswith(f"{name}:") for where in recipe.data.sources))
-    what = f"sizes and seed of the embedded `{name}`, such as `{{train: 15000, dev: 300, test: 500}}`"
+    what = f"sizes and seed of the embedded `{name}`, such as `{{train: 15000, dev: 300, test: 500{more}}}`"
     return field(default_factory=dict, metadata={"what": what, **rule})
 
 
@@ -77,6 +79,8 @@ class DataRecipe:
     phrasebook: dict[str, Any] = for_corpus("phrasebook")
     dates: dict[str, Any] = for_corpus("dates")
     reviews: dict[str, Any] = for_corpus("reviews")
+    shapes: dict[str, Any] = for_corpus("shapes", ", size: 64")
+    images: str = setting("", IMAGES, **for_tasks(*PICTURES))
 
     @property
     def sources(self) -> tuple[str, ...]:

@@ -7,7 +7,19 @@ from pathlib import Path
 import pytest
 
 from saccade.data.conllu import Sentence
-from saccade.data.corpora import DOCUMENTS, LABELED, PAIRS, SENTENCES, corpus, documents, is_generated, labeled, sentences, table
+from saccade.data.corpora import (
+    CAPTIONED,
+    DOCUMENTS,
+    LABELED,
+    PAIRS,
+    SENTENCES,
+    corpus,
+    documents,
+    is_generated,
+    labeled,
+    sentences,
+    table,
+)
 from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
 from saccade.data.text import Document
@@ -37,7 +49,7 @@ def test_dates_and_reviews_give_what_they_are() -> None:
 @pytest.mark.parametrize("name", table.names())
 def test_every_embedded_corpus_gives_documents_and_something_else(name: str) -> None:
     assert name in DOCUMENTS.generated
-    assert any(name in kind.generated for kind in (PAIRS, SENTENCES, LABELED))
+    assert any(name in kind.generated for kind in (PAIRS, SENTENCES, LABELED, CAPTIONED))
     assert is_generated(f"{name}:dev")
     kinds = [(corpus, PAIRS), (sentences, SENTENCES), (labeled, LABELED), (documents, DOCUMENTS)]
     for read, kind in kinds:

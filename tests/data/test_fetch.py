@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import lzma
+import re
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -225,10 +226,35 @@ def test_every_file_that_a_recipe_names_can_be_fetched() -> None:
         named |= {one for key in ("train", "dev", "test") for one in str(data.get(key, "")).split(",") if one.startswith("data/")}
     assert len(named) > 10
     assert {one for one in named if sets.set_of(Path(one)) is None} == set()
-    assert {one.split("/")[1] for one in named} == set(ROWS)
+    assert {one.split("/")[1] for one in named} >= {name for name in ROWS if not sets.has_no_download(name)}
 
 
-@pytest.mark.parametrize("name", sorted(ROWS))
+def test_a_set_without_a_download_says_where_its_files_come_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SACCADE_DATA", str(tmp_path / "cache"))
+    sentence = "the set 'cifar10' has no download; make test.tar.xz, train.tar.xz from the folders train and test of github.com/"
+    found = run_cli("fetch", "cifar10")
+    assert sentence in found.err
+    assert found.code == 2
+    assert sentence in error_of(lambda: sets.found_or_fetch(Path("data/cifar10/train.tar.xz")))
+    assert str(tmp_path / "cache" / "cifar10") in found.err.replace("\n", "")
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(ROWS) if sets.has_no_download(name)])
+def test_a_row_without_a_download_knows_its_files(name: str) -> None:
+    row = ROWS[name]
+    assert "downloads" not in row
+    assert all(len(row[key]) > 2 for key in ("about", "license", "cite", "origin"))
+    assert len(re.findall("[0-9a-f]{40}", row["origin"])) == 1, "pinned to a commit"
+    for file, how in row["files"].items():
+        assert Path(file).name == file
+        assert how["bytes"] > 0
+        assert len(how["sha256"]) == 64
+        here = ROOT / "data" / name / file
+        assert not here.is_file() or (here.stat().st_size, sha(here.read_bytes())) == (how["bytes"], how["sha256"])
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(ROWS) if not sets.has_no_download(name)])
 def test_a_row_says_where_from_how_large_and_under_which_license(name: str) -> None:
     row = ROWS[name]
     assert all(len(row[key]) > 5 for key in ("about", "license", "cite"))

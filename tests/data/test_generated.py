@@ -21,8 +21,15 @@ GOLDEN = {
     ("dates", OTHER): ("4f53cda18c2baa0c", "3930b5a300508f80", "4f53cda18c2baa0c"),
     ("reviews", SMALL): ("4956dbdc467a136b", "cf67745687ad3eab", "0aee6ad90b854d96"),
     ("reviews", OTHER): ("4f53cda18c2baa0c", "62baa2b3b6487233", "4f53cda18c2baa0c"),
+    ("shapes", SMALL): ("0ecf82f6e539e9b5", "1cae11c17e1c3a43", "e432d323359f18f6"),
+    ("shapes", OTHER): ("4f53cda18c2baa0c", "9e2b02b3a5b77077", "4f53cda18c2baa0c"),
 }
-TEST_PARTS = {"phrasebook": "4725a155068a3dad", "dates": "d0d6286a074d3ac4", "reviews": "a9af89b4569f3e40"}  # of default size
+TEST_PARTS = {
+    "phrasebook": "4725a155068a3dad",
+    "dates": "d0d6286a074d3ac4",
+    "reviews": "a9af89b4569f3e40",
+    "shapes": "925b0dc454018098",
+}  # of default size
 
 
 def digest(items: Any) -> str:

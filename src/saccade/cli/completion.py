@@ -70,9 +70,9 @@ def slot_names(incomplete: str) -> list[str]:
 
 def set_names(incomplete: str) -> list[tuple[str, str]]:
     """The sets that can be fetched."""
-    from ..data.sets import sets
+    from ..data.sets import has_no_download, sets
 
-    return [(name, row["about"]) for name, row in sets().items() if name.startswith(incomplete)]
+    return [(name, row["about"]) for name, row in sets().items() if name.startswith(incomplete) and not has_no_download(name)]
 
 
 def devices(incomplete: str) -> list[str]:

@@ -140,7 +140,8 @@ def check_other(first: Report, where: str, separated: str = "file") -> Report:
 def usual_kind(where: Sequence[str]) -> str:
     """What data is by its name: a generated corpus by what it is, a file by its suffix, JSONL by its first line, else pairs."""
     if len(where) == 1 and is_generated(where[0]):
-        return "labels" if where[0].partition(":")[0] in LABELED.generated else "pairs"
+        name = where[0].partition(":")[0]
+        return next((kind for kind in ("labels", "pairs") if name in LOOKS[kind].data.generated), "text")
     names = [split_name(one)[0] for one in where]
     if len(where) != 1 or in_hub(where[0]) or "," in str(names[0]):
         return "pairs"

@@ -11,27 +11,30 @@ from .conllu import Sentence, each_sentence, sentence_of
 from .generated.dates import dates
 from .generated.phrasebook import phrasebook
 from .generated.reviews import reviews
+from .generated.shapes import Drawing, asked, captioned, pictured, shapes
 from .hub import each_row, in_hub
 from .labeled import LABEL, Labeled, each_labeled, labeled_of
 from .labeled import PREFIX as MARK
 from .lines import LineError, bare_suffix, one_file, open_text, paths_of, strict
 from .pairs import Pair, each_pair, pair_of
+from .pictured import each_asked, each_captioned, each_pictured
 from .skipping import Skipped
 from .tables import SOURCES, SUFFIXES, TARGETS, TEXTS, each_entry, split_name
 from .text import Document, document_of, each_document, within_memory
 
 Options = dict[str, Any] | None
-Parts = dict[str, list[Pair]] | dict[str, list[Labeled]]
+Parts = dict[str, list[Pair]] | dict[str, list[Labeled]] | dict[str, list[Drawing]]
 
 table: Table[Callable[..., Parts]] = Table("corpora", "corpus")
 table.add("phrasebook")(phrasebook)
 table.add("dates")(dates)
 table.add("reviews")(reviews)
+table.add("shapes")(shapes)
 
 
 class Kind(NamedTuple):
     """One kind of data: what its examples are called and which of their fields is the input; its readers of files and of datasets,
-    the generated corpora that have it, and how their examples become it."""
+    the generated corpora that have it, and how their examples become it (one of them, or a list)."""
 
     what: str
     thing: str
@@ -55,14 +58,33 @@ SENTENCES = Kind(
 )
 labeled_from_hub = partial(each_row, make=labeled_of, usual=(TEXTS[:2], (LABEL,)))
 LABELED = Kind("texts with labels", "text", "text", each_labeled, labeled_from_hub, ("reviews",))
+
+
+def no_pictures(where: str, *_: str) -> Iterable[Any]:
+    """Datasets of the hub have no files of pictures."""
+    raise SaccadeError(f"'{where}' is a dataset, and pictures are read from files only; give a file, a folder or an archive")
+
+
+CAPTIONED = Kind("pictures with captions", "picture", "image", each_captioned, no_pictures, ("shapes",), captioned)
+ASKED = Kind("questions about pictures", "question", "image", each_asked, no_pictures, ("shapes",), asked)
+PICTURED = Kind("pictures with labels", "picture", "image", each_pictured, no_pictures, ("shapes",), pictured)
+
+
+def document_from(example: Any) -> Document:
+    """The text of an example of a generated corpus: the input, or the caption of a picture."""
+    if isinstance(example, Drawing):
+        return Document(captioned(example).captions[0], example.line)
+    return Document(example.text if isinstance(example, Labeled) else example.source, example.line)
+
+
 DOCUMENTS = Kind(
     "documents",
     "document",
     "text",
     each_document,
     lambda where, _="file": within_memory(each_row(where, document_of, (("text",),)), where),
-    ("phrasebook", "dates", "reviews"),
-    lambda example: Document(example.text if isinstance(example, Labeled) else example.source, example.line),
+    ("phrasebook", "dates", "reviews", "shapes"),
+    document_from,
 )
 
 
@@ -136,7 +158,8 @@ def each_item(kind: Kind, where: Any, options: Options = None, *how: str) -> Ite
         raise SaccadeError(f"the corpus '{name}' cannot be generated with {options}: {error}") from None
     if split not in parts:
         raise SaccadeError(f"'{where}' is not a part of {name}{did_you_mean(split, parts)}")
-    return [kind.make(example) for example in parts[split]]
+    made = (kind.make(example) for example in parts[split])
+    return [one for several in made for one in (several if isinstance(several, list) else [several])]
 
 
 def is_generated(where: Any) -> bool:

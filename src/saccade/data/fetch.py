@@ -19,7 +19,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from ..errors import SaccadeError, did_you_mean
 from ..files import report_disk, write_atomically
-from .sets import cache, sets
+from .sets import by_hand, cache, has_no_download, sets
 
 BLOCK, ATTEMPTS, SECONDS = 2**16, 4, 30
 Watch = Callable[[str, int, int], object]  # the file's name, bytes so far, bytes in all
@@ -39,6 +39,8 @@ def described(name: str) -> dict[str, Any]:
     """The row of a set."""
     if name not in sets():
         raise SaccadeError(f"no set named '{name}' can be fetched{did_you_mean(name, sets())}")
+    if has_no_download(name):
+        raise SaccadeError(by_hand(name))
     return sets()[name]
 
 

@@ -43,17 +43,23 @@ def each_labeled(where: str | Path) -> Iterator[Labeled | LineError]:
 
 
 def labeled_of(number: int, entry: dict[str, Any], text: str = "text", label: str | None = LABEL) -> Labeled:
-    """The text of a row with its label: a string, a whole number, true or false; null is a label that nobody knows."""
-    value = entry.get(label) if label else None
-    if isinstance(value, bool):
-        value = str(value).lower()
-    elif value is not None and not isinstance(value, str | int):
-        raise LineError("label", f'"label" is {type(value).__name__} instead of text, a whole number, true or false')
-    elif value is not None:
-        value = lines.readable(str(value), "label").strip()
-        if not value:
-            raise LineError("label", "the label is empty; write one for each text")
+    """The text of a row with its label."""
+    value = label_of(entry.get(label) if label else None)
     return Labeled(lines.text_of(entry, text), value, number)
+
+
+def label_of(value: Any, name: str = LABEL, thing: str = "text") -> str | None:
+    """A label as text: a string, a whole number, true or false; null is a label that nobody knows."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value is not None and not isinstance(value, str | int):
+        raise LineError("label", f'"{name}" is {type(value).__name__} instead of text, a whole number, true or false')
+    if value is None:
+        return None
+    found = lines.readable(str(value), name).strip()
+    if not found:
+        raise LineError("label", f"the {name} is empty; write one for each {thing}")
+    return found
 
 
 def _from_tsv(number: int, line: str) -> Labeled:

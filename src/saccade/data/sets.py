@@ -11,7 +11,8 @@ from ..errors import SaccadeError
 
 @functools.cache
 def sets() -> dict[str, dict[str, Any]]:
-    """Name → what it is, license, citation, `downloads` (url, sizes, sha256) and `files` (how each is made of the downloads)."""
+    """Name → what it is, license, citation, `downloads` (url, sizes, sha256) and `files` (how each is made of the downloads); a
+    set without downloads has its `origin` instead, and people put its files into `data/NAME` themselves."""
     found: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("sets.json").read_text(encoding="utf-8"))
     return found
 
@@ -34,9 +35,23 @@ def located(path: Path) -> Path:
     return path if name is None or not os.path.isfile(cache() / name / path.name) else cache() / name / path.name
 
 
+def has_no_download(name: str | None) -> bool:
+    """Whether people must get the files of a set themselves."""
+    return "origin" in sets().get(name or "", {})
+
+
+def by_hand(name: str) -> str:
+    """The sentence about a set that has no download."""
+    row = sets()[name]
+    files = ", ".join(row["files"])
+    return (
+        f"the set '{name}' has no download; make {files} from {row['origin']}, and put them into data/{name} or {cache() / name}"
+    )
+
+
 def found_or_fetch(path: Path) -> Path:
     """`located`, or an error that says how to get a set's file."""
     found = located(path)
     if not os.path.exists(found) and (name := set_of(path)):
-        raise SaccadeError(f"{path} is not there; `saccade fetch {name}` gets it")
+        raise SaccadeError(by_hand(name) if has_no_download(name) else f"{path} is not there; `saccade fetch {name}` gets it")
     return found

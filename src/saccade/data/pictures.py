@@ -1,0 +1,78 @@
+"""Pictures and what is said about them: captions, questions with answers, labels."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..errors import SaccadeError
+
+MOST_BYTES = 16 * 2**30  # of decoded pictures in memory
+
+
+class Picture:
+    """A picture that is decoded or drawn when it is asked for; `name` is for errors."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        raise NotImplementedError
+
+    def pixels(self, size: tuple[int, int] | None = None) -> Tensor:
+        """uint8 3 H W; with `size` (height, width) the middle of that shape, resized to it."""
+        raise NotImplementedError
+
+
+class Named(NamedTuple):
+    """An object that a caption names: the numbers of these words in the caption, the noun last, and the box x0 y0 x1 y1 in pixels
+    around the object; x1 and y1 are the first ones outside."""
+
+    words: tuple[int, ...]
+    box: tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Captioned:
+    """A picture, its captions, and where it shows what the first caption names, if that is known."""
+
+    image: Picture
+    captions: tuple[str, ...]
+    line: int = 0
+    places: tuple[Named, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question about a picture, and its answer, if that is known."""
+
+    image: Picture
+    question: str
+    answer: str | None = None
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pictured:
+    """A picture and its label, if that is known."""
+
+    image: Picture
+    label: str | None = None
+    line: int = 0
+
+
+def stack(images: Sequence[Picture], size: tuple[int, int]) -> Tensor:
+    """All pictures decoded at one size, uint8 N 3 H W; each is decoded once, however often it is among them."""
+    height, width = size
+    needed = 3 * height * width * len(images)
+    if needed > MOST_BYTES:
+        what = f"{len(images):,} pictures of {height} × {width} need {needed / 2**30:.1f} GiB, at most {MOST_BYTES >> 30} GiB are kept"
+        raise SaccadeError(f"{what}; use a smaller size or fewer pictures")
+    found = torch.empty((len(images), 3, height, width), dtype=torch.uint8)
+    first: dict[Picture, int] = {}
+    for n, image in enumerate(images):
+        known = first.setdefault(image, n)
+        found[n] = found[known] if known < n else image.pixels(size)
+    return found
