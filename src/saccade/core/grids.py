@@ -36,4 +36,6 @@ class ShiftedWindows(Mask):
         count, places = self.values.shape
         if batch % count or queries != places or keys != places:
             got = f"got a batch of {batch} with {queries} queries and {keys} keys"
-            raise SaccadeError(f"the mask is for {count} windows of {places} places per image, {got}; divide the grid into windows first")
+            raise SaccadeError(
+                f"the mask is for {count} windows of {places} places per image, {got}; divide the grid into windows first"
+            )

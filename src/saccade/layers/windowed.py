@@ -35,8 +35,7 @@ class GridBias(Position):
 class Windows(Positions):
     """The places of a window of a grid, and how the grid is divided: windows of `size`, in every other block shifted by `shift`."""
 
-    rows: int = 1
-    columns: int = 1
+    grid: tuple[int, int] = (1, 1)  # rows and columns
     size: int = 1
     shift: int = 0
 
@@ -48,33 +47,36 @@ class Windows(Positions):
         row, column = at // size, at % size
         down, across = row.unsqueeze(1) - row, column.unsqueeze(1) - column
         relation = (down + window - 1) * (2 * window - 1) + across + window - 1
-        return Windows(at, at, relation.unsqueeze(0), True, {}, rows, columns, size, window // 2 if size < min(rows, columns) else 0)
+        shift = window // 2 if size < min(rows, columns) else 0
+        return Windows(at, at, relation.unsqueeze(0), True, {}, (rows, columns), size, shift)
 
     @property
     def padded(self) -> tuple[int, int]:
         """Rows and columns of the least grid that windows divide."""
-        return self.rows + -self.rows % self.size, self.columns + -self.columns % self.size
+        rows, columns = self.grid
+        return rows + -rows % self.size, columns + -columns % self.size
 
     def mask(self, batch: int, heads: int, device: torch.device) -> Prepared | None:
         """The mask of shifted windows, for all blocks of a stage; None where nothing is shifted."""
         if not self.shift:
             return None
-        (rows, columns), places = self.padded, self.size**2
-        made = ShiftedWindows(rows, columns, self.size, self.shift, device)
+        made, places = ShiftedWindows(*self.padded, self.size, self.shift, device), self.size**2
         return made.prepare(batch * len(made.values), heads, places, places, device)
 
     def divide(self, x: Tensor, shift: int) -> Tensor:
         """B N D → (B W) S² D, with zeros at the right and below where windows do not divide the grid."""
-        (rows, columns), size = self.padded, self.size
-        x = x.unflatten(1, (self.rows, self.columns))
-        x = F.pad(x, (0, 0, 0, columns - self.columns, 0, rows - self.rows)).roll((-shift, -shift), (1, 2))
+        (rows, columns), (more_rows, more_columns), size = self.grid, self.padded, self.size
+        x = F.pad(x.unflatten(1, self.grid), (0, 0, 0, more_columns - columns, 0, more_rows - rows))
+        x = x.roll((-shift, -shift), (1, 2)) if shift else x
         return x.unflatten(2, (-1, size)).unflatten(1, (-1, size)).transpose(2, 3).flatten(3, 4).flatten(0, 2)
 
     def join(self, x: Tensor, shift: int) -> Tensor:
         """(B W) S² D → B N D"""
         (rows, columns), size = self.padded, self.size
-        x = x.view(-1, rows // size, columns // size, size, size, x.shape[-1]).transpose(2, 3).reshape(-1, rows, columns, x.shape[-1])
-        return x.roll((shift, shift), (1, 2))[:, : self.rows, : self.columns].flatten(1, 2)
+        x = x.view(-1, rows // size, columns // size, size, size, x.shape[-1]).transpose(2, 3)
+        x = x.reshape(-1, rows, columns, x.shape[-1])
+        x = x.roll((shift, shift), (1, 2)) if shift else x
+        return x[:, : self.grid[0], : self.grid[1]].flatten(1, 2)
 
 
 class WindowAttention(Mixer):

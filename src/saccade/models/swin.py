@@ -99,7 +99,7 @@ class Stages(nn.Module):
     def __init__(self, c: SwinConfig) -> None:
         super().__init__()
         self.stages = nn.ModuleList(Stage(c, n) for n in range(len(c.depths)))
-        blocks = [block for stage in self.stages for block in stage.blocks]
+        blocks = [block for block in self.modules() if isinstance(block, Block)]
         self.norm: nn.Module = c.norm(dim=self.stages[-1].dim) if blocks[0].final_norm else nn.Identity()
         if c.drop_path:
             residuals.drop_paths(blocks, c.drop_path)
