@@ -11,22 +11,28 @@ from .masks import Mask, table
 
 @table.add("shifted-windows", paper="Liu et al. 2021 (Swin)", per_batch=True)
 class ShiftedWindows(Mask):
-    """Windows of `size` × `size` over a grid that was rolled by `shift` places: a place sees those of its window that were its neighbors."""
+    """Windows over a grid that was rolled by `shift`: a place sees those of its window that were in one window's reach before."""
 
     compares_positions = False
 
-    def __init__(self, rows: int, columns: int, size: int, shift: int, device: torch.device | str = "cpu") -> None:
-        if rows % size or columns % size or not 0 <= shift < size:
-            got = f"got {size} and {shift} over {rows} × {columns}"
-            raise SaccadeError(f"windows must divide the grid, and the shift be smaller than a window, {got}; pad the grid first")
+    def __init__(
+        self, grid: tuple[int, int], window: tuple[int, int], shift: tuple[int, int], device: torch.device | str = "cpu"
+    ) -> None:
+        """Each as rows and columns; windows divide the grid."""
+        if any(count % size or not 0 <= by < size for count, size, by in zip(grid, window, shift, strict=True)):
+            rule = "windows must divide the grid, and shifts be smaller than a window"
+            raise SaccadeError(f"{rule}, got windows of {window} shifted by {shift} over {grid}; pad the grid first")
 
-        def parts(count: int) -> Tensor:
+        def parts(count: int, size: int, by: int) -> Tensor:
             """Of one side: 0 before the last window, 1 in it, 2 where it holds what was rolled there from the other end."""
             at = torch.arange(count, device=device)
-            return (at >= count - size).long() + (at >= count - shift).long()
+            return (at >= count - size).long() + (at >= count - by).long()
 
-        regions = 3 * parts(rows).unsqueeze(1) + parts(columns)
-        self.values = regions.view(rows // size, size, columns // size, size).transpose(1, 2).reshape(-1, size * size)
+        down, across = (parts(*side) for side in zip(grid, window, shift, strict=True))
+        regions = (3 * down.unsqueeze(1) + across).unflatten(1, (-1, window[1])).unflatten(0, (-1, window[0]))
+        self.values = (
+            regions.transpose(1, 2).flatten(2).flatten(0, 1)
+        )  # of each window, the part of the grid that each place is in
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         window = b % len(self.values)
@@ -34,8 +40,8 @@ class ShiftedWindows(Mask):
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         count, places = self.values.shape
-        if batch % count or queries != places or keys != places:
-            got = f"got a batch of {batch} with {queries} queries and {keys} keys"
+        if batch % count or keys != places:
+            got = f"got a batch of {batch} with {keys} keys"
             raise SaccadeError(
                 f"the mask is for {count} windows of {places} places per image, {got}; divide the grid into windows first"
             )

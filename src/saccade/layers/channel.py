@@ -56,10 +56,10 @@ class SqueezeExcite(FeatureAttention):
 
     def __init__(self, dim: int, reduction: Reduction = 16) -> None:
         super().__init__()
-        self.mlp = ChannelMLP(dim, reduction, bias=True)
+        self.squeeze = ChannelMLP(dim, reduction, bias=True)
 
     def weights(self, x: Tensor) -> dict[str, Tensor]:
-        return {"channels": self.mlp(x.mean((2, 3))).sigmoid()}
+        return {"channels": self.squeeze(x.mean((2, 3))).sigmoid()}
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self.weights(x)["channels"][:, :, None, None].to(x.dtype)
@@ -73,7 +73,7 @@ class Cbam(FeatureAttention):
         super().__init__()
         if width % 2 == 0:
             raise SaccadeError(f"expected an odd width of cbam's convolution, got {width}; choose {width - 1} or {width + 1}")
-        self.mlp = ChannelMLP(dim, reduction, bias=False)
+        self.squeeze = ChannelMLP(dim, reduction, bias=False)
         self.convolution, self.norm = nn.Conv2d(2, 1, width, padding=width // 2, bias=False), nn.BatchNorm2d(1)
 
     def weights(self, x: Tensor) -> dict[str, Tensor]:
@@ -81,7 +81,7 @@ class Cbam(FeatureAttention):
         return {"channels": channels, "places": self.of_places(x * channels[:, :, None, None].to(x.dtype))}
 
     def of_channels(self, x: Tensor) -> Tensor:
-        return (self.mlp(x.mean((2, 3))) + self.mlp(x.amax((2, 3)))).sigmoid()
+        return (self.squeeze(x.mean((2, 3))) + self.squeeze(x.amax((2, 3)))).sigmoid()
 
     def of_places(self, x: Tensor) -> Tensor:
         both = torch.stack([x.mean(1), x.amax(1)], 1)

@@ -8,12 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core import Positions
+from ..core import Mechanism, Positions
 from ..core.grids import ShiftedWindows
 from ..core.masks import Mask, Prepared
 from ..core.positions import Position
 from .attention import MultiHeadAttention
-from .mixers import Mixer
 
 
 class GridBias(Position):
@@ -60,7 +59,8 @@ class Windows(Positions):
         """The mask of shifted windows, for all blocks of a stage; None where nothing is shifted."""
         if not self.shift:
             return None
-        made, places = ShiftedWindows(*self.padded, self.size, self.shift, device), self.size**2
+        places, shift = self.size**2, (self.shift, self.shift)
+        made = ShiftedWindows(self.padded, (self.size, self.size), shift, device)
         return made.prepare(batch * len(made.values), heads, places, places, device)
 
     def divide(self, x: Tensor, shift: int) -> Tensor:
@@ -79,18 +79,17 @@ class Windows(Positions):
         return x[:, : self.grid[0], : self.grid[1]].flatten(1, 2)
 
 
-class WindowAttention(Mixer):
+class WindowAttention(MultiHeadAttention):
     """Attention among the places of each window; with `shifted`, of windows that lie across those of the block before."""
 
     causal = False
 
-    def __init__(self, attention: MultiHeadAttention, shifted: bool) -> None:
-        super().__init__()
-        self.attention, self.shifted = attention, shifted
+    def __init__(self, dim: int, heads: int, mechanism: Mechanism, dropout: float = 0.0, shifted: bool = False) -> None:
+        super().__init__(dim, heads, mechanism=mechanism, dropout=dropout)
+        self.shifted = shifted
 
     def mix(self, x: Tensor, mask: Mask | None, positions: Positions | None) -> Tensor:
         """x: B N dim; `positions` are `Windows`, and `mask` is theirs."""
         assert isinstance(positions, Windows), "the grid is not known"
         shift = positions.shift if self.shifted else 0
-        mixed = self.attention.mix(positions.divide(x, shift), mask if shift else None, positions)
-        return positions.join(mixed, shift)
+        return positions.join(super().mix(positions.divide(x, shift), mask if shift else None, positions), shift)

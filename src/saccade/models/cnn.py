@@ -18,11 +18,11 @@ from .kinds import ImageEncoder
 class CnnConfig:
     """The settings of a residual CNN; each stage is twice as wide as the one before, and has half as many rows and columns."""
 
-    sizes: ClassVar[Sizes] = named_sizes(dim=(16, 24, 32, 64, 128))  # with the default stages, base is ResNet-18
+    sizes: ClassVar[Sizes] = named_sizes(dim=(16, 24, 32, 64, 128))  # with the default depths, base is ResNet-18
 
     dim: int = number(64, 1, 4096, "channels of the first stage")
-    stages: list[int] = numbers([2, 2, 2, 2], 1, 100, "blocks of each stage, each of two convolutions")
-    stem: int = number(1, 1, 8, "stride of the first convolution: 1 for images of 32 × 32, 2 or more for larger ones")
+    depths: list[int] = numbers([2, 2, 2, 2], 1, 100, "blocks of each stage, each of two convolutions")
+    stem_stride: int = number(1, 1, 8, "stride of the first convolution: 1 for images of 32 × 32, 2 or more for larger ones")
     dropout: float = number(0.0, 0.0, 0.99, "dropout before the output")
     attention: Choice = part(channel.table, channel.NoFeatureAttention, "inside every block, before the sum")
     stage_attention: Choice = part(channel.table, channel.NoFeatureAttention, "after every stage")
@@ -31,11 +31,11 @@ class CnnConfig:
     @property
     def depth(self) -> int:
         """All blocks; with `hidden`, what tells whether a model is large."""
-        return sum(self.stages)
+        return sum(self.depths)
 
     @property
     def hidden(self) -> int:
-        return int(18 * self.dim * 4 ** (len(self.stages) - 1))
+        return int(18 * self.dim * 4 ** (len(self.depths) - 1))
 
 
 class ResidualBlock(nn.Module):
@@ -45,7 +45,7 @@ class ResidualBlock(nn.Module):
         super().__init__()
         self.first, self.first_norm = nn.Conv2d(before, dim, 3, stride, 1, bias=False), nn.BatchNorm2d(dim)
         self.second, self.second_norm = nn.Conv2d(dim, dim, 3, 1, 1, bias=False), nn.BatchNorm2d(dim)
-        self.attention = attention
+        self.gate = attention
         same = before == dim and stride == 1
         self.shortcut: nn.Module = nn.Identity()
         if not same:
@@ -53,7 +53,7 @@ class ResidualBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         inner = F.relu(self.first_norm(self.first(x)))
-        return F.relu(self.shortcut(x) + self.attention(self.second_norm(self.second(inner))))
+        return F.relu(self.shortcut(x) + self.gate(self.second_norm(self.second(inner))))
 
 
 class CNN(ImageEncoder):
@@ -61,14 +61,14 @@ class CNN(ImageEncoder):
 
     def __init__(self, c: CnnConfig) -> None:
         super().__init__()
-        if len(c.stages) > 8:
-            raise SaccadeError(f"model.stages has {len(c.stages)} stages, each twice as wide as the one before; choose at most 8")
-        self.strides = [c.stem, *[2] * (len(c.stages) - 1)]
-        first = nn.Conv2d(3, c.dim, 3, c.stem, 1, bias=False)
+        if len(c.depths) > 8:
+            raise SaccadeError(f"model.depths has {len(c.depths)} stages, each twice as wide as the one before; choose at most 8")
+        self.strides = [c.stem_stride, *[2] * (len(c.depths) - 1)]
+        first = nn.Conv2d(3, c.dim, 3, c.stem_stride, 1, bias=False)
         self.embedding = nn.Sequential(first, nn.BatchNorm2d(c.dim), nn.ReLU())
         layers: list[nn.Module] = []
         before = c.dim
-        for n, count in enumerate(c.stages):
+        for n, count in enumerate(c.depths):
             self.dim = c.dim * 2**n
             for block in range(count):
                 stride = 2 if n and not block else 1

@@ -8,10 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core import Mechanism, normalizers, scores
-from ..core.options import Choice, number, numbers, part
+from ..core.options import Choice, number, numbers, part, setting
 from ..errors import SaccadeError
 from ..layers import feedforward, images, norms, pooling, residuals
-from ..layers.attention import MultiHeadAttention
 from ..layers.block import Block
 from ..layers.windowed import GridBias, WindowAttention, Windows
 from .families import Sizes, add_family, named_sizes
@@ -29,11 +28,12 @@ class SwinConfig:
     heads: int = number(3, 1, 4096, "heads in the first stage; they must divide `dim`")
     depths: list[int] = numbers([2, 2, 6, 2], 1, 100, "blocks of each stage")
     patch: int = number(4, 1, 256, "height and width of a patch in pixels")
-    window: int = number(7, 2, 256, "height and width of a window in patches")
+    window_size: int = number(7, 2, 256, "height and width of a window in patches")
     ratio: int = number(4, 1, 64, "width inside the feed-forward part, in widths of its stage")
     dropout: float = number(0.0, 0.0, 0.99, "dropout between layers")
     attention_dropout: float = number(0.0, 0.0, 0.99, "dropout of attention weights")
     drop_path: float = number(0.0, 0.0, 0.99, "how often the last block is left out in training; earlier ones less often")
+    relative_bias: bool = setting(True, "a learned bias for each step between two places of a window")
     score: Choice = part(scores.table, scores.ScaledDot)
     normalize: Choice = part(normalizers.table, normalizers.Softmax)
     feedforward: Choice = part(feedforward.table, GELU)
@@ -70,7 +70,7 @@ class Stage(nn.Module):
 
     def __init__(self, c: SwinConfig, n: int) -> None:
         super().__init__()
-        self.dim, self.heads, self.window = c.dim * 2**n, c.heads * 2**n, c.window
+        self.dim, self.heads, self.window = c.dim * 2**n, c.heads * 2**n, c.window_size
         first = sum(c.depths[:n])
         self.blocks = nn.ModuleList(self.block(c, depth, first + depth) for depth in range(c.depths[n]))
         self.merge = Merge(self.dim, c.norm(dim=4 * self.dim)) if n + 1 < len(c.depths) else None
@@ -78,11 +78,11 @@ class Stage(nn.Module):
     def block(self, c: SwinConfig, depth: int, n: int) -> Block:
         width = self.dim // self.heads
         facts = {"dim": width, "dim_q": width, "dim_k": width, "heads": self.heads}
-        mechanism = Mechanism(c.score(**facts), c.normalize(**facts), position=GridBias(self.heads, self.window))
-        attention = MultiHeadAttention(self.dim, self.heads, mechanism=mechanism, dropout=c.attention_dropout)
+        position = GridBias(self.heads, self.window) if c.relative_bias else None
+        mechanism = Mechanism(c.score(**facts), c.normalize(**facts), position=position)
         at = {"n": n, "depth": sum(c.depths), "role": "alone"}
         inner = c.feedforward(dim=self.dim, hidden=c.ratio * self.dim, dropout=c.dropout, **at)
-        mixer = WindowAttention(attention, shifted=depth % 2 == 1)
+        mixer = WindowAttention(self.dim, self.heads, mechanism, c.attention_dropout, shifted=depth % 2 == 1)
         return Block(mixer, inner, lambda: c.residual(norm=lambda: c.norm(dim=self.dim), dropout=c.dropout, **at))
 
     def forward(self, x: Tensor, rows: int, columns: int) -> Tensor:
