@@ -83,7 +83,9 @@ def test_a_feature_attention_is_its_formula(name: str) -> None:
     found = layer(x)
     torch.testing.assert_close(found, ORACLES[name](layer, x))
     weights = layer.weights(x)
-    again = x * weights.get("channels", x.new_ones(B, C))[:, :, None, None] * weights.get("places", x.new_ones(B, H, W))[:, None]
+    again = (
+        x * weights.get("channels", x.new_ones(B, C))[:, :, None, None] * weights.get("positions", x.new_ones(B, H, W))[:, None]
+    )
     torch.testing.assert_close(again, found, msg="what it says it multiplies by is what it multiplies by")
 
 
@@ -113,9 +115,9 @@ def test_the_weights_of_a_cnn_can_be_looked_at() -> None:
     shapes = {path: {name: tuple(value.shape) for name, value in weights.items()} for path, weights in seen.items()}
     assert shapes == {
         "encoder.0.gate": {"channels": (2, 8)},
-        "encoder.1": {"channels": (2, 8), "places": (2, 16, 12)},
+        "encoder.1": {"channels": (2, 8), "positions": (2, 16, 12)},
         "encoder.2.gate": {"channels": (2, 16)},
-        "encoder.3": {"channels": (2, 16), "places": (2, 8, 6)},
+        "encoder.3": {"channels": (2, 16), "positions": (2, 8, 6)},
     }
     assert all(float(value.min()) >= 0 and float(value.max()) <= 1 for weights in seen.values() for value in weights.values())
     assert model.training

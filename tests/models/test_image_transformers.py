@@ -258,7 +258,7 @@ def test_windows_that_do_not_fit_are_refused() -> None:
     ):
         ShiftedWindows((4, 6), (3, 3), (1, 1))
     q = torch.rand(3, 1, 4, 2)
-    with pytest.raises(SaccadeError, match="the mask is for 4 windows of 4 places per image, got a batch of 3 with 4 keys"):
+    with pytest.raises(SaccadeError, match="the mask is for 4 windows of 4 positions per image, got a batch of 3 with 4 keys"):
         attend(q, q, q, mask=ShiftedWindows((4, 4), (2, 2), (1, 1)))
 
 

@@ -1,4 +1,4 @@
-"""The mask of windows over a grid. b numbers images, and within each its windows, row by row; i and j are places of one window."""
+"""The mask of windows over a grid. b numbers images, and within each its windows, row by row; i and j are positions of one window."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .masks import Mask, table
 
 @table.add("shifted-windows", paper="Liu et al. 2021 (Swin)", per_batch=True)
 class ShiftedWindows(Mask):
-    """Windows over a grid that was rolled by `shift`: a place sees those of its window that were in one window's reach before."""
+    """Windows over a grid that was rolled by `shift`: a position sees those of its window that were in one window's reach before."""
 
     compares_positions = False
 
@@ -32,16 +32,16 @@ class ShiftedWindows(Mask):
         regions = (3 * down.unsqueeze(1) + across).unflatten(1, (-1, window[1])).unflatten(0, (-1, window[0]))
         self.values = (
             regions.transpose(1, 2).flatten(2).flatten(0, 1)
-        )  # of each window, the part of the grid that each place is in
+        )  # of each window, the part of the grid that each position is in
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         window = b % len(self.values)
         return self.values[window, i] == self.values[window, j]
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
-        count, places = self.values.shape
-        if batch % count or keys != places:
+        count, positions = self.values.shape
+        if batch % count or keys != positions:
             got = f"got a batch of {batch} with {keys} keys"
             raise SaccadeError(
-                f"the mask is for {count} windows of {places} places per image, {got}; divide the grid into windows first"
+                f"the mask is for {count} windows of {positions} positions per image, {got}; divide the grid into windows first"
             )

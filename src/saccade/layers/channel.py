@@ -1,4 +1,4 @@
-"""Attention inside CNNs: which channels and which places of a feature map count. B batch, C channels, H × W places."""
+"""Attention inside CNNs: which channels and which positions of a feature map count. B batch, C channels, H × W positions."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Reduction = Annotated[int, Range(1, 1024)]
 
 
 class FeatureAttention(nn.Module):
-    """x (B C H W) → x · weights(x): each number of a feature map, multiplied by what its channel or its place counts."""
+    """x (B C H W) → x · weights(x): each number of a feature map, multiplied by what its channel or its position counts."""
 
     def weights(self, x: Tensor) -> dict[str, Tensor]:
-        """What x is multiplied by: `channels` (B C) and `places` (B H W), of those that there are; 0 to 1."""
+        """What x is multiplied by: `channels` (B C) and `positions` (B H W), of those that there are; 0 to 1."""
         raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
@@ -29,7 +29,7 @@ class FeatureAttention(nn.Module):
 
 @table.add("none")
 class NoFeatureAttention(FeatureAttention):
-    """x: all channels and places count alike."""
+    """x: all channels and positions count alike."""
 
     def weights(self, x: Tensor) -> dict[str, Tensor]:
         return {}
@@ -52,7 +52,7 @@ class ChannelMLP(nn.Module):
 
 @table.add("squeeze-excite", paper="Hu et al. 2018", example={"reduction": 2})
 class SqueezeExcite(FeatureAttention):
-    """x · σ(W₂ relu(W₁ mean(x) + b₁) + b₂): one weight per channel, from the means of all channels over all places."""
+    """x · σ(W₂ relu(W₁ mean(x) + b₁) + b₂): one weight per channel, from the means of all channels over all positions."""
 
     def __init__(self, dim: int, reduction: Reduction = 16) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class SqueezeExcite(FeatureAttention):
 
 @table.add("cbam", paper="Woo et al. 2018", example={"reduction": 2, "width": 3})
 class Cbam(FeatureAttention):
-    """y = x · σ(f(mean x) + f(max x)) per channel, f(s) = W₂ relu(W₁ s); then y · σ(norm(conv [mean y; max y])) per place, over channels."""
+    """y = x · σ(f(mean x) + f(max x)) per channel, f(s) = W₂ relu(W₁ s); then y · σ(norm(conv [mean y; max y])) per position, over channels."""
 
     def __init__(self, dim: int, reduction: Reduction = 16, width: Annotated[int, Range(1, 31)] = 7) -> None:
         super().__init__()
@@ -78,23 +78,23 @@ class Cbam(FeatureAttention):
 
     def weights(self, x: Tensor) -> dict[str, Tensor]:
         channels = self.of_channels(x)
-        return {"channels": channels, "places": self.of_places(x * channels[:, :, None, None].to(x.dtype))}
+        return {"channels": channels, "positions": self.of_positions(x * channels[:, :, None, None].to(x.dtype))}
 
     def of_channels(self, x: Tensor) -> Tensor:
         return (self.squeeze(x.mean((2, 3))) + self.squeeze(x.amax((2, 3)))).sigmoid()
 
-    def of_places(self, x: Tensor) -> Tensor:
+    def of_positions(self, x: Tensor) -> Tensor:
         both = torch.stack([x.mean(1), x.amax(1)], 1)
         return self.norm(self.convolution(both)).squeeze(1).sigmoid()
 
     def forward(self, x: Tensor) -> Tensor:
         x = x * self.of_channels(x)[:, :, None, None].to(x.dtype)
-        return x * self.of_places(x).unsqueeze(1).to(x.dtype)
+        return x * self.of_positions(x).unsqueeze(1).to(x.dtype)
 
 
 @torch.no_grad()
 def feature_weights(model: nn.Module, images: Tensor) -> dict[str, dict[str, Tensor]]:
-    """What each feature attention of a model gives the channels (B C) and places (B H W) of its feature maps, by its path in the model."""
+    """What each feature attention of a model gives the channels (B C) and positions (B H W) of its feature maps, by its path in the model."""
     found: dict[str, dict[str, Tensor]] = {}
     training, handles = model.training, []
 

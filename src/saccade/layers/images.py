@@ -1,4 +1,4 @@
-"""Images as an input: patches, and where they are. B batch, H × W pixels, R × C places, N = R·C, D width."""
+"""Images as an input: patches, and where they are. B batch, H × W pixels, R × C positions, N = R·C, D width."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class NoGridEmbedding(nn.Module):
 
 @table.add("learned", paper="Dosovitskiy et al. 2021 (ViT)")
 class LearnedGrid(nn.Module):
-    """x + p with one learned vector per place; interpolated (bicubic) for a grid of another size."""
+    """x + p with one learned vector per position; interpolated (bicubic) for a grid of another size."""
 
     def __init__(self, dim: int, rows: int, columns: int) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class ConvolutionStem(nn.Module):
 
 
 class ImageInput(nn.Module):
-    """Images B 3 H W → B N dim: patches and where they are; with `token`, a learned vector behind them that belongs to no place."""
+    """Images B 3 H W → B N dim: patches and where they are; with `token`, a learned vector behind them that belongs to no position."""
 
     def __init__(self, stem: nn.Module, grid: nn.Module, dim: int, dropout: float = 0.0, token: bool = False) -> None:
         super().__init__()

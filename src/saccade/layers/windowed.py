@@ -1,4 +1,4 @@
-"""Attention within windows of a grid. B batch, R rows, C columns, N = R·C places, W windows of S × S places."""
+"""Attention within windows of a grid. B batch, R rows, C columns, N = R·C positions, W windows of S × S positions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .attention import MultiHeadAttention
 
 
 class GridBias(Position):
-    """b_h[Δrow, Δcolumn]: a learned bias per head and step between two places of a window; `relation` numbers the steps."""
+    """b_h[Δrow, Δcolumn]: a learned bias per head and step between two positions of a window; `relation` numbers the steps."""
 
     needs_relation = True
 
@@ -26,13 +26,13 @@ class GridBias(Position):
         self.table = nn.Parameter(torch.randn((2 * window - 1) ** 2, heads) * 0.02)
 
     def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor:
-        assert positions.relation is not None, "windows number the steps between their places"
+        assert positions.relation is not None, "windows number the steps between their positions"
         return self.table[positions.relation].movedim(-1, -3).to(q.dtype)
 
 
 @dataclass(frozen=True, eq=False)
 class Windows(Positions):
-    """The places of a window of a grid, and how the grid is divided: windows of `size`, in every other block shifted by `shift`."""
+    """The positions of a window of a grid, and how the grid is divided: windows of `size`, in every other block shifted by `shift`."""
 
     grid: tuple[int, int] = (1, 1)  # rows and columns
     size: int = 1
@@ -59,9 +59,9 @@ class Windows(Positions):
         """The mask of shifted windows, for all blocks of a stage; None where nothing is shifted."""
         if not self.shift:
             return None
-        places, shift = self.size**2, (self.shift, self.shift)
+        positions, shift = self.size**2, (self.shift, self.shift)
         made = ShiftedWindows(self.padded, (self.size, self.size), shift, device)
-        return made.prepare(batch * len(made.values), heads, places, places, device)
+        return made.prepare(batch * len(made.values), heads, positions, positions, device)
 
     def divide(self, x: Tensor, shift: int) -> Tensor:
         """B N D → (B W) S² D, with zeros at the right and below where windows do not divide the grid."""
@@ -80,7 +80,7 @@ class Windows(Positions):
 
 
 class WindowAttention(MultiHeadAttention):
-    """Attention among the places of each window; with `shifted`, of windows that lie across those of the block before."""
+    """Attention among the positions of each window; with `shifted`, of windows that lie across those of the block before."""
 
     causal = False
 

@@ -1,4 +1,4 @@
-"""A residual CNN for images, with attention to channels and places. B batch, H × W pixels, R × C places of N, D width."""
+"""A residual CNN for images, with attention to channels and positions. B batch, H × W pixels, R × C positions of N, D width."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -26,11 +26,11 @@ class CnnConfig:
     dropout: float = number(0.0, 0.0, 0.99, "dropout before the output")
     attention: Choice = part(channel.table, channel.NoFeatureAttention, "inside every block, before the sum")
     stage_attention: Choice = part(channel.table, channel.NoFeatureAttention, "after every stage")
-    pool: Choice = part(pooling.pools, pooling.Mean, "how the vectors of all places become one, for a label")
+    pool: Choice = part(pooling.pools, pooling.Mean, "how the vectors of all positions become one, for a label")
 
     @property
     def depth(self) -> int:
-        """All blocks; with `hidden`, what tells whether a model is large."""
+        """All blocks; with `hidden`, by which it is known whether a model is large."""
         return sum(self.depths)
 
     @property
@@ -57,7 +57,7 @@ class ResidualBlock(nn.Module):
 
 
 class CNN(ImageEncoder):
-    """Images (B 3 H W) → the last feature map, one vector per place (B N dim)."""
+    """Images (B 3 H W) → the last feature map, one vector per position (B N dim)."""
 
     def __init__(self, c: CnnConfig) -> None:
         super().__init__()
@@ -92,7 +92,5 @@ class CNN(ImageEncoder):
         return self.encoder(self.embedding(x)).flatten(2).transpose(1, 2)
 
 
-about = (
-    "Residual CNN, with attention to channels (squeeze–excite) and places (CBAM): one vector per place of its last feature map."
-)
+about = "Residual CNN, with attention to channels (squeeze–excite) and positions (CBAM): one vector per position of its last feature map."
 add_family("cnn", "He et al. 2016", CnnConfig, {ImageEncoder: CNN}, about)

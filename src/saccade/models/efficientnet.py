@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0, a CNN whose pretrained weights can be had: features of images for whatever reads them. B batch, N places."""
+"""EfficientNet-Lite0, a CNN whose pretrained weights can be had: features of images for whatever reads them. B batch, N positions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class EfficientNetConfig:
     weights: str = setting("", "a file of these weights (.pth or .safetensors), where the package is not installed")
     frozen: bool = setting(False, "these weights stay as they are")
     dropout: float = number(0.0, 0.0, 0.99, "dropout before the output")
-    pool: Choice = part(pooling.pools, pooling.Mean, "how the vectors of all places become one, for a label")
+    pool: Choice = part(pooling.pools, pooling.Mean, "how the vectors of all positions become one, for a label")
 
 
 class SameConvolution(nn.Conv2d):
@@ -60,17 +60,17 @@ class SameConvolution(nn.Conv2d):
 
 
 class Layer(nn.Module):
-    """min(max(norm(conv(x)), 0), 6), or norm(conv(x)) alone where it is not `bent`."""
+    """min(max(norm(conv(x)), 0), 6), or norm(conv(x)) alone where it is not `rectified`."""
 
-    def __init__(self, before: int, after: int, width: int = 1, stride: int = 1, groups: int = 1, bent: bool = True) -> None:
+    def __init__(self, before: int, after: int, width: int = 1, stride: int = 1, groups: int = 1, rectified: bool = True) -> None:
         super().__init__()
         self.convolution = SameConvolution(before, after, width, stride, groups=groups, bias=False)
-        self.norm, self.bent = nn.BatchNorm2d(after, eps=1e-3, momentum=0.01), bent
+        self.norm, self.rectified = nn.BatchNorm2d(after, eps=1e-3, momentum=0.01), rectified
         nn.init.kaiming_normal_(self.convolution.weight, mode="fan_out")
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.norm(self.convolution(x))
-        return F.relu6(x) if self.bent else x
+        return F.relu6(x) if self.rectified else x
 
 
 class InvertedBlock(nn.Module):
@@ -81,7 +81,7 @@ class InvertedBlock(nn.Module):
         inside = before * factor
         self.expand = Layer(before, inside) if factor > 1 else nn.Identity()
         self.depthwise = Layer(inside, inside, width, stride, groups=inside)
-        self.project = Layer(inside, after, bent=False)
+        self.project = Layer(inside, after, rectified=False)
         self.adds = stride == 1 and before == after
 
     def forward(self, x: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ class InvertedBlock(nn.Module):
 
 
 class EfficientNetLite0(ImageEncoder):
-    """Images (B 3 H W) → the feature map of a stage, one vector per place (B N dim).
+    """Images (B 3 H W) → the feature map of a stage, one vector per position (B N dim).
 
     It is made with random weights; `load_pretrained` takes those of the checkpoint.
     """
@@ -160,5 +160,5 @@ def own_name(name: str) -> str:
     return f"encoder.{number}.{INSIDE.get(part, part)}.{rest}"
 
 
-about = "EfficientNet-Lite0, pretrained on ImageNet or not: one vector per place of a stage's feature map."
+about = "EfficientNet-Lite0, pretrained on ImageNet or not: one vector per position of a stage's feature map."
 add_family("efficientnet-lite0", "Tan & Le 2019", EfficientNetConfig, {ImageEncoder: EfficientNetLite0}, about)

@@ -48,9 +48,9 @@ class AttendingEncoder(Encoder):
 
 
 class ImageEncoder(Encoder):
-    """Reads images (B 3 H W, numbers from 0 to 1, or bytes): one vector per place of a grid, row by row, B N dim.
+    """Reads images (B 3 H W, numbers from 0 to 1, or bytes): one vector per position of a grid, row by row, B N dim.
 
-    A class token is not among the places. `lengths` says nothing, since every place counts: what is built on an encoder of texts may
+    A class token is not among the positions. `lengths` says nothing, since every position counts: what is built on an encoder of texts may
     pass it. What is subtracted and divided by belongs to the model, as the buffers `mean` and `std`.
     """
 
@@ -68,7 +68,7 @@ class ImageEncoder(Encoder):
         raise NotImplementedError
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
-        """Rows and columns of places for an image of this size."""
+        """Rows and columns of positions for an image of this size."""
         raise NotImplementedError
 
     def normalized(self, images: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Swin: attention within windows that shift from block to block, and patches merged between stages. B batch, N places, R × C of them."""
+"""Swin: attention within windows that shift from block to block, and patches merged between stages. B batch, N positions, R × C of them."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -33,17 +33,17 @@ class SwinConfig:
     dropout: float = number(0.0, 0.0, 0.99, "dropout between layers")
     attention_dropout: float = number(0.0, 0.0, 0.99, "dropout of attention weights")
     drop_path: float = number(0.0, 0.0, 0.99, "how often the last block is left out in training; earlier ones less often")
-    relative_bias: bool = setting(True, "a learned bias for each step between two places of a window")
+    relative_bias: bool = setting(True, "a learned bias for each step between two positions of a window")
     score: Choice = part(scores.table, scores.ScaledDot)
     normalize: Choice = part(normalizers.table, normalizers.Softmax)
     feedforward: Choice = part(feedforward.table, GELU)
     residual: Choice = part(residuals.table, residuals.PreNorm)
     norm: Choice = part(norms.table, norms.LayerNorm)
-    pool: Choice = part(pooling.pools, pooling.Mean, "how the vectors of all places become one, for a label")
+    pool: Choice = part(pooling.pools, pooling.Mean, "how the vectors of all positions become one, for a label")
 
     @property
     def depth(self) -> int:
-        """All blocks; with `hidden`, what tells whether a model is large."""
+        """All blocks; with `hidden`, by which it is known whether a model is large."""
         return sum(self.depths)
 
     @property
@@ -52,21 +52,21 @@ class SwinConfig:
 
 
 class Merge(nn.Module):
-    """Each 2 × 2 places become one of twice the width: W norm([x₀₀; x₁₀; x₀₁; x₁₁])."""
+    """Each 2 × 2 positions become one of twice the width: W norm([x₀₀; x₁₀; x₀₁; x₁₁])."""
 
     def __init__(self, dim: int, norm: nn.Module) -> None:
         super().__init__()
         self.norm, self.reduce = norm, nn.Linear(4 * dim, 2 * dim, bias=False)
 
     def forward(self, x: Tensor, rows: int, columns: int) -> Tensor:
-        """B N dim → B N/4 2dim, with zeros below and at the right where there is an odd number of places."""
+        """B N dim → B N/4 2dim, with zeros below and at the right where there is an odd number of positions."""
         x = F.pad(x.unflatten(1, (rows, columns)), (0, 0, 0, columns % 2, 0, rows % 2))
         four = [x[:, row::2, column::2] for column in (0, 1) for row in (0, 1)]
         return self.reduce(self.norm(torch.cat(four, -1).flatten(1, 2)))
 
 
 class Stage(nn.Module):
-    """Blocks over one grid, every other one with shifted windows, and the merging of places that follows them, if any does."""
+    """Blocks over one grid, every other one with shifted windows, and the merging of positions that follows them, if any does."""
 
     def __init__(self, c: SwinConfig, n: int) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class PatchNorm(nn.Module):
 
 
 class Swin(ImageEncoder):
-    """Images (B 3 H W) → one vector per place of the last stage (B N dim)."""
+    """Images (B 3 H W) → one vector per position of the last stage (B N dim)."""
 
     def __init__(self, c: SwinConfig) -> None:
         super().__init__()
@@ -147,5 +147,5 @@ class Swin(ImageEncoder):
         return self.encoder(self.embedding(self.normalized(images)), rows, columns)
 
 
-about = "Attention within shifted windows of an image, patches merged between stages: one vector per place of the last."
+about = "Attention within shifted windows of an image, patches merged between stages: one vector per position of the last."
 add_family("swin", "Liu et al. 2021", SwinConfig, {ImageEncoder: Swin}, about)

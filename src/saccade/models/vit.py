@@ -1,4 +1,4 @@
-"""Vision Transformer: the encoder of a Transformer over the patches of an image. B batch, N places."""
+"""Vision Transformer: the encoder of a Transformer over the patches of an image. B batch, N positions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,18 +33,18 @@ class VitConfig(Config):
     hidden: int = number(512, 1, 65_536, "width inside the feed-forward part")
     depth: int = number(8, 1, 1000, "blocks")
     dropout: float = number(0.0, 0.0, 0.99, "dropout between layers")
-    image: int = number(32, 1, 4096, "height and width in pixels of the images whose places have a learned vector each")
+    image: int = number(32, 1, 4096, "height and width in pixels of the images whose positions have a learned vector each")
     patch: int = number(4, 1, 256, "height and width of a patch in pixels")
     stem: str = one_of(("patches", "convolution"), "how pixels become the vector of a patch: a linear map, or some convolutions")
-    token: bool = setting(False, "a class token, which all places see")
+    token: bool = setting(False, "a class token, which all positions see")
     drop_path: float = number(0.0, 0.0, 0.99, "how often the last block is left out in training; earlier ones less often")
     grid_embedding: Choice = part(images.table, images.LearnedGrid, "rows and columns at the input")
     feedforward: Choice = part(feedforward.table, GELU)
-    pool: Choice = part(pooling.pools, pooling.Mean, "how the vectors of all places become one, for a label")
+    pool: Choice = part(pooling.pools, pooling.Mean, "how the vectors of all positions become one, for a label")
 
     @staticmethod
     def complete(values: Mapping[str, Any]) -> dict[str, Any]:
-        """A mechanism's positions know an order of places, and not their rows: the grid's embedding stays."""
+        """A mechanism's positions know an order of positions, and not their rows: the grid's embedding stays."""
         return dict(values)
 
 
