@@ -15,11 +15,13 @@ from . import config
 from .building import memory_here
 from .config import Recipe
 from .data.corpora import inputs, overlap
+from .data.pretrained import efficientnet_lite0
 from .data.skipping import Skipped, many
 from .data.vocabulary import Vocabulary
 from .errors import SaccadeError
 from .files import MANIFEST, Writer, settle, verified
 from .fitting import fit_to_data
+from .models import EfficientNetLite0
 from .tasks.task import Task, WrongExample, from_tokens
 from .tasks.translation import Translation
 from .training.checkpoints import learned, load_model
@@ -100,11 +102,19 @@ def build(recipe: Recipe | Mapping[str, Any], train: Sequence[Any] | None = None
     torch.manual_seed(made.seed)
     model = task.build(config.Builder(made.model))
     task.prepare(model, examples)
+    load_pretrained(model)
     notes = (*chosen, *note_unknown(task, examples))
     if first:
         taken = start_from(model, made, first)
         notes = (f"{taken} of {len(learned(model))} parameters and the vocabulary are those of {made.start_from}", *notes)
     return System(made, model.to(config.device(made.device)), task, notes)
+
+
+def load_pretrained(model: nn.Module) -> None:
+    """Gives the image encoders that begin with published weights these weights; a model folder has its own."""
+    for part in model.modules():
+        if isinstance(part, EfficientNetLite0) and part.pretrained:
+            part.load_pretrained(efficientnet_lite0(part.weights))
 
 
 def vocabularies_of(tokens: dict[str, Any], task: type[Task]) -> tuple[Vocabulary, ...]:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from saccade.core import Mechanism, Positions, masks, normalizers, positions, scores
 from saccade.core.backends import table as backends
+from saccade.core.grids import ShiftedWindows
 from saccade.core.options import Choice
 from saccade.core.table import Table
 
@@ -55,7 +56,8 @@ def mask_examples(n: int = N) -> dict[str, masks.Mask]:
     made = {entry.name: Choice(entry.make, entry.example)() for entry in masks.table if not entry.per_batch}
     ids = torch.stack([torch.arange(n) // 3, (torch.arange(n) + 5) // 4])
     per_batch = {"padding": [n - 2, n], "prefix": [2, 3], "documents": ids, "matrix": torch.rand(BATCH, HEADS, n, n) < 0.5}
-    return {**made, **{name: masks.table[name](value) for name, value in per_batch.items()}}
+    windows = ShiftedWindows((n, 2), (n, 1), (n // 2, 0))  # each of the two rows of the batch is a column of a grid
+    return {**made, **{name: masks.table[name](value) for name, value in per_batch.items()}, "shifted-windows": windows}
 
 
 def random_tree(size: int, seed: int) -> list[int]:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saccade.core import attend, masks
+from saccade.core.grids import ShiftedWindows
 from saccade.core.masks import Mask
 from saccade.errors import SaccadeError
 
@@ -31,6 +32,11 @@ EXAMPLES: dict[str, tuple[Mask, Predicate]] = {
     "blocks": (masks.blocks(KEYS, size=1, window=1, globals=0, random=0), lambda b, h, i, j: abs(i - j) <= 1),
     "where": (masks.where(lambda b, h, i, j: (i + 2 * j + h) % 3 == b), lambda b, h, i, j: (i + 2 * j + h) % 3 == b),
 }
+# windows of 2 × 3 over a grid of 2 × 6 that was rolled by one row and one column: who came from the other end sees only such
+EXAMPLES["shifted-windows"] = (
+    ShiftedWindows((2, 6), (2, 3), (1, 1)),
+    lambda b, h, i, j: ((i // 3 == 1) == (j // 3 == 1)) and ((3 * b + i % 3 == 5) == (3 * b + j % 3 == 5)),
+)
 names = st.sampled_from(sorted(EXAMPLES))
 
 

@@ -14,11 +14,11 @@ from saccade import models
 from saccade.building import Builder, complete
 from saccade.core.options import Choice
 from saccade.layers.embeddings import spell
-from saccade.models import AttendingEncoder, CarryingLM, Decodable, Encoder, Seq2Seq
+from saccade.models import AttendingEncoder, CarryingLM, Decodable, Encoder, ImageEncoder, Seq2Seq
 
 T = TypeVar("T", bound=nn.Module)
 V = 13
-SIZES = {"dim": 8, "hidden": 6, "depth": 2, "heads": 2, "lstm_width": 9}
+SIZES: dict[str, Any] = {"dim": 8, "hidden": 6, "depth": 2, "heads": 2, "lstm_width": 9, "depths": [2, 1]}
 SOURCE, LENGTHS = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 0, 0], [7, 0, 0, 0, 0]]), torch.tensor([5, 3, 1])
 TARGET = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]])
 # How each token is spelled, for embeddings that read bytes.
@@ -33,7 +33,7 @@ def settings(family: str, **changed: Any) -> dict[str, Any]:
 
 
 def vocabularies(kind: type[nn.Module]) -> tuple[int, ...]:
-    return (V, V) if issubclass(kind, Seq2Seq) else (V,)
+    return () if issubclass(kind, ImageEncoder) else (V, V) if issubclass(kind, Seq2Seq) else (V,)
 
 
 def make(kind: type[T], family: str = "transformer", **changed: Any) -> T:
@@ -49,6 +49,16 @@ def shake(model: T) -> T:
     return model.double()
 
 
+@torch.no_grad()
+def calibrate(model: Any) -> None:
+    """Gives batch norms the means and variances of some images, as training would."""
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.momentum = 1.0
+    model.train()(images_for(model))
+    model.eval()
+
+
 def stepped(model: Decodable, target: Tensor, source: Tensor, lengths: Tensor) -> Tensor:
     """The logits of one step after another."""
     state, logits = model.start(source, lengths), []
@@ -61,6 +71,12 @@ def stepped(model: Decodable, target: Tensor, source: Tensor, lengths: Tensor) -
 def with_bytes(model: Encoder, tokens: Tensor) -> Tensor:
     """The tokens as the encoder reads them: with their bytes where it asks for them."""
     return torch.cat([tokens.unsqueeze(-1), BYTES[tokens]], -1) if model.embedding.reads_bytes else tokens
+
+
+def images_for(model: ImageEncoder) -> Tensor:
+    """Two images, as small as they can be with two rows and columns of places."""
+    size = next(2**n for n in range(10) if min(model.grid(2**n, 2**n)) > 1)
+    return torch.rand(2, 3, size, size, generator=torch.Generator().manual_seed(0), dtype=model.mean.dtype)
 
 
 def read(model: Encoder, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -100,6 +116,8 @@ class Case:
         if str(self) not in MADE:
             torch.manual_seed(2)  # with 0 or 1, scores of a model are below 0, where a ReLU learns nothing
             MADE[str(self)] = shake(make(self.kind, self.family, **self.changed))
+            if issubclass(self.kind, ImageEncoder):
+                calibrate(MADE[str(self)])
         return MADE[str(self)]
 
 
@@ -181,6 +199,8 @@ def changes(config: type, used: dict[str, Any], kind: type[nn.Module], causal: b
     for changed in together:
         if changed.get("normalize") == "sum" and "position" in used:
             changed["position"] = "none"  # a family's own may add a bias, which a sum does not take
+        if changed.get("normalize") == "sum" and "relative_bias" in used:
+            changed["relative_bias"] = False
     for f in dataclasses.fields(config):
         if "table" not in f.metadata or f.name not in used:
             continue
@@ -205,7 +225,7 @@ def changes(config: type, used: dict[str, Any], kind: type[nn.Module], causal: b
 
 def use(kind: type[nn.Module]) -> str:
     """What a stack is for in a model of a kind."""
-    return "pair" if issubclass(kind, Seq2Seq) else "encoder" if issubclass(kind, AttendingEncoder) else "causal"
+    return "pair" if issubclass(kind, Seq2Seq) else "encoder" if issubclass(kind, AttendingEncoder | ImageEncoder) else "causal"
 
 
 def member_name(value: Any) -> Any:

@@ -19,12 +19,23 @@ from saccade.core import masks, record
 from saccade.errors import SaccadeError
 from saccade.layers.embeddings import Characters
 from saccade.layers.pooling import Mean, pools
-from saccade.models import AttendingEncoder, CarryingLM, CausalLM, Classifier, Encoder, MaskedModel, Tagger, TransformerEncoder
+from saccade.models import (
+    AttendingEncoder,
+    CarryingLM,
+    CausalLM,
+    Classifier,
+    Encoder,
+    ImageEncoder,
+    MaskedModel,
+    Tagger,
+    TransformerEncoder,
+)
 
 FAMILIES = [entry.name for entry in models.table if entry.make.build(Encoder) is not None]
-PLAIN = {case.family: case for case in cases() if issubclass(case.kind, Encoder) and not case.changed}
+READ_TEXTS = [case for case in cases() if issubclass(case.kind, Encoder) and not issubclass(case.kind, ImageEncoder)]
+PLAIN = {case.family: case for case in READ_TEXTS if not case.changed}
 # Every encoder as it is, and with every embedding.
-CASES = [case for case in cases() if issubclass(case.kind, Encoder) and not set(case.changed) - {"embedding"}]
+CASES = [case for case in READ_TEXTS if not set(case.changed) - {"embedding"}]
 each = pytest.mark.parametrize("case", CASES, ids=str)
 each_family = pytest.mark.parametrize("family", FAMILIES)
 each_pool = pytest.mark.parametrize("pool", pools.names())

@@ -6,17 +6,19 @@ import copy
 
 import pytest
 import torch
-from model_helpers import LENGTHS, SOURCE, TARGET, Case, V, cases, read, settings, stepped
+from model_helpers import LENGTHS, SOURCE, TARGET, Case, V, cases, images_for, read, settings, stepped
 from torch import Tensor, nn
 
 from saccade import models
 from saccade.building import Builder
-from saccade.models import Decodable, Encoder, Seq2Seq
+from saccade.models import Decodable, Encoder, ImageEncoder, Seq2Seq
 from saccade.upgrade import upgrade_parameter
 
 CASES = cases()
 each = pytest.mark.parametrize("case", CASES, ids=str)
-each_encoder = pytest.mark.parametrize("case", [case for case in CASES if issubclass(case.kind, Encoder)], ids=str)
+TEXTS = [case for case in CASES if issubclass(case.kind, Encoder) and not issubclass(case.kind, ImageEncoder)]
+each_encoder = pytest.mark.parametrize("case", TEXTS, ids=str)
+each_image_encoder = pytest.mark.parametrize("case", [case for case in CASES if issubclass(case.kind, ImageEncoder)], ids=str)
 each_decodable = pytest.mark.parametrize("case", [case for case in CASES if issubclass(case.kind, Decodable)], ids=str)
 each_seq2seq = pytest.mark.parametrize("case", [case for case in CASES if issubclass(case.kind, Seq2Seq)], ids=str)
 
@@ -115,6 +117,26 @@ def test_a_position_sees_its_own_token_and_those_its_family_lets_it_see(case: Ca
             assert all(moved)
 
 
+@each_image_encoder
+@torch.no_grad()
+def test_an_image_encoder_gives_a_vector_per_place_by_the_image_alone(case: Case) -> None:
+    model = case.make()
+    images = images_for(model)
+    found, size = model(images), images.shape[-1]
+    rows, columns = model.grid(size, size)
+    assert found.shape == (2, rows * columns, model.dim)
+    torch.testing.assert_close(model(images[1:], torch.tensor([1])), found[1:], msg="neither the batch nor lengths matter")
+    lit = (255 * images).round().to(torch.uint8)
+    torch.testing.assert_close(model(lit), model(lit.double() / 255), msg="bytes")
+    moved = images.clone()
+    moved[:, :, -1, -1] = 1 - moved[:, :, -1, -1]
+    assert (model(moved)[:, -1] != found[:, -1]).any(), "the last pixel reaches the last place"
+    for height, width in ((size + 3, size), (size, 2 * size + 5)):
+        rows, columns = model.grid(height, width)
+        if not {"mixer", "position"} & set(case.changed):  # these may know a largest number of places
+            assert model(torch.rand(1, 3, height, width, dtype=found.dtype)).shape == (1, rows * columns, model.dim)
+
+
 @each_decodable
 @torch.no_grad()
 def test_the_future_is_invisible(case: Case) -> None:
@@ -175,6 +197,8 @@ def test_gradients_reach_every_parameter_and_a_copy_is_a_model_of_its_own(case: 
     def run(one: nn.Module) -> Tensor:
         if isinstance(one, Seq2Seq):
             return one(SOURCE, LENGTHS, TARGET)
+        if isinstance(one, ImageEncoder):
+            return one(images_for(one))
         return read(one, SOURCE, LENGTHS) if isinstance(one, Encoder) else one(TARGET)
 
     expected = whole(case) if isinstance(model, Decodable) else run(case.make()).detach()

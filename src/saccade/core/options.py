@@ -64,6 +64,11 @@ def number(default: Any, low: float, high: float, what: str, **rules: Any) -> An
     return field(default=default, metadata={"range": Range(low, high), "what": what, **rules})
 
 
+def numbers(default: list[int], low: int, high: int, what: str, **rules: Any) -> Any:
+    """A field for a list of whole numbers within a range."""
+    return field(default_factory=lambda: list(default), metadata={"range": Range(low, high), "what": what, **rules})
+
+
 def one_of(names: tuple[str, ...], what: str, **rules: Any) -> Any:
     """A field for one of some names, the first by default."""
     return field(default=names[0], metadata={"names": names, "what": what, **rules})
@@ -116,6 +121,8 @@ def check(value: Any, kind: Any, rules: Mapping[str, Any], path: str, default: A
     if isinstance(value, float) and not math.isfinite(value):
         raise SaccadeError(f"{path} is {value}; it must be a finite number")
     allowed = rules.get("range")
+    if allowed and isinstance(value, list) and (not value or min(value) < allowed.low or max(value) > allowed.high):
+        raise SaccadeError(f"{path} is {value}; its numbers must lie between {allowed.low:,} and {allowed.high:,}, at least one")
     if allowed and isinstance(value, int | float) and not isinstance(value, bool) and not allowed.low <= value <= allowed.high:
         low, high = (f"{bound:,}" if isinstance(bound, int) else f"{bound:g}" for bound in (allowed.low, allowed.high))
         raise SaccadeError(f"{path} is {value}; it must lie between {low} and {high}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,30 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
         raise NotImplementedError
+
+
+class DropPath(nn.Dropout):
+    """Dropout, and in training whole rows of the batch at 0 with probability `rate`, the others larger (stochastic depth, Huang et al. 2016)."""
+
+    def __init__(self, p: float, rate: float) -> None:
+        super().__init__(p)
+        self.rate = rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = super().forward(x)
+        if not self.training or self.rate == 0.0:
+            return x
+        stays = torch.rand(len(x), *[1] * (x.dim() - 1), device=x.device) >= self.rate
+        return x * (stays.to(x.dtype) / (1 - self.rate))
+
+
+def drop_paths(blocks: Iterable[nn.Module], rate: float) -> None:
+    """Every residual of the blocks now leaves its part out for some rows: never in the first block, with probability `rate` in the last."""
+    every = list(blocks)
+    for n, block in enumerate(every):
+        for around in block.modules():
+            if isinstance(around, Residual):
+                around.dropout = DropPath(around.dropout.p, rate * n / max(len(every) - 1, 1))
 
 
 @table.add("post-norm", paper="Vaswani et al. 2017")

