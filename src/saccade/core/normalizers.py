@@ -213,12 +213,13 @@ class Hard(Normalizer):
         baseline: Annotated[float, Range(0.0, 1.0)] = 0.9,
         entropy: Annotated[float, Range(0.0, 1000.0)] = 0.01,
         soft: Annotated[float, Range(0.0, 1.0)] = 0.5,
+        discount: Annotated[float, Range(0.0, 1.0)] = 1.0,
     ) -> None:
         """`reward` λ_r and `entropy` λ_e weigh the two terms of the estimator; `baseline` is the share of a batch's usual loss that
         stays from one batch to the next (1: there is no baseline); with probability `soft` a row of a batch reads the expectation,
         softmax(s), instead of a sample: then its gradient varies less."""
         super().__init__()
-        self.reward, self.baseline, self.entropy, self.soft = reward, baseline, entropy, soft
+        self.reward, self.baseline, self.entropy, self.soft, self.discount = reward, baseline, entropy, soft, discount
         self.register_buffer("mean_loss", torch.zeros(()))  # a moving average of the loss per token, times …
         self.register_buffer("mean_weight", torch.zeros(()))  # … the weight of all batches so far: 0 before the first, then up to 1
 
@@ -271,7 +272,8 @@ class Hard(Normalizer):
         (rows, outputs), ends = losses.shape, [one.first + size[1] for one, size in zip(samples, sizes, strict=True)]
         if all(one.in_order for one in samples) and max(ends) == outputs and sizes[0][0] == rows:
             spans = [slice(one.first, end) for one, end in zip(samples, ends, strict=True)]
-            later = above.flip(1).cumsum(1).flip(1)
+            at = torch.arange(outputs, device=losses.device)
+            later = above @ (self.discount ** (at.unsqueeze(1) - at).clamp_min(0)).to(above.dtype).tril()
             gain, share = torch.cat([later[:, span] for span in spans], 1), torch.cat([counted[:, span] for span in spans], 1)
         else:
             queries = sum(size.numel() for size in sizes) // rows
