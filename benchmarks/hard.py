@@ -29,7 +29,14 @@ from saccade.results import write_result
 
 # batch, heads, queries, places, width: caption decoders over feature maps of 14 × 14 and 28 × 28, one step at a time; a step of a
 # translation; one step over long memories; a whole Transformer layer
-SIZES = [(32, 1, 1, 196, 512), (32, 1, 1, 784, 512), (4, 8, 1, 50, 64), (1, 8, 1, 4096, 64), (1, 8, 1, 65536, 64), (4, 8, 512, 512, 64)]
+SIZES = [
+    (32, 1, 1, 196, 512),
+    (32, 1, 1, 784, 512),
+    (4, 8, 1, 50, 64),
+    (1, 8, 1, 4096, 64),
+    (1, 8, 1, 65536, 64),
+    (4, 8, 512, 512, 64),
+]
 
 
 def median_time(run: Callable[[], Any], device: torch.device, seconds: float) -> float:

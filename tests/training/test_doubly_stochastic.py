@@ -15,8 +15,8 @@ from saccade.core import record
 from saccade.core.record import source_weights
 from saccade.errors import SaccadeError
 from saccade.models import Seq2Seq
-from saccade.training.losses import Batch, batch_loss
 from saccade.training.loop import Watcher
+from saccade.training.losses import Batch, batch_loss
 
 BATCH = Batch(
     (torch.tensor([[3, 1, 4, 2], [2, 5, 0, 0]]), torch.tensor([4, 2]), torch.tensor([[1, 4, 3], [1, 6, 2]])),
@@ -120,7 +120,9 @@ def test_hard_attention_is_evened_by_what_it_samples_from() -> None:
 
 
 def test_a_model_that_attends_to_no_source_is_refused() -> None:
-    with pytest.raises(SaccadeError, match=r"training.doubly_stochastic is 0.5, and this model does not attend to a source; leave it"):
+    with pytest.raises(
+        SaccadeError, match=r"training.doubly_stochastic is 0.5, and this model does not attend to a source; leave it"
+    ):
         batch_loss(built("fixed-context"), BATCH, doubly_stochastic=0.5)
 
 

@@ -199,6 +199,12 @@ class Entmax15(Entmax):
     projection = Entmax15Projection
 
 
+def gumbel(like: Tensor) -> Tensor:
+    """Noise with which s_j + noise_j is the largest of a row with probability softmax(s)_j; drawn without reading a number on the way."""
+    drawn = torch.empty_like(like, memory_format=torch.contiguous_format).exponential_()
+    return -drawn.clamp_min_(torch.finfo(like.dtype).tiny).log_()
+
+
 @table.add("hard", paper="Xu et al. 2015")
 class Hard(Normalizer):
     """1 at one place and 0 elsewhere: in training sampled from softmax(s) and learned by REINFORCE, outside of it argmax(s)."""
@@ -206,6 +212,7 @@ class Hard(Normalizer):
     samples = True
     mean_loss: Tensor
     mean_weight: Tensor
+    share: Tensor
 
     def __init__(
         self,
@@ -213,18 +220,30 @@ class Hard(Normalizer):
         baseline: Annotated[float, Range(0.0, 1.0)] = 0.9,
         entropy: Annotated[float, Range(0.0, 1000.0)] = 0.01,
         soft: Annotated[float, Range(0.0, 1.0)] = 0.5,
+        warmup: Annotated[int, Range(0, 10**9)] = 500,
         discount: Annotated[float, Range(0.0, 1.0)] = 1.0,
     ) -> None:
         """`reward` λ_r and `entropy` λ_e weigh the two terms of the estimator; `baseline` is the share of a batch's usual loss that
         stays from one batch to the next (1: there is no baseline); with probability `soft` a row of a batch reads the expectation,
-        softmax(s), instead of a sample: then its gradient varies less."""
+        softmax(s), instead of a sample, so that gradients vary less: all rows at first, fewer over `warmup` updates; a loss one
+        output later counts for a choice by the factor `discount`."""
         super().__init__()
-        self.reward, self.baseline, self.entropy, self.soft, self.discount = reward, baseline, entropy, soft, discount
+        self.reward, self.baseline, self.entropy = reward, baseline, entropy
+        self.soft, self.warmup, self.discount = soft, warmup, discount
         self.register_buffer("mean_loss", torch.zeros(()))  # a moving average of the loss per token, times …
-        self.register_buffer("mean_weight", torch.zeros(()))  # … the weight of all batches so far: 0 before the first, then up to 1
+        self.register_buffer(
+            "mean_weight", torch.zeros(())
+        )  # … the weight of all batches so far: 0 before the first, then up to 1
+        self.register_buffer("share", torch.tensor(soft), persistent=False)  # of rows that read softly, at this update
 
     def extra_repr(self) -> str:
-        return f"reward={self.reward}, baseline={self.baseline}, entropy={self.entropy}, soft={self.soft}"
+        terms = f"reward={self.reward}, baseline={self.baseline}, entropy={self.entropy}"
+        return f"{terms}, soft={self.soft}, warmup={self.warmup}, discount={self.discount}"
+
+    def before_update(self, number: int, generator: torch.Generator) -> None:
+        """The training loop says which update comes; who trains without it has the share of rows after the warm-up."""
+        left = max(0.0, 1 - (number - 1) / self.warmup) if self.warmup else 0.0
+        self.share.fill_(self.soft + (1 - self.soft) * left)
 
     @staticmethod
     def places(scores: Tensor, hidden: Tensor | None) -> Tensor:
@@ -233,11 +252,7 @@ class Hard(Normalizer):
 
     def rows(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
         with torch.no_grad():
-            noise = 0.0  # Gumbel's: the largest of s_j + noise_j is j with probability softmax(s)_j
-            if self.training:
-                drawn = torch.empty_like(scores, memory_format=torch.contiguous_format).exponential_()
-                noise = -drawn.clamp_min_(torch.finfo(scores.dtype).tiny).log_()
-            place = self.places(scores + noise, hidden).unsqueeze(-1)
+            place = self.places(scores + gumbel(scores) if self.training else scores, hidden).unsqueeze(-1)
             weights = torch.zeros_like(scores).scatter_(-1, place, 1.0)
         return self.leave(weights, scores, hidden, place) if self.training and extras.collecting() else weights
 
@@ -250,9 +265,9 @@ class Hard(Normalizer):
             nowhere = hidden.all(-1)
             chosen, entropy = chosen.masked_fill(nowhere, 0.0), entropy.masked_fill(nowhere, 0.0)
         sampled = torch.ones(len(scores), dtype=torch.bool, device=scores.device)
-        if self.soft:
-            draw = lambda: torch.rand(len(scores), device=scores.device) >= self.soft  # noqa: E731
-            sampled = extras.drawn_once((self.soft, len(scores)), draw)  # one row is read in one way in the whole model
+        if self.soft or self.warmup:
+            draw = lambda: torch.rand(len(scores), device=scores.device) >= self.share  # noqa: E731
+            sampled = extras.drawn_once(("soft", len(scores)), draw)  # one row is read in one way in the whole model
             chosen = chosen * sampled.view(-1, 1, 1)
             weights = torch.where(sampled.view(-1, 1, 1, 1), weights, p)
         return extras.leave_sample(weights, extras.Sample(self, chosen.sum(1), entropy.sum(1), sampled))

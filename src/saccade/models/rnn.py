@@ -47,7 +47,9 @@ class BahdanauConfig(Config):
 
     score: Choice = part(scores.table, scores.Additive)
     normalize: Choice = part(normalizers.table, normalizers.Softmax)
-    gated_context: bool = setting(False, "a context is multiplied by σ(w·s + b) of the state s that asked for it (Xu et al. 2015)")
+    gated_context: bool = setting(
+        False, "a context is multiplied by σ(w·s + b) of the state s that asked for it (Xu et al. 2015)"
+    )
 
 
 @dataclass(frozen=True)

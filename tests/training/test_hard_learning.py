@@ -19,10 +19,10 @@ from saccade.core import extras, sites
 from saccade.core.normalizers import Hard
 from saccade.errors import SaccadeError
 from saccade.models import CausalLM, Seq2Seq
-from saccade.training.losses import Batch, batch_loss, token_loss
 from saccade.training.loop import Watcher
+from saccade.training.losses import Batch, batch_loss, token_loss
 
-PLAIN = {"name": "hard", "entropy": 0.0, "soft": 0.0}
+PLAIN = {"name": "hard", "entropy": 0.0, "soft": 0.0, "warmup": 0}
 SMALL = {"dim": 4, "hidden": 4, "dropout": 0.0}
 TRANSFORMER = {"dim": 4, "hidden": 4, "depth": 1, "heads": 1, "dropout": 0.0}
 PAIRS = Batch(
@@ -73,7 +73,9 @@ class Forced:
         cells = [[row.nonzero().flatten().tolist() or [0] for row in one.flatten(0, 2)] for one in self.free]
         for chosen in itertools.product(*itertools.chain(*cells)):
             left = iter(chosen)
-            yield [torch.tensor([next(left) for _ in some]).view(one.shape[:3]) for some, one in zip(cells, self.free, strict=True)]
+            yield [
+                torch.tensor([next(left) for _ in some]).view(one.shape[:3]) for some, one in zip(cells, self.free, strict=True)
+            ]
 
 
 def gradients(loss: Tensor, model: nn.Module) -> list[Tensor]:
@@ -135,7 +137,8 @@ def test_a_choice_is_credited_with_its_own_and_later_outputs_in_a_decoder_and_wi
         log_probs = [torch.zeros(2, width, dtype=torch.float64, requires_grad=True) for _ in firsts]
         every = torch.ones(2, dtype=torch.bool)
         samples = [
-            extras.Sample(part, p, torch.zeros_like(p), every, first, in_order) for p, first in zip(log_probs, firsts, strict=True)
+            extras.Sample(part, p, torch.zeros_like(p), every, first, in_order)
+            for p, first in zip(log_probs, firsts, strict=True)
         ]
         return torch.cat(torch.autograd.grad(part.estimate(samples, losses, counted), log_probs), 1).tolist()
 
@@ -200,7 +203,7 @@ def test_a_row_is_read_in_one_way_at_every_step_and_in_every_layer() -> None:
     assert 0 < sum(each[0]) < 16
 
 
-@pytest.mark.parametrize("option", ["reward", "baseline", "entropy", "soft"])
+@pytest.mark.parametrize("option", ["reward", "baseline", "entropy", "soft", "discount"])
 def test_every_option_changes_the_gradient(option: str) -> None:
     def second(options: dict[str, float]) -> list[Tensor]:
         model = built("bahdanau", normalize={**PLAIN, "soft": 0.5, "entropy": 0.01, **options})
@@ -212,6 +215,29 @@ def test_every_option_changes_the_gradient(option: str) -> None:
     assert all(map(torch.equal, second({}), second({})))
     assert not all(map(torch.equal, second({}), second({option: 0.25})))
     assert f"{option}=0.25" in repr(built("bahdanau", normalize={"name": "hard", option: 0.25}))
+
+
+def test_all_rows_read_softly_at_first_and_fewer_until_the_warm_up_is_over() -> None:
+    part, generator = Hard(soft=0.2, warmup=4), torch.Generator()
+    assert part.share.item() == pytest.approx(0.2), "in a loop that counts no updates"
+    shares = []
+    for number in range(1, 7):
+        part.before_update(number, generator)
+        shares.append(round(part.share.item(), 6))
+    assert shares == [1.0, 0.8, 0.6, 0.4, 0.2, 0.2]
+    at_once = Hard(soft=0.2, warmup=0)
+    at_once.before_update(1, generator)
+    assert at_once.share.item() == pytest.approx(0.2)
+    assert "share" not in part.state_dict()
+
+
+def test_a_later_loss_may_be_discounted() -> None:
+    part = Hard(entropy=0.0, soft=0.0, baseline=1.0, discount=0.5).double()
+    log_prob = torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)
+    sample = extras.Sample(part, log_prob, torch.zeros_like(log_prob), torch.tensor([True]), 0, True)
+    losses = torch.tensor([[1.0, 2.0, 4.0]], dtype=torch.float64)
+    [gradient] = torch.autograd.grad(part.estimate([sample], losses, losses > 0), [log_prob])
+    assert gradient.tolist() == [[1 + 0.5 * 2 + 0.25 * 4, 2 + 0.5 * 4, 4.0]]
 
 
 def test_reading_each_row_twice_and_smoothing_go_with_it() -> None:
@@ -236,7 +262,7 @@ def recipe(tmp_path: Path, **changed: Any) -> dict[str, Any]:
     words = "a b c d e f g h".split()  # noqa: SIM905
     lines = [" ".join(words[(n * 3 + at) % 8] for at in range(2 + n % 4)) for n in range(40)]
     (tmp_path / "pairs.tsv").write_text("".join(f"{one}\t{one}\n" for one in lines), encoding="utf-8")
-    model = {"family": "bahdanau", "dim": 8, "hidden": 8, "normalize": "hard"}
+    model = {"family": "bahdanau", "dim": 8, "hidden": 8, "normalize": {"name": "hard", "soft": 0.0, "warmup": 0}}
     training = {"updates": 4, "tokens": 60, "evaluate_every": 4, "checkpoint_every": 2, "log_every": 1, "warmup": 1, "threads": 1}
     values = {"data": {"train": str(tmp_path / "pairs.tsv"), "dev": str(tmp_path / "pairs.tsv")}, "vocabulary": {"kind": "words"}}
     return {**values, "device": "cpu", "model": {**model, **changed.pop("model", {})}, "training": {**training, **changed}}
@@ -266,7 +292,9 @@ def test_a_loaded_model_answers_the_same_twice_and_a_reward_of_outputs_is_refuse
     best, _ = api.fit(recipe(tmp_path), tmp_path / "run", watcher=Watcher())
     pairs = best.read(str(tmp_path / "pairs.tsv"))
     assert best.evaluate(pairs) == api.load(tmp_path / "run" / "best").evaluate(pairs)
-    with pytest.raises(SaccadeError, match=r"model.normalize=hard draws places, which would not learn by it; leave one of them out"):
+    with pytest.raises(
+        SaccadeError, match=r"model.normalize=hard draws places, which would not learn by it; leave one of them out"
+    ):
         api.fit(recipe(tmp_path, reward="gleu", reward_samples=2), tmp_path / "gleu", watcher=Watcher())
 
 
@@ -306,7 +334,10 @@ def test_a_decoder_with_hard_attention_learns_to_copy(tmp_path: Path, seed: int)
     generator = torch.Generator().manual_seed(seed)
     words = [f"w{n}" for n in range(12)]
     lines = [
-        " ".join(words[int(n)] for n in torch.randint(0, 12, (int(torch.randint(4, 9, (1,), generator=generator)),), generator=generator))
+        " ".join(
+            words[int(n)]
+            for n in torch.randint(0, 12, (int(torch.randint(4, 9, (1,), generator=generator)),), generator=generator)
+        )
         for _ in range(2000)
     ]
     (tmp_path / "copy.tsv").write_text("".join(f"{one}\t{one}\n" for one in lines), encoding="utf-8")
