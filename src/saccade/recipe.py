@@ -23,6 +23,8 @@ UPDATES = "optimizer steps, at most; 0 (or `epochs` or `minutes` alone): as many
 IMAGES = "folders or archives of the images that files name, separated by commas; else those beside each file (docs/data.md)"
 AGREEMENT = "R-Drop's α: each example is read twice with different dropout, and the two answers are drawn together"
 
+DOUBLY_STOCHASTIC = "λ of Σ_i (1 − Σ_t α_ti)²: each place of a source is to be looked at once in all (Xu et al. 2015)"
+
 
 def when(what: str, test: Callable[[Recipe], bool]) -> dict[str, Any]:
     """Says when a key has an effect: in words, and as a test of the recipe."""
@@ -142,6 +144,7 @@ class TrainingRecipe:
     accumulate: int = number(1, 1, 10**6, "batches per update")
     smoothing: float = number(0.1, 0.0, 0.99, "label smoothing")
     agreement: float = number(0.0, 0.0, 1000.0, AGREEMENT, **NOT_LANGUAGE)
+    doubly_stochastic: float = number(0.0, 0.0, 1000.0, DOUBLY_STOCHASTIC, **FOR_PAIRS)
     reward: str = one_of(
         ("none", "gleu"),
         "`gleu`: outputs are drawn and learn by their reward (GNMT's fine-tuning, after `start_from`)",

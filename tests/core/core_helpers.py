@@ -26,7 +26,7 @@ def member(table: Table[Any], name: str, **facts: Any) -> Any:
 
 
 def mechanism(score: str = "scaled-dot", normalize: str = "softmax", position: str = "none", mask: Any = None) -> Mechanism:
-    """Parts by their names, for heads WIDTH wide, with parameters that differ from head to head."""
+    """Parts by their names, for heads WIDTH wide, with parameters that differ from head to head; as they are used, not trained."""
     facts = {"dim_q": WIDTH, "dim_k": WIDTH, "dim": WIDTH, "heads": HEADS}
     parts = ((scores, score), (normalizers, normalize), (positions, position))
     built = [member(slot.table, name, **facts) for slot, name in parts]
@@ -34,7 +34,7 @@ def mechanism(score: str = "scaled-dot", normalize: str = "softmax", position: s
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.copy_(torch.randn_like(parameter) * 0.7)
-    return made
+    return made.eval()
 
 
 def tensors(

@@ -15,7 +15,7 @@ from saccade.errors import SaccadeError
 from saccade.layers.embeddings import Adaptive, Factorized, Tokens, clusters_of
 from saccade.layers.heads import AdaptiveSoftmax
 from saccade.models import CausalLM, Seq2Seq
-from saccade.training.losses import Batch, advantage, batch_loss, token_loss
+from saccade.training.losses import Batch, batch_loss, each_loss, token_loss
 from saccade.training.operations import counter
 
 VOCAB, DIM = 40, 16
@@ -233,7 +233,7 @@ def test_where_the_whole_distribution_is_needed_it_is_computed() -> None:
     torch.testing.assert_close(plain, agreeing)  # without dropout both readings agree
     logits = model(*batch.inputs)
     log_p = logits.gather(-1, TARGET.unsqueeze(-1)).squeeze(-1)
-    torch.testing.assert_close(advantage(log_p, TARGET, 0), advantage(logits, TARGET, 0))
+    torch.testing.assert_close(each_loss(log_p, TARGET, 0), each_loss(logits, TARGET, 0))
     torch._dynamo.reset()
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     torch.testing.assert_close(batch_loss(compiled, batch), plain)

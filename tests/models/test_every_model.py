@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from saccade import models
 from saccade.building import Builder
 from saccade.models import Decodable, Encoder, ImageEncoder, Seq2Seq
+from saccade.core.extras import collect
 from saccade.upgrade import upgrade_parameter
 
 CASES = cases()
@@ -204,7 +205,12 @@ def test_gradients_reach_every_parameter_and_a_copy_is_a_model_of_its_own(case: 
     expected = whole(case) if isinstance(model, Decodable) else run(case.make()).detach()
     found = run(model)
     assert torch.equal(found, expected)
-    (found * torch.randn(found.shape)).sum().backward()
+    pull = torch.randn(found.shape)
+    if any(getattr(part, "samples", False) for part in model.modules()):
+        with collect() as left:  # the place of the largest score has no gradient, log p of a sampled one has
+            found = run(model.train())
+        sum(one.log_prob.square().sum() for one in left.samples).backward(retain_graph=True)
+    (found * pull).sum().backward()
     unreached = [name for name, parameter in model.named_parameters() if parameter.grad is None or not parameter.grad.any()]
     idle = {f"{path}.{name}" for path, part in model.named_modules() for name in getattr(part, "only_in_training", ())}
     # a key's bias moves all scores of a row alike: a softmax is blind to it

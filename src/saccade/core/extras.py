@@ -1,5 +1,5 @@
-"""What a forward pass leaves besides its output: costs that join the loss (balance of experts, halting, activations kept small), and
-the log-probabilities of choices that were sampled (hard attention).
+"""What a forward pass leaves besides its output: costs that join the loss (balance of experts, halting, activations kept small), the
+log-probabilities of choices that were sampled (hard attention), and the weights over a source where the loss asks for them.
 
 A layer calls `x = leave(x, "balance", cost)`; whoever computes a loss opens `with collect() as left:` around the forward pass and adds
 `left.total(tokens)`. While nobody collects, `leave` returns x as it is and costs nothing.
@@ -8,8 +8,9 @@ The other way round, `collect(target)` passes to a head what the loss asks for: 
 those of all tokens asks `wanted(x)`, and answers with one number per target instead of one per token of the vocabulary.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,12 +20,12 @@ from .masks import may_read
 
 
 class Join(torch.autograd.Function):
-    """The identity on x and a cost, as one node of the graph, whose backward runs when the gradients of both have arrived: FSDP2
+    """The identity on x and what is left, as one node of the graph, whose backward runs when the gradients of all have arrived: FSDP2
     gathers a block's parameters when its output's gradient arrives, and a cost by a path of its own would come before them."""
 
     @staticmethod
-    def forward(x: Tensor, cost: Tensor) -> tuple[Tensor, Tensor]:
-        return x.view_as(x), cost.view_as(cost)
+    def forward(*tensors: Tensor) -> tuple[Tensor, ...]:
+        return tuple(tensor.view_as(tensor) for tensor in tensors)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None: ...
@@ -34,13 +35,38 @@ class Join(torch.autograd.Function):
         return gradients
 
 
-class Left:
-    """The costs of one forward pass, by name: a scalar (the cost per token of the whole batch) or B numbers (per token of each row)."""
+@dataclass(eq=False)
+class Sample:
+    """Choices that one call sampled: log-probabilities (B Q, summed over heads, 0 where nothing was sampled), entropies of what they were
+    sampled from (B Q), and which rows sampled (B). Where `in_order`, query t is output first + t and changes none before it."""
 
-    def __init__(self, target: Tensor | None = None) -> None:
-        self.target = target
+    owner: Any  # has `estimate(samples, losses, counted)`
+    log_prob: Tensor
+    entropy: Tensor
+    rows: Tensor
+    first: int = 0
+    in_order: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """The weights of one call over a source (B Q K, the mean over heads), and which places some query may look at (B|1 K)."""
+
+    site: Any
+    values: Tensor
+    there: Tensor | None
+    first: int
+
+
+class Left:
+    """What one forward pass leaves. A cost is a scalar (per token of the whole batch) or B numbers (per token of each row)."""
+
+    def __init__(self, target: Tensor | None = None, asks_weights: bool = False) -> None:
+        self.target, self.asks_weights = target, asks_weights
         self.costs: list[tuple[str, Tensor]] = []
-        self.samples: list[tuple[str, Tensor]] = []  # log-probabilities of the choices that each row made, B
+        self.samples: list[Sample] = []
+        self.weights: list[Weights] = []
+        self.drawn: dict[Any, Tensor] = {}
 
     def total(self, tokens: Tensor, repeats: int = 1) -> Tensor | float:
         """Σ of all costs over the tokens of each row (B), so that they add up as the token loss does; the pass has the batch `repeats` times."""
@@ -48,13 +74,44 @@ class Left:
         parts = [(cost * each).sum() / repeats if cost.dim() else cost * tokens.sum() for _, cost in self.costs]
         return sum(parts, 0.0)
 
+    def estimate(self, losses: Tensor, counted: Tensor) -> Tensor | float:
+        """What gives the sampled choices their gradient, from each token's loss (B T) where it counts: see `normalizers.Hard`."""
+        owners: dict[int, list[Sample]] = {}
+        for one in self.samples:
+            owners.setdefault(id(one.owner), []).append(one)
+        return sum((some[0].owner.estimate(some, losses, counted) for some in owners.values()), 0.0)
+
+    def unevenness(self, counted: Tensor) -> Tensor | float:
+        """Σ_i (1 − Σ_t α_ti)² over the places i of each row's source and the outputs t that count (B T), the mean over the layers that
+        look at it: 0 where every place is looked at once in all (Xu et al. 2015, eq. 14)."""
+        passes: list[list[Weights]] = []
+        latest: dict[int, list[Weights]] = {}
+        for one in self.weights:
+            if not one.first:  # a decoder that goes step by step makes a call for each output
+                latest[id(one.site)] = []
+                passes.append(latest[id(one.site)])
+            latest[id(one.site)].append(one)
+        costs = []
+        for calls in passes:
+            values = torch.cat([one.values for one in calls], 1)
+            if values.shape[1] == counted.shape[1]:
+                values = values * counted.unsqueeze(-1)
+            apart = (1 - values.sum(1)).square()
+            there = [one.there for one in calls if one.there is not None]
+            costs.append((apart.masked_fill(~torch.stack(there).any(0), 0.0) if there else apart).sum())
+        return sum(costs, 0.0) / max(len(costs), 1)
+
 
 _open: list[Left] = []
 
 
 def leave(x: Tensor, name: str, cost: Tensor) -> Tensor:
     """x unchanged; `cost` joins the loss that is being computed, if one is."""
-    return keep(x, name, cost, _open[-1].costs) if _open else x
+    if not _open:
+        return x
+    x, cost = joined(x, cost)
+    _open[-1].costs.append((name, cost))
+    return x
 
 
 def wanted(x: Tensor) -> Tensor | None:
@@ -65,22 +122,58 @@ def wanted(x: Tensor) -> Tensor | None:
     return _open[-1].target if _open[-1].target.shape == x.shape[:-1] else None
 
 
-def leave_sample(x: Tensor, name: str, log_prob: Tensor) -> Tensor:
-    """x unchanged; the choices that each row (B) made are learned by how much better than others its loss is (REINFORCE)."""
-    return keep(x, name, log_prob, _open[-1].samples) if _open else x
+def collecting() -> bool:
+    """Whether a loss is being computed."""
+    return bool(_open)
 
 
-def keep(x: Tensor, name: str, value: Tensor, kept: list[tuple[str, Tensor]]) -> Tensor:
-    """x, joined with a value that is kept."""
-    x, value = Join.apply(x, value.float())
-    kept.append((name, value))
+def leave_sample(x: Tensor, sample: Sample) -> Tensor:
+    """x unchanged; the choices are learned by how much better than usual the loss is that follows them (REINFORCE)."""
+    if not _open:
+        return x
+    x, sample.log_prob, sample.entropy = joined(x, sample.log_prob, sample.entropy)
+    _open[-1].samples.append(sample)
     return x
 
 
 @contextmanager
-def collect(target: Tensor | None = None) -> Iterator[Left]:
+def located(first: int, in_order: bool) -> Iterator[None]:
+    """Says of what is sampled within the `with` at which outputs it is."""
+    before = len(_open[-1].samples) if _open else 0
+    yield
+    for one in _open[-1].samples[before:] if _open else ():
+        one.first, one.in_order = first, in_order
+
+
+def drawn_once(what: Any, draw: Callable[[], Tensor]) -> Tensor:
+    """What `draw` gives, the same for all that ask in one forward pass."""
+    if what not in _open[-1].drawn:
+        _open[-1].drawn[what] = draw()
+    return _open[-1].drawn[what]
+
+
+def asks_weights() -> bool:
+    """Whether the loss needs the weights over the source."""
+    return bool(_open) and _open[-1].asks_weights
+
+
+def leave_weights(x: Tensor, site: Any, values: Tensor, there: Tensor | None, first: int) -> Tensor:
+    """x unchanged; the loss gets the weights."""
+    x, values = joined(x, values)
+    _open[-1].weights.append(Weights(site, values, there, first))
+    return x
+
+
+def joined(x: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
+    """x and what is left besides it, in float32 at least, as one node of the graph."""
+    found: tuple[Tensor, ...] = Join.apply(x, *(value if value.dtype == torch.float64 else value.float() for value in values))
+    return found
+
+
+@contextmanager
+def collect(target: Tensor | None = None, asks_weights: bool = False) -> Iterator[Left]:
     """Within the `with`, what `leave` is called with is kept; a `target` is what the loss needs log p of, and of nothing else."""
-    left = Left(target)
+    left = Left(target, asks_weights)
     _open.append(left)
     try:
         yield left

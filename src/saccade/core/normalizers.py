@@ -6,11 +6,14 @@ where one may attend nowhere.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 from torch import Tensor, nn
 
+from . import extras
+from .options import Range
 from .table import Table
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ class Normalizer(nn.Module):
     """What all normalizers share: float32, hidden positions, empty rows. One of one's own overrides `rows`, and may have parameters."""
 
     sums_to_one = True
+    samples = False  # in training its weights are drawn, and have no gradient of their own
 
     def forward(self, scores: Tensor, allowed: Tensor | None = None) -> Tensor:
         wide = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
@@ -193,3 +197,114 @@ class Entmax15(Entmax):
     """Between softmax and sparsemax: max(0, s_j/2 − τ)², Σ = 1."""
 
     projection = Entmax15Projection
+
+
+def gumbel(like: Tensor) -> Tensor:
+    """Noise with which s_j + noise_j is the largest of a row with probability softmax(s)_j; drawn without reading a number on the way."""
+    drawn = torch.empty_like(like, memory_format=torch.contiguous_format).exponential_()
+    return -drawn.clamp_min_(torch.finfo(like.dtype).tiny).log_()
+
+
+@table.add("hard", paper="Xu et al. 2015")
+class Hard(Normalizer):
+    """1 at one place and 0 elsewhere: in training sampled from softmax(s) and learned by REINFORCE, outside of it argmax(s)."""
+
+    samples = True
+    mean_loss: Tensor
+    mean_weight: Tensor
+    share: Tensor
+
+    def __init__(
+        self,
+        reward: Annotated[float, Range(0.0, 1000.0)] = 1.0,
+        baseline: Annotated[float, Range(0.0, 1.0)] = 0.9,
+        entropy: Annotated[float, Range(0.0, 1000.0)] = 0.01,
+        soft: Annotated[float, Range(0.0, 1.0)] = 0.5,
+        warmup: Annotated[int, Range(0, 10**9)] = 500,
+        discount: Annotated[float, Range(0.0, 1.0)] = 1.0,
+    ) -> None:
+        """`reward` λ_r and `entropy` λ_e weigh the two terms of the estimator; `baseline` is the share of a batch's usual loss that
+        stays from one batch to the next (1: there is no baseline); with probability `soft` a row of a batch reads the expectation,
+        softmax(s), instead of a sample, so that gradients vary less: all rows at first, fewer over `warmup` updates; a loss one
+        output later counts for a choice by the factor `discount`."""
+        super().__init__()
+        self.reward, self.baseline, self.entropy = reward, baseline, entropy
+        self.soft, self.warmup, self.discount = soft, warmup, discount
+        self.register_buffer("mean_loss", torch.zeros(()))  # a moving average of the loss per token, times …
+        self.register_buffer(
+            "mean_weight", torch.zeros(())
+        )  # … the weight of all batches so far: 0 before the first, then up to 1
+        self.register_buffer("share", torch.tensor(soft), persistent=False)  # of rows that read softly, at this update
+
+    def extra_repr(self) -> str:
+        terms = f"reward={self.reward}, baseline={self.baseline}, entropy={self.entropy}"
+        return f"{terms}, soft={self.soft}, warmup={self.warmup}, discount={self.discount}"
+
+    def before_update(self, number: int, generator: torch.Generator) -> None:
+        """The training loop says which update comes; who trains without it has the share of rows after the warm-up."""
+        left = max(0.0, 1 - (number - 1) / self.warmup) if self.warmup else 0.0
+        self.share.fill_(self.soft + (1 - self.soft) * left)
+
+    @staticmethod
+    def places(scores: Tensor, hidden: Tensor | None) -> Tensor:
+        """Where the largest score is, 0 in a row that is all hidden."""
+        return (scores if hidden is None else scores.masked_fill(hidden, float("-inf"))).argmax(-1)
+
+    def rows(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
+        with torch.no_grad():
+            place = self.places(scores + gumbel(scores) if self.training else scores, hidden).unsqueeze(-1)
+            weights = torch.zeros_like(scores).scatter_(-1, place, 1.0)
+        return self.leave(weights, scores, hidden, place) if self.training and extras.collecting() else weights
+
+    def leave(self, weights: Tensor, scores: Tensor, hidden: Tensor | None, place: Tensor) -> Tensor:
+        """The weights (B H Q K), softmax(s) in some rows; log p of the sampled places and the entropies are left for the loss."""
+        log_p = (scores if hidden is None else scores.masked_fill(hidden, torch.finfo(scores.dtype).min)).log_softmax(-1)
+        chosen, p = log_p.gather(-1, place).squeeze(-1), log_p.exp()
+        entropy = -(p * (log_p if hidden is None else log_p.masked_fill(hidden, 0.0))).sum(-1)
+        if hidden is not None:
+            nowhere = hidden.all(-1)
+            chosen, entropy = chosen.masked_fill(nowhere, 0.0), entropy.masked_fill(nowhere, 0.0)
+        sampled = torch.ones(len(scores), dtype=torch.bool, device=scores.device)
+        if self.soft or self.warmup:
+            draw = lambda: torch.rand(len(scores), device=scores.device) >= self.share  # noqa: E731
+            sampled = extras.drawn_once(("soft", len(scores)), draw)  # one row is read in one way in the whole model
+            chosen = chosen * sampled.view(-1, 1, 1)
+            weights = torch.where(sampled.view(-1, 1, 1, 1), weights, p)
+        return extras.leave_sample(weights, extras.Sample(self, chosen.sum(1), entropy.sum(1), sampled))
+
+    def estimate(self, samples: Sequence[extras.Sample], losses: Tensor, counted: Tensor) -> Tensor:
+        """Σ λ_r (L − b) log p(place) − λ_e H, the first with the value 0: its gradient is, in the mean over all samples, that of the
+        expected loss (Williams 1992; Xu et al. 2015, eq. 12).
+
+        L is the loss (losses: B T, where counted) that a choice can change: of its own and later outputs in a decoder, else of the
+        whole row. The baseline b is a moving average of the loss per token over the batches before this one; ranks of a DDP training
+        use that of rank 0, of FSDP each its own.
+        """
+        losses = losses.detach()
+        usual = self.mean_loss / self.mean_weight.clamp_min(torch.finfo(self.mean_weight.dtype).tiny)
+        above = torch.where(counted, losses - usual, 0.0)
+        sizes = [one.log_prob.shape for one in samples]
+        (rows, outputs), ends = losses.shape, [one.first + size[1] for one, size in zip(samples, sizes, strict=True)]
+        if all(one.in_order for one in samples) and max(ends) == outputs and sizes[0][0] == rows:
+            spans = [slice(one.first, end) for one, end in zip(samples, ends, strict=True)]
+            at = torch.arange(outputs, device=losses.device)
+            later = above @ (self.discount ** (at.unsqueeze(1) - at).clamp_min(0)).to(above.dtype).tril()
+            gain, share = torch.cat([later[:, span] for span in spans], 1), torch.cat([counted[:, span] for span in spans], 1)
+        else:
+            queries = sum(size.numel() for size in sizes) // rows
+            gain, share = above.sum(1, keepdim=True), counted.sum(1, keepdim=True) / queries
+        log_prob, entropy = (
+            torch.cat([each.reshape(rows, -1) for each in some], 1)
+            for some in ([one.log_prob for one in samples], [one.entropy for one in samples])
+        )
+        self.follow(losses, counted & samples[0].rows.view(rows, -1).any(1, keepdim=True))
+        return self.reward * (gain * (log_prob - log_prob.detach())).sum() - self.entropy * (share * entropy).sum()
+
+    @torch.no_grad()
+    def follow(self, losses: Tensor, counted: Tensor) -> None:
+        """Moves the baseline towards a batch's loss per token; a batch in which nothing was sampled moves nothing."""
+        count = counted.sum()
+        step = ((1 - self.baseline) * (count > 0)).to(self.mean_loss.dtype)
+        mean = (torch.where(counted, losses, 0.0).sum() / count.clamp_min(1)).to(self.mean_loss.dtype)
+        self.mean_loss.lerp_(mean, step)
+        self.mean_weight.lerp_(torch.ones_like(step), step)

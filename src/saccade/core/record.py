@@ -15,10 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import SaccadeError, did_you_mean
+from . import extras
 from .attention import call_of, read
 from .backends import eager
 from .masks import Mask
 from .mechanism import Mechanism, Ready
+from .normalizers import Softmax
 from .positions import Positions
 
 CHUNK_NUMBERS = 1 << 24  # numbers computed at a time: 64 MB in float32
@@ -29,6 +31,7 @@ class Site(nn.Module):
 
     mechanism: Mechanism
     cross = False  # reads another sequence than its own: an alignment
+    in_order = False  # query t of a pass is output t of the model, and no output before it depends on what it reads
     tape: list[Look] | None = None
 
     def look(
@@ -43,12 +46,27 @@ class Site(nn.Module):
     ) -> Tensor:
         """`read` with this site's mechanism, noticed by an open record. `first`: how many queries of this pass came in earlier calls.
         The weights are multiplied by `factor` (B H Q K), if there is one."""
+        mechanism = self.mechanism
+        seen = None
         if self.tape is not None:
-            self.tape.append(Look(self.mechanism, q.detach(), ready.key.detach(), mask, positions, first, factor))
-        if factor is None:
-            return read(q, ready, self.mechanism, mask, positions, dropout)
-        weights = eager.weights(call_of(q, ready, self.mechanism, mask, positions, 0.0)) * factor
-        return weights.to(ready.value.dtype) @ ready.value
+            seen = Look(mechanism, q.detach(), ready.key.detach(), mask, positions, first, factor)
+            self.tape.append(seen)
+        normalize = mechanism.normalize
+        sampled = normalize.samples and normalize.training
+        if not sampled and factor is None and not (self.cross and extras.asks_weights()):
+            return read(q, ready, mechanism, mask, positions, dropout)
+        call = call_of(q, ready, mechanism, mask, positions, dropout)
+        scores, allowed = eager.scores(call), call.allowed()
+        with extras.located(first, self.in_order):
+            weights = normalize(scores, allowed)
+        if seen is not None and sampled:
+            seen.kept = weights.detach()  # computed again, it would be another sample
+        output = eager.weighted_sum(call, weights if factor is None else weights * factor)
+        if not (self.cross and extras.asks_weights()):
+            return output
+        soft = Softmax()(scores, allowed) if sampled else weights  # a sample has no gradient, what it was sampled from has
+        values = (soft if factor is None else soft * factor).mean(1)
+        return extras.leave_weights(output, self, values, None if allowed is None else allowed.any(2).any(1), first)
 
 
 def sites(model: nn.Module) -> dict[str, Site]:
@@ -80,6 +98,7 @@ class Look:
     ) -> None:
         self.mechanism, self.q, self.key, self.mask, self.positions, self.first = mechanism, q, key, mask, positions, first
         self.factor = None if factor is None else factor.detach()
+        self.kept: Tensor | None = None  # weights that were sampled, B H Q K
         # a score that is not a dot product may hold a whole vector for each query and key
         self.numbers_per_score = 1 if mechanism.score.dot else key.shape[-1]
 
@@ -109,7 +128,10 @@ class Look:
         whole = self.mechanism.mask if self.mask is None else self.mechanism.mask & self.mask
         mask = whole if last - first + 1 == queries else Shifted(whole, queries - 1 - last)
         plain = Mechanism(self.mechanism.score, self.mechanism.normalize, None, self.mechanism.position)
-        found = eager.weights(call_of(self.q[:, :, cut], Ready(self.key, self.key), plain, mask, positions, 0.0))
+        if self.kept is not None:
+            found = self.kept[:, :, cut]
+        else:
+            found = eager.weights(call_of(self.q[:, :, cut], Ready(self.key, self.key), plain, mask, positions, 0.0))
         found = found if self.factor is None else found * self.factor[:, :, cut]
         return found.index_select(2, torch.tensor([row - first for row in rows], device=found.device))
 

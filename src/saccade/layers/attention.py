@@ -144,7 +144,7 @@ class MultiHeadAttention(Site, Mixer):
 class Reader(Site):
     """One head, without projections unless its score needs equal widths: a decoder's state looks into a memory (Bahdanau, Luong)."""
 
-    cross = True
+    cross = in_order = True
 
     def __init__(self, dim_query: int, dim_memory: int, mechanism: Mechanism, window: Window | None = None) -> None:
         super().__init__()

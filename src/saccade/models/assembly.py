@@ -162,6 +162,9 @@ def make_stack(c: Config, role: str = "alone", causal: bool = False) -> stack.St
         return made
 
     made: stack.Stack = c.stack(block=block, depth=c.depth, norm=norm, dim=c.dim, role=role)
+    if causal:
+        for site in sites(made).values():
+            site.in_order = True
     return made
 
 

@@ -83,7 +83,7 @@ class MultiStepAttention(Site):
     h is the layer's output, g the embedded target token before the one to come, z and e the encoder's m outputs and inputs.
     """
 
-    cross = True
+    cross = in_order = True
 
     def __init__(self, c: Config) -> None:
         super().__init__()

@@ -47,6 +47,9 @@ class BahdanauConfig(Config):
 
     score: Choice = part(scores.table, scores.Additive)
     normalize: Choice = part(normalizers.table, normalizers.Softmax)
+    gated_context: bool = setting(
+        False, "a context is multiplied by σ(w·s + b) of the state s that asked for it (Xu et al. 2015)"
+    )
 
 
 @dataclass(frozen=True)
@@ -130,9 +133,15 @@ class AttendingDecoder(Decoder):
         super().__init__(c, dim_memory, dim_input)
         self.cross = make_reader(c, c.hidden, dim_memory, window)
         self.readout = nn.Linear(dim_readout, c.hidden)
+        self.gate = nn.Linear(c.hidden, 1) if c.gated_context else None
 
     def start(self, memory: Tensor, end: Tensor, lengths: Tensor) -> State:
         return super().start(memory, end, lengths).next(**prepared(self.cross, memory, lengths))
+
+    def contexts(self, asking: Tensor, state: State) -> Tensor:
+        """What states (B T H) find in the source: B T M."""
+        found = self.cross(asking, Ready(state.key, state.value), state.readable, state.length)
+        return found if self.gate is None else found * self.gate(asking).sigmoid()
 
 
 class BahdanauDecoder(AttendingDecoder):
@@ -147,7 +156,7 @@ class BahdanauDecoder(AttendingDecoder):
     def move(self, projected: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
         """One step: state and context after it."""
         before = state.carried[0][:, -1:]
-        context = self.cross(before, Ready(state.key, state.value), state.readable, state.length).squeeze(1)
+        context = self.contexts(before, state).squeeze(1)
         top, carried = self.rnn.step(projected + self.rnn.project(context, self.dim), state.carried)
         return top, context, state.next(carried=carried, length=state.length + 1)
 
@@ -205,8 +214,7 @@ class LuongDecoder(AttendingDecoder):
         return features, after.next(fed=features) if self.feeds else after
 
     def read(self, tops: Tensor, state: State) -> Tensor:
-        contexts = self.cross(tops, Ready(state.key, state.value), state.readable, state.length)
-        return torch.tanh(self.readout(torch.cat([tops, contexts], -1)))
+        return torch.tanh(self.readout(torch.cat([tops, self.contexts(tops, state)], -1)))
 
 
 def shallow(c: Config) -> nn.Module:

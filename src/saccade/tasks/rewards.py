@@ -53,7 +53,8 @@ class Reward:
 
     @classmethod
     def of(cls, how: TrainingRecipe, bos: int, eos: int) -> "Reward":
-        for name, value in (("graphs", how.graphs), ("agreement", how.agreement), ("parallel", how.parallel == "fsdp")):
+        beside = {name: getattr(how, name) for name in ("graphs", "agreement", "doubly_stochastic")}
+        for name, value in {**beside, "parallel": how.parallel == "fsdp"}.items():
             if value:
                 wrong = f"training.reward draws outputs, which does not go with training.{name}={getattr(how, name)}"
                 raise SaccadeError(f"{wrong}; leave one of them out")
@@ -74,6 +75,9 @@ class Reward:
         times = torch.cat([each, each.repeat_interleave(self.samples)])
         with extras.collect() as left:
             logits = model(source[times], lengths[times], torch.cat(first))
+        if left.samples:
+            wrong = "training.reward draws outputs, and model.normalize=hard draws places, which would not learn by it"
+            raise SaccadeError(f"{wrong}; leave one of them out")
         known, own = logits[: len(source), : read.shape[1]], logits[len(source) :, : drawn.shape[1]].float()
         log_probs = own.log_softmax(-1).gather(-1, drawn.unsqueeze(-1)).squeeze(-1)
         log_probs = log_probs.masked_fill(~real, 0.0).sum(1).view(-1, self.samples)

@@ -146,6 +146,9 @@ class ExampleWork(Work):
         self.task, self.device, self.measures = task, device, tuple(task.measures)
         self.tokens, self.smoothing, self.seed = recipe.training.tokens, recipe.training.smoothing, recipe.seed
         self.multiple, self.agreement = recipe.training.round_to, recipe.training.agreement
+        self.doubly_stochastic = recipe.training.doubly_stochastic
+        if self.doubly_stochastic:
+            self.notes = ("training.doubly_stochastic: attention to the source runs on the backend eager, which has its weights",)
         self.skipped = Skipped()
         self.examples = self.fitting(task.numbers(train), recipe)
         try:

@@ -285,7 +285,7 @@ class WorkWithBleu(PairWork):
         super().__init__(task, *given)
         self.tokenizer, note = bleu_tokenizer(task.tokenize, [one.pair.target for one in self.dev])
         bleu_metric(self.tokenizer)  # a missing package shows now, not after the first evaluation
-        self.notes = (f"BLEU on dev: the tokenizer {self.tokenizer} {note}",) if note else ()
+        self.notes += (f"BLEU on dev: the tokenizer {self.tokenizer} {note}",) if note else ()
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         pairs = [one.pair for one in self.dev]

@@ -3,8 +3,8 @@
 import re
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .checkpoints import Progress
+from .checkpoints import Progress, buffers, learned
 from .distributed import Ranks
 from .operations import counter
 from .work import Work
@@ -68,6 +68,19 @@ def measure(model: nn.Module, loss: Callable[[], Tensor], updates: int, batches:
     [flops] = ranks.total([float(counted.get_total_flops())])
     parameters = sum(p.numel() for p in model.parameters())
     return Cost(parameters, flops * batches, min(seconds), updates, slowest=max(seconds))
+
+
+@contextmanager
+def restored(model: nn.Module, work: Work) -> Iterator[None]:
+    """After the `with`, what a loss changes is as it was before: what the work carries between updates, and the model's buffers."""
+    carried = {name: tensor.clone() for name, tensor in work.state().items()}
+    every = learned(model)
+    before = [(every[name], every[name].clone()) for name in sorted(buffers(model))]
+    yield
+    work.load_state(carried)
+    with torch.no_grad():
+        for tensor, value in before:
+            tensor.copy_(value)
 
 
 def now() -> float:

@@ -14,7 +14,7 @@ from ..recipe import TrainingRecipe
 from . import schedules
 from .capture import CapturedUpdate
 from .checkpoints import Progress, RunFolder, buffers, set_parameters
-from .cost import Cost, PeakMemory, measure, median_batch
+from .cost import Cost, PeakMemory, measure, median_batch, restored
 from .distributed import Ranks, Shared
 from .logs import Logs, shown
 from .stopping import Stopped, stopper
@@ -128,14 +128,13 @@ class Training:
         return self.at.update % int(getattr(self.settings, f"{what}_every")) == 0
 
     def _cost(self) -> Cost:
-        """Measured on a batch of median size among some of the epoch; what the work carries between updates is restored after it."""
+        """Measured on a batch of median size among some of the epoch; what changes by it is restored."""
         plans, remaining = self._epoch(self.at.epoch), self.settings.updates - self.at.update
-        carried = {name: tensor.clone() for name, tensor in self.work.state().items()}
-        batch = median_batch(self.work, plans, self.ranks)
         self.model.train()
-        loss = lambda: self.update.loss(self.model, batch) / max(batch.tokens, 1)  # noqa: E731
-        cost = measure(self.model, loss, remaining, self.settings.accumulate, self.ranks)
-        self.work.load_state(carried)
+        with restored(self.model, self.work):
+            batch = median_batch(self.work, plans, self.ranks)
+            loss = lambda: self.update.loss(self.model, batch) / max(batch.tokens, 1)  # noqa: E731
+            cost = measure(self.model, loss, remaining, self.settings.accumulate, self.ranks)
         # an evaluation has no gradients, which take two thirds of an update
         each = len(plans) / self.settings.accumulate * self.work.dev_share / 3
         evaluations = each * remaining / self.settings.evaluate_every

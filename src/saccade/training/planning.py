@@ -11,7 +11,7 @@ from torch import nn
 
 from ..recipe import TrainingRecipe
 from .checkpoints import Progress
-from .cost import median_batch, now
+from .cost import median_batch, now, restored
 from .distributed import Ranks
 from .loop import Watcher
 from .work import Work
@@ -63,18 +63,17 @@ def time_update(settings: TrainingRecipe, model: nn.Module, work: Work, ranks: R
     """Seconds of an update with a batch of median size, the mean over `least` seconds or more; nothing of the model is changed."""
     kind, device = settings.autocast, next(model.parameters()).device
     taken, count, first = 0.0, 0, True
-    carried = {name: tensor.clone() for name, tensor in work.state().items()}
-    batch = median_batch(work, work.epoch(0), ranks)
-    while taken < least:
-        start = now()
-        with torch.autocast(device.type, kind, enabled=kind is not None):
-            loss = work.loss(model.train(), batch)
-        loss.backward()
-        once = ranks.largest(now() - start)
-        if not first or once > 2 * least:  # the first time takes longer, but a long one is good enough
-            taken, count = taken + once, count + 1
-        first = False
-    work.load_state(carried)
+    with restored(model, work):
+        batch = median_batch(work, work.epoch(0), ranks)
+        while taken < least:
+            start = now()
+            with torch.autocast(device.type, kind, enabled=kind is not None):
+                loss = work.loss(model.train(), batch)
+            loss.backward()
+            once = ranks.largest(now() - start)
+            if not first or once > 2 * least:  # the first time takes longer, but a long one is good enough
+                taken, count = taken + once, count + 1
+            first = False
     model.zero_grad(set_to_none=True)
     return taken / count * settings.accumulate
 

@@ -14,7 +14,7 @@ class Work:
     measures: Sequence[str] = ("loss",)  # what `evaluate` gives
     counts: Mapping[str, int] = {}  # how many examples there are to train on, and in the dev set
     some: Sequence[Any] = ()  # a few of the dev set's, for the report
-    smoothing = agreement = 0.0  # of the loss; see `batch_loss`
+    smoothing = agreement = doubly_stochastic = 0.0  # of the loss; see `batch_loss`
     notes: tuple[str, ...] = ()  # what somebody who trains should know
     only_forward = True  # whether `loss` uses nothing of the model but model(*inputs)
     epoch: Callable[[int], Sequence[Any]]  # the plans of its batches: sequences of examples; rank r of R takes plan[r::R]
@@ -25,7 +25,7 @@ class Work:
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The loss summed over the batch's tokens."""
-        return batch_loss(model, batch, self.smoothing, self.agreement)
+        return batch_loss(model, batch, self.smoothing, self.agreement, self.doubly_stochastic)
 
     def state(self) -> dict[str, Tensor]:
         """What is carried from one update to the next; part of every checkpoint."""

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from ...errors import SaccadeError
-from . import blocked, eager, flex, linear, sdpa
+from . import blocked, eager, flex, gather, linear, sdpa
 from .call import Backend, Call, CannotCompile, table
 
-__all__ = ["Backend", "Call", "all_named", "blocked", "choose", "eager", "flex", "linear", "run", "sdpa", "table"]
+__all__ = ["Backend", "Call", "all_named", "blocked", "choose", "eager", "flex", "gather", "linear", "run", "sdpa", "table"]
 
 
 def all_named() -> list[tuple[str, Backend]]:
@@ -51,7 +51,7 @@ def kind_of(call: Call) -> tuple[Any, ...]:
     by, norm, at = type(score), type(normalize), type(position)
     methods = (by, by.compare, by.scale, norm, norm.rows, norm.forward, at, at.bias, at.values)
     added = (len(score.__dict__), len(normalize.__dict__), len(position.__dict__))
-    hooks = (len(normalize._forward_hooks), len(normalize._forward_pre_hooks))
+    hooks = (len(normalize._forward_hooks), len(normalize._forward_pre_hooks), normalize.training)
     _, _, queries, width = query.shape
     long = queries * call.key.shape[2] >= flex.LONG**2
     grad = torch.is_grad_enabled() and (query.requires_grad or call.key.requires_grad or value.requires_grad)

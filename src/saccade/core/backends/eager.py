@@ -9,13 +9,26 @@ from torch.nn import functional as F
 from .call import Backend, Call, repeat_heads, table
 
 
+def scores(call: Call) -> Tensor:
+    """B H Q K, before anything is hidden."""
+    found = call.score.compare(call.query, repeat_heads(call.key, call.q.shape[1]))
+    bias = call.bias()
+    return found if bias is None else found + bias.to(found.dtype)
+
+
 def weights(call: Call) -> Tensor:
     """B H Q K, each row summing to 1 (or whatever the normalizer promises), 0 where one may not attend."""
-    scores = call.score.compare(call.query, repeat_heads(call.key, call.q.shape[1]))
-    bias = call.bias()
-    if bias is not None:
-        scores = scores + bias.to(scores.dtype)
-    return call.normalize(scores, call.allowed())
+    return call.normalize(scores(call), call.allowed())
+
+
+def weighted_sum(call: Call, w: Tensor) -> Tensor:
+    """The values by these weights: B H Q E."""
+    if call.dropout:
+        w = F.dropout(w, call.dropout)
+    w = w.to(call.value.dtype)
+    output = w @ repeat_heads(call.value, call.q.shape[1])
+    added = None if call.positions is None else call.position.values(w, call.positions)
+    return output if added is None else output + added
 
 
 class Eager(Backend):
@@ -28,13 +41,7 @@ class Eager(Backend):
         return 100
 
     def run(self, call: Call) -> Tensor:
-        w = weights(call)
-        if call.dropout:
-            w = F.dropout(w, call.dropout)
-        w = w.to(call.value.dtype)
-        output = w @ repeat_heads(call.value, call.q.shape[1])
-        added = None if call.positions is None else call.position.values(w, call.positions)
-        return output if added is None else output + added
+        return weighted_sum(call, weights(call))
 
 
 definition: Backend = table.add("eager")(Eager())

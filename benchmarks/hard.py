@@ -1,0 +1,113 @@
+"""Soft against hard attention in use: the time of one read of N places, and what of it is the reading.
+
+    python benchmarks/hard.py [--result hard] [--device cuda] [--quick]
+
+"Hard attention is computationally more efficient than soft attention": the scores of all places are computed in both, and what differs
+is what follows. Soft attention exponentiates and sums N values; hard attention finds the largest score and reads one value. Measured
+are whole reads of keys that are ready (the backend chosen by itself) with the additive score of a caption decoder and with the scaled
+dot product, for which soft attention has PyTorch's fused kernel; and the step after the scores by itself, as plain operations.
+
+Times are the median of many calls, in microseconds, without gradients, float32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from saccade import masks
+from saccade.core import Mechanism, backends, normalizers, scores, which_backend
+from saccade.core.attention import call_of
+from saccade.results import write_result
+
+# batch, heads, queries, places, width: caption decoders over feature maps of 14 × 14 and 28 × 28, one step at a time; a step of a
+# translation; one step over long memories; a whole Transformer layer
+SIZES = [
+    (32, 1, 1, 196, 512),
+    (32, 1, 1, 784, 512),
+    (4, 8, 1, 50, 64),
+    (1, 8, 1, 4096, 64),
+    (1, 8, 1, 65536, 64),
+    (4, 8, 512, 512, 64),
+]
+
+
+def median_time(run: Callable[[], Any], device: torch.device, seconds: float) -> float:
+    """Microseconds of one call."""
+    times: list[float] = []
+    for _ in range(3):
+        run()
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(times) < 5:
+        wait(device)
+        start = time.perf_counter()
+        run()
+        wait(device)
+        times.append(time.perf_counter() - start)
+    return round(1e6 * statistics.median(times), 1)
+
+
+def wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+@torch.no_grad()
+def measure(sizes: tuple[int, ...], device: torch.device, seconds: float) -> dict[str, Any]:
+    """One row of the table."""
+    batch, heads, queries, places, width = sizes
+    q, k, v = (torch.randn(batch, heads, n, width, device=device) for n in (queries, places, places))
+    mask = masks.padding([places] * batch).prepare(batch, heads, queries, places, device)
+    found: dict[str, Any] = dict(zip(("batch", "heads", "queries", "places", "width"), sizes, strict=True))
+    kinds = {"dot": scores.ScaledDot()}
+    if queries == 1 and places <= 4096:  # the additive score holds a vector for each pair
+        kinds["additive"] = scores.Additive(width, width)
+    for kind, score in kinds.items():
+        for name, normalize in (("soft", normalizers.Softmax()), ("hard", normalizers.Hard())):
+            mechanism = Mechanism(score, normalize).to(device).eval()
+            call = call_of(q, mechanism.prepare(k, v), mechanism, mask, None, 0.0)
+            found[f"{kind}_{name}_backend"] = which_backend(q, k, mechanism, mask, v).chosen
+            found[f"{kind}_{name}"] = median_time(partial(backends.run, call), device, seconds)
+            if name == "soft":
+                found[f"{kind}_soft_eager"] = median_time(partial(backends.run, call, "eager"), device, seconds)
+    found |= measure_after_scores(q @ k.transpose(-2, -1), v, device, seconds)
+    return found
+
+
+def measure_after_scores(scored: torch.Tensor, v: torch.Tensor, device: torch.device, seconds: float) -> dict[str, float]:
+    """The two ways from scores (B H Q K) to outputs."""
+    batch, heads = v.shape[:2]
+    b, h = torch.arange(batch, device=device).view(-1, 1, 1), torch.arange(heads, device=device).view(-1, 1)
+    return {
+        "after_scores_soft": median_time(lambda: scored.softmax(-1) @ v, device, seconds),
+        "after_scores_hard": median_time(lambda: v[b, h, scored.argmax(-1)], device, seconds),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("--result", default="", help="write benchmarks/results/NAME.json")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--quick", action="store_true", help="a few calls of the small sizes")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    device, seconds = torch.device(given.device), 0.02 if given.quick else 2.0
+    chosen = [one for one in SIZES if one[0] * one[1] * one[2] * one[3] < 10_000] if given.quick else SIZES
+    rows = [measure(sizes, device, seconds) for sizes in chosen]
+    for row in rows:
+        print("  ".join(f"{name} {value}" for name, value in row.items()))
+    if given.result:
+        notes = "Microseconds of one read, the median, one thread on a CPU, without gradients; columns as in benchmarks/hard.py."
+        print(write_result(given.result, {"reads": rows}, notes=notes, folder=given.out))
+
+
+if __name__ == "__main__":
+    main()
