@@ -17,6 +17,8 @@ from .models.modifications import modified
 
 T = TypeVar("T", bound=nn.Module)
 NAMES = ("family", "size", "modification")  # of a recipe's `model`: what is written out as settings
+IMAGES = "image_encoder"  # of a recipe's `model`: the settings of a model inside it, which reads images
+DEFAULT_IMAGES = {"family": "cnn", "size": "medium"}
 AUTO = "auto"  # the model.size that is chosen by the data and the device
 LARGE = 2**27  # numbers in the matrices of all layers, above which a model is measured before it is made
 
@@ -44,39 +46,49 @@ class Tracked:
 class Builder:
     """Builds what a recipe's `model` names, for a task that knows how many tokens and labels there are."""
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self.name = values.get("family")
+    def __init__(self, values: Mapping[str, Any], where: str = "model") -> None:
+        self.name, self.where = values.get("family"), where
         if not isinstance(self.name, str):
-            raise SaccadeError(f"model.family is {self.name!r}; choose one of: {', '.join(models.table.names())}")
+            raise SaccadeError(f"{where}.family is {self.name!r}; choose one of: {', '.join(models.table.names())}")
         self.family = models.table[self.name]
-        given = {name: value for name, value in values.items() if name not in NAMES}
+        self.images, self.inner = values.get(IMAGES, DEFAULT_IMAGES), None
+        given = {name: value for name, value in values.items() if name not in (*NAMES, IMAGES)}
         known = [f.name for f in dataclasses.fields(self.family.config)]
         wrong = next((name for name in given if name not in known), None)
         if wrong is not None:
             hint = RENAMED.get(wrong) or did_you_mean(wrong, known, setting=True)
-            raise SaccadeError(f"no setting named 'model.{wrong}' for {self.name}{hint}")
+            raise SaccadeError(f"no setting named '{where}.{wrong}' for {self.name}{hint}")
         complete: Callable[[Mapping[str, Any]], dict[str, Any]] = getattr(self.family.config, "complete", dict)
         sizes: Mapping[Any, Any] = {None: {}, **getattr(self.family.config, "sizes", {})}
         if (size := values.get("size")) not in list(sizes):
-            raise SaccadeError(f"model.size is {size!r}, and a size of {self.name} is one of: {', '.join([*sizes][1:])}, {AUTO}")
+            raise SaccadeError(
+                f"{where}.size is {size!r}, and a size of {self.name} is one of: {', '.join([*sizes][1:])}, {AUTO}"
+            )
         chosen = {**sizes[size], **given}
         if (modification := values.get("modification")) is not None:
             chosen = modified(str(modification), self.family.config, chosen)
-        self.settings: Any = fill(self.family.config, complete(chosen), "model")
+        self.settings: Any = fill(self.family.config, complete(chosen), where)
         self.config = Tracked(self.settings)
 
-    def make(self, kind: type[T], *vocabularies: int) -> T:
-        """A model of a kind, for vocabularies of these sizes."""
+    def make(self, kind: type[T], *facts: Any) -> T:
+        """A model of a kind, for vocabularies of these sizes, or around an image encoder."""
         build = self.family.build(kind)
         if build is None:
             able = ", ".join(entry.name for entry in models.table if entry.make.build(kind) is not None)
             title = getattr(kind, "title", kind.__name__)
-            raise SaccadeError(f"model.family is '{self.name}', which is not {title}; choose one of: {able}")
-        made = self.checked(lambda: build(*vocabularies, self.config))
+            raise SaccadeError(f"{self.where}.family is '{self.name}', which is not {title}; choose one of: {able}")
+        made = self.checked(lambda: build(*facts, self.config))
         if isinstance(made, models.Decodable) and any(getattr(part, "reads_bytes", False) for part in made.modules()):
             wrong = f"model.embedding reads a token's bytes, and this {self.name} generates token ids alone"
             raise SaccadeError(f"{wrong}; choose model.embedding=tokens")
         return made  # type: ignore[return-value]
+
+    def image_encoder(self) -> models.ImageEncoder:
+        """The model inside that reads images, by the settings `image_encoder`."""
+        if not isinstance(self.images, Mapping):
+            raise SaccadeError(f"model.{IMAGES} is {self.images!r}; expected settings such as {{family: cnn, size: small}}")
+        self.inner = Builder(self.images, f"{self.where}.{IMAGES}")
+        return self.inner.make(models.ImageEncoder)
 
     def pool(self, dim: int, vocab: int) -> Pool:
         """How the vectors of a text, `dim` wide, become one."""
@@ -126,6 +138,16 @@ def check_fits(model: nn.Module, name: str) -> None:
         raise SaccadeError(f"{wrong}; choose smaller model.* sizes")
 
 
+def spelled(builder: Builder, values: Mapping[str, Any], strict: bool) -> dict[str, Any]:
+    """The settings that were read when a builder made its model; a given one that was not is refused, where `strict`."""
+    every, used, inner = spell_all(builder.settings), builder.config._read, builder.inner
+    unused = [name for name in values if name not in NAMES and name not in used and (name != IMAGES or inner is None)]
+    if unused and strict:
+        raise SaccadeError(f"{builder.where}.{unused[0]} has no effect on this {builder.name}; leave it out")
+    found = {"family": builder.name, **{name: value for name, value in every.items() if name in used}}
+    return found if inner is None else {**found, IMAGES: spelled(inner, builder.images, strict)}
+
+
 def complete(values: Mapping[str, Any], sketch: Callable[[Builder], Any], strict: bool = True) -> dict[str, Any]:
     """The model's settings with every default written out, but for those that `sketch`, which builds the task's model without memory,
     does not read; such a one that was given is refused, where `strict`. The settings of an automatic size are left out."""
@@ -133,11 +155,7 @@ def complete(values: Mapping[str, Any], sketch: Callable[[Builder], Any], strict
     builder = Builder({**values, "size": "small"} if auto else values)
     with torch.device("meta"), Undrawn():
         check_fits(sketch(builder), str(builder.name))
-    every, used = spell_all(builder.settings), builder.config._read
-    unused = [name for name in values if name not in NAMES and name not in used]
-    if unused and strict:
-        raise SaccadeError(f"model.{unused[0]} has no effect on this {builder.name}; leave it out")
-    found = {"family": builder.name, **{name: value for name, value in every.items() if name in used}}
+    found = spelled(builder, values, strict)
     if not auto:
         return found
     if "modification" in values:  # it scales sizes that are still open

@@ -21,6 +21,7 @@ TOKENIZE = "sacrebleu's tokenizer for BLEU; `auto` is `13a`, and what fits the s
 LIMITS = ("updates", "epochs", "minutes")  # of training; one that is given on the command line replaces those of the recipe
 UPDATES = "optimizer steps, at most; 0 (or `epochs` or `minutes` alone): as many as these allow, or by the data and the device"
 IMAGES = "folders or archives of the images that files name, separated by commas; else those beside each file (docs/data.md)"
+AUGMENT = "random changes of training images: flip, crop, warp, jitter, erase, mixup, cutmix (docs/data.md), such as `{flip: true, crop: 4}`"
 AGREEMENT = "R-Drop's α: each example is read twice with different dropout, and the two answers are drawn together"
 
 DOUBLY_STOCHASTIC = "λ of Σ_i (1 − Σ_t α_ti)²: each place of a source is to be looked at once in all (Xu et al. 2015)"
@@ -83,6 +84,10 @@ class DataRecipe:
     reviews: dict[str, Any] = for_corpus("reviews")
     shapes: dict[str, Any] = for_corpus("shapes", ", size: 64")
     images: str = setting("", IMAGES, **for_tasks(*PICTURES))
+    image_size: int = number(
+        0, 0, 1024, "height and width in pixels that images are resized to; 0: those of the first one", **for_tasks(*PICTURES)
+    )
+    augment: dict[str, Any] = field(default_factory=dict, metadata={"what": AUGMENT, **for_tasks(*PICTURES)})
 
     @property
     def sources(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from .convs2s import ConvS2S
 from .efficientnet import EfficientNetLite0
 from .encoders import Bag, RnnEncoder
 from .families import Family, table
-from .kinds import AttendingEncoder, CarryingLM, CausalLM, Decodable, Encoder, ImageEncoder, Seq2Seq
+from .kinds import AttendingEncoder, CarryingLM, CausalLM, Decodable, Encoder, ImageEncoder, ImageToText, LookingEncoder, Seq2Seq
 from .labels import Classifier, MaskedModel, Tagger
 from .rnn import RnnSeq2Seq
 from .rnn_decoder import RnnDecoder, RnnLanguageModel
@@ -27,7 +27,9 @@ __all__ += [
     "Encoder",
     "Family",
     "ImageEncoder",
+    "ImageToText",
     "LanguageModel",
+    "LookingEncoder",
     "Swin",
     "ViT",
 ]

@@ -104,6 +104,25 @@ class Seq2Seq(Decodable):
         raise NotImplementedError
 
 
+class ImageToText(Seq2Seq):
+    """Looks at an image and generates a text: the source are images, B 3 H W, and `lengths` say nothing."""
+
+    title = "a model that describes images"
+    reads = "images"
+    image: ImageEncoder
+
+
+class LookingEncoder(Encoder):
+    """Reads a text that looks at an image: one vector per token, B N dim."""
+
+    title = "an encoder whose text looks at an image"
+    reads = "texts and images"
+    image: ImageEncoder
+
+    def forward(self, tokens: Tensor, lengths: Tensor, images: Tensor | None = None) -> Tensor:
+        raise NotImplementedError
+
+
 class CausalLM(Decodable):
     """Continues a sequence."""
 

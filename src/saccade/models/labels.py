@@ -1,5 +1,6 @@
 """What is built on an encoder: a label for a text or a word, a hidden token. B batch, N positions, W asked positions, C classes, V vocabulary."""
 
+import torch
 from torch import Tensor, nn
 
 from ..core.masks import Mask
@@ -7,7 +8,7 @@ from ..layers.embeddings import ids_of
 from ..layers.heads import TransformHead
 from ..layers.pooling import Pool
 from ..layers.recurrent import rows
-from .kinds import AttendingEncoder, Encoder
+from .kinds import AttendingEncoder, Encoder, ImageEncoder
 
 
 class Classifier(nn.Module):
@@ -26,6 +27,29 @@ class Classifier(nn.Module):
     def weights(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """How much each position counts for the label: B N, 0 at padding."""
         return self.pool.weights(ids_of(tokens), self.body(tokens, lengths), lengths)
+
+
+class ImageClassifier(nn.Module):
+    """One label per image: logits = W pool(body(images)) + b."""
+
+    def __init__(self, body: ImageEncoder, pool: Pool, classes: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.body, self.pool = body, pool
+        self.dropout, self.head = nn.Dropout(dropout), nn.Linear(body.dim, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """B C"""
+        return self.head(self.dropout(self.pool(*self.positions(images))))
+
+    def weights(self, images: Tensor) -> Tensor:
+        """How much each position counts for the label: B N."""
+        return self.pool.weights(*self.positions(images))
+
+    def positions(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What a pool asks for: numbers of tokens (none here), vectors, and how many there are."""
+        x = self.body(images)
+        lengths = torch.full((len(x),), x.shape[1], device=x.device)
+        return lengths.new_zeros(x.shape[:2]), x, lengths
 
 
 class Tagger(nn.Module):

@@ -14,7 +14,7 @@ from ..layers import embeddings, heads, inputs, windows
 from ..layers.attention import Reader
 from ..layers.recurrent import Bidirectional, Gru, Recurrence, Unidirectional, cells
 from .families import Sizes, add_family, named_sizes
-from .kinds import Seq2Seq
+from .kinds import ImageEncoder, ImageToText, Seq2Seq
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,30 @@ def shallow(c: Config) -> nn.Module:
     return kind(c.cell.make, c.dim, c.hidden, c.depth, c.dropout)  # type: ignore[arg-type]
 
 
-class RnnSeq2Seq(Seq2Seq):
+def make_words(vocab: int, c: RnnConfig) -> inputs.WordInput:
+    return inputs.WordInput(c.embedding(vocab=vocab, dim=c.dim), nn.Dropout(c.dropout))
+
+
+class RnnGenerator(Seq2Seq):
+    """What RNN models share that generate a text: the target's embedding, one of the decoders above, and the head."""
+
+    target: inputs.WordInput
+
+    def make_output(self, vocab: int, c: RnnConfig, decoder: Callable[..., Any], dim_memory: int) -> None:
+        self.decoder = decoder(c, dim_memory)
+        self.dropout = nn.Dropout(c.dropout)
+        self.head = c.head(dim=self.decoder.width, vocab=vocab, tied=None, bias=True)
+
+    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        features = self.decoder(self.target(target), self.start(source, lengths))
+        return self.head(self.dropout(features))
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        features, state = self.decoder.step(self.target(tokens), state)
+        return self.head(features), state
+
+
+class RnnSeq2Seq(RnnGenerator):
     """An encoder (B N dim → B N M and its last states, B M) and one of the decoders above."""
 
     def __init__(
@@ -235,27 +258,28 @@ class RnnSeq2Seq(Seq2Seq):
         encoder: Callable[..., Any] = shallow,
     ) -> None:
         super().__init__()
-        self.source, self.target = (
-            inputs.WordInput(c.embedding(vocab=vocab, dim=c.dim), nn.Dropout(c.dropout)) for vocab in (source_vocab, target_vocab)
-        )
+        self.source, self.target = (make_words(vocab, c) for vocab in (source_vocab, target_vocab))
         self.encoder = encoder(c)
-        self.decoder = decoder(c, self.encoder.width)
-        self.dropout = nn.Dropout(c.dropout)
-        self.head = c.head(dim=self.decoder.width, vocab=target_vocab, tied=None, bias=True)
+        self.make_output(target_vocab, c, decoder, self.encoder.width)
         if self.decoder.reads_memory:
             self.encoder.favor_own_word()
-
-    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        features = self.decoder(self.target(target), self.start(source, lengths))
-        return self.head(self.dropout(features))
 
     def start(self, source: Tensor, lengths: Tensor) -> State:
         memory, end = self.encoder(self.source(source), lengths)
         return self.decoder.start(memory, end, lengths)
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        features, state = self.decoder.step(self.target(tokens), state)
-        return self.head(features), state
+
+class RnnCaptioner(RnnGenerator, ImageToText):
+    """An image encoder in front of one of the decoders above; the mean of all positions takes the place of a source's one vector."""
+
+    def __init__(self, image: ImageEncoder, vocab: int, c: RnnConfig, decoder: Callable[..., Any]) -> None:
+        super().__init__()
+        self.image, self.target = image, make_words(vocab, c)
+        self.make_output(vocab, c, decoder, image.dim)
+
+    def start(self, source: Tensor, lengths: Tensor) -> State:
+        memory = self.dropout(self.image(source))
+        return self.decoder.start(memory, memory.mean(1), torch.full((len(memory),), memory.shape[1], device=memory.device))
 
 
 for name, decoder, config, paper, summary in (
@@ -264,4 +288,5 @@ for name, decoder, config, paper, summary in (
     ("bahdanau", BahdanauDecoder, BahdanauConfig, "Bahdanau et al. 2015", "the state before a step attends, additive score."),
     ("luong", LuongDecoder, LuongConfig, "Luong et al. 2015", "the state after a step attends, bilinear score."),
 ):
-    add_family(name, paper, config, {Seq2Seq: partial(RnnSeq2Seq, decoder=decoder)}, f"RNN encoder–decoder; {summary}")
+    builds = {Seq2Seq: partial(RnnSeq2Seq, decoder=decoder), ImageToText: partial(RnnCaptioner, decoder=decoder)}
+    add_family(name, paper, config, builds, f"RNN encoder–decoder; {summary}")

@@ -5,9 +5,10 @@ from torch import Tensor, nn
 
 from ..core import Positions, State, masks
 from ..errors import SaccadeError
+from ..layers import inputs, stack
 from .assembly import Config, extra_tokens, fitting, make_head, make_input, make_stack, without_relation
 from .families import Builds, add_family, check_prompts
-from .kinds import AttendingEncoder, CausalLM, Encoder, Seq2Seq
+from .kinds import AttendingEncoder, CausalLM, Encoder, ImageEncoder, ImageToText, LookingEncoder, Seq2Seq
 
 
 class TransformerEncoder(AttendingEncoder):
@@ -48,7 +49,44 @@ class TransformerEncoder(AttendingEncoder):
         return self.encoder(x, ready, positions=at)[:, extra:]
 
 
-class Transformer(Seq2Seq):
+class ReadingDecoder(Seq2Seq):
+    """A decoder that sees its own past and, by `cross`, all of a memory, which `encode` makes of the source."""
+
+    heads: int
+    target: inputs.PositionedInput
+    decoder: stack.Stack
+    head: nn.Module
+
+    def encode(self, source: Tensor, lengths: Tensor) -> Tensor:
+        """The memory of a source, B N dim."""
+        raise NotImplementedError
+
+    def readable(self, memory: Tensor, lengths: Tensor, queries: int) -> masks.Prepared:
+        """Which positions of a memory are real."""
+        raise NotImplementedError
+
+    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        batch, size = target.shape
+        at = Positions.line(size, size, target.device)
+        own = masks.causal().prepare(batch, self.heads, size, size, target.device)
+        memory = self.encode(source, lengths)
+        readable = self.readable(memory, lengths, size)
+        return self.head(self.decoder(self.target(target, at.i), own, memory, readable, at))
+
+    def start(self, source: Tensor, lengths: Tensor) -> State:
+        memory = self.encode(source, lengths)
+        readable = self.readable(memory, lengths, 1)
+        readable.allowed()  # made dense once per sentence, not once per step
+        return State(caches=self.decoder.start(memory, memory), readable=readable, length=0)
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        at = Positions.line(1, state.length + 1, tokens.device)
+        x = self.target(tokens.unsqueeze(1), at.i)
+        x, caches = self.decoder.step(x, state.caches, None, state.readable, at)
+        return self.head(x).squeeze(1), state.next(caches=caches, length=state.length + 1)
+
+
+class Transformer(ReadingDecoder):
     """Encoder and decoder; the decoder sees its own past and, by `cross`, all of the encoder's output."""
 
     def __init__(self, source_vocab: int, target_vocab: int, config: Config) -> None:
@@ -77,25 +115,44 @@ class Transformer(Seq2Seq):
         real = masks.padding(self.encoder.shortened(lengths))
         return real.prepare(len(memory), self.heads, queries, memory.shape[1], memory.device)
 
-    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        batch, size = target.shape
-        at = Positions.line(size, size, target.device)
-        own = masks.causal().prepare(batch, self.heads, size, size, target.device)
-        memory = self.encode(source, lengths)
-        readable = self.readable(memory, lengths, size)
-        return self.head(self.decoder(self.target(target, at.i), own, memory, readable, at))
 
-    def start(self, source: Tensor, lengths: Tensor) -> State:
-        memory = self.encode(source, lengths)
-        readable = self.readable(memory, lengths, 1)
-        readable.allowed()  # made dense once per sentence, not once per step
-        return State(caches=self.decoder.start(memory, memory), readable=readable, length=0)
+class Captioner(ReadingDecoder, ImageToText):
+    """An image encoder in front of the decoder; its vectors are made as wide as the decoder's."""
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        at = Positions.line(1, state.length + 1, tokens.device)
-        x = self.target(tokens.unsqueeze(1), at.i)
-        x, caches = self.decoder.step(x, state.caches, None, state.readable, at)
-        return self.head(x).squeeze(1), state.next(caches=caches, length=state.length + 1)
+    def __init__(self, image: ImageEncoder, vocab: int, config: Config) -> None:
+        super().__init__()
+        self.heads, self.image = config.heads, image
+        self.bridge = nn.Sequential(nn.Linear(image.dim, config.dim), config.norm(dim=config.dim), nn.Dropout(config.dropout))
+        self.target = without_relation(make_input(vocab, config))
+        self.decoder = make_stack(config, "decoder", causal=True)
+        self.head = make_head(vocab, self.target.tokens, config)
+
+    def encode(self, source: Tensor, lengths: Tensor) -> Tensor:
+        memory: Tensor = self.bridge(self.image(source))
+        return memory
+
+    def readable(self, memory: Tensor, lengths: Tensor, queries: int) -> masks.Prepared:
+        return masks.full().prepare(len(memory), self.heads, queries, memory.shape[1], memory.device)
+
+
+class LookingTransformer(LookingEncoder):
+    """The tokens of a text see each other and, by `cross`, all positions of an image."""
+
+    def __init__(self, image: ImageEncoder, vocab: int, config: Config) -> None:
+        super().__init__()
+        self.dim, self.heads, self.image = config.dim, config.heads, image
+        self.bridge = nn.Sequential(nn.Linear(image.dim, config.dim), config.norm(dim=config.dim), nn.Dropout(config.dropout))
+        self.embedding = without_relation(make_input(vocab, config))
+        self.encoder = without_relation(make_stack(config, "decoder"))
+
+    def forward(self, tokens: Tensor, lengths: Tensor, images: Tensor | None = None) -> Tensor:
+        assert images is not None, "a text that looks at an image needs one"
+        batch, size = tokens.shape[:2]
+        at = Positions.line(size, size, tokens.device)
+        memory = self.bridge(self.image(images))
+        own = masks.padding(lengths).prepare(batch, self.heads, size, size, tokens.device)
+        everywhere = masks.full().prepare(batch, self.heads, size, memory.shape[1], tokens.device)
+        return self.encoder(self.embedding(tokens, at.i), own, memory, everywhere, at)
 
 
 class CausalStack(nn.Module):
@@ -155,9 +212,9 @@ class LanguageModel(CausalStack, CausalLM):
         return x, state.next(caches=caches, length=state.length + size)
 
 
-pair: Builds = {Seq2Seq: Transformer, AttendingEncoder: TransformerEncoder}
+pair: Builds = {Seq2Seq: Transformer, AttendingEncoder: TransformerEncoder, ImageToText: Captioner}
 causal: Builds = {CausalLM: LanguageModel, Encoder: TransformerDecoder}
 add_family("transformer", "Vaswani et al. 2017", Config, pair, "Encoder–decoder Transformer.")
 add_family("transformer-decoder", "Radford et al. 2018", Config, causal, "Decoder alone: a language model.")
-encoder: Builds = {AttendingEncoder: TransformerEncoder}
+encoder: Builds = {AttendingEncoder: TransformerEncoder, LookingEncoder: LookingTransformer}
 add_family("transformer-encoder", "Devlin et al. 2019", Config, encoder, "Encoder alone: one vector per token.")

@@ -1,6 +1,16 @@
 """Tasks: what is learned, one file each: its batches, predictions and metrics."""
 
-from . import classification, language, objectives, tagging, text_to_text, translation
+from . import classification, image_classification, language, objectives, tagging, text_to_text, translation
 from .task import Task, table
 
-__all__ = ["Task", "classification", "language", "objectives", "table", "tagging", "text_to_text", "translation"]
+__all__ = [
+    "Task",
+    "classification",
+    "image_classification",
+    "language",
+    "objectives",
+    "table",
+    "tagging",
+    "text_to_text",
+    "translation",
+]

@@ -57,12 +57,17 @@ class LabelTask(ExampleTask):
 
     @classmethod
     def learn(cls, recipe: Recipe, train: Sequence[Any], given: Vocabulary | None = None) -> Self:
+        return cls(learn_vocabulary(recipe, map(cls.text_of, train), given), cls.learn_labels(train))
+
+    @classmethod
+    def learn_labels(cls, train: Sequence[Any]) -> list[str]:
+        """All labels of the training data; each example must have one, and there must be two."""
         cls.check_labeled(train, " of the training data")
         labels = sorted({name for one in train for name in cls.labels_of(one) or ()})
         if len(labels) < 2:
             only = f"only '{labels[0]}'" if labels else "none"
             raise SaccadeError(f"the training data has {only} as {cls.label}; give at least two")
-        return cls(learn_vocabulary(recipe, map(cls.text_of, train), given), labels)
+        return labels
 
     @classmethod
     def check_labeled(cls, examples: Sequence[Any], where: str = "", more: str = "") -> None:

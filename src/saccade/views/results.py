@@ -57,6 +57,20 @@ class Result:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class Seen(Result):
+    """The label of a picture, the probability of each label, and how much each position of the encoder's grid counted (rows × columns)."""
+
+    label: str
+    probabilities: dict[str, float]
+    name: str
+    weights: Numbers
+    look: MakeDocument | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        return self.label
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Translated(Result):
     """One translation: the text, how likely it is, its tokens, whether it ended, and what else a beam found; unpacks to text, log_prob."""
 

@@ -1,0 +1,92 @@
+"""Image classification: one label per picture. B batch, H × W pixels, N positions of the encoder's grid, C classes."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import nn
+
+from ..building import Builder
+from ..data.corpora import PICTURED
+from ..data.pictures import Picture, Pictured
+from ..data.vocabulary import Vocabulary
+from ..models.kinds import ImageEncoder
+from ..models.labels import ImageClassifier
+from ..recipe import Recipe
+from ..training.losses import Batch
+from ..views.results import Seen as SeenPicture
+from .labels import UNLABELED, LabelTask
+from .pictures import PictureTask, PictureWork, Seen, Size, decoded, on_device, size_of, sizes_from
+from .task import device_of, table
+
+
+@table.add("image-classification", paper="Dosovitskiy et al. 2021")
+class ImageClassification(PictureTask, LabelTask):
+    """One label for a picture: a pool makes one vector of those of all positions."""
+
+    needs, data = ImageEncoder, PICTURED
+    label, unit = "label", "picture"
+    text_of = staticmethod(lambda example: example.image.name)
+    labels_of = staticmethod(lambda example: None if example.label is None else (example.label,))
+    outcome: ClassVar[str] = "label"
+    command: ClassVar[str] = "classify {model} picture.png"
+    method: ClassVar[str] = 'm.classify_image("picture.png")'
+
+    def __init__(self, labels: Sequence[str], image_size: Size) -> None:
+        self.labels, self.image_size = list(labels), image_size
+        self.known = {name: n for n, name in enumerate(self.labels)}
+
+    @classmethod
+    def learn(cls, recipe: Recipe, train: Sequence[Pictured], given: Vocabulary | None = None) -> Self:
+        return cls(cls.learn_labels(train), size_of(recipe, train))
+
+    @classmethod
+    def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
+        return cls(tokens["labels"], sizes_from(tokens))
+
+    def tokens(self) -> dict[str, Any]:
+        return {"labels": self.labels, "image_size": list(self.image_size)}
+
+    def texts(self, examples: Sequence[Pictured]) -> dict[str, tuple[Vocabulary, list[str]]]:
+        return {}
+
+    def build(self, builder: Builder) -> nn.Module:
+        body: ImageEncoder = builder.make(ImageEncoder)
+        return ImageClassifier(body, builder.pool(body.dim, 1), len(self.labels), builder.dropout)
+
+    def work(self, recipe: Recipe, train: Sequence[Pictured], dev: Sequence[Pictured], device: torch.device) -> PictureWork:
+        self.check_labeled(dev, " of the dev data")
+        return PictureWork(self, recipe, train, dev, device)
+
+    def numbers(self, examples: Sequence[Pictured]) -> list[Seen]:
+        pixels = decoded([one.image for one in examples], self.image_size)
+        labels = [self.label_numbers(one, 1) for one in examples]
+        return [Seen(x, [], [], n, one.line, one) for x, n, one in zip(pixels, labels, examples, strict=True)]
+
+    def size(self, example: Seen) -> tuple[int, int]:
+        """A picture counts as one token."""
+        return 1, 0
+
+    def batch(self, numbers: Sequence[Seen], device: torch.device, multiple: int = 1) -> Batch:
+        images = on_device([one.pixels for one in numbers], device)
+        target = torch.tensor([one.labels[0] for one in numbers]).to(device)
+        return Batch((images,), target, UNLABELED, len(numbers), [one.line for one in numbers])
+
+    def evaluate(self, model: nn.Module, examples: Sequence[Pictured], confusion: bool | None = None) -> dict[str, Any]:
+        """Accuracy, that of always giving the commonest label, and precision, recall and F1 of each label."""
+        self.check_labeled(examples, more=" to compare with, or use `classify`")
+        metrics, guessed, wanted = self.judge(model, self.numbers(examples))
+        commonest = 100 * float(torch.bincount(wanted).max()) / len(wanted)
+        return {"pictures": len(wanted), **metrics, "commonest_label": commonest, **self.by_class(guessed, wanted, confusion)}
+
+    @torch.no_grad()
+    def classify(self, model: nn.Module, images: Sequence[Picture]) -> list[SeenPicture]:
+        numbers = self.numbers([Pictured(image, None, n) for n, image in enumerate(images, 1)])
+        found = []
+        for image, example, [row] in zip(images, numbers, self.logits(model, numbers), strict=True):
+            weights = model.weights(*self.batch([example], device_of(model)).inputs)[0]  # type: ignore[operator]
+            probabilities = dict(zip(self.labels, row.softmax(-1).tolist(), strict=True))
+            label = max(probabilities, key=probabilities.__getitem__)
+            grid = model.body.grid(*self.image_size)  # type: ignore[union-attr, operator]
+            found.append(SeenPicture(label, probabilities, image.name, weights.view(grid).double().cpu().numpy()))
+        return found
