@@ -2,14 +2,18 @@
 
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from .core import record
 from .core import sites as attention_sites
 from .core.record import stretched
 from .data.pairs import Pair
+from .data.pictures import Captioned, Picture
 from .decoding import Sample, decode
+from .tasks.captioning import Captioning
 from .tasks.classification import Classification
 from .tasks.objectives import HIDDEN
 from .tasks.task import device_of
@@ -17,6 +21,7 @@ from .tasks.translation import Translation
 from .training.work import Work
 from .views.document import Site
 
+Grids = NDArray[np.floating]  # tokens × rows × columns
 Shown = tuple[list[str], list[str], list[Site]]  # the tokens read, what came of them, and all attention
 
 
@@ -25,6 +30,20 @@ def show_translation(task: Translation, model: nn.Module, text: str, output: str
     source, target = [*task.source.label_text(text), "<eos>"], [*task.target.label_text(output), "<eos>"]
     batch = task.batch(task.numbers([Pair(text, output)]), device_of(model))
     return text.split(), output.split(), sites_between(model, batch.inputs, source, target)
+
+
+def show_caption(task: Captioning, model: nn.Module, picture: Picture, words: str) -> tuple[list[str], dict[str, Grids]]:
+    """The tokens of a caption, <eos> last, and for each attention to the picture how much each token looked at each position while the
+    model was made to generate them, the mean over heads: tokens × rows × columns of the image encoder's grid."""
+    grid = model.image.grid(*task.image_size)  # type: ignore[union-attr, operator]
+    [numbers] = task.numbers([Captioned(picture, (words,))])
+    model.eval()
+    with torch.no_grad(), record(model, quiet=True) as seen:
+        model(*task.batch([numbers], device_of(model)).inputs)
+    tokens = [*task.text.label_text(words), "<eos>"]
+    found = {name: looks.weights() for name, looks in seen.items() if looks.cross}
+    means = {name: (each.mean(0) if each.dim() == 5 else each)[0].mean(0) for name, each in found.items()}
+    return tokens, {name: each.double().cpu().numpy().reshape(len(tokens), *grid) for name, each in means.items()}
 
 
 def show_denoising(task: Any, model: nn.Module, text: str) -> Shown:

@@ -11,12 +11,15 @@ from torch import nn
 from .data.conllu import Sentence
 from .data.labeled import Labeled
 from .data.pairs import Pair
+from .data.pictures import Captioned
 from .data.text import Document as Text
-from .decoding import MakeSearch, searcher
-from .errors import SaccadeError, did_you_mean
+from .decoding import MakeSearch
+from .errors import SaccadeError
 from .models.kinds import Seq2Seq
 from .recipe import Recipe
+from .seeing import Seeing, one_search, pictures_of, sampling
 from .showing import show_denoising, show_reading, show_translation
+from .tasks.captioning import Captioning
 from .tasks.classification import Classification
 from .tasks.language import LanguageModelling
 from .tasks.lengths import check_length
@@ -28,13 +31,19 @@ from .views.page import small_table
 from .views.results import Aligned, Classified, Generated, Tagged, Translated
 
 LONGEST = 50_000  # characters of a text to translate
-EXAMPLES = ((Translation, Pair), (Classification, Labeled), (Tagging, Sentence), (LanguageModelling, Text))
-SAMPLING = ("temperature", "top_k", "top_p", "seed")
+EXAMPLES = (
+    (Translation, Pair),
+    (Captioning, Captioned),
+    (Classification, Labeled),
+    (Tagging, Sentence),
+    (LanguageModelling, Text),
+)
+CAPTIONS = 'm.evaluate([("picture.png", "a black cat")])'
 T = TypeVar("T", bound=Task)
 R = TypeVar("R")
 
 
-class Usable:
+class Usable(Seeing):
     """A model that can be used; a str is always one text and gives one result, a list gives a list."""
 
     recipe: Recipe
@@ -45,10 +54,6 @@ class Usable:
     @property
     def device(self) -> torch.device:
         return device_of(self.model)
-
-    @property
-    def name(self) -> str:
-        return str(self.recipe.model["family"])
 
     def require(self, kind: type[T], what: str) -> T:
         """The task, if it is of this kind."""
@@ -99,12 +104,9 @@ class Usable:
     ) -> Translated | list[Translated]:
         """The translation of a text, or those of a list in its order: greedy, by a `beam`, or sampled (temperature, top_k, top_p, seed);
         one of `max_length` tokens is cut there. `length_rule` (power, gnmt) and `coverage_penalty` rank a beam's outputs."""
-        asked = sampling(sample, how)
-        if asked is not None and beam > 1:
-            raise SaccadeError("a beam and sampling were both asked for; leave out beam, or temperature, top_k and top_p")
-        if sample is None and asked and set(asked) == {"seed"}:
-            raise SaccadeError("a seed is for sampling; give temperature, top_k or top_p with it, or leave it out")
-        search = searcher(beam, length_penalty, asked, length_rule, coverage_penalty)
+        search = one_search(
+            beam, sampling(sample, how), length_penalty, length_rule, coverage_penalty, seed_alone=sample is not None
+        )
 
         def work(given: list[str]) -> list[Translated]:
             found = dict(self.translations(given, search, max_length))
@@ -165,6 +167,8 @@ class Usable:
     @torch.no_grad()
     def look(self, text: str, target: str | None = None, beam: int = 1) -> Document:
         """What every attention of the model looked at while it read a text, or translated it (or generated a given target)."""
+        if isinstance(self.task, Captioning):
+            return self.look_at(text, target)
         if not isinstance(text, str):
             raise SaccadeError(f"expected one text, got {type(text).__name__}; look at one at a time: m.look(text)")
         if not text.strip():
@@ -221,19 +225,6 @@ def one_or_many(given: Any, work: Callable[[list[str]], list[R]], call: str) -> 
     return work(texts)
 
 
-def sampling(sample: Mapping[str, Any] | None, how: Mapping[str, Any]) -> dict[str, Any] | None:
-    """How to sample: `sample`, a mapping of options, or options by themselves; None where none was given."""
-    given = {name: value for name, value in how.items() if value is not None}
-    wrong = next((name for name in (*how, *(sample or ())) if name not in SAMPLING), None)
-    if wrong is not None:
-        raise SaccadeError(f"sampling has no option '{wrong}'{did_you_mean(wrong, SAMPLING)}")
-    if sample is not None and given:
-        raise SaccadeError(
-            f"{next(iter(given))} and sample were both given; leave sample out and write its options by themselves"
-        )
-    return (given or None) if sample is None else dict(sample)
-
-
 def sentence_of(one: Any, n: int) -> Sentence:
     """A sentence from itself, a text or a list of words."""
     words = one.words if isinstance(one, Sentence) else one.split() if isinstance(one, str) else one
@@ -245,13 +236,18 @@ def sentence_of(one: Any, n: int) -> Sentence:
 
 
 def example_of(task: Task, one: Any, n: int) -> Any:
-    """An example as it is, or from plain values: (source, target), (text, label), (words, tags), or a text."""
+    """An example as it is, or from plain values: (source, target), (text, label), (words, tags), (image, captions), or a text."""
     kind: Any = next((kind for owner, kind in EXAMPLES if isinstance(task, owner)), object)
     values = [one] if isinstance(one, str) else one
     if isinstance(one, kind):
         return one
     if not isinstance(values, list | tuple) or len(values) != (1 if kind is Text else 2) or None in values:
-        expected = {Pair: "(source, target)", Labeled: "(text, label)", Sentence: "(words, tags)"}.get(kind, "a text")
+        forms = {Pair: "(source, target)", Labeled: "(text, label)", Sentence: "(words, tags)", Captioned: "(image, captions)"}
+        expected = forms.get(kind, "a text")
         raise SaccadeError(f"example {n} is {str(one)[:60]!r}; expected {expected}")
+    if kind is Captioned:
+        return Captioned(
+            pictures_of(values[0], CAPTIONS)[0][0], (values[1],) if isinstance(values[1], str) else tuple(values[1]), n
+        )
     split = [tuple(each.split()) if isinstance(each, str) else tuple(each) for each in values] if kind is Sentence else values
     return kind(*split, line=n)
