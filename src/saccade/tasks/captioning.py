@@ -113,7 +113,7 @@ class Captioning(PictureTask):
             pixels = on_device(decoded(some, self.image_size), device)
             ones = torch.ones(len(some), dtype=torch.long, device=device)
             limits = [max_length or self.lengths.limit(1)] * len(some)
-            started = search(words.bos, words.eos, tuple({words.pad, words.bos} - {words.eos}))
+            started = search(words.bos, words.eos, tuple({words.pad, words.bos, words.unk} - {words.eos}))  # <unk> says nothing
             found = decode(model, pixels, ones, started, limits)  # type: ignore[arg-type]
             texts = [[words.decode(one.tokens, keep_unknown=True) for one in hypotheses] for hypotheses in found]
             made = self.force(model, pixels, [text for text, *_ in texts]) if look and attends(model) else [None] * len(some)
