@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from saccade.building import Builder
-from saccade.core import Positions, masks
+from saccade.core import Mechanism, Positions, masks
 from saccade.core.extras import collect
 from saccade.core.record import stretched
+from saccade.core.relative import TransformerXL
 from saccade.errors import SaccadeError
 from saccade.layers.attention import MultiHeadAttention
 from saccade.layers.block import Block
@@ -239,9 +240,9 @@ def test_funnel_operations_by_hand() -> None:
 
 
 @pytest.mark.parametrize("lengths", [[8, 8], [8, 4], [7, 7]], ids=str)
-def test_a_funnel_is_that_of_another_library_without_its_relative_positions(lengths: list[int]) -> None:
-    """transformers' FunnelEncoder and FunnelDecoder. Off there: separate_cls, truncate_seq (the first token is pooled as any other), and
-    by zeros its relative positions, segment vectors and biases of queries. It averages padding in, so that lengths fill their windows."""
+def test_a_funnel_is_that_of_another_library_with_its_relative_positions(lengths: list[int]) -> None:
+    """transformers' FunnelEncoder and FunnelDecoder, whose positions are Transformer-XL's. Off there: separate_cls and truncate_seq (the
+    first token is pooled as any other). It averages padding in, so that lengths fill their windows, and its scores are in float32."""
     funnel = pytest.importorskip("transformers.models.funnel.modeling_funnel")
     from transformers import FunnelConfig
 
@@ -252,7 +253,7 @@ def test_a_funnel_is_that_of_another_library_without_its_relative_positions(leng
     config.truncate_seq = False
 
     def block(_: int) -> Block:
-        mixer, mlp = MultiHeadAttention(8, 2), MLP(8, 12)
+        mixer, mlp = MultiHeadAttention(8, 2, mechanism=Mechanism(position=TransformerXL(4, 2))), MLP(8, 12)
         mlp.activation = Gelu(tanh=True)
         return Block(mixer, mlp, lambda: PostNorm(lambda: LayerNorm(8, eps=config.layer_norm_eps)))
 
@@ -265,9 +266,11 @@ def test_a_funnel_is_that_of_another_library_without_its_relative_positions(leng
             for parameter in [*one.parameters(), *other.parameters()]:
                 parameter.copy_(torch.randn_like(parameter) * 0.5)
             one.mixer.q.bias.zero_()
-            attention = other.attention
-            for name in ("r_w_bias", "r_r_bias", "r_kernel", "r_s_bias", "seg_embed"):
-                getattr(attention, name).zero_()
+            attention, position = other.attention, one.mixer.mechanism.position
+            attention.r_w_bias.copy_(position.u.squeeze(1))
+            attention.r_r_bias.copy_(position.v.squeeze(1))
+            in_pairs = torch.arange(8).view(2, -1).t().flatten()  # their sinusoids are all sines, then all cosines
+            attention.r_kernel[in_pairs] = position.weight.permute(2, 0, 1)
             attention.q_head.weight.copy_(one.mixer.q.weight)
             pairs = ((attention.k_head, one.mixer.k), (attention.v_head, one.mixer.v), (attention.post_proj, one.mixer.out))
             pairs += ((attention.layer_norm, one.around_mixer.norm), (other.ffn.layer_norm, one.around_feedforward.norm))
@@ -279,7 +282,7 @@ def test_a_funnel_is_that_of_another_library_without_its_relative_positions(leng
     expected = decoder(states.last_hidden_state, states.hidden_states[2], real.double()).last_hidden_state
     found = ours(x, masks.padding(lengths))
     for b, length in enumerate(lengths):
-        torch.testing.assert_close(found[b, :length], expected[b, :length])
+        torch.testing.assert_close(found[b, :length], expected[b, :length], rtol=1e-5, atol=1e-6)
 
 
 def test_stacks_that_do_not_fit_are_answered_with_sentences() -> None:

@@ -20,7 +20,7 @@ from .options import Positive, Range, overrides
 from .state import Keeper
 from .table import Table
 
-table: Table[type[Position]] = Table("positions", "position", facts=("dim", "dim_values", "heads"))
+table: Table[type[Position]] = Table("positions", "position", facts=("dim", "dim_values", "heads", "causal"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,19 +201,24 @@ def alibi_slopes(heads: int) -> list[float]:
 
 @table.add("t5", paper="Raffel et al. 2020", example={"buckets": 8, "max_distance": 16})
 class T5Buckets(Position):
-    """A learned bias per head and bucket of distances: exact when near, logarithmic when far, one bucket beyond `max_distance`."""
+    """A learned bias per head and bucket of distances: exact when near, logarithmic when far, one bucket beyond `max_distance`.
+
+    With `both_sides: null`, as in T5, half of the buckets are for keys to the right, and none where nobody sees the future.
+    """
 
     def __init__(
         self,
         heads: int,
         buckets: Annotated[int, Range(4, 65536)] = 32,
         max_distance: Annotated[int, Range(5, 10**6)] = 128,
-        both_sides: bool = True,
+        both_sides: bool | None = True,
+        causal: bool = False,
     ) -> None:
         super().__init__()
         if buckets < 4 or max_distance <= buckets:
             raise SaccadeError(f"expected at least 4 buckets and max_distance > buckets, got {buckets} and {max_distance}")
-        self.heads, self.buckets, self.max_distance, self.both_sides = heads, buckets, max_distance, both_sides
+        self.heads, self.buckets, self.max_distance = heads, buckets, max_distance
+        self.both_sides = not causal if both_sides is None else both_sides
         self.table = nn.Parameter(torch.randn(buckets, heads) * 0.02)
 
     def bucket(self, distance: Tensor) -> Tensor:

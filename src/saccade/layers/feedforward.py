@@ -118,11 +118,21 @@ class Gated(nn.Module):
 for name, gate, formula, paper in (
     ("GLU", Sigmoid, "W₂ (σ(W₁ x) ∘ V x)", "Dauphin et al. 2017; Shazeer 2020"),
     ("ReGLU", Relu, "W₂ (max(W₁ x, 0) ∘ V x)", "Shazeer 2020"),
-    ("GeGLU", Gelu, "W₂ (gelu(W₁ x) ∘ V x)", "Shazeer 2020"),
     ("SwiGLU", Swish, "W₂ (swish(W₁ x) ∘ V x)", "Shazeer 2020"),
     ("LiGLU", Linear, "W₂ (W₁ x ∘ V x)", "Shazeer 2020 (bilinear); Mnih & Hinton 2007"),
 ):
     table.add(name.lower(), paper)(type(name, (Gated,), {"gate": gate, "__doc__": formula, "__module__": __name__}))
+
+
+@table.add("geglu", paper="Shazeer 2020")
+class GeGLU(Gated):
+    """W₂ (gelu(W₁ x) ∘ V x); with `tanh` by gelu's approximation, as T5 1.1 has it"""
+
+    gate = Gelu
+
+    def __init__(self, dim: int, hidden: int, dropout: float = 0.0, bias: bool = True, tanh: bool = False) -> None:
+        super().__init__(dim, hidden, dropout, bias)
+        self.activation = Gelu(tanh)
 
 
 @table.add("experts", paper="Shazeer et al. 2017; Fedus et al. 2021 (Switch)", example={"count": 3, "top": 2})

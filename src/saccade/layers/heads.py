@@ -25,10 +25,11 @@ def normalized(logits: Tensor) -> Tensor:
 
 @table.add("linear", paper="Press & Wolf 2017")
 class LinearHead(nn.Module):
-    """W x (+ b); tied to the embedding, W holds its vectors."""
+    """W x (+ b); tied to the embedding, W holds its vectors. With `scaled`, x is divided by √dim, as T5 does for a tied W."""
 
-    def __init__(self, dim: int, vocab: int, tied: Embedding | None = None, bias: bool = False) -> None:
+    def __init__(self, dim: int, vocab: int, tied: Embedding | None = None, bias: bool = False, scaled: bool = False) -> None:
         super().__init__()
+        self.scale = dim**-0.5 if scaled else 1.0
         if tied is not None and tied.vocab != vocab:
             raise SaccadeError(f"the head needs {vocab} tokens, the embedding it is tied to has {tied.vocab}; use one vocabulary")
         self._tied = (tied,)  # in a tuple, so that it is not a part of the head: its parameters have one owner
@@ -38,6 +39,7 @@ class LinearHead(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         [tied] = self._tied
+        x = x if self.scale == 1.0 else x * self.scale
         if tied is None:
             return F.linear(x, self.weight, self.bias)
         logits = tied.logits(x)

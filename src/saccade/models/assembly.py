@@ -114,7 +114,7 @@ def make_stack(c: Config, role: str = "alone", causal: bool = False) -> stack.St
         if not mask:
             mask.append(c.mask())
         facts = facts_of(heads, c.head_width or c.dim // heads)
-        position = c.position(**facts)
+        position = c.position(causal=causal, **facts)
         if position.first_layer_only and n:
             position = positions.NoPosition()
         return Mechanism(c.score(**facts) if score is None else score, c.normalize(**facts), mask[0], position)

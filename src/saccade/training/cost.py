@@ -1,6 +1,7 @@
 """What a training run will cost, estimated before it starts: parameters, FLOPs counted on a real batch, seconds measured on it."""
 
 import re
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -83,7 +84,9 @@ def median_batch(work: Work, plans: Any, ranks: Ranks) -> Any:
 
 
 class PeakMemory:
-    """The most memory since it was made: what PyTorch allocated on a GPU, else by how much the memory of this process grew."""
+    """The most memory since it was made: what PyTorch allocated on a GPU, else by how much the memory of this process grew.
+
+    A process that has freed memory before grows by less than a training needs, a small one not at all: never less than `held`."""
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.before = device, 0.0
@@ -94,11 +97,21 @@ class PeakMemory:
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
         self.before = highest_memory()
 
-    def read(self) -> dict[str, float]:
+    def read(self, optimizer: torch.optim.Optimizer) -> dict[str, float]:
         """Bytes, under a name that says of what."""
         if self.device.type == "cuda":
             return {"peak_memory_gpu": float(torch.cuda.max_memory_allocated(self.device))}
-        return {"peak_memory_process": max(highest_memory() - self.before, 0.0)}
+        return {"peak_memory_process": max(highest_memory() - self.before, held(optimizer))}
+
+
+def held(optimizer: torch.optim.Optimizer) -> float:
+    """The bytes of the parameters, their gradients and the optimizer's state, which are there together in every update; of a model that is
+    divided over ranks, this rank's."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    gradients = [parameter for parameter in parameters if parameter.requires_grad]
+    states = [state for each in optimizer.state.values() for state in each.values() if isinstance(state, Tensor)]
+    parts = (one.to_local() if hasattr(one, "to_local") else one for one in (*parameters, *gradients, *states))
+    return float(sum(part.nbytes for part in parts))
 
 
 def highest_memory() -> float:
@@ -109,7 +122,8 @@ def highest_memory() -> float:
     with suppress(ImportError):
         import resource
 
-        return 1024.0 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        unit = 1.0 if sys.platform == "darwin" else 1024.0  # macOS counts bytes
+        return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return 0.0
 
 

@@ -143,7 +143,7 @@ class Training:
 
     def _costs(self, cost: Cost, memory: PeakMemory) -> dict[str, float]:
         """What the run has cost so far, with what it had cost before it was resumed."""
-        peaks = {name: max(value, self.at.costs.get(name, 0.0)) for name, value in memory.read().items()}
+        peaks = {name: max(value, self.at.costs.get(name, 0.0)) for name, value in memory.read(self.update.optimizer).items()}
         return {"operations_per_update": cost.flops_per_update, "seconds_evaluating": self._evaluating, **peaks}
 
     def _update(self) -> dict[str, float]:

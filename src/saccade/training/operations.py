@@ -41,6 +41,11 @@ def convolution_backward(grad: Shape, x: Shape, weight: Shape, *rest: Any, **_: 
     return 2 * x[0] * prod((x if transposed else grad)[2:]) * prod(weight) * sum(wanted[:2])
 
 
+def matrix_and_vector(matrix: Shape, *_: Any, **__: Any) -> int:
+    """The gradient of the vector is such a product again; that of the matrix is an outer product, which adds nothing up and is not counted."""
+    return 2 * prod(matrix)
+
+
 def one_layer(x: Shape, weight_in: Shape, weight_hidden: Shape, *_: Any, **__: Any) -> int:
     return 2 * prod(x[:-1]) * (prod(weight_in) + prod(weight_hidden))
 
@@ -56,6 +61,7 @@ def one_hot(table: Shape, tokens: Shape, *_: Any, **__: Any) -> int:
 
 LOOKUPS = {aten.embedding: one_hot}
 FORMULAS = {
+    aten.mv: matrix_and_vector,
     aten.convolution_backward: convolution_backward,
     aten._scaled_dot_product_flash_attention_for_cpu: attention,
     aten._scaled_dot_product_flash_attention_for_cpu_backward: attention_backward,

@@ -19,7 +19,7 @@ from .flex import LONG
 from .sdpa import backend as sdpa
 
 SIZES = (32, 64, 128)  # of blocks, for long texts
-MANY = 8192  # blocks; beyond it only the largest size is tried
+MANY = 512  # blocks; beyond it only the largest size is tried, since planning takes the square of their number
 SHORT = 512  # shorter calls run faster on SDPA with a dense mask
 GATHER = 128  # what gathering a key for a block costs beside a score, as measured on a CPU
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ...errors import SaccadeError
-from ..masks import Mask, booleans
+from ..masks import Mask, Predicate, booleans, may_read
 from .call import Backend, Call, CannotCompile, not_dot_softmax, repeat_heads, table
 
 if (
@@ -160,43 +160,49 @@ def compiled(device: str) -> Any:
 
 
 def block_mask(mask: Mask, sizes: tuple[int, int, int, int], device: torch.device) -> "BlockMask":
-    """Which blocks of 128 × 128 are needed. Building one costs more than the attention: a prepared mask does it once."""
-    from torch.nn.attention.flex_attention import create_block_mask
+    """Which blocks of 128 × 128 are needed; a prepared mask does it once. Only of a mask that knows nothing of itself are all pairs asked."""
+    from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
     batch, heads, queries, keys = sizes
     mask.check(*sizes)
     here, offset, zero = mask.to(device), keys - queries, torch.zeros(1, dtype=torch.int64, device=device)
     # the shape of one answer shows whether the batch row and the head matter
-    rows, planes = (size if size > 1 else None for size in mask.answer(batch, heads, zero + offset, zero).shape[:2])
+    rows, planes = mask.answer(batch, heads, zero + offset, zero).shape[:2]
 
     def mask_mod(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return booleans(here(b, h, i + offset, j), mask)
 
-    if queries * keys <= AT_ONCE:
-        return create_block_mask(mask_mod, rows, planes, queries, keys, device=str(device))
-    return block_mask_in_strips(mask_mod, (rows or 1, planes or 1, queries, keys), device)
-
-
-def block_mask_in_strips(mask_mod: Callable[..., Tensor], sizes: tuple[int, int, int, int], device: torch.device) -> "BlockMask":
-    """As PyTorch's, which holds all queries × keys at once: here a strip of queries at a time, so that memory is linear in the length."""
-    from torch.nn.attention.flex_attention import BlockMask
-
-    rows, planes, queries, keys = sizes
-    b = torch.arange(rows, device=device).view(-1, 1, 1, 1)
-    h = torch.arange(planes, device=device).view(1, -1, 1, 1)
-    j = torch.arange(keys, device=device).view(1, 1, 1, -1)
-    some, every = list[Tensor](), list[Tensor]()
-    height = max(1, AT_ONCE // (4 * keys * BLOCK)) * BLOCK
-    for first in range(0, queries, height):
-        i = torch.arange(first, min(first + height, queries), device=device).view(1, 1, -1, 1)
-        strip = mask_mod(b, h, i, j).expand(rows, planes, i.shape[2], keys)
-        strip = torch.nn.functional.pad(strip, (0, -keys % BLOCK, 0, -i.shape[2] % BLOCK))
-        cells = strip.unflatten(3, (-1, BLOCK)).unflatten(2, (-1, BLOCK))  # rows planes Q' BLOCK K' BLOCK
-        some.append(cells.any(5).any(3))
-        every.append(cells.all(5).all(3))
-    full = torch.cat(every, 2)
-    partly, wholly = listed(torch.cat(some, 2) & ~full), listed(full)
+    if not may_read():
+        different, apart = (size if size > 1 else None for size in (rows, planes))
+        return create_block_mask(mask_mod, different, apart, queries, keys, device=str(device))
+    some, every = blocks_of(here, mask_mod, (rows, planes, queries, keys), device)
+    partly, wholly = listed(some & ~every), listed(every)
     return BlockMask.from_kv_blocks(*partly, *wholly, BLOCK_SIZE=BLOCK, mask_mod=mask_mod, seq_lengths=(queries, keys))
+
+
+def blocks_of(mask: Mask, ask: Predicate, sizes: tuple[int, int, int, int], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Blocks with some pair that may be allowed, and blocks with all pairs allowed: B|1 H|1 R C, R blocks of queries, C of keys."""
+    rows, planes, queries, keys = sizes
+    first = torch.arange(keys - queries, keys, BLOCK, device=device).view(-1, 1)  # R 1: positions of blocks' first queries
+    start = torch.arange(0, keys, BLOCK, device=device)  # C
+    b, h = torch.arange(rows, device=device).view(-1, 1, 1, 1), torch.arange(planes, device=device).view(-1, 1, 1)
+    plain = mask.causal_and_keys()
+    if plain is not None:  # of keys alone, and of the future
+        causal, about_keys = plain
+        seen = booleans(about_keys(b, h, torch.zeros_like(b), torch.arange(keys, device=device)), mask)
+        cells = torch.nn.functional.pad(seen.expand(rows, planes, 1, keys), (0, -keys % BLOCK)).unflatten(3, (-1, BLOCK))
+        some, every = cells.any(4).expand(-1, -1, len(first), -1), cells.all(4) & (first + BLOCK <= keys)
+        return (some & (start < first + BLOCK), every & (start + BLOCK <= first + 1)) if causal else (some, every)
+    known = mask.needed(first[:, 0].cpu().numpy(), start.cpu().numpy(), BLOCK)
+    which = torch.ones(len(first), len(start), dtype=torch.bool) if known is None else torch.from_numpy(known)
+    at, inside = which.nonzero().to(device), torch.arange(BLOCK, device=device)
+    found = torch.zeros(2, rows, planes, len(first), len(start), dtype=torch.bool, device=device)
+    for r, c in (part.unbind(1) for part in at.split(max(1, AT_ONCE // (rows * planes * BLOCK**2)))):
+        i, j = (r.view(-1, 1, 1) * BLOCK + inside.view(-1, 1)), (c.view(-1, 1, 1) * BLOCK + inside)
+        allowed = ask(b.unsqueeze(-1), h.unsqueeze(-1), i.clamp_max(queries - 1), j.clamp_max(keys - 1))
+        allowed = (allowed & (i < queries) & (j < keys)).expand(rows, planes, len(r), BLOCK, BLOCK).flatten(3)
+        found[0, :, :, r, c], found[1, :, :, r, c] = allowed.any(3), allowed.all(3)
+    return found[0], found[1]
 
 
 def listed(blocks: Tensor) -> tuple[Tensor, Tensor]:
