@@ -205,7 +205,15 @@ CHANGES = [
         {"token": True},
         {"stem": "convolution"},
     ),
-    ("swin", {"dim": 8, "heads": 2, "depths": [2]}, {"window_size": 2}, {"ratio": 2}, {"patch": 2}, {"relative_bias": False}),
+    (
+        "swin",
+        {"dim": 8, "heads": 2, "depths": [2]},
+        {"window_size": 2},
+        {"ratio": 2},
+        {"patch": 2},
+        {"relative_bias": False},
+        {"stem": "convolution"},
+    ),
     ("cnn", {"dim": 8, "depths": [1, 1]}, {"stem_stride": 2}, {"attention": "cbam"}, {"stage_attention": "squeeze-excite"}),
     ("efficientnet-lite0", {"stages": 2}, {"stages": 3}),
 ]
