@@ -19,6 +19,7 @@ from .vaswani import BaseConfig, BigConfig
 from .vit import ViT
 
 __all__ = ["AttendingEncoder", "Bag", "BaseConfig", "BigConfig", "ByteNet", "CarryingLM", "CausalLM", "Classifier"]
+<<<<<<< HEAD
 __all__ += [
     "CNN",
     "ConvS2S",
@@ -35,3 +36,8 @@ __all__ += [
 ]
 __all__ += ["MaskedModel", "RnnDecoder", "RnnEncoder", "RnnLanguageModel", "RnnSeq2Seq", "Seq2Seq", "Tagger", "Transformer"]
 __all__ += ["TransformerDecoder", "TransformerEncoder", "TransformerXL", "TwoStream", "table"]
+=======
+__all__ += ["CNN", "ConvS2S", "Decodable", "EfficientNetLite0", "Encoder", "Family", "ImageEncoder", "LanguageModel"]
+__all__ += ["MaskedModel", "RnnDecoder", "RnnEncoder", "RnnLanguageModel", "RnnSeq2Seq", "Seq2Seq", "Swin", "Tagger"]
+__all__ += ["Transformer", "TransformerDecoder", "TransformerEncoder", "TransformerXL", "TwoStream", "ViT", "table"]
+>>>>>>> wip-bodies
