@@ -19,7 +19,6 @@ from .vaswani import BaseConfig, BigConfig
 from .vit import ViT
 
 __all__ = ["AttendingEncoder", "Bag", "BaseConfig", "BigConfig", "ByteNet", "CarryingLM", "CausalLM", "Classifier"]
-<<<<<<< HEAD
 __all__ += [
     "CNN",
     "ConvS2S",
@@ -30,14 +29,16 @@ __all__ += [
     "ImageEncoder",
     "ImageToText",
     "LanguageModel",
-    "LookingEncoder",
-    "Swin",
-    "ViT",
 ]
-__all__ += ["MaskedModel", "RnnDecoder", "RnnEncoder", "RnnLanguageModel", "RnnSeq2Seq", "Seq2Seq", "Tagger", "Transformer"]
-__all__ += ["TransformerDecoder", "TransformerEncoder", "TransformerXL", "TwoStream", "table"]
-=======
-__all__ += ["CNN", "ConvS2S", "Decodable", "EfficientNetLite0", "Encoder", "Family", "ImageEncoder", "LanguageModel"]
-__all__ += ["MaskedModel", "RnnDecoder", "RnnEncoder", "RnnLanguageModel", "RnnSeq2Seq", "Seq2Seq", "Swin", "Tagger"]
+__all__ += [
+    "LookingEncoder",
+    "MaskedModel",
+    "RnnDecoder",
+    "RnnEncoder",
+    "RnnLanguageModel",
+    "RnnSeq2Seq",
+    "Seq2Seq",
+    "Swin",
+    "Tagger",
+]
 __all__ += ["Transformer", "TransformerDecoder", "TransformerEncoder", "TransformerXL", "TwoStream", "ViT", "table"]
->>>>>>> wip-bodies
