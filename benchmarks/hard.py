@@ -1,8 +1,8 @@
-"""Soft against hard attention in use: the time of one read of N places, and what of it is the reading.
+"""Soft against hard attention in use: the time of one read of N positions, and what of it is the reading.
 
     python benchmarks/hard.py [--result hard] [--device cuda] [--quick]
 
-"Hard attention is computationally more efficient than soft attention": the scores of all places are computed in both, and what differs
+"Hard attention is computationally more efficient than soft attention": the scores of all positions are computed in both, and what differs
 is what follows. Soft attention exponentiates and sums N values; hard attention finds the largest score and reads one value. Measured
 are whole reads of keys that are ready (the backend chosen by itself) with the additive score of a caption decoder and with the scaled
 dot product, for which soft attention has PyTorch's fused kernel; and the step after the scores by itself, as plain operations.
@@ -27,7 +27,7 @@ from saccade.core import Mechanism, backends, normalizers, scores, which_backend
 from saccade.core.attention import call_of
 from saccade.results import write_result
 
-# batch, heads, queries, places, width: caption decoders over feature maps of 14 × 14 and 28 × 28, one step at a time; a step of a
+# batch, heads, queries, positions, width: caption decoders over feature maps of 14 × 14 and 28 × 28, one step at a time; a step of a
 # translation; one step over long memories; a whole Transformer layer
 SIZES = [
     (32, 1, 1, 196, 512),
@@ -62,12 +62,12 @@ def wait(device: torch.device) -> None:
 @torch.no_grad()
 def measure(sizes: tuple[int, ...], device: torch.device, seconds: float) -> dict[str, Any]:
     """One row of the table."""
-    batch, heads, queries, places, width = sizes
-    q, k, v = (torch.randn(batch, heads, n, width, device=device) for n in (queries, places, places))
-    mask = masks.padding([places] * batch).prepare(batch, heads, queries, places, device)
-    found: dict[str, Any] = dict(zip(("batch", "heads", "queries", "places", "width"), sizes, strict=True))
+    batch, heads, queries, keys, width = sizes
+    q, k, v = (torch.randn(batch, heads, n, width, device=device) for n in (queries, keys, keys))
+    mask = masks.padding([keys] * batch).prepare(batch, heads, queries, keys, device)
+    found: dict[str, Any] = dict(zip(("batch", "heads", "queries", "keys", "width"), sizes, strict=True))
     kinds = {"dot": scores.ScaledDot()}
-    if queries == 1 and places <= 4096:  # the additive score holds a vector for each pair
+    if queries == 1 and keys <= 4096:  # the additive score holds a vector for each pair
         kinds["additive"] = scores.Additive(width, width)
     for kind, score in kinds.items():
         for name, normalize in (("soft", normalizers.Softmax()), ("hard", normalizers.Hard())):
@@ -101,12 +101,12 @@ def main() -> None:
     torch.set_num_threads(1)
     device, seconds = torch.device(given.device), 0.02 if given.quick else 2.0
     chosen = [one for one in SIZES if one[0] * one[1] * one[2] * one[3] < 10_000] if given.quick else SIZES
-    rows = [measure(sizes, device, seconds) for sizes in chosen]
-    for row in rows:
+    rows = {"-".join(map(str, sizes)): measure(sizes, device, seconds) for sizes in chosen}
+    for row in rows.values():
         print("  ".join(f"{name} {value}" for name, value in row.items()))
     if given.result:
-        notes = "Microseconds of one read, the median, one thread on a CPU, without gradients; columns as in benchmarks/hard.py."
-        print(write_result(given.result, {"reads": rows}, notes=notes, folder=given.out))
+        notes = "Microseconds of one read, the median, one thread on a CPU, without gradients; a name is batch-heads-queries-positions-width."
+        print(write_result(given.result, rows, notes=notes, folder=given.out))
 
 
 if __name__ == "__main__":

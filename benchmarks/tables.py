@@ -171,6 +171,7 @@ def rows(result: dict[str, Any]) -> dict[str, str]:
         of = {name.removeprefix(f"{who}."): value for name, value in figures.items() if name.startswith(f"{who}.")} or figures
         of = {**of, "bleu_cased": of.get("bleu"), "val_loss": of.get("loss") if "perplexity" in of else None}
         flat = {name: value for name, value in of.items() if value is not None and not isinstance(value, dict | str)}
+        flat = {name: value for name, value in flat.items() if not isinstance(value, list) or not isinstance(value[0], str)}
         shown = {name: flat[name] for name in names if name in flat} or dict(list(flat.items())[:6])
         if shown:
             found[who] = ", ".join(f"{name} {figure(name, value)}" for name, value in shown.items())

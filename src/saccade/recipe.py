@@ -21,7 +21,7 @@ LIMITS = ("updates", "epochs", "minutes")  # of training; one that is given on t
 UPDATES = "optimizer steps, at most; 0 (or `epochs` or `minutes` alone): as many as these allow, or by the data and the device"
 AGREEMENT = "R-Drop's α: each example is read twice with different dropout, and the two answers are drawn together"
 
-DOUBLY_STOCHASTIC = "λ of Σ_i (1 − Σ_t α_ti)²: each place of a source is to be looked at once in all (Xu et al. 2015)"
+DOUBLY_STOCHASTIC = "λ of Σ_i (1 − Σ_t α_ti)²: each position of a source is to be looked at once in all (Xu et al. 2015)"
 
 
 def when(what: str, test: Callable[[Recipe], bool]) -> dict[str, Any]:
