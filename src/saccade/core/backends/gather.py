@@ -27,9 +27,12 @@ class Gather(Backend):
         (batch, heads, _, _), allowed, value = call.sizes, call.allowed(), call.value
         hidden = None if allowed is None else ~allowed
         at = Hard.largest(scores(call), hidden)
-        b = torch.arange(batch, device=at.device).view(-1, 1, 1)
-        h = torch.arange(heads, device=at.device).view(-1, 1) // (heads // value.shape[1])
-        output = value[b, h, at]
+        if value.shape[1] == heads:
+            output = value.gather(2, at.unsqueeze(-1).expand(-1, -1, -1, value.shape[3]))
+        else:  # shared heads, without repeating them
+            b = torch.arange(batch, device=at.device).view(-1, 1, 1)
+            h = torch.arange(heads, device=at.device).view(-1, 1) // (heads // value.shape[1])
+            output = value[b, h, at]
         return output if hidden is None else output.masked_fill(hidden.all(-1, keepdim=True), 0.0)
 
 
