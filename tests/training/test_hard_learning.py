@@ -299,6 +299,20 @@ def test_a_loaded_model_answers_the_same_twice_and_a_reward_of_outputs_is_refuse
         api.fit(recipe(tmp_path, reward="gleu", reward_samples=2), tmp_path / "gleu", watcher=Watcher())
 
 
+@pytest.mark.parametrize("family", ["bahdanau", "transformer"])
+def test_it_may_start_from_a_model_with_soft_attention_head_and_all(tmp_path: Path, family: str) -> None:
+    sizes = {"family": family, "dim": 8, "hidden": 8, **({"heads": 2, "depth": 1} if family == "transformer" else {})}
+    first = recipe(tmp_path)
+    del first["vocabulary"]
+    api.fit({**first, "model": sizes}, tmp_path / "soft", watcher=Watcher())
+    begun = {**first, "start_from": str(tmp_path / "soft" / "best"), "model": {**sizes, "normalize": "hard"}}
+    begun["training"] = {**first["training"], "learning_rate": 0.0, "updates": 1}
+    api.fit(begun, tmp_path / "hard", watcher=Watcher())
+    soft, hard = (load_file(tmp_path / name / "best" / "model.safetensors") for name in ("soft", "hard"))
+    assert {name for name in hard if name not in soft} == {name for name in hard if "normalize.mean_" in name} != set()
+    assert all(torch.equal(hard[name], soft[name]) for name in soft)
+
+
 @pytest.mark.parametrize("task", ["classification", "tagging", "language-modelling"])
 def test_one_word_in_a_recipe_makes_any_task_learn_by_it(task: str) -> None:
     from saccade.data.conllu import Sentence
