@@ -21,10 +21,8 @@ def take_over(model: nn.Module, path: Path, rename: Callable[[str], str] = str) 
     alone = not any(top(name) == "encoder" for name in wanted)  # a decoder alone reads what an encoder–decoder's decoder reads
     with open_tensors(path) as file, torch.no_grad():
         stored = {rename(name.removeprefix("body.")): name for name in file.keys()}  # noqa: SIM118
-        alike = {*map(essential, stored), ""} == {
-            *map(essential, wanted),
-            "",
-        }  # a head belongs to its task, and is taken only between models of the same kind
+        # a head belongs to its task, and is taken only between models of the same kind
+        alike = {*map(essential, stored), ""} == {*map(essential, wanted), ""}
         for name, parameter in wanted.items():
             found = next((stored[one] for one in spellings(name, alone) if one in stored), None)
             shared = top(name) in (*EMBEDDINGS, *STACKS)
