@@ -85,13 +85,13 @@ class Kept(Picture):
     """A picture whose pixels at one size are kept."""
 
     picture: Picture
-    kept: Tensor
+    kept: "Tensor"
 
     @property
     def name(self) -> str:
         return self.picture.name
 
-    def pixels(self, size: tuple[int, int] | None = None) -> Tensor:
+    def pixels(self, size: tuple[int, int] | None = None) -> "Tensor":
         return self.kept if size == tuple(self.kept.shape[1:]) else self.picture.pixels(size)
 
 
