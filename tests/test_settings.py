@@ -79,7 +79,10 @@ def small(path: Path) -> dict[str, Any]:
         elif isinstance(value, dict):
             value |= {option: SMALL[option] for option in value if option in SMALL and option != "dim"}
     if "image_encoder" in made["model"]:
-        made["model"]["image_encoder"] |= {"dim": 4}
+        inner = made["model"]["image_encoder"]
+        inner |= {key: value for key, value in {"dim": 4, "stages": 2, "pretrained": False}.items() if key in inner}
+        inner.pop("weights", None)  # of pretrained ones
+        made["data"]["image_size"] = 32
     if "heads" not in made["model"] and "depth" in made["model"]:
         made["model"]["depth"] = 2  # `hidden` is the width between the layers of a recurrent language model
     if isinstance(mask := made["model"].get("mask"), dict) and mask["name"] == "blocks":
@@ -89,6 +92,8 @@ def small(path: Path) -> dict[str, Any]:
     made["training"] |= {"tokens": 64, "average": 0, "precision": "float32", "graphs": False, "round_to": 1, "warmup": 2}
     if made["task"] == "language-modelling":
         del made["training"]["round_to"]
+    if "min_count" in made["vocabulary"]:
+        made["vocabulary"]["min_count"] = 1
     if "size" in made["vocabulary"]:
         made["vocabulary"]["size"] = 270 if made["vocabulary"]["kind"] == "bpe" else 90
     return made
@@ -231,8 +236,9 @@ TELLING: dict[str, Any] = {
 }
 
 
-def different() -> list[Path]:
-    """Recipes, but for those with the same task, family and parts as another one, whose keys are the same."""
+def different() -> list[Any]:
+    """Recipes, but for those with the same task, family and parts as another one, whose keys are the same; those whose parts are mostly
+    another's are slow tests."""
     found: dict[str, Path] = {}
     for path in RECIPES:
         made = config.read_recipe(path)
@@ -246,7 +252,7 @@ def different() -> list[Path]:
         )
         if path.stem in ONE_PER_TASK or signature not in found:
             found[signature] = path
-    return list(found.values())
+    return [pytest.param(path, marks=[pytest.mark.slow] * path.stem.startswith("flickr8k")) for path in found.values()]
 
 
 @pytest.mark.parametrize("path", different(), ids=lambda path: path.stem)

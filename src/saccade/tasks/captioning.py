@@ -166,7 +166,7 @@ class Captioning(PictureTask):
 
     def pointing(self, model: nn.Module, examples: Sequence[Captioned]) -> dict[str, float]:
         """The model is made to generate the first caption of each picture. Of the words that name an object (its size, color and noun) and
-        that the model finds the likeliest at their place, `pointing` is how many percent have the strongest position of their attention
+        that the model itself finds the likeliest, `pointing` is how many percent have the strongest position of their attention
         on the object: the middle of the position's part of the picture is inside the object's box. `object_words_right` is how many
         percent of these words the model finds the likeliest."""
         right, on_object, every = 0, 0, 0
