@@ -143,6 +143,18 @@ def test_all_captions_are_references_in_an_evaluation(colors: Path, monkeypatch:
     assert each.sums["exact"][0].tolist() == [[1, 1], [0, 1], [1, 1]]
 
 
+def test_a_batch_has_captions_of_any_length(tmp_path: Path) -> None:
+    system, work = prepared(api.config.recipe(recipe(data={"shapes": {"train": 200, "dev": 2, "test": 2, "size": 32}})))
+    examples = work.examples  # type: ignore[attr-defined]
+    mean = round(sum(len(one.target) + 1 for one in examples) / len(examples))
+    plans = work.epoch(0)
+    assert sorted(n for plan in plans for n in plan) == list(range(200))
+    assert {len(plan) for plan in plans[:-1]} <= {100 // (1 + mean), 200 % (100 // (1 + mean))}
+    lengths = [{len(examples[n].target) for n in plan} for plan in plans]
+    assert sum(len(some) > 1 for some in lengths) > 0.9 * len(plans), "or norms of batches would tell the model when to end"
+    assert plans != work.epoch(1)
+
+
 # --- where words look
 
 

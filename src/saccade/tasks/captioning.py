@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..building import Builder
 from ..core import record, sites
 from ..core.record import source_weights
-from ..data.batches import on, pad
+from ..data.batches import Plans, on, pad
 from ..data.corpora import CAPTIONED
 from ..data.images import fit_box
 from ..data.pictures import Captioned, Picture
@@ -196,7 +196,8 @@ def attends(model: nn.Module) -> bool:
 
 
 class CaptionWork(PictureWork):
-    """Training on each caption; where it is asked for, with greedy BLEU among the metrics on the dev set."""
+    """Training on captions of any length together, whose mean length decides how many make a batch; where it is asked for, with greedy
+    BLEU among the metrics on the dev set."""
 
     task: Captioning
 
@@ -204,6 +205,9 @@ class CaptionWork(PictureWork):
         self, task: Captioning, recipe: Recipe, train: Sequence[Captioned], dev: Sequence[Captioned], *given: Any
     ) -> None:
         super().__init__(task, recipe, train, dev, *given)
+        # of whatever length: the norms of a CNN would tell the model how long the captions of a batch are, which nothing tells it in use
+        mean = round(sum(size for _, size in self.lengths) / len(self.lengths))
+        self.plans = Plans([(1, mean)] * len(self.lengths), self.tokens, self.multiple)
         self.pictures, self.scores_bleu = dev, recipe.training.dev_bleu or recipe.training.watch == "bleu"
         self.measures = ("loss", "bleu") if self.scores_bleu else ("loss",)
         if len(self.examples) != len(train):
