@@ -3,23 +3,28 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import torch
 from torch import nn
 
+from .data.archives import pictures_in
 from .data.conllu import Sentence
 from .data.labeled import Labeled
 from .data.pairs import Pair
+from .data.pictures import Picture
 from .data.text import Document as Text
 from .decoding import MakeSearch, searcher
 from .errors import SaccadeError, did_you_mean
 from .models.kinds import Seq2Seq
 from .recipe import Recipe
-from .showing import show_denoising, show_reading, show_translation
+from .showing import show_denoising, show_label, show_reading, show_translation, visible_pixels
 from .tasks.classification import Classification
+from .tasks.image_classification import ImageClassification
 from .tasks.language import LanguageModelling
 from .tasks.lengths import check_length
+from .tasks.pictures import PictureTask
 from .tasks.tagging import Tagging
 from .tasks.task import Task, device_of
 from .tasks.translation import Translation
@@ -163,8 +168,11 @@ class Usable:
         return found[0] if alone else found
 
     @torch.no_grad()
-    def look(self, text: str, target: str | None = None, beam: int = 1) -> Document:
-        """What every attention of the model looked at while it read a text, or translated it (or generated a given target)."""
+    def look(self, text: Any, target: str | None = None, beam: int = 1) -> Document:
+        """What every attention of the model looked at while it read a text, or translated it (or generated a given target). For a model of
+        pictures the first is a picture or its file."""
+        if isinstance(self.task, PictureTask):
+            return self._look_at(text, target, beam)
         if not isinstance(text, str):
             raise SaccadeError(f"expected one text, got {type(text).__name__}; look at one at a time: m.look(text)")
         if not text.strip():
@@ -182,6 +190,20 @@ class Usable:
             raise SaccadeError(f"the family {self.name} has no attention to show; train one that attends, such as transformer")
         called = ("source", "target") if isinstance(self.task, Translation) else ("text", self.task.outcome)
         return Document(title=text, source=source, target=outcome, sites=sites, model=self.name, called=called)
+
+    def _look_at(self, given: Any, text: str | None, beam: int) -> Document:
+        """What every attention of the model looked at in a picture."""
+        image = picture_of(given)
+        if isinstance(self.task, ImageClassification) and text is None:
+            source, outcome, sites = show_label(self.task, self.model, image)
+        else:
+            raise SaccadeError(f"a {self.recipe.task} model reads no text with its picture; leave the text out")
+        if not sites:
+            wrong = f"this {self.name} has no attention to show"
+            raise SaccadeError(f"{wrong}; train one that attends, such as vit, swin, or cnn with model.stage_attention=cbam")
+        pixels = visible_pixels(image, self.task.image_size)
+        called = ("picture", self.task.outcome)
+        return Document(Path(image.name).name, source, outcome, sites, self.name, called, pixels)
 
     def unknown_words(self, texts: str | Sequence[str]) -> list[str]:
         """The pieces of the texts that the model has never seen and reads as <unk>, each once, in order."""
@@ -208,6 +230,17 @@ def items(given: Any, call: str) -> list[Any]:
     if isinstance(given, bytes) or not isinstance(given, Iterable):
         raise SaccadeError(f"expected a text or a list of texts, got {type(given).__name__}; write {call}")
     return list(given)
+
+
+def picture_of(given: Any) -> Picture:
+    """A picture, or that of a file."""
+    if isinstance(given, Picture):
+        return given
+    if not isinstance(given, str | Path):
+        raise SaccadeError(f"expected the path of an image, got {type(given).__name__}; look at one at a time")
+    if Path(given).expanduser().is_dir():
+        raise SaccadeError(f"{given} is a folder; give one image of it")
+    return pictures_in(given)[0]
 
 
 def one_or_many(given: Any, work: Callable[[list[str]], list[R]], call: str) -> R | list[R]:
