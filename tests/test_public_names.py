@@ -15,7 +15,7 @@ import saccade
 MODULES = {"masks", "normalizers", "positions", "scores"}
 PARTS = {"Mechanism", "MultiHeadAttention", "attend", "look", "record", "which_backend", *MODULES}
 RUNS = {"average", "build", "ensemble", "fit", "load"}
-USES = {"align", "classify", "decode", "evaluate", "generate", "show", "tag", "translate"}
+USES = {"align", "caption", "classify", "decode", "evaluate", "generate", "show", "tag", "translate"}
 NAMES = PARTS | RUNS | USES | {"SaccadeError", "explain"}
 
 

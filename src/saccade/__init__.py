@@ -4,7 +4,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
-    from .api import align, average, build, classify, decode, ensemble, evaluate, explain, fit, generate, load, show
+    from .api import align, average, build, caption, classify, decode, ensemble, evaluate, explain, fit, generate, load, show
     from .api import tag as tag
     from .api import translate as translate
     from .core import Mechanism, attend, masks, normalizers, positions, scores, which_backend
@@ -13,13 +13,26 @@ if _TYPE_CHECKING:
     from .looking import look, record
 
 __version__ = "0.3.0"
-__all__ = ["Mechanism", "MultiHeadAttention", "SaccadeError", "align", "attend", "average", "build", "classify", "decode"]
-__all__ += ["ensemble", "evaluate", "explain", "fit", "generate", "load", "look", "masks", "normalizers", "positions", "record"]
+__all__ = ["Mechanism", "MultiHeadAttention", "SaccadeError", "align", "attend", "average", "build", "caption", "classify"]
+__all__ += [
+    "decode",
+    "ensemble",
+    "evaluate",
+    "explain",
+    "fit",
+    "generate",
+    "load",
+    "look",
+    "masks",
+    "normalizers",
+    "positions",
+    "record",
+]
 __all__ += ["scores", "show", "tag", "translate", "which_backend"]
 
 # Where each name lives. They are fetched when they are asked for: PyTorch takes seconds to load, and `saccade --help` needs none of it.
 _NAMES = {
-    ".api": "align average build classify decode ensemble evaluate explain fit generate load show tag translate",
+    ".api": "align average build caption classify decode ensemble evaluate explain fit generate load show tag translate",
     ".core": "Mechanism attend masks normalizers positions scores which_backend",
     ".looking": "look record",
     ".layers.attention": "MultiHeadAttention",

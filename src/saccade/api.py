@@ -39,6 +39,7 @@ __all__ = ["System", "average", "build", "check_options", "ensemble", "explain",
 align, classify, decode, evaluate, generate = System.align, System.classify, System.decode, System.evaluate, System.generate
 tag, translate, translations, unknown_words = System.tag, System.translate, System.translations, System.unknown_words
 show = System.look
+caption = System.caption
 check_translatable = System.check_translatable
 
 # The learning rate, its warmup and the clipping are the way out when a loss became NaN.

@@ -15,6 +15,7 @@ from .errors import SaccadeError
 
 MOST_VALUES, DEEPEST = 100_000, 20  # of a recipe; a few lines of YAML with aliases can mean billions
 PAIRS, LANGUAGE, HIDING = ("translation", "text-to-text"), ("language-modelling",), ("masked", "permutation", "denoising")
+GENERATING = (*PAIRS, "captioning")
 PICTURES = ("captioning", "questions", "image-classification", "autoencoding")
 TOKENIZERS = ("auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores101", "flores200", "spm", "none")
 TOKENIZE = "sacrebleu's tokenizer for BLEU; `auto` is `13a`, and what fits the script where no spaces separate words"
@@ -55,7 +56,10 @@ TRANSLATION = for_tasks("translation")
 NOT_LANGUAGE = when("a task other than language-modelling", lambda r: r.task not in LANGUAGE)
 FOR_PAIRS = for_tasks(*PAIRS)
 REWARDED = when("a training.reward", lambda r: r.task in PAIRS and r.training.reward != "none")
-OTHER_WATCH = when("pairs, and another training.watch than bleu", lambda r: r.task in PAIRS and r.training.watch != "bleu")
+OTHER_WATCH = when(
+    f"task={' or '.join(GENERATING)}, and another training.watch than bleu",
+    lambda r: r.task in GENERATING and r.training.watch != "bleu",
+)
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,7 @@ class TrainingRecipe:
     accumulate: int = number(1, 1, 10**6, "batches per update")
     smoothing: float = number(0.1, 0.0, 0.99, "label smoothing")
     agreement: float = number(0.0, 0.0, 1000.0, AGREEMENT, **NOT_LANGUAGE)
-    doubly_stochastic: float = number(0.0, 0.0, 1000.0, DOUBLY_STOCHASTIC, **FOR_PAIRS)
+    doubly_stochastic: float = number(0.0, 0.0, 1000.0, DOUBLY_STOCHASTIC, **for_tasks(*GENERATING))
     reward: str = one_of(
         ("none", "gleu"),
         "`gleu`: outputs are drawn and learn by their reward (GNMT's fine-tuning, after `start_from`)",
@@ -184,7 +188,9 @@ class TrainingRecipe:
 class Recipe:
     """A whole training run: only what differs from these defaults is written in a recipe file."""
 
-    task: str = setting("translation", "`translation`, `text-to-text`, `language-modelling`, `tagging` or `classification`")
+    task: str = setting(
+        "translation", "`translation`, `text-to-text`, `language-modelling`, `tagging`, `classification`, `captioning` …"
+    )
     start_from: str = setting("", "a model folder whose vocabulary and encoder or decoder to begin with")
     seed: int = number(0, 0, 2**31 - 1, "of parameters, order and dropout")
     device: str = setting("auto", "`auto`, `cpu`, `cuda` or `mps` (Macs; never chosen by `auto`)")

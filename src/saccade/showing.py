@@ -10,10 +10,11 @@ from .core import record
 from .core import sites as attention_sites
 from .core.record import pass_weights, stretched
 from .data.pairs import Pair
-from .data.pictures import Picture, Pictured
+from .data.pictures import Captioned, Picture, Pictured
 from .decoding import Sample, decode
 from .models.kinds import ImageEncoder
 from .models.maps import attention_maps
+from .tasks.captioning import Captioning
 from .tasks.classification import Classification
 from .tasks.image_classification import ImageClassification
 from .tasks.objectives import HIDDEN
@@ -95,6 +96,13 @@ def show_label(task: ImageClassification, model: nn.Module, image: Picture) -> S
     if not is_flat(seen.weights.ravel().tolist()):
         sites.append(Site.over_picture("pool", [seen.label], [[seen.weights.ravel()]], seen.weights.shape))  # type: ignore[arg-type]
     return [image.name], [seen.label], sites
+
+
+def show_caption(task: Captioning, model: nn.Module, image: Picture, caption: str) -> Shown:
+    """All attention of a caption to its picture, while the model was made to generate it."""
+    batch, words = task.batch(task.numbers([Captioned(image, (caption,))]), device_of(model)), task.text.label_text(caption)
+    sites = sites_over(model, model.image, batch.inputs, task.at, [*words, "<eos>"], ["<bos>", *words])  # type: ignore[arg-type]
+    return [image.name], caption.split(), sites
 
 
 def sites_inside(body: ImageEncoder, image: Tensor, pooled: Tensor | None = None, label: str = MEAN_ROW) -> list[Site]:

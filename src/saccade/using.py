@@ -3,25 +3,24 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import torch
 from torch import nn
 
-from .data.archives import pictures_in
 from .data.conllu import Sentence
 from .data.labeled import Labeled
 from .data.pairs import Pair
-from .data.pictures import Picture
+from .data.pictures import Captioned
 from .data.text import Document as Text
-from .decoding import MakeSearch, searcher
-from .errors import SaccadeError, did_you_mean
+from .decoding import MakeSearch
+from .errors import SaccadeError
 from .models.kinds import Seq2Seq
 from .recipe import Recipe
-from .showing import show_denoising, show_label, show_reading, show_translation, visible_pixels
+from .seeing import Seeing, one_search, pictures_of, sampling
+from .showing import show_denoising, show_reading, show_translation
+from .tasks.captioning import Captioning
 from .tasks.classification import Classification
-from .tasks.image_classification import ImageClassification
 from .tasks.language import LanguageModelling
 from .tasks.lengths import check_length
 from .tasks.pictures import PictureTask
@@ -33,13 +32,19 @@ from .views.page import small_table
 from .views.results import Aligned, Classified, Generated, Tagged, Translated
 
 LONGEST = 50_000  # characters of a text to translate
-EXAMPLES = ((Translation, Pair), (Classification, Labeled), (Tagging, Sentence), (LanguageModelling, Text))
-SAMPLING = ("temperature", "top_k", "top_p", "seed")
+EXAMPLES = (
+    (Translation, Pair),
+    (Captioning, Captioned),
+    (Classification, Labeled),
+    (Tagging, Sentence),
+    (LanguageModelling, Text),
+)
+CAPTIONS = 'm.evaluate([("picture.png", "a black cat")])'
 T = TypeVar("T", bound=Task)
 R = TypeVar("R")
 
 
-class Usable:
+class Usable(Seeing):
     """A model that can be used; a str is always one text and gives one result, a list gives a list."""
 
     recipe: Recipe
@@ -50,10 +55,6 @@ class Usable:
     @property
     def device(self) -> torch.device:
         return device_of(self.model)
-
-    @property
-    def name(self) -> str:
-        return str(self.recipe.model["family"])
 
     def require(self, kind: type[T], what: str) -> T:
         """The task, if it is of this kind."""
@@ -104,12 +105,9 @@ class Usable:
     ) -> Translated | list[Translated]:
         """The translation of a text, or those of a list in its order: greedy, by a `beam`, or sampled (temperature, top_k, top_p, seed);
         one of `max_length` tokens is cut there. `length_rule` (power, gnmt) and `coverage_penalty` rank a beam's outputs."""
-        asked = sampling(sample, how)
-        if asked is not None and beam > 1:
-            raise SaccadeError("a beam and sampling were both asked for; leave out beam, or temperature, top_k and top_p")
-        if sample is None and asked and set(asked) == {"seed"}:
-            raise SaccadeError("a seed is for sampling; give temperature, top_k or top_p with it, or leave it out")
-        search = searcher(beam, length_penalty, asked, length_rule, coverage_penalty)
+        search = one_search(
+            beam, sampling(sample, how), length_penalty, length_rule, coverage_penalty, seed_alone=sample is not None
+        )
 
         def work(given: list[str]) -> list[Translated]:
             found = dict(self.translations(given, search, max_length))
@@ -172,7 +170,7 @@ class Usable:
         """What every attention of the model looked at while it read a text, or translated it (or generated a given target). For a model of
         pictures the first is a picture or its file."""
         if isinstance(self.task, PictureTask):
-            return self._look_at(text, target, beam)
+            return self.look_at(text, target, beam)
         if not isinstance(text, str):
             raise SaccadeError(f"expected one text, got {type(text).__name__}; look at one at a time: m.look(text)")
         if not text.strip():
@@ -190,20 +188,6 @@ class Usable:
             raise SaccadeError(f"the family {self.name} has no attention to show; train one that attends, such as transformer")
         called = ("source", "target") if isinstance(self.task, Translation) else ("text", self.task.outcome)
         return Document(title=text, source=source, target=outcome, sites=sites, model=self.name, called=called)
-
-    def _look_at(self, given: Any, text: str | None, beam: int) -> Document:
-        """What every attention of the model looked at in a picture."""
-        image = picture_of(given)
-        if isinstance(self.task, ImageClassification) and text is None:
-            source, outcome, sites = show_label(self.task, self.model, image)
-        else:
-            raise SaccadeError(f"a {self.recipe.task} model reads no text with its picture; leave the text out")
-        if not sites:
-            wrong = f"this {self.name} has no attention to show"
-            raise SaccadeError(f"{wrong}; train one that attends, such as vit, swin, or cnn with model.stage_attention=cbam")
-        pixels = visible_pixels(image, self.task.image_size)
-        called = ("picture", self.task.outcome)
-        return Document(Path(image.name).name, source, outcome, sites, self.name, called, pixels)
 
     def unknown_words(self, texts: str | Sequence[str]) -> list[str]:
         """The pieces of the texts that the model has never seen and reads as <unk>, each once, in order."""
@@ -232,17 +216,6 @@ def items(given: Any, call: str) -> list[Any]:
     return list(given)
 
 
-def picture_of(given: Any) -> Picture:
-    """A picture, or that of a file."""
-    if isinstance(given, Picture):
-        return given
-    if not isinstance(given, str | Path):
-        raise SaccadeError(f"expected the path of an image, got {type(given).__name__}; look at one at a time")
-    if Path(given).expanduser().is_dir():
-        raise SaccadeError(f"{given} is a folder; give one image of it")
-    return pictures_in(given)[0]
-
-
 def one_or_many(given: Any, work: Callable[[list[str]], list[R]], call: str) -> R | list[R]:
     """The result of one text, or the results of many."""
     if isinstance(given, str):
@@ -252,19 +225,6 @@ def one_or_many(given: Any, work: Callable[[list[str]], list[R]], call: str) -> 
     if wrong is not None:
         raise SaccadeError(f"expected texts, got {type(texts[wrong - 1]).__name__} as number {wrong}; write {call}")
     return work(texts)
-
-
-def sampling(sample: Mapping[str, Any] | None, how: Mapping[str, Any]) -> dict[str, Any] | None:
-    """How to sample: `sample`, a mapping of options, or options by themselves; None where none was given."""
-    given = {name: value for name, value in how.items() if value is not None}
-    wrong = next((name for name in (*how, *(sample or ())) if name not in SAMPLING), None)
-    if wrong is not None:
-        raise SaccadeError(f"sampling has no option '{wrong}'{did_you_mean(wrong, SAMPLING)}")
-    if sample is not None and given:
-        raise SaccadeError(
-            f"{next(iter(given))} and sample were both given; leave sample out and write its options by themselves"
-        )
-    return (given or None) if sample is None else dict(sample)
 
 
 def sentence_of(one: Any, n: int) -> Sentence:
@@ -278,13 +238,18 @@ def sentence_of(one: Any, n: int) -> Sentence:
 
 
 def example_of(task: Task, one: Any, n: int) -> Any:
-    """An example as it is, or from plain values: (source, target), (text, label), (words, tags), or a text."""
+    """An example as it is, or from plain values: (source, target), (text, label), (words, tags), (image, captions), or a text."""
     kind: Any = next((kind for owner, kind in EXAMPLES if isinstance(task, owner)), object)
     values = [one] if isinstance(one, str) else one
     if isinstance(one, kind):
         return one
     if not isinstance(values, list | tuple) or len(values) != (1 if kind is Text else 2) or None in values:
-        expected = {Pair: "(source, target)", Labeled: "(text, label)", Sentence: "(words, tags)"}.get(kind, "a text")
+        forms = {Pair: "(source, target)", Labeled: "(text, label)", Sentence: "(words, tags)", Captioned: "(image, captions)"}
+        expected = forms.get(kind, "a text")
         raise SaccadeError(f"example {n} is {str(one)[:60]!r}; expected {expected}")
+    if kind is Captioned:
+        return Captioned(
+            pictures_of(values[0], CAPTIONS)[0][0], (values[1],) if isinstance(values[1], str) else tuple(values[1]), n
+        )
     split = [tuple(each.split()) if isinstance(each, str) else tuple(each) for each in values] if kind is Sentence else values
     return kind(*split, line=n)

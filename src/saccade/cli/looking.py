@@ -86,7 +86,7 @@ def evaluate(
         metrics = system.evaluate(system.read(data), **options)
     except WrongExample as error:
         raise SaccadeError(f"{data}, {error}") from None
-    note_cut(metrics.get("cut_outputs", 0), metrics.get("sentences", 0))
+    note_cut(metrics.get("cut_outputs", 0), metrics.get("sentences", metrics.get("pictures", 0)))
     if json_:
         print_json({"model": str(model), **({"with": [*map(str, others)]} if others else {}), "data": data, **metrics})
     else:

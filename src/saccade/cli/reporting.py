@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 MOST_CLASSES = 30  # in text; JSON has all
 COLUMNS = ("precision", "recall", "f1")
-COUNTED = "seconds updates parameters texts sentences documents characters tokens beam stride unknown_words unknown_tokens"
+COUNTED = (
+    "seconds updates parameters texts sentences pictures documents characters tokens beam stride unknown_words unknown_tokens"
+)
 WHOLE = COUNTED.split()  # metrics that are shown without decimals
 HOW = (
     "p is the larger one of two p-values: a paired permutation test over the examples, and a paired bootstrap over examples and seeds. "
@@ -119,8 +121,8 @@ def report_comparison(
     """Prints a comparison by the task's most telling metric and draws it; returns what goes into a result file."""
     from .. import comparing
 
-    metric = next((name for name in ("accuracy", "exact", "bleu", "perplexity") if name in rows[0].metrics), "loss")
-    higher = measures.get(metric, metric in ("exact", "bleu"))
+    metric = next((name for name in ("accuracy", "bleu_4", "exact", "bleu", "perplexity") if name in rows[0].metrics), "loss")
+    higher = measures.get(metric, metric in ("bleu_4", "exact", "bleu"))
     verdicts = comparing.judge(rows, metric, higher)
     if json_:
         print_json({**{row.name: row.metrics for row in rows}, "comparisons": [verdict.to_dict() for verdict in verdicts]})

@@ -52,13 +52,24 @@ def read_image(
 
 def fit(image: Image.Image, size: tuple[int, int]) -> Image.Image:
     """The largest part in the middle that has the shape of `size` (height, width), resized to it; an image of that size is itself."""
-    height, width = size
-    if image.size == (width, height):
+    if image.size == size[::-1]:
         return image
-    scale = min(image.width / width, image.height / height)
-    wide, high = max(1, round(width * scale)), max(1, round(height * scale))
-    x, y = (image.width - wide) // 2, (image.height - high) // 2
-    return image.crop((x, y, x + wide, y + high)).resize((width, height), Image.Resampling.BICUBIC)
+    return image.crop(_middle((image.height, image.width), size)).resize(size[::-1], Image.Resampling.BICUBIC)
+
+
+def fit_box(box: tuple[int, int, int, int], before: tuple[int, int], size: tuple[int, int]) -> tuple[float, ...]:
+    """Where a box x0 y0 x1 y1 of an image of size `before` (height, width) is, once `fit` has made it of that `size`."""
+    x0, y0, x1, y1 = _middle(before, size)
+    across, down = size[1] / (x1 - x0), size[0] / (y1 - y0)
+    return (box[0] - x0) * across, (box[1] - y0) * down, (box[2] - x0) * across, (box[3] - y0) * down
+
+
+def _middle(before: tuple[int, int], size: tuple[int, int]) -> tuple[int, int, int, int]:
+    """The largest part x0 y0 x1 y1 in the middle of an image that has the shape of `size`."""
+    scale = min(before[0] / size[0], before[1] / size[1])
+    high, wide = max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
+    y, x = (before[0] - high) // 2, (before[1] - wide) // 2
+    return x, y, x + wide, y + high
 
 
 def to_tensor(image: Image.Image) -> Tensor:

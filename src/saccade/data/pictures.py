@@ -76,3 +76,29 @@ def stack(images: Sequence[Picture], size: tuple[int, int]) -> Tensor:
         known = first.setdefault(image, n)
         found[n] = found[known] if known < n else image.pixels(size)
     return found
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Kept(Picture):
+    """A picture whose pixels at one size are kept."""
+
+    picture: Picture
+    kept: Tensor
+
+    @property
+    def name(self) -> str:
+        return self.picture.name
+
+    def pixels(self, size: tuple[int, int] | None = None) -> Tensor:
+        return self.kept if size == tuple(self.kept.shape[1:]) else self.picture.pixels(size)
+
+
+def decode_each(images: Sequence[Picture], size: tuple[int, int]) -> tuple[list[Picture], list[SaccadeError]]:
+    """The pictures that can be decoded, with their pixels at that size, and what is wrong with each of the others."""
+    good, bad = list[Picture](), list[SaccadeError]()
+    for image in images:
+        try:
+            good.append(Kept(image, image.pixels(size)))
+        except SaccadeError as error:
+            bad.append(error)
+    return good, bad

@@ -1,6 +1,8 @@
 """Scores of texts against references (BLEU and chrF by sacrebleu), word alignments from attention, and their error rate."""
 
+import re
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -150,6 +152,82 @@ def text_sums(outputs: Sequence[str], references: Sequence[str], tokenize: str =
 
 def score_of(metric: Any, total: NDArray[np.float64]) -> float:
     return float(metric._compute_score_from_stats(total).score)
+
+
+ORDERS = (1, 2, 3, 4)  # of the n-grams of BLEU
+CAPTION_BLEU = "lowercase words without punctuation; clipped n-grams of all references, closest reference length, no smoothing"
+_AROUND = re.compile(r"^[\W_]+|[\W_]+$")
+
+
+def caption_words(text: str) -> list[str]:
+    """The words of a caption as papers compare them: in lowercase, without punctuation around them or by itself."""
+    return [word for one in text.lower().split() if (word := _AROUND.sub("", one))]
+
+
+class CaptionScores:
+    """Captions against the references of each: BLEU-1 to 4 as papers on captions report it (Papineni et al. 2002), exact matches, and
+    sacrebleu's BLEU in lowercase.
+
+    `counts` has a row for each caption: n-grams found in a reference and n-grams of each order, its length, the closest reference's.
+    """
+
+    def __init__(self, outputs: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+        self.outputs = list(outputs)
+        most = max(map(len, references), default=1)
+        self.streams = [[each[n] if n < len(each) else None for each in references] for n in range(most)]
+        words = [(caption_words(output), [*map(caption_words, each)]) for output, each in zip(outputs, references, strict=True)]
+        self.counts = np.array([ngram_counts(*each) for each in words], dtype=np.float64).reshape(-1, 10)
+        self.exact = np.array([[output in each, 1] for output, each in words], dtype=np.float64).reshape(-1, 2)
+
+    @property
+    def sacrebleu(self) -> float:
+        return float(self.metric().corpus_score(self.outputs, self.streams).score)
+
+    @staticmethod
+    def metric() -> Any:
+        import sacrebleu
+
+        return sacrebleu.BLEU(lowercase=True, force=True)
+
+    def metrics(self) -> dict[str, float | str]:
+        metric = self.metric()
+        bleu = float(metric.corpus_score(self.outputs, self.streams).score)
+        found: dict[str, float | str] = {f"bleu_{n}": caption_bleu(n, self.counts.sum(0)) for n in ORDERS}
+        exact = 100 * float(self.exact[:, 0].mean()) if len(self.exact) else 0.0
+        return {**found, "exact": exact, "bleu": bleu, "bleu_signature": str(metric.get_signature()), "bleu_n_how": CAPTION_BLEU}
+
+    def sums(self) -> Sums:
+        """What the metrics of all captions add up from."""
+        metric = self.metric()
+        found: Sums = {f"bleu_{n}": (self.counts, partial(caption_bleu, n)) for n in ORDERS}
+        counts = np.array(metric._extract_corpus_statistics(self.outputs, self.streams), dtype=np.float64)
+        exact = (self.exact, lambda total: float(100 * total[0] / max(total[1], 1)))
+        return {**found, "exact": exact, "bleu": (counts, partial(score_of, metric))}
+
+
+def ngram_counts(output: Sequence[str], references: Sequence[Sequence[str]]) -> list[int]:
+    """A row of `CaptionScores.counts`; of two references equally close in length, the shorter one counts."""
+
+    def ngrams(words: Sequence[str], order: int) -> Counter[tuple[str, ...]]:
+        return Counter(zip(*(words[n:] for n in range(order)), strict=False))
+
+    found, there = [], []
+    for order in ORDERS:
+        own, known = ngrams(output, order), Counter[tuple[str, ...]]()
+        for reference in references:
+            known |= ngrams(reference, order)
+        found.append((own & known).total())
+        there.append(own.total())
+    closest = min(map(len, references), key=lambda size: (abs(size - len(output)), size))
+    return [*found, *there, len(output), closest]
+
+
+def caption_bleu(order: int, total: NDArray[np.float64]) -> float:
+    """BLEU of n-grams up to an order: brevity penalty × geometric mean of the precisions, of a sum of `CaptionScores.counts`, in percent."""
+    found, there, length, closest = total[:order], total[4 : 4 + order], total[8], total[9]
+    if not found.all():
+        return 0.0
+    return float(100 * np.exp(min(0.0, 1 - closest / length) + np.log(found / there).mean()))
 
 
 def moses_tokenizer(language: str) -> Any:

@@ -71,6 +71,30 @@ class Seen(Result):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class Caption(Result):
+    """The caption of a picture: the text, how likely it is, whether it ended, what else a beam found, its words, how much each looked at
+    each position of the image encoder's grid (words × rows × columns; None without attention), and the picture's name."""
+
+    text: str
+    log_prob: float
+    finished: bool
+    alternatives: list[str]
+    words: list[str]
+    weights: Numbers | None
+    name: str
+    look: MakeDocument | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.text, self.log_prob))
+
+    def _repr_html_(self) -> str:
+        return f'<p dir="auto">{escape(self.name)}<br>→ <b>{escape(self.text)}</b> <small>({self.log_prob:.3f})</small></p>'
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Translated(Result):
     """One translation: the text, how likely it is, its tokens, whether it ended, and what else a beam found; unpacks to text, log_prob."""
 

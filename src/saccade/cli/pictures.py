@@ -1,0 +1,112 @@
+"""Commands that use a model on pictures: caption."""
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import SaccadeError
+from .options import Beam, Device, Json, MaxLength, Model, Seed, TopK, TopP
+from .shared import keep_given, load, note, note_cut, print_json
+
+if TYPE_CHECKING:
+    from ..data.pictures import Picture
+    from ..decoding import MakeSearch
+    from ..system import System
+
+DATA = "Data as for training (test.jsonl, shapes:test), whose captions, answers or labels are left out."
+Image = Annotated[str | None, typer.Argument(help="An image file, or a folder of them (in the order of names).")]
+PictureData = Annotated[str | None, typer.Option("--input", help=DATA)]
+TOGETHER = 64  # pictures that are answered at once
+
+
+def caption(
+    model: Model,
+    image: Image = None,
+    data: PictureData = None,
+    beam: Beam = 1,
+    temperature: Annotated[float | None, typer.Option(help="Sample at this temperature instead of searching.")] = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    seed: Seed = 0,
+    max_length: MaxLength = None,
+    device: Device = "auto",
+    json_: Json = False,
+) -> None:
+    """Describe an image, or each image of a folder or of data: one line per image, its name, a tab and the caption.
+
+    Images that cannot be read are reported at the end, and the command then ends with 2.
+
+    Examples:
+        saccade caption runs/mine picture.png --beam 5
+        saccade caption runs/mine photos/ > captions.tsv
+        saccade caption runs/mine --input shapes:test --json
+    """
+    from .. import api
+    from ..tasks.captioning import Captioning
+
+    sample = keep_given(temperature=temperature, top_k=top_k, top_p=top_p)
+    if beam > 1 and sample:
+        raise SaccadeError("a beam and sampling were both asked for; leave out --beam, or --temperature, --top-k and --top-p")
+    search = api.searcher(beam, sample={**sample, "seed": seed} if sample else None)
+    system = load(model, device)
+    system.require(Captioning, "describe a picture")  # a mistake is reported before anything is read
+    pictures, alone = find_pictures(system, image, data, "describe")
+    print_captions(system, pictures, alone, search, max_length, json_)
+
+
+def find_pictures(system: "System", image: str | None, data: str | None, verb: str) -> tuple[list["Picture"], bool]:
+    """What to work on: one image, those of a folder, or those of data; and whether it is one image by itself."""
+    from ..seeing import pictures_of
+
+    if image is not None and data is not None:
+        raise SaccadeError("both an image and --input were given; give one of them")
+    if data is not None:
+        return [one.image for one in system.read(data)], False
+    if not image:
+        raise SaccadeError(f"nothing to {verb}; give an image, a folder of images, or --input DATA")
+    return pictures_of(image, f"saccade {verb}")
+
+
+def print_captions(
+    system: "System", pictures: Sequence["Picture"], alone: bool, search: "MakeSearch", max_length: int | None, json_: bool
+) -> None:
+    """Captions on stdout in the order of the pictures, with a bar on stderr; what could not be read is reported at the end."""
+    from ..data.corpora import on_one_line
+    from ..data.pictures import decode_each
+    from .progress import bars
+
+    progress, cut, errors = bars(), 0, list[SaccadeError]()
+    progress.disable |= len(pictures) == 1  # nothing to wait for
+    with progress:
+        task = progress.add_task("describing", total=len(pictures), state="")
+        for start in range(0, len(pictures), TOGETHER):
+            good, bad = decode_each(pictures[start : start + TOGETHER], system.task.image_size)
+            errors += bad
+            found = list(system.captions(good, search, max_length))
+            progress.stop()  # a bar and outputs would be mixed in a terminal
+            for one in found:
+                cut += not one.finished
+                if json_:
+                    facts = {"log_prob": one.log_prob, "finished": one.finished, "alternatives": one.alternatives}
+                    print_json({"image": one.name, "caption": one.text, **facts})
+                else:
+                    name = "" if alone else on_one_line(one.name).replace("\t", " ") + "\t"
+                    sys.stdout.write(f"{name}{one.text}\n")
+            sys.stdout.flush()
+            progress.start()
+            progress.advance(task, len(found) + len(bad))
+    note_cut(cut, len(pictures))
+    report_unread(errors, len(pictures))
+
+
+def report_unread(errors: Sequence[SaccadeError], count: int) -> None:
+    """Ends with 2 where pictures could not be read, each of which is named."""
+    if len(errors) == count:
+        raise errors[0]
+    for error in errors:
+        note(f"saccade: {error}")
+    if errors:
+        note(f"saccade: {len(errors):,} of {count:,} images could not be read; the others are described above")
+        raise typer.Exit(2)

@@ -1,0 +1,117 @@
+"""What can be done with a model of pictures: caption; and the search that was asked for."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, overload
+
+import torch
+from torch import nn
+
+from .data.archives import pictures_in
+from .data.pictures import Picture
+from .decoding import MakeSearch, searcher
+from .errors import SaccadeError, did_you_mean
+from .recipe import Recipe
+from .showing import show_caption, show_label, visible_pixels
+from .tasks.captioning import Captioning
+from .tasks.image_classification import ImageClassification
+from .tasks.lengths import check_length
+from .tasks.pictures import PictureTask
+from .views.document import Document
+from .views.results import Caption
+
+SAMPLING = ("temperature", "top_k", "top_p", "seed")
+
+
+class Seeing:
+    """The part of a usable model that is for pictures; a path is always one picture or one folder, a list gives a list."""
+
+    recipe: Recipe
+    model: nn.Module
+    task: Any
+    require: Callable[..., Any]  # the task, if it is of a kind
+
+    @property
+    def name(self) -> str:
+        return str(self.recipe.model["family"])
+
+    @overload
+    def caption(self, pictures: Picture, beam: int = 1, *, max_length: int | None = None, **how: Any) -> Caption: ...
+    @overload
+    def caption(
+        self, pictures: str | Path, beam: int = 1, *, max_length: int | None = None, **how: Any
+    ) -> Caption | list[Caption]: ...
+    @overload
+    def caption(
+        self, pictures: Iterable[str | Path | Picture], beam: int = 1, *, max_length: int | None = None, **how: Any
+    ) -> list[Caption]: ...
+    def caption(self, pictures: Any, beam: int = 1, *, max_length: int | None = None, **how: Any) -> Any:
+        """The caption of a picture (an image file, or one of a data set), or those of a list or a folder: greedy, by a `beam`, or sampled
+        (temperature, top_k, top_p, seed); one of `max_length` tokens is cut there."""
+        given, alone = pictures_of(pictures, self.require(Captioning, "describe a picture").method)
+        found = list(self.captions(given, one_search(beam, sampling(None, how)), max_length))
+        return found[0] if alone else found
+
+    def captions(self, pictures: Sequence[Picture], search: MakeSearch, max_length: int | None = None) -> Iterator[Caption]:
+        """Captions as they come, in the order of the pictures."""
+        task = self.require(Captioning, "describe a picture")
+        if max_length is not None:
+            check_length(max_length)
+        for picture, one in zip(pictures, task.describe(self.model, pictures, search, max_length), strict=True):
+            yield replace(one, look=partial(self.look_at, picture, one.text))
+
+    @torch.no_grad()
+    def look_at(self, picture: str | Path | Picture, text: str | None = None, beam: int = 1) -> Document:
+        """What every attention to a picture looked at while the model described it, or generated a given caption; or labeled it."""
+        task: PictureTask = self.require(PictureTask, "look at a picture")
+        [image, *more], _ = pictures_of(picture, 'm.look("picture.png")')
+        if more or (isinstance(picture, str | Path) and os.path.isdir(os.path.expanduser(picture))):
+            raise SaccadeError(f"'{picture}' is a folder of pictures; look at one at a time")
+        if isinstance(task, Captioning):
+            source, outcome, sites = show_caption(task, self.model, image, self.caption(image, beam).text if text is None else text)
+        elif isinstance(task, ImageClassification) and text is None:
+            source, outcome, sites = show_label(task, self.model, image)
+        else:
+            raise SaccadeError(f"a {self.recipe.task} model reads no text with its picture; leave the text out")
+        if not sites:
+            attends = "vit, swin, or cnn with model.stage_attention=cbam" if isinstance(task, ImageClassification) else "bahdanau"
+            raise SaccadeError(f"the family {self.name} has no attention to show; train one that attends, such as {attends}")
+        pixels, called = visible_pixels(image, task.image_size), ("picture", task.outcome)
+        return Document(os.path.basename(image.name), source, outcome, sites, self.name, called, pixels)
+
+
+def pictures_of(given: Any, call: str) -> tuple[list[Picture], bool]:
+    """Pictures by themselves or by their paths, a folder being all in it; and whether one was asked for by itself."""
+    if isinstance(given, Picture):
+        return [given], True
+    if isinstance(given, str | Path):
+        return pictures_in(given), not os.path.isdir(os.path.expanduser(given))
+    if isinstance(given, bytes) or not isinstance(given, Iterable):
+        raise SaccadeError(f"expected the path of an image, or a list of paths, got {type(given).__name__}; write {call}")
+    return [picture for one in given for picture in pictures_of(one, call)[0]], False
+
+
+def sampling(sample: Mapping[str, Any] | None, how: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How to sample: `sample`, a mapping of options, or options by themselves; None where none was given."""
+    given = {name: value for name, value in how.items() if value is not None}
+    wrong = next((name for name in (*how, *(sample or ())) if name not in SAMPLING), None)
+    if wrong is not None:
+        raise SaccadeError(f"sampling has no option '{wrong}'{did_you_mean(wrong, SAMPLING)}")
+    if sample is not None and given:
+        raise SaccadeError(
+            f"{next(iter(given))} and sample were both given; leave sample out and write its options by themselves"
+        )
+    return (given or None) if sample is None else dict(sample)
+
+
+def one_search(beam: int, sample: dict[str, Any] | None, *ranking: Any, seed_alone: bool = False) -> MakeSearch:
+    """The search that was asked for; `ranking` is how a beam ranks its outputs, `seed_alone` allows sampling by a seed and nothing else."""
+    if sample is not None and beam > 1:
+        raise SaccadeError("a beam and sampling were both asked for; leave out beam, or temperature, top_k and top_p")
+    if sample and set(sample) == {"seed"} and not seed_alone:
+        raise SaccadeError("a seed is for sampling; give temperature, top_k or top_p with it, or leave it out")
+    penalty, *rule = ranking or (1.0,)
+    return searcher(beam, penalty, sample, *rule)

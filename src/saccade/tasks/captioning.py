@@ -1,0 +1,218 @@
+"""Captioning: a text about a picture. B batch, H × W pixels, R × C positions of the image encoder's grid, T tokens of a caption."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ..building import Builder
+from ..core import record, sites
+from ..core.record import source_weights
+from ..data.batches import on, pad
+from ..data.corpora import CAPTIONED
+from ..data.images import fit_box
+from ..data.pictures import Captioned, Picture
+from ..data.vocabulary import Encoded, Vocabulary
+from ..decoding import MakeSearch, decode, searcher
+from ..models.kinds import ImageToText
+from ..recipe import Recipe
+from ..training.losses import Batch
+from ..views.results import Caption
+from .lengths import OutputLengths, check_length
+from .pictures import PictureTask, PictureWork, Seen, Size, decoded, on_device, size_of, sizes_from
+from .scoring import CaptionScores, word_weights
+from .task import Each, device_of, from_tokens, learn_vocabulary, percent_of, table
+
+TOGETHER, BUDGET = 64, 2048  # pictures that are described at once; tokens of a batch whose loss is measured
+
+
+class Forced(NamedTuple):
+    """A caption that a model was made to generate: its tokens, those the model found the likeliest instead, and the mean weights of all
+    attention to the picture (words × R × C), a word's being the mean of its tokens'."""
+
+    text: Encoded
+    likeliest: list[int]
+    weights: NDArray[np.floating]
+
+    def knows(self, word: int) -> bool:
+        """Whether the model found every token of that word the likeliest."""
+        each = zip(self.text.words, self.text.ids, self.likeliest, strict=True)
+        return all(id == likeliest for at, id, likeliest in each if at == word)
+
+
+@table.add("captioning", paper="Xu et al. 2015")
+class Captioning(PictureTask):
+    """A text about a picture: one vocabulary; each caption of a picture is an example to learn from, and all are references."""
+
+    needs, data = ImageToText, CAPTIONED
+    measures: ClassVar[dict[str, bool]] = {"loss": False, "bleu": True}
+    options: ClassVar[dict[str, Any]] = {"beam": searcher, "max_length": check_length}
+    outcome: ClassVar[str] = "caption"
+    command: ClassVar[str] = "caption {model} picture.png"
+    method: ClassVar[str] = 'm.caption("picture.png")'
+
+    def __init__(self, text: Vocabulary, image_size: Size, lengths: OutputLengths | None = None) -> None:
+        self.text, self.reads, self.image_size = text, text, image_size
+        self.lengths = lengths or OutputLengths()
+
+    @classmethod
+    def learn(cls, recipe: Recipe, train: Sequence[Captioned], given: Vocabulary | None = None) -> Self:
+        lines = (caption for one in train for caption in one.captions)
+        return cls(learn_vocabulary(recipe, lines, given), size_of(recipe, train))
+
+    @classmethod
+    def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
+        return cls(from_tokens(tokens, "text"), sizes_from(tokens), OutputLengths(**tokens.get("outputs", {})))
+
+    def tokens(self) -> dict[str, Any]:
+        found = {"text": self.text.to_json(), "image_size": list(self.image_size)}
+        return found | ({"outputs": asdict(self.lengths)} if self.lengths.longest else {})
+
+    def texts(self, examples: Sequence[Captioned]) -> dict[str, tuple[Vocabulary, list[str]]]:
+        return {"captions": (self.text, [caption for one in examples for caption in one.captions])}
+
+    def build(self, builder: Builder) -> nn.Module:
+        return builder.make(ImageToText, builder.image_encoder(), len(self.text))
+
+    def work(self, recipe: Recipe, train: Sequence[Captioned], dev: Sequence[Captioned], device: torch.device) -> PictureWork:
+        made = CaptionWork(self, recipe, train, dev, device)
+        self.lengths = OutputLengths.measure(made.lengths)
+        return made
+
+    def numbers(self, examples: Sequence[Captioned]) -> list[Seen]:
+        """An example for each caption; those of one picture share its pixels."""
+        pixels = decoded([one.image for one in examples], self.image_size)
+        ids = iter(self.text.encode_ids([caption for one in examples for caption in one.captions]))
+        each = ((x, one) for x, one in zip(pixels, examples, strict=True) for _ in one.captions)
+        return [Seen(x, [], next(ids), [], one.line, one) for x, one in each]
+
+    def size(self, example: Seen) -> tuple[int, int]:
+        """A picture counts as one token."""
+        return 1, len(example.target) + 1
+
+    def batch(self, numbers: Sequence[Seen], device: torch.device, multiple: int = 1) -> Batch:
+        """Captions are read with <bos> in front of them, and asked for with <eos> behind them."""
+        words = self.text
+        read, _ = pad([[words.bos, *one.target] for one in numbers], words.pad, multiple)
+        target, sizes = pad([[*one.target, words.eos] for one in numbers], words.pad, multiple)
+        read, target, one_each = on(device, read, target, torch.ones(len(numbers), dtype=torch.long))
+        inputs = (on_device([one.pixels for one in numbers], device), one_each, read)
+        return Batch(inputs, target, words.pad, int(sizes.sum()), [one.line for one in numbers])
+
+    def describe(
+        self, model: nn.Module, images: Sequence[Picture], search: MakeSearch, max_length: int | None = None, look: bool = True
+    ) -> Iterator[Caption]:
+        """The captions of pictures, in their order; where `look`, with the weights of each word."""
+        model.eval()
+        words, device = self.text, device_of(model)
+        for start in range(0, len(images), TOGETHER):
+            some = images[start : start + TOGETHER]
+            pixels = on_device(decoded(some, self.image_size), device)
+            ones = torch.ones(len(some), dtype=torch.long, device=device)
+            limits = [max_length or self.lengths.limit(1)] * len(some)
+            started = search(words.bos, words.eos, tuple({words.pad, words.bos} - {words.eos}))
+            found = decode(model, pixels, ones, started, limits)  # type: ignore[arg-type]
+            texts = [[words.decode(one.tokens, keep_unknown=True) for one in hypotheses] for hypotheses in found]
+            made = self.force(model, pixels, [text for text, *_ in texts]) if look and attends(model) else [None] * len(some)
+            for image, hypotheses, (text, *more), forced in zip(some, found, texts, made, strict=True):
+                best, weights = hypotheses[0], None if forced is None else forced.weights
+                yield Caption(text, best.log_prob, best.finished, more, text.split(), weights, image.name)
+
+    @torch.no_grad()
+    def force(self, model: nn.Module, pixels: Tensor, texts: Sequence[str]) -> list[Forced]:
+        """What the model expects and looks at while it is made to generate these texts about pictures (B 3 H W)."""
+        model.eval()
+        rows, columns = model.image.grid(*self.image_size)  # type: ignore[union-attr, operator]
+        encoded = self.text.encode_batch(texts)
+        batch = self.batch([Seen(pixels[0], [], one.ids, [], 0, None) for one in encoded], pixels.device)
+        with record(model, quiet=True) as seen:
+            likeliest = model(pixels, *batch.inputs[1:]).argmax(-1).tolist()
+        found = []
+        for text, tokens, weights in zip(encoded, likeliest, source_weights(seen).double().cpu().numpy(), strict=True):
+            of_words = word_weights(weights, text.words, range(rows * columns))
+            found.append(Forced(text, tokens[: len(text.ids)], of_words.reshape(-1, rows, columns)))
+        return found
+
+    def outputs(
+        self, model: nn.Module, examples: Sequence[Captioned], beam: int = 1, max_length: int | None = None
+    ) -> tuple[list[str], int]:
+        """The model's own captions, and how many of them were cut at the length limit."""
+        found = list(self.describe(model, [one.image for one in examples], searcher(beam), max_length, look=False))
+        return [one.text for one in found], sum(not one.finished for one in found)
+
+    def per_example(
+        self, model: nn.Module, examples: Sequence[Captioned], beam: int = 1, max_length: int | None = None, **options: Any
+    ) -> Each:
+        outputs, _ = self.outputs(model, examples, beam, max_length)
+        rows = [(one.image.name, one.captions[0], output) for one, output in zip(examples, outputs, strict=True)]
+        return Each(rows, CaptionScores(outputs, [one.captions for one in examples]).sums())
+
+    def evaluate(
+        self, model: nn.Module, examples: Sequence[Captioned], beam: int = 1, max_length: int | None = None
+    ) -> dict[str, Any]:
+        """BLEU-1 to 4 as papers on captions report it, sacrebleu's BLEU with its signature, exact matches, loss, and `pointing` where the
+        places of the named objects are known."""
+        outputs, cut = self.outputs(model, examples, beam, max_length)
+        judged = CaptionScores(outputs, [one.captions for one in examples])
+        found: dict[str, Any] = {"pictures": len(examples), "beam": beam, **judged.metrics()}
+        if cut:
+            found["cut_outputs"] = cut
+        found |= self.metrics(model, self.numbers(examples), BUDGET)
+        placed = [one for one in examples if one.places]
+        return found | (self.pointing(model, placed) if placed and attends(model) else {})
+
+    def pointing(self, model: nn.Module, examples: Sequence[Captioned]) -> dict[str, float]:
+        """The model is made to generate the first caption of each picture. Of the words that name an object (its size, color and noun) and
+        that the model finds the likeliest at their place, `pointing` is how many percent have the strongest position of their attention
+        on the object: the middle of the position's part of the picture is inside the object's box. `object_words_right` is how many
+        percent of these words the model finds the likeliest."""
+        right, on_object, every = 0, 0, 0
+        for start in range(0, len(examples), TOGETHER):
+            some = examples[start : start + TOGETHER]
+            pixels = on_device(decoded([one.image for one in some], self.image_size), device_of(model))
+            for example, forced in zip(some, self.force(model, pixels, [one.captions[0] for one in some]), strict=True):
+                before = example.image.pixels().shape
+                for thing in example.places or ():
+                    box = fit_box(thing.box, (before[1], before[2]), self.image_size)
+                    known = [word for word in thing.words if forced.knows(word)]
+                    every, right = every + len(thing.words), right + len(known)
+                    on_object += sum(is_on(forced.weights[word], self.image_size, box) for word in known)
+        return {"pointing": percent_of((on_object, right)), "object_words_right": percent_of((right, every))}
+
+
+def is_on(weights: NDArray[np.floating], size: Size, box: tuple[float, ...]) -> bool:
+    """Whether the middle of the strongest position of weights (R × C) over a picture of this size is inside a box x0 y0 x1 y1."""
+    row, column = divmod(int(weights.argmax()), weights.shape[1])
+    y, x = (row + 0.5) * size[0] / weights.shape[0], (column + 0.5) * size[1] / weights.shape[1]
+    return box[0] <= x < box[2] and box[1] <= y < box[3]
+
+
+def attends(model: nn.Module) -> bool:
+    """Whether the model looks at positions of the picture, not at one vector of it all."""
+    return any(site.cross for site in sites(model).values())
+
+
+class CaptionWork(PictureWork):
+    """Training on each caption; where it is asked for, with greedy BLEU among the metrics on the dev set."""
+
+    task: Captioning
+
+    def __init__(
+        self, task: Captioning, recipe: Recipe, train: Sequence[Captioned], dev: Sequence[Captioned], *given: Any
+    ) -> None:
+        super().__init__(task, recipe, train, dev, *given)
+        self.pictures, self.scores_bleu = dev, recipe.training.dev_bleu or recipe.training.watch == "bleu"
+        self.measures = ("loss", "bleu") if self.scores_bleu else ("loss",)
+        if len(self.examples) != len(train):
+            self.notes += (f"{len(self.examples):,} captions of {len(train):,} pictures",)
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        found = super().evaluate(model)
+        if self.scores_bleu:
+            outputs, _ = self.task.outputs(model, self.pictures)
+            found["bleu"] = CaptionScores(outputs, [one.captions for one in self.pictures]).sacrebleu
+        return found
