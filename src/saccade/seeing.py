@@ -15,11 +15,12 @@ from .data.pictures import Picture
 from .decoding import MakeSearch, searcher
 from .errors import SaccadeError, did_you_mean
 from .recipe import Recipe
-from .showing import show_caption, show_label, visible_pixels
+from .showing import show_caption, show_label, show_question, visible_pixels
 from .tasks.captioning import Captioning
 from .tasks.image_classification import ImageClassification
 from .tasks.lengths import check_length
 from .tasks.pictures import PictureTask
+from .tasks.questions import Questions
 from .views.document import Document
 from .views.results import Caption
 
@@ -65,13 +66,22 @@ class Seeing:
 
     @torch.no_grad()
     def look_at(self, picture: str | Path | Picture, text: str | None = None, beam: int = 1) -> Document:
-        """What every attention to a picture looked at while the model described it, or generated a given caption; or labeled it."""
+        """What every attention to a picture looked at while the model described it (or generated a given caption), labeled it, or
+        answered a question, the text."""
         task: PictureTask = self.require(PictureTask, "look at a picture")
         [image, *more], _ = pictures_of(picture, 'm.look("picture.png")')
         if more or (isinstance(picture, str | Path) and os.path.isdir(os.path.expanduser(picture))):
             raise SaccadeError(f"'{picture}' is a folder of pictures; look at one at a time")
         if isinstance(task, Captioning):
-            source, outcome, sites = show_caption(task, self.model, image, self.caption(image, beam).text if text is None else text)
+            source, outcome, sites = show_caption(
+                task, self.model, image, self.caption(image, beam).text if text is None else text
+            )
+        elif isinstance(task, Questions):
+            if text is None or not text.strip():
+                raise SaccadeError(
+                    "a model that answers questions looks for a question's words; give the question after the image"
+                )
+            source, outcome, sites = show_question(task, self.model, image, text)
         elif isinstance(task, ImageClassification) and text is None:
             source, outcome, sites = show_label(task, self.model, image)
         else:
@@ -79,8 +89,10 @@ class Seeing:
         if not sites:
             attends = "vit, swin, or cnn with model.stage_attention=cbam" if isinstance(task, ImageClassification) else "bahdanau"
             raise SaccadeError(f"the family {self.name} has no attention to show; train one that attends, such as {attends}")
-        pixels, called = visible_pixels(image, task.image_size), ("picture", task.outcome)
-        return Document(os.path.basename(image.name), source, outcome, sites, self.name, called, pixels)
+        pixels, title, called = visible_pixels(image, task.image_size), os.path.basename(image.name), "picture"
+        if isinstance(task, Questions):
+            title, called = text or "", "question"
+        return Document(title, source, outcome, sites, self.name, (called, task.outcome), pixels)
 
 
 def pictures_of(given: Any, call: str) -> tuple[list[Picture], bool]:

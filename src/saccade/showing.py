@@ -10,7 +10,7 @@ from .core import record
 from .core import sites as attention_sites
 from .core.record import pass_weights, stretched
 from .data.pairs import Pair
-from .data.pictures import Captioned, Picture, Pictured
+from .data.pictures import Asked, Captioned, Picture, Pictured
 from .decoding import Sample, decode
 from .models.kinds import ImageEncoder
 from .models.maps import attention_maps
@@ -18,6 +18,7 @@ from .tasks.captioning import Captioning
 from .tasks.classification import Classification
 from .tasks.image_classification import ImageClassification
 from .tasks.objectives import HIDDEN
+from .tasks.questions import Questions
 from .tasks.task import device_of
 from .tasks.translation import Translation
 from .training.work import Work
@@ -103,6 +104,13 @@ def show_caption(task: Captioning, model: nn.Module, image: Picture, caption: st
     batch, words = task.batch(task.numbers([Captioned(image, (caption,))]), device_of(model)), task.text.label_text(caption)
     sites = sites_over(model, model.image, batch.inputs, task.at, [*words, "<eos>"], ["<bos>", *words])  # type: ignore[arg-type]
     return [image.name], caption.split(), sites
+
+
+def show_question(task: Questions, model: nn.Module, image: Picture, question: str) -> Shown:
+    """All attention of a question to its picture, while the model answers it."""
+    [seen] = task.answer(model, [(image, question)])
+    batch = task.batch(task.numbers([Asked(image, question)]), device_of(model))
+    return question.split(), [seen.answer], sites_over(model, model.body.image, batch.inputs, task.at, seen.pieces, seen.pieces)  # type: ignore[union-attr, arg-type]
 
 
 def sites_inside(body: ImageEncoder, image: Tensor, pooled: Tensor | None = None, label: str = MEAN_ROW) -> list[Site]:

@@ -57,7 +57,8 @@ def present(document: Document, out_file: Path | None, name: str | None, head: i
     if not as_json and not everything:
         others = ", ".join(other for other in sites if other != site.name)
         if others and name is None:
-            note(f"note: {site.name} singles out the most words; --site shows another: {others}")
+            why = "singles out the most words" if len(site.rows) > 1 or site.grid is None else "is the first over the picture"
+            note(f"note: {site.name} {why}; --site shows another: {others}")
         if len(weights) > 1 and head is None and not heads:
             note(f"note: --head 0 to {len(weights) - 1} shows one head of {site.name}, --heads each of them")
 

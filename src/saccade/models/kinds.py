@@ -113,14 +113,24 @@ class ImageToText(Seq2Seq):
 
 
 class LookingEncoder(Encoder):
-    """Reads a text that looks at an image: one vector per token, B N dim."""
+    """Reads a text that looks at an image: one vector per token, B N dim.
+
+    Several texts may look at one image, which is read once: `which` (B) is the number of each text's image; by default each has its own.
+    """
 
     title = "an encoder whose text looks at an image"
     reads = "texts and images"
     image: ImageEncoder
+    bridge: nn.Module
 
-    def forward(self, tokens: Tensor, lengths: Tensor, images: Tensor | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, lengths: Tensor, images: Tensor | None = None, which: Tensor | None = None) -> Tensor:
         raise NotImplementedError
+
+    def memory(self, images: Tensor | None, which: Tensor | None = None) -> Tensor:
+        """What each text attends to, B M dim."""
+        assert images is not None, "a text that looks at an image needs one"
+        found: Tensor = self.bridge(self.image(images), self.image.grid(*images.shape[2:]))
+        return found if which is None else found[which]
 
 
 class CausalLM(Decodable):

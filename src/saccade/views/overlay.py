@@ -164,7 +164,7 @@ def panel_name(site: str) -> str:
 def words(document: Document, site: Site, weights: Weights, notes: Sequence[str], head: int | None = None) -> Figure:
     """The picture and its scan path, large; under them the picture word by word as bright as the word looked at it."""
     picture, found = document.picture, fixations(site, head)
-    caption = " ".join(document.target) or document.title
+    caption = titled(document)
     shown = word_maps(site, weights)
     find("".join((caption, *site.rows)))
     wide, tall = sizes_of(picture, LARGE)
