@@ -85,7 +85,7 @@ class Seeing:
         elif isinstance(task, ImageClassification) and text is None:
             source, outcome, sites = show_label(task, self.model, image)
         else:
-            raise SaccadeError(f"a {self.recipe.task} model reads no text with its picture; leave the text out")
+            raise SaccadeError(f"a model of {self.recipe.task} reads no text with its picture; leave the text out")
         if not sites:
             attends = "vit, swin, or cnn with model.stage_attention=cbam" if isinstance(task, ImageClassification) else "bahdanau"
             raise SaccadeError(f"the family {self.name} has no attention to show; train one that attends, such as {attends}")

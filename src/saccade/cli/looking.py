@@ -153,7 +153,8 @@ def show(
     present(document.words() if words else document, out_file, site, head, heads, json_)
     if system is not None:
         read = [text.replace("<mask>", " ")] if document.picture is None else [one for one in (question, target) if one]
-        note_unknown(system, read)
+        if read:
+            note_unknown(system, read)
 
 
 def show_with(system: "System", text: str, question: str | None, target: str | None, beam: int) -> "Document":
@@ -163,7 +164,7 @@ def show_with(system: "System", text: str, question: str | None, target: str | N
     asks = system.recipe.task == "questions"
     if question is not None and not asks:
         raise SaccadeError(
-            f"a {system.recipe.task} model answers no questions; give one text or image, and --target for a second"
+            f"a model of {system.recipe.task} answers no questions; leave the second text out"
         )
     if target is not None and asks:
         raise SaccadeError("a questions model generates no text; leave --target out, and give the question after the image")

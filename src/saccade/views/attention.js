@@ -73,7 +73,7 @@
       this.build();
       this.openSite(0);
       matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.paint());
-      new ResizeObserver(() => this.drawMap()).observe(this.mapBox);
+      new ResizeObserver(() => requestAnimationFrame(() => this.drawMap())).observe(this.mapBox);
       this.image.addEventListener("load", () => this.drawMap());
       if (data.picture) this.image.src = data.picture;
     }

@@ -15,7 +15,7 @@ from .choosing import SPECIAL, best_site
 from .document import Document, Site
 from .fonts import find
 from .pictures import EDGE, GRAY, MARGIN, MOST_HEADS, NARROWEST, add_axes, fitted, heat, sheet, style
-from .scan_path import Fixation, draw_path, fixations, legend
+from .scan_path import Fixation, draw_path, fixations, legend, legend_height
 
 Picture = NDArray[np.uint8]
 Weights = NDArray[np.floating]
@@ -65,8 +65,8 @@ def lit(picture: Picture, weights: Weights) -> Picture:
     return np.round(bright + GLOW * part**2 * (255 - bright)).astype(np.uint8)
 
 
-def draw_panel(axes: Axes, picture: Picture, weights: Weights | None, title: str = "", size: float = 9) -> None:
-    """A picture without axes, its title above; of hard attention the one position is framed."""
+def draw_panel(axes: Axes, picture: Picture, weights: Weights | None, title: str = "", size: float = 9, room: float = 0.0) -> None:
+    """A picture without axes, its title above, as wide as it or as `room` in inches; of hard attention the one position is framed."""
     height, width = picture.shape[:2]
     axes.imshow(picture if weights is None else lit(picture, weights), extent=(0, width, height, 0), interpolation="antialiased")
     axes.set(xticks=[], yticks=[])
@@ -78,7 +78,7 @@ def draw_panel(axes: Axes, picture: Picture, weights: Weights | None, title: str
         axes.add_patch(Rectangle((column * across, row * down), across, down, fill=False, edgecolor=MARK, linewidth=1.6))
     if title:
         wide = axes.get_position().width * axes.get_figure(root=True).get_size_inches()[0]  # type: ignore[union-attr]
-        axes.set_title(fitted(title, size, wide), pad=3, **style(size, text=title))
+        axes.set_title(fitted(title, size, max(wide, room)), pad=3, **style(size, text=title))
 
 
 def draw_scan_path(axes: Axes, picture: Picture, site: Site, found: Sequence[Fixation], digits: float = 8) -> list[str]:
@@ -136,7 +136,7 @@ def panels(
     """The picture, and the picture with each weights over it, in rows; under them strips of weights that lie over no picture."""
     shown, strips = shown[:MOST_PANELS], strips or {}
     find("".join((title, *(name for name, _ in shown))))
-    across = across or min(len(shown), 5 if len(shown) <= 25 else 8)
+    across = across or evenly(len(shown), 6 if len(shown) <= 30 else 8)
     wide, tall = sizes_of(picture, PANEL if len(shown) > 3 else 0.8 * LARGE)
     down, above = tall + TITLE_ROOM + GAP, math.ceil(len(shown) / across) * (tall + TITLE_ROOM + GAP)
     width = max(2 * MARGIN + across * (wide + GAP) - GAP, NARROWEST)
@@ -155,6 +155,11 @@ def panels(
     return figure
 
 
+def evenly(count: int, most: int) -> int:
+    """How many panels are side by side, at most so many, for rows of about the same length."""
+    return math.ceil(max(1, count) / math.ceil(max(1, count) / most))
+
+
 def panel_name(site: str) -> str:
     """The path of a layer as short as it can be understood."""
     name = site.removesuffix(".mixer")
@@ -169,19 +174,20 @@ def words(document: Document, site: Site, weights: Weights, notes: Sequence[str]
     find("".join((caption, *site.rows)))
     wide, tall = sizes_of(picture, LARGE)
     width = 2 * MARGIN + 2 * wide + GAP + LEGEND
-    across = max(1, int((width - 2 * MARGIN + GAP) / (sizes_of(picture, PANEL)[0] + GAP)))
-    small_wide = (width - 2 * MARGIN + GAP) / across - GAP
+    across = evenly(len(shown), max(1, int((width - 2 * MARGIN + GAP) / (sizes_of(picture, PANEL)[0] + GAP))))
+    small_wide = min((width - 2 * MARGIN + GAP) / across - GAP, 0.65 * wide)
     small_tall = small_wide * tall / wide
     rows = math.ceil(len(shown) / across)
     down = small_tall + TITLE_ROOM + GAP
-    figure, top = sheet(width, tall + TITLE_ROOM + GAP + rows * down + 0.1, caption, _note(notes))
+    above = max(tall, legend_height(len(found)))
+    figure, top = sheet(width, above + GAP + rows * down + 0.1, caption, _note(notes))
     draw_panel(add_axes(figure, MARGIN, top, wide, tall), picture, None)
     axes = add_axes(figure, MARGIN + wide + GAP, top, wide, tall)
     colors = draw_scan_path(axes, picture, site, found)
-    legend(figure, MARGIN + 2 * (wide + GAP), top, LEGEND - GAP, tall, found, colors)
+    legend(figure, MARGIN + 2 * (wide + GAP), top, LEGEND - GAP, above, found, colors)
     for n, (word, row) in enumerate(shown):
         y, x = divmod(n, across)
-        left, above = MARGIN + x * (small_wide + GAP), top + tall + GAP + y * down + TITLE_ROOM
+        left, above = MARGIN + x * (small_wide + GAP), top + above + GAP + y * down + TITLE_ROOM
         draw_panel(add_axes(figure, left, above, small_wide, small_tall), picture, row, word, 10)
     return figure
 
@@ -209,7 +215,7 @@ def contact_sheet(documents: Sequence[Document], title: str = "", note: str = ""
         for n, (word, row) in enumerate([("picture", None), *found]):
             y, x = divmod(n, across)
             axes = add_axes(figure, MARGIN + left + x * (SMALL + GAP), top + y * down + TITLE_ROOM, small_wide, small_tall)
-            draw_panel(axes, document.picture, row, word, 8.5)
+            draw_panel(axes, document.picture, row, word, 8.5, SMALL)
         top += count * down + 0.3
     return figure
 

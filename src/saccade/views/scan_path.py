@@ -19,6 +19,7 @@ from .document import Site
 from .pictures import GRAY, fitted, style
 
 MOST_FIXATIONS = 20
+LEGEND_TITLE, LEAST_STEP = 0.25, 0.14  # inches: above the words of a legend, and between them
 # Words that name nothing which can be looked at; a caption in another language keeps all of its words.
 FUNCTION_WORDS = re.compile(
     "an?|the|of|and|or|is|are|was|were|be|been|to|in|on|at|by|with|for|from|as|its?|this|that|there", re.IGNORECASE
@@ -95,16 +96,21 @@ def _ink(color: str) -> str:
     return "white" if 0.3 * red + 0.59 * green + 0.11 * blue < 150 else "#1a1a1a"
 
 
+def legend_height(count: int) -> float:
+    """Inches that the legend of so many fixations needs at least, to be read."""
+    return LEGEND_TITLE + LEAST_STEP * count
+
+
 def legend(
     figure: Figure, left: float, top: float, wide: float, tall: float, found: Sequence[Fixation], colors: Sequence[str]
 ) -> None:
     """The numbers of a scan path and their words, from the top down."""
     across, down = figure.get_size_inches()
-    step = min(0.27, (tall - 0.25) / max(1, len(found)))
-    size = min(10.0, 72 * step * 0.8)
+    step = min(0.27, (tall - LEGEND_TITLE) / max(1, len(found)))
+    size = min(10.0, 72 * step * 0.75)
     figure.text(left / across, 1 - top / down, "scan path", ha="left", va="top", **style(8, GRAY))
     for n, (one, color) in enumerate(zip(found, colors, strict=True)):
-        y, text = 1 - (top + 0.25 + (n + 0.5) * step) / down, " ".join(one.words)
+        y, text = 1 - (top + LEGEND_TITLE + (n + 0.5) * step) / down, " ".join(one.words)
         figure.text((left + 0.1) / across, y, str(n + 1), ha="center", va="center_baseline", **style(size, color, "bold"))
         name = fitted(text, size, wide - 0.25)
         figure.text((left + 0.25) / across, y, name, ha="left", va="center_baseline", **style(size, text=text))
