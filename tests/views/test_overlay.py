@@ -51,7 +51,9 @@ def caption_document(**more: Any) -> Document:
 
 def test_weights_between_cells_are_bilinear_as_torch_has_it() -> None:
     weights = np.random.default_rng(1).random((5, 7))
-    wanted = torch.nn.functional.interpolate(torch.from_numpy(weights)[None, None], (33, 50), mode="bilinear", align_corners=False)
+    wanted = torch.nn.functional.interpolate(
+        torch.from_numpy(weights)[None, None], (33, 50), mode="bilinear", align_corners=False
+    )
     np.testing.assert_allclose(upsample(weights, 33, 50), wanted[0, 0].numpy(), atol=1e-12)
 
 

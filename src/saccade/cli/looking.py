@@ -163,9 +163,7 @@ def show_with(system: "System", text: str, question: str | None, target: str | N
 
     asks = system.recipe.task == "questions"
     if question is not None and not asks:
-        raise SaccadeError(
-            f"a model of {system.recipe.task} answers no questions; leave the second text out"
-        )
+        raise SaccadeError(f"a model of {system.recipe.task} answers no questions; leave the second text out")
     if target is not None and asks:
         raise SaccadeError("a questions model generates no text; leave --target out, and give the question after the image")
     return api.show(system, text, question if asks else target, beam)

@@ -65,7 +65,9 @@ def lit(picture: Picture, weights: Weights) -> Picture:
     return np.round(bright + GLOW * part**2 * (255 - bright)).astype(np.uint8)
 
 
-def draw_panel(axes: Axes, picture: Picture, weights: Weights | None, title: str = "", size: float = 9, room: float = 0.0) -> None:
+def draw_panel(
+    axes: Axes, picture: Picture, weights: Weights | None, title: str = "", size: float = 9, room: float = 0.0
+) -> None:
     """A picture without axes, its title above, as wide as it or as `room` in inches; of hard attention the one position is framed."""
     height, width = picture.shape[:2]
     axes.imshow(picture if weights is None else lit(picture, weights), extent=(0, width, height, 0), interpolation="antialiased")
@@ -179,15 +181,15 @@ def words(document: Document, site: Site, weights: Weights, notes: Sequence[str]
     small_tall = small_wide * tall / wide
     rows = math.ceil(len(shown) / across)
     down = small_tall + TITLE_ROOM + GAP
-    above = max(tall, legend_height(len(found)))
-    figure, top = sheet(width, above + GAP + rows * down + 0.1, caption, _note(notes))
+    high = max(tall, legend_height(len(found)))  # of the first row
+    figure, top = sheet(width, high + GAP + rows * down + 0.1, caption, _note(notes))
     draw_panel(add_axes(figure, MARGIN, top, wide, tall), picture, None)
     axes = add_axes(figure, MARGIN + wide + GAP, top, wide, tall)
     colors = draw_scan_path(axes, picture, site, found)
-    legend(figure, MARGIN + 2 * (wide + GAP), top, LEGEND - GAP, above, found, colors)
+    legend(figure, MARGIN + 2 * (wide + GAP), top, LEGEND - GAP, high, found, colors)
     for n, (word, row) in enumerate(shown):
         y, x = divmod(n, across)
-        left, above = MARGIN + x * (small_wide + GAP), top + above + GAP + y * down + TITLE_ROOM
+        left, above = MARGIN + x * (small_wide + GAP), top + high + GAP + y * down + TITLE_ROOM
         draw_panel(add_axes(figure, left, above, small_wide, small_tall), picture, row, word, 10)
     return figure
 
