@@ -95,7 +95,7 @@ def show_label(task: ImageClassification, model: nn.Module, image: Picture) -> S
     batch = task.batch(task.numbers([Pictured(image)]), device_of(model))
     sites = sites_inside(model.body, batch.inputs[0], torch.from_numpy(seen.weights).flatten().float(), seen.label)  # type: ignore[arg-type]
     if not is_flat(seen.weights.ravel().tolist()):
-        sites.append(Site.over_picture("pool", [seen.label], [[seen.weights.ravel()]], seen.weights.shape))  # type: ignore[arg-type]
+        sites.append(Site.over_picture("pool", [seen.label], [[seen.weights.ravel()]], seen.weights.shape))
     return [image.name], [seen.label], sites
 
 
@@ -121,9 +121,9 @@ def sites_inside(body: ImageEncoder, image: Tensor, pooled: Tensor | None = None
         rows = found.rollout.mean(0) if pooled is None else pooled.to(found.rollout) @ found.rollout
         sites.append(Site.over_picture("rollout", [label], rows[None, None], body.grid(*image.shape[2:])))
     for name, weights in found.layers.items():
-        sites.append(Site.over_picture(name, [MEAN_ROW], weights.flatten(1).unsqueeze(1), tuple(weights.shape[1:])))
+        sites.append(Site.over_picture(name, [MEAN_ROW], weights.flatten(1).unsqueeze(1), weights.shape[1:]))
     for name, weights in found.positions.items():
-        sites.append(Site.over_picture(f"{name}, positions", ["factor"], weights.reshape(1, 1, -1), tuple(weights.shape)))
+        sites.append(Site.over_picture(f"{name}, positions", ["factor"], weights.reshape(1, 1, -1), weights.shape))
     for name, weights in found.channels.items():
         names = [f"channel {n}" for n in range(len(weights))]
         sites.append(Site(f"{name}, channels", ["factor"], names, weights[None, None]))

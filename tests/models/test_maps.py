@@ -62,25 +62,25 @@ def test_windows_are_put_back_where_they_were(height: int, width: int) -> None:
         call = seen[name].calls[0]
         at = call.positions
         assert isinstance(at, Windows)
-        shift = at.shift if name.endswith("1.mixer") and "stages.0" in name else 0
+        shift = at.shift if name == "encoder.stages.0.blocks.1.mixer" else 0
         rows, columns = at.grid
-        padded_rows, padded_columns = at.padded
-        wanted = np.zeros((weights.shape[0], padded_rows, padded_columns))
-
-        def place(window: int, position: int) -> tuple[int, int]:
-            """Where a position of a window was before the grid was rolled."""
-            down, across = divmod(window, padded_columns // at.size)
-            row, column = divmod(position, at.size)
-            return (down * at.size + row + shift) % padded_rows, (across * at.size + column + shift) % padded_columns
-
+        wanted = np.zeros((weights.shape[0], *at.padded))
         for window, each in enumerate(call.weights().detach().numpy()):
             for head, query, key in np.ndindex(*each.shape):
-                row, column = place(window, query)
+                row, column = place(at, shift, window, query)
                 if row < rows and column < columns:
-                    wanted[(head, *place(window, key))] += each[head, query, key] / (rows * columns)
+                    wanted[(head, *place(at, shift, window, key))] += each[head, query, key] / (rows * columns)
         np.testing.assert_allclose(weights.numpy(), wanted[:, :rows, :columns], atol=1e-5)
         if at.padded == at.grid:
             torch.testing.assert_close(weights.sum((1, 2)), torch.ones(len(weights)))
+
+
+def place(at: Windows, shift: int, window: int, position: int) -> tuple[int, int]:
+    """Where a position of a window was before the grid was rolled."""
+    rows, columns = at.padded
+    down, across = divmod(window, columns // at.size)
+    row, column = divmod(position, at.size)
+    return (down * at.size + row + shift) % rows, (across * at.size + column + shift) % columns
 
 
 def test_factors_of_channels_and_positions_are_those_of_the_feature_maps() -> None:

@@ -28,7 +28,7 @@ from saccade.views.scan_path import Fixation, fixations
 from saccade.views.terminal import picture_maps
 from support import error_of
 
-CAPTION = "a small red circle above a large blue square".split()
+CAPTION = ["a", "small", "red", "circle", "above", "a", "large", "blue", "square"]
 PICTURE = np.random.default_rng(0).integers(60, 200, (48, 64, 3), dtype=np.uint8)
 
 

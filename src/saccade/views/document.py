@@ -8,6 +8,7 @@ import io
 import json
 import os
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,10 +40,10 @@ class Site:
     grid: tuple[int, int] | None = None  # rows and columns of positions over a picture, if its columns are these
 
     @staticmethod
-    def over_picture(name: str, rows: list[str], weights: Any, grid: tuple[int, int]) -> Site:
+    def over_picture(name: str, rows: list[str], weights: Any, grid: Sequence[int]) -> Site:
         """An attention to the positions of a grid over a picture: heads × rows × (grid rows · grid columns) of weights."""
         places = [f"row {row + 1}, column {column + 1}" for row in range(grid[0]) for column in range(grid[1])]
-        return Site(name, rows, places, weights, grid)
+        return Site(name, rows, places, weights, (grid[0], grid[1]))
 
     def __post_init__(self) -> None:
         given = self.weights.detach().float().cpu() if hasattr(self.weights, "detach") else self.weights

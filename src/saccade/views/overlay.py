@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..errors import SaccadeError
 from .choosing import SPECIAL, best_site
 from .document import Document, Site
-from .fonts import find
+from .fonts import find, width_of
 from .pictures import EDGE, GRAY, MARGIN, MOST_HEADS, NARROWEST, add_axes, fitted, heat, sheet, style
 from .scan_path import Fixation, draw_path, fixations, legend, legend_height
 
@@ -68,7 +68,7 @@ def lit(picture: Picture, weights: Weights) -> Picture:
 def draw_panel(
     axes: Axes, picture: Picture, weights: Weights | None, title: str = "", size: float = 9, room: float = 0.0
 ) -> None:
-    """A picture without axes, its title above, as wide as it or as `room` in inches; of hard attention the one position is framed."""
+    """A picture without axes, its title above, as wide as it or as `room` in inches; of hard attention the one position is outlined."""
     height, width = picture.shape[:2]
     axes.imshow(picture if weights is None else lit(picture, weights), extent=(0, width, height, 0), interpolation="antialiased")
     axes.set(xticks=[], yticks=[])
@@ -210,6 +210,10 @@ def contact_sheet(documents: Sequence[Document], title: str = "", note: str = ""
     for document, site, found, count in zip(documents, chosen, shown, lines, strict=True):
         caption = fitted(" ".join(document.target), 11, page[0] - 2 * MARGIN, "bold")
         figure.text(MARGIN / page[0], 1 - top / page[1], caption, ha="left", va="top", **style(11, text=caption, weight="bold"))
+        after = 2 * MARGIN + width_of(caption, 11, "bold")
+        if page[0] - MARGIN - after > 1:
+            name = fitted(document.title, 9, page[0] - MARGIN - after)
+            figure.text(after / page[0], 1 - (top + 0.025) / page[1], name, ha="left", va="top", **style(9, GRAY, text=name))
         top += 0.2
         wide, tall = sizes_of(document.picture, left - 0.25)
         draw_scan_path(add_axes(figure, MARGIN, top + TITLE_ROOM, wide, tall), document.picture, site, fixations(site), 7)
