@@ -1,6 +1,7 @@
 """From a record of a model at work to a document: which tokens are the rows and columns of each attention."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -95,7 +96,8 @@ def show_label(task: ImageClassification, model: nn.Module, image: Picture) -> S
     batch = task.batch(task.numbers([Pictured(image)]), device_of(model))
     sites = sites_inside(model.body, batch.inputs[0], torch.from_numpy(seen.weights).flatten().float(), seen.label)  # type: ignore[arg-type]
     if not is_flat(seen.weights.ravel().tolist()):
-        sites.append(Site.over_picture("pool", [seen.label], [[seen.weights.ravel()]], seen.weights.shape))
+        offset = model.body.offset(*task.image_size, *seen.weights.shape)  # type: ignore[union-attr, operator]
+        sites.append(Site.over_picture("pool", [seen.label], [[seen.weights.ravel()]], seen.weights.shape, offset))
     return [image.name], [seen.label], sites
 
 
@@ -116,14 +118,19 @@ def show_question(task: Questions, model: nn.Module, image: Picture, question: s
 def sites_inside(body: ImageEncoder, image: Tensor, pooled: Tensor | None = None, label: str = MEAN_ROW) -> list[Site]:
     """The attention inside an image encoder to the positions of one image (1 3 H W), and to channels; first that of all layers together, as
     much as each position counts: `pooled`, or alike."""
-    found, sites = attention_maps(body, image), list[Site]()
+    found, sites, grid = attention_maps(body, image), list[Site](), body.grid(*image.shape[2:])
+    offset = partial(body.offset, *image.shape[2:])
     if found.rollout is not None:
         rows = found.rollout.mean(0) if pooled is None else pooled.to(found.rollout) @ found.rollout
-        sites.append(Site.over_picture("rollout", [label], rows[None, None], body.grid(*image.shape[2:])))
+        sites.append(Site.over_picture("rollout", [label], rows[None, None], grid, offset(*grid)))
     for name, weights in found.layers.items():
-        sites.append(Site.over_picture(name, [MEAN_ROW], weights.flatten(1).unsqueeze(1), weights.shape[1:]))
+        sites.append(
+            Site.over_picture(name, [MEAN_ROW], weights.flatten(1).unsqueeze(1), weights.shape[1:], offset(*weights.shape[1:]))
+        )
     for name, weights in found.positions.items():
-        sites.append(Site.over_picture(f"{name}, positions", ["factor"], weights.reshape(1, 1, -1), weights.shape))
+        sites.append(
+            Site.over_picture(f"{name}, positions", ["factor"], weights.reshape(1, 1, -1), weights.shape, offset(*weights.shape))
+        )
     for name, weights in found.channels.items():
         names = [f"channel {n}" for n in range(len(weights))]
         sites.append(Site(f"{name}, channels", ["factor"], names, weights[None, None]))
@@ -144,7 +151,7 @@ def sites_over(
     for name, site in found.items():
         weights = pass_weights(seen[name].passes[-1], None, None)[0]
         if site.cross:
-            over.append(Site.over_picture(name.removeprefix("body."), rows, weights, grid))
+            over.append(Site.over_picture(name.removeprefix("body."), rows, weights, grid, body.offset(*image.shape[2:], *grid)))
         elif weights.shape[1:] == (len(own), len(own)):
             within.append(Site(name.removeprefix("body."), own, own, weights))
     deep = [replace(site, name=f"image.{site.name}") for site in sites_inside(body, image)]

@@ -99,3 +99,32 @@ def test_looking_leaves_the_model_in_its_mode() -> None:
     for mode in (True, False):
         attention_maps(body.train(mode), torch.rand(1, 3, 32, 32))
         assert body.training is mode
+
+
+@pytest.mark.parametrize(
+    ("family", "settings"),
+    [
+        ("cnn", {"dim": 4, "depths": [1, 1, 1], "stem_stride": 2}),
+        ("vit", {"dim": 8, "hidden": 8, "depth": 1, "heads": 2, "patch": 8, "stem": "convolution"}),
+        ("vit", {"dim": 8, "hidden": 8, "depth": 1, "heads": 2, "patch": 8}),
+        ("efficientnet-lite0", {"stages": 3}),
+    ],
+)
+def test_positions_look_where_their_offset_says(family: str, settings: dict[str, Any]) -> None:
+    """Which pixels a feature map depends on: with equal weights everywhere, the middle of the gradient is the middle of what is seen."""
+    body = Builder({"family": family, **settings}).make(ImageEncoder).eval()
+    stem = body.embedding.stem if family == "vit" else None
+    with torch.no_grad():
+        for module in body.modules():
+            if isinstance(module, torch.nn.Conv2d):
+                module.weight.fill_(1 / module.weight[0].numel())
+    image = torch.full((1, 3, 128, 128), 0.9, requires_grad=True)
+    features = body(image).unflatten(1, body.grid(128, 128)).movedim(-1, 1) if stem is None else stem(body.normalized(image))
+    rows, columns = features.shape[2:]
+    features[0, :, rows // 2, columns // 2].sum().backward()
+    assert image.grad is not None
+    seen = image.grad[0].abs().sum(0)
+    middle = [(seen.sum(side) * (torch.arange(128) + 0.5)).sum() / seen.sum() for side in (1, 0)]
+    down, across = body.offset(128, 128, rows, columns)
+    assert middle[0] == pytest.approx(128 * ((rows // 2 + 0.5) / rows + down), abs=0.6)
+    assert middle[1] == pytest.approx(128 * ((columns // 2 + 0.5) / columns + across), abs=0.6)

@@ -84,6 +84,26 @@ def test_soft_weights_are_brightest_at_the_middle_of_the_strongest_cell_and_dark
     assert lit(PICTURE, np.zeros((3, 4))).max() <= round(overlay.DIM * 200), "no weight at all is all dark, not an error"
 
 
+def test_positions_that_look_elsewhere_than_at_the_middles_of_cells_are_drawn_where_they_look() -> None:
+    gray, offset = np.full((48, 64, 3), 100, np.uint8), (-6 / 48, -4 / 64)
+    shown = lit(gray, one_hot(3, 4, (1, 2)).reshape(3, 4), offset)[:, :, 0]
+    rows, columns = np.nonzero(shown > 100)
+    assert (rows.min(), rows.max() + 1, columns.min(), columns.max() + 1) == (10, 26, 28, 44)
+    last = lit(gray, one_hot(3, 4, (2, 3)).reshape(3, 4), offset)[:, :, 0]
+    assert (last[26:, 44:] > 100).all(), "nothing of the picture belongs to no position"
+    soft = upsample(np.array([[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]), 48, 48, (-6 / 48, 2 / 48))
+    assert np.unravel_index(soft.argmax(), soft.shape) in [(y, x) for y in (17, 18) for x in (25, 26)]
+    site = Site.over_picture("x", ["cat"], one_hot(3, 4, (1, 2)), (3, 4), offset)
+    figure = of_document(Document("x", [], ["cat"], [site], picture=PICTURE), None, False, None)
+    [frame] = [one for axes in figure.axes for one in axes.findobj(Rectangle) if not one.get_fill()]
+    assert (frame.get_x(), frame.get_y()) == (28, 10)
+    two = Site.over_picture("x", ["cat", "dog"], one_hot(3, 4, (1, 2), (2, 1)), (3, 4), offset)
+    drawn = of_document(Document("x", [], ["cat", "dog"], [two], picture=PICTURE), two, False, None)
+    assert [circle.center for axes in drawn.axes for circle in axes.findobj(Circle)] == [(36.0, 18.0), (20.0, 34.0)]
+    assert json.loads(two.document.to_json())["sites"][0]["offset"] == list(offset)
+    assert two.document.words().sites[0].offset == offset
+
+
 def test_the_scan_path_visits_the_strongest_cells_of_content_words_in_order() -> None:
     found = fixations(caption_document()["decoder.cross"])
     share = (0.9 + 0.1 / 12 + 1 / 12) / 2  # of both heads in the mean

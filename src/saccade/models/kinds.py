@@ -56,6 +56,7 @@ class ImageEncoder(Encoder):
 
     title = "an image encoder"
     reads = "images"
+    leans = 0  # where strided convolutions look within a position's part of the image: -1 at its first pixel, 1 at its last, 0 at its middle
     mean: Tensor
     std: Tensor
 
@@ -70,6 +71,11 @@ class ImageEncoder(Encoder):
     def grid(self, height: int, width: int) -> tuple[int, int]:
         """Rows and columns of positions for an image of this size."""
         raise NotImplementedError
+
+    def offset(self, height: int, width: int, rows: int, columns: int) -> tuple[float, float]:
+        """How far below and right of the middle of its part a position of a feature map looks, in heights and widths of the image."""
+        down, across = (self.leans * (1 / count - 1 / size) / 2 for size, count in ((height, rows), (width, columns)))
+        return down, across
 
     def normalized(self, images: Tensor) -> Tensor:
         """(x − mean) / std for each color."""

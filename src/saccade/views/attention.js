@@ -251,26 +251,32 @@
 
     /* The picture, dark where the chosen word does not look; a frame around the position that is pointed at, or that has all the weight. */
     drawPicture(pen) {
-      const { image, site: { grid: [rows, columns] } } = this;
+      const { image, site: { grid: [rows, columns], offset: [down, across] } } = this;
       this.map.setAttribute("aria-label", `Picture with ${rows} by ${columns} positions, bright where the chosen word looks. ` +
         "Arrow keys move from position to position.");
       if (!image.naturalWidth) return; /* drawn when it is there */
       const wide = Math.min(this.mapBox.clientWidth - 6, 460, 460 * image.naturalWidth / image.naturalHeight);
       const tall = wide * image.naturalHeight / image.naturalWidth, row = this.weights[this.spot.row], top = Math.max(...row) || 1;
-      this.place = { wide: wide / columns, tall: tall / rows };
+      this.place = { wide: wide / columns, tall: tall / rows, left: across * wide, above: down * tall };
       this.resize(pen, wide, tall);
       pen.imageSmoothingEnabled = wide < 3 * image.naturalWidth; /* a very small picture shows its pixels */
       pen.drawImage(image, 0, 0, wide, tall);
-      const veil = make("canvas", { width: columns, height: rows }), ink = veil.getContext("2d"), pixels = ink.createImageData(columns, rows);
-      row.forEach((weight, n) => pixels.data.set([0, 0, 0, Math.round(255 * 0.7 * (1 - Math.max(0, weight) / top))], 4 * n));
+      /* the outermost positions once more around the grid, so that it covers the picture wherever its middles are */
+      const veil = make("canvas", { width: columns + 2, height: rows + 2 }), ink = veil.getContext("2d");
+      const pixels = ink.createImageData(columns + 2, rows + 2), within = (value, count) => Math.min(count, Math.max(1, value)) - 1;
+      for (let y = 0; y < rows + 2; y++) for (let x = 0; x < columns + 2; x++) {
+        const weight = Math.max(0, row[within(y, rows) * columns + within(x, columns)]);
+        pixels.data.set([0, 0, 0, Math.round(255 * 0.7 * (1 - weight / top))], 4 * (y * (columns + 2) + x));
+      }
       ink.putImageData(pixels, 0, 0);
       const hard = row.length > 1 && row.filter((weight) => weight !== 0).length === 1, at = hard ? row.indexOf(top) : this.spot.column;
       pen.imageSmoothingEnabled = !hard;
-      pen.drawImage(veil, 0, 0, wide, tall);
+      pen.drawImage(veil, this.place.left - this.place.wide, this.place.above - this.place.tall, wide + 2 * this.place.wide, tall + 2 * this.place.tall);
       if (at < 0) return;
       pen.strokeStyle = "#ffd23f";
       pen.lineWidth = 2;
-      pen.strokeRect((at % columns) * this.place.wide, Math.floor(at / columns) * this.place.tall, this.place.wide, this.place.tall);
+      pen.strokeRect(this.place.left + (at % columns) * this.place.wide, this.place.above + Math.floor(at / columns) * this.place.tall,
+                     this.place.wide, this.place.tall);
     }
 
     drawMap() {
@@ -334,7 +340,8 @@
       if (this.site.grid) {
         if (!this.place.wide) return;
         const [rows, columns] = this.site.grid, inside = (value, count) => Math.min(count - 1, Math.max(0, Math.floor(value)));
-        const place = inside(event.offsetY / this.place.tall, rows) * columns + inside(event.offsetX / this.place.wide, columns);
+        const { wide, tall, left, above } = this.place;
+        const place = inside((event.offsetY - above) / tall, rows) * columns + inside((event.offsetX - left) / wide, columns);
         this.look({ row: this.spot.row, column: place });
         return;
       }

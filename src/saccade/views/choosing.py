@@ -47,7 +47,7 @@ def in_words(site: Site) -> Site:
     """The same site with words instead of pieces: weights of a looked-at word's pieces are added, those of a looking word's averaged."""
     (rows, to), (columns, of) = _words(site.rows), _words(site.columns)
     weights = (to / to.sum(1, keepdims=True)) @ np.asarray(site.weights) @ of.T
-    return Site(site.name, rows, columns, weights.tolist(), site.grid)
+    return Site(site.name, rows, columns, weights.tolist(), site.grid, site.offset)
 
 
 def _words(labels: Sequence[str]) -> tuple[list[str], NDArray[np.floating]]:

@@ -38,12 +38,18 @@ class Site:
     columns: list[str]
     weights: Any  # anything that becomes an array: lists, a tensor on any device
     grid: tuple[int, int] | None = None  # rows and columns of positions over a picture, if its columns are these
+    offset: tuple[float, float] = (
+        0.0,
+        0.0,
+    )  # how far below and right of its cell's middle a position looks, in heights and widths
 
     @staticmethod
-    def over_picture(name: str, rows: list[str], weights: Any, grid: Sequence[int]) -> Site:
+    def over_picture(
+        name: str, rows: list[str], weights: Any, grid: Sequence[int], offset: tuple[float, float] = (0.0, 0.0)
+    ) -> Site:
         """An attention to the positions of a grid over a picture: heads × rows × (grid rows · grid columns) of weights."""
         places = [f"row {row + 1}, column {column + 1}" for row in range(grid[0]) for column in range(grid[1])]
-        return Site(name, rows, places, weights, (grid[0], grid[1]))
+        return Site(name, rows, places, weights, (grid[0], grid[1]), offset)
 
     def __post_init__(self) -> None:
         given = self.weights.detach().float().cpu() if hasattr(self.weights, "detach") else self.weights
@@ -68,7 +74,7 @@ class Site:
     def labels(self) -> dict[str, Any]:
         """All but the weights."""
         named = {"name": self.name, "rows": self.rows, "columns": self.columns}
-        return named if self.grid is None else {**named, "grid": list(self.grid)}
+        return named if self.grid is None else {**named, "grid": list(self.grid), "offset": list(self.offset)}
 
     @property
     def document(self) -> Document:

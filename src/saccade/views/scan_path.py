@@ -53,13 +53,11 @@ def fixations(site: Site, head: int | None = None) -> list[Fixation]:
     return found[:MOST_FIXATIONS]
 
 
-def draw_path(
-    axes: Axes, size: tuple[int, int], found: Sequence[Fixation], grid: tuple[int, int], digits: float = 8
-) -> list[str]:
+def draw_path(axes: Axes, size: tuple[int, int], found: Sequence[Fixation], site: Site, digits: float = 8) -> list[str]:
     """Numbered circles at the fixations, the larger the longer they last, joined by arrows, from dark (early) to light, over a
     picture of this height and width; their colors."""
     height, width = size
-    down, across, unit = height / grid[0], width / grid[1], max(height, width)
+    (rows, columns), unit = site.grid or (1, 1), max(height, width)
     colors = _hex_colors(len(found))
     most, seen = max([one.dwell for one in found], default=1.0) or 1.0, dict[tuple[int, int], int]()
     places, radii = [], []
@@ -67,8 +65,8 @@ def draw_path(
         again = seen[one.row, one.column] = seen.get((one.row, one.column), -1) + 1  # a second visit lies beside the first
         turn, away = math.radians(40 + 100 * again), (0.06 * unit if again else 0.0)
         radii.append(unit * (0.03 + 0.03 * math.sqrt(one.dwell / most)))
-        x = (one.column + 0.5) * across + away * math.cos(turn)
-        y = (one.row + 0.5) * down + away * math.sin(turn)
+        x = ((one.column + 0.5) / columns + site.offset[1]) * width + away * math.cos(turn)
+        y = ((one.row + 0.5) / rows + site.offset[0]) * height + away * math.sin(turn)
         places.append((float(np.clip(x, radii[-1], width - radii[-1])), float(np.clip(y, radii[-1], height - radii[-1]))))
     inches = axes.get_position().width * axes.get_figure(root=True).get_size_inches()[0]  # type: ignore[union-attr]
     points = 72 * inches / width  # of one pixel
