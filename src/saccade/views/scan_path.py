@@ -19,6 +19,7 @@ from .document import Site
 from .pictures import GRAY, fitted, style
 
 MOST_FIXATIONS = 20
+RINGS = 9  # around a fixation, within which its circle gives way to earlier ones
 LEGEND_TITLE, LEAST_STEP = 0.25, 0.14  # inches: above the words of a legend, and between them
 # Words that name nothing which can be looked at; a caption in another language keeps all of its words.
 FUNCTION_WORDS = re.compile(
@@ -59,15 +60,13 @@ def draw_path(axes: Axes, size: tuple[int, int], found: Sequence[Fixation], site
     height, width = size
     (rows, columns), unit = site.grid or (1, 1), max(height, width)
     colors = _hex_colors(len(found))
-    most, seen = max([one.dwell for one in found], default=1.0) or 1.0, dict[tuple[int, int], int]()
-    places, radii = [], []
-    for one in found:
-        again = seen[one.row, one.column] = seen.get((one.row, one.column), -1) + 1  # a second visit lies beside the first
-        turn, away = math.radians(40 + 100 * again), (0.06 * unit if again else 0.0)
-        radii.append(unit * (0.03 + 0.03 * math.sqrt(one.dwell / most)))
-        x = ((one.column + 0.5) / columns + site.offset[1]) * width + away * math.cos(turn)
-        y = ((one.row + 0.5) / rows + site.offset[0]) * height + away * math.sin(turn)
-        places.append((float(np.clip(x, radii[-1], width - radii[-1])), float(np.clip(y, radii[-1], height - radii[-1]))))
+    most = max([one.dwell for one in found], default=1.0) or 1.0
+    radii = [unit * (0.03 + 0.03 * math.sqrt(one.dwell / most)) for one in found]
+    places: list[tuple[float, float]] = []
+    for one, radius in zip(found, radii, strict=True):
+        x = ((one.column + 0.5) / columns + site.offset[1]) * width
+        y = ((one.row + 0.5) / rows + site.offset[0]) * height
+        places.append(beside((x, y), radius, list(zip(places, radii, strict=False)), (width, height)))
     inches = axes.get_position().width * axes.get_figure(root=True).get_size_inches()[0]  # type: ignore[union-attr]
     points = 72 * inches / width  # of one pixel
     for n in range(len(found) - 1):
@@ -82,6 +81,23 @@ def draw_path(axes: Axes, size: tuple[int, int], found: Sequence[Fixation], site
         ink = style(digits, _ink(color), "bold")
         axes.text(*place, str(n + 1), ha="center", va="center_baseline", zorder=5.005 + n / 100, **ink)
     return colors
+
+
+def beside(
+    place: tuple[float, float], radius: float, others: Sequence[tuple[tuple[float, float], float]], size: tuple[float, float]
+) -> tuple[float, float]:
+    """The place itself, or the nearest one around it where a circle hides none of the others; inside the picture (width, height)."""
+    nearest = None
+    for away in range(RINGS):
+        for turn in range(12 if away else 1):
+            angle, far = math.radians(30 * turn + 40), 0.4 * away * radius
+            moved = place[0] + far * math.cos(angle), place[1] + far * math.sin(angle)
+            inside = tuple(float(np.clip(at, radius, side - radius)) for at, side in zip(moved, size, strict=True))
+            nearest = nearest or inside
+            if all(math.dist(inside, other) > 0.8 * (radius + its) for other, its in others):
+                return inside[0], inside[1]
+    assert nearest is not None, "the first ring is the place itself"
+    return nearest[0], nearest[1]
 
 
 def _hex_colors(count: int) -> list[str]:
