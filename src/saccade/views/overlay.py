@@ -74,8 +74,8 @@ def lit(picture: Picture, weights: Weights, offset: Offset = (0.0, 0.0)) -> Pict
     return np.round(bright + GLOW * part**2 * (255 - bright)).astype(np.uint8)
 
 
-def draw_panel(axes: Axes, picture: Picture, panel: Panel, size: float = 9, room: float = 0.0) -> None:
-    """A picture without axes, its title above, as wide as it or as `room` in inches; of hard attention the one position is outlined."""
+def draw_panel(axes: Axes, picture: Picture, panel: Panel, size: float = 9, least: float = 0.0) -> None:
+    """A picture without axes, its title above, as wide as it or at least as `least` inches; of hard attention the one position is outlined."""
     (height, width), (title, weights, offset) = picture.shape[:2], panel
     axes.imshow(
         picture if weights is None else lit(picture, weights, offset), extent=(0, width, height, 0), interpolation="antialiased"
@@ -90,7 +90,7 @@ def draw_panel(axes: Axes, picture: Picture, panel: Panel, size: float = 9, room
         axes.add_patch(Rectangle(corner, across, down, fill=False, edgecolor=MARK, linewidth=1.6))
     if title:
         wide = axes.get_position().width * axes.get_figure(root=True).get_size_inches()[0]  # type: ignore[union-attr]
-        axes.set_title(fitted(title, size, max(wide, room)), pad=3, **style(size, text=title))
+        axes.set_title(fitted(title, size, max(wide, least)), pad=3, **style(size, text=title))
 
 
 def draw_scan_path(axes: Axes, picture: Picture, site: Site, found: Sequence[Fixation], digits: float = 8) -> list[str]:

@@ -86,7 +86,7 @@ def draw_path(axes: Axes, size: tuple[int, int], found: Sequence[Fixation], site
 def beside(
     place: tuple[float, float], radius: float, others: Sequence[tuple[tuple[float, float], float]], size: tuple[float, float]
 ) -> tuple[float, float]:
-    """The place itself, or the nearest one around it where a circle hides none of the others; inside the picture (width, height)."""
+    """The middle of a circle where it was asked for, or the nearest around that hides none of the others; inside the picture (width, height)."""
     nearest = None
     for away in range(RINGS):
         for turn in range(12 if away else 1):
@@ -96,7 +96,7 @@ def beside(
             nearest = nearest or inside
             if all(math.dist(inside, other) > 0.8 * (radius + its) for other, its in others):
                 return inside[0], inside[1]
-    assert nearest is not None, "the first ring is the place itself"
+    assert nearest is not None, "the first ring is the middle itself"
     return nearest[0], nearest[1]
 
 
