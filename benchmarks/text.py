@@ -92,9 +92,9 @@ class Step:
             subprocess.run(["pkill", "-INT", "-s", str(self.process.pid)], check=False)
 
 
-def steps(name: str, settings: str) -> Iterator[Step]:
+def steps(name: str, job: Job, settings: str) -> Iterator[Step]:
     """The trainings of a result, and the comparison after them all, which finds them done."""
-    job, before = JOBS[name], list[Step]()
+    before = list[Step]()
     if job.first:
         before = [Step(job.first, f"train {job.first} --out runs/{job.first} --resume {settings}")]
         yield before[0]
@@ -112,25 +112,29 @@ def steps(name: str, settings: str) -> Iterator[Step]:
     yield Step(name, f"compare {words}", trainings)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(jobs: dict[str, Job], about: str | None) -> int:
+    """Makes the results that the command line names, or says what there is."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="result files to make")
     parser.add_argument("--together", type=int, default=1, help="trainings at a time")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop all after this time, with checkpoints")
     chosen, settings = parser.parse_known_args()
     names = [name for name in chosen.names if "=" not in name]
     settings += [name for name in chosen.names if "=" in name]
-    wrong = [name for name in names if name not in JOBS]
+    wrong = [name for name in names if name not in jobs]
     if chosen.together < 1:
         parser.error(f"--together is {chosen.together}; at least one training must run")
     if wrong:
         print(f"no result named '{wrong[0]}'; there are:", file=sys.stderr)
     if wrong or not names:
-        print("\n".join(f"{name:<18} saccade compare {' '.join(job.recipes)} {job.words}" for name, job in JOBS.items()))
+        print("\n".join(f"{name:<18} saccade compare {' '.join(job.recipes)} {job.words}" for name, job in jobs.items()))
         return 2 if wrong else 0
     Path("runs").mkdir(exist_ok=True)
     os.environ.setdefault("OMP_NUM_THREADS", "1" if chosen.together > 1 else str(os.cpu_count()))
-    until, every = time.monotonic() + chosen.seconds, [step for name in names for step in steps(name, " ".join(settings))]
+    until, every = (
+        time.monotonic() + chosen.seconds,
+        [step for name in names for step in steps(name, jobs[name], " ".join(settings))],
+    )
     reported: set[str] = set()
     while time.monotonic() < until:
         for step in every:
@@ -158,4 +162,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(JOBS, __doc__))

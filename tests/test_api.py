@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from saccade import api, config, models, tasks
 from saccade.data.conllu import Sentence
+from saccade.data.corpora import CAPTIONED, read
 from saccade.data.generated.phrasebook import phrasebook
 from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
@@ -129,6 +130,7 @@ def test_every_family_is_itself_after_it_was_saved_and_loaded(
 LABELED = [Labeled("a good film", "good", 1), Labeled("a bad film", "bad", 2)]
 SENTENCES = [Sentence(("the", "cat"), ("DET", "NOUN"), 1)]
 DOCUMENTS = [Document("the cat saw the dog", 1)]
+CAPTIONS = read(CAPTIONED, "shapes:dev", {"train": 1, "dev": 2, "test": 1, "size": 32})
 
 
 def able(kind: type[torch.nn.Module]) -> tuple[str, ...]:
@@ -150,6 +152,7 @@ TABLE: dict[str, dict[str, Any]] = {
     "language-modelling": {"examples": DOCUMENTS, "families": able(models.CausalLM)},
     "classification": {"examples": LABELED, "families": able(models.Encoder)},
     "tagging": {"examples": SENTENCES, "families": able(models.Encoder)},
+    "captioning": {"examples": CAPTIONS, "families": able(models.ImageToText)},
 }  # fmt: skip
 CELLS = [(task, name) for task, row in TABLE.items() for name in row["families"]]
 

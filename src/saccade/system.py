@@ -196,7 +196,8 @@ def spread(examples: Sequence[Any]) -> Sequence[Any]:
 def note_data(task: Task, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], work: Work, skipped: Skipped) -> list[str]:
     """What was read, held out and skipped, the sizes of the vocabularies, and what the dev examples share with those of training."""
     thing, data = task.data.thing, recipe.data
-    used, judged = len(getattr(work, "examples", train)), len(dev)
+    each, judged = getattr(work, "examples", train), len(dev)
+    used = len({id(getattr(one, "example", one)) for one in each})  # a picture with several captions is one
     own = f"in {data.dev}" if data.dev else f"held out of it ({data.held_out:.3g})"
     sizes = {id(vocabulary): len(vocabulary) for vocabulary, _ in task.texts([]).values()}
     vocabulary = f"{' and '.join(f'{size:,}' for size in sizes.values())} tokens{' (source and target)' * (len(sizes) > 1)}"

@@ -132,3 +132,9 @@ def test_wrong_images_are_refused() -> None:
 
 def test_options_of_a_recipe() -> None:
     assert Augment.of({"flip": True, "erase": 1}) == Augment(flip=True, erase=1)
+
+
+def test_moved_images_lie_in_memory_as_they_did() -> None:
+    images = torch.rand(3, 3, 16, 16)
+    made = Augment(crop=2, flip=True, jitter=0.1)(images, torch.Generator().manual_seed(0))
+    assert made.stride() == images.stride(), "convolutions on CPUs damage memory where colors come last"

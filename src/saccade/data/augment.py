@@ -109,7 +109,10 @@ def shift(images: Tensor, generator: torch.Generator, most: int) -> Tensor:
         for size in (height, width)
     )
     each = torch.arange(len(images), device=images.device)
-    return padded[each[:, None, None], :, rows[:, :, None], columns[:, None, :]].movedim(-1, 1)
+    moved = padded[each[:, None, None], :, rows[:, :, None], columns[:, None, :]].movedim(-1, 1)
+    return (
+        moved.contiguous()
+    )  # colors first in memory: with colors last, backward of some strided convolutions damages memory on CPUs
 
 
 def warp(images: Tensor, generator: torch.Generator, most: float) -> Tensor:

@@ -89,6 +89,9 @@ class ConvolutionStem(nn.Module):
         return self.project(self.layers(images))
 
 
+STEMS: dict[str, type[nn.Module]] = {"patches": Patches, "convolution": ConvolutionStem}
+
+
 class Bridge(nn.Module):
     """dropout(grid(norm(W x))): the vectors of an image encoder, B N E, as wide as the model that attends to them, with where they are."""
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..building import Builder
 from ..core import record, sites
 from ..core.record import source_weights
-from ..data.batches import on, pad
+from ..data.batches import Plans, on, pad
 from ..data.corpora import CAPTIONED
 from ..data.images import fit_box
 from ..data.pictures import Captioned, Picture
@@ -114,7 +114,7 @@ class Captioning(PictureTask):
             pixels = on_device(decoded(some, self.image_size), device)
             ones = torch.ones(len(some), dtype=torch.long, device=device)
             limits = [max_length or self.lengths.limit(1)] * len(some)
-            started = search(words.bos, words.eos, tuple({words.pad, words.bos} - {words.eos}))
+            started = search(words.bos, words.eos, tuple({words.pad, words.bos, words.unk} - {words.eos}))  # <unk> says nothing
             found = decode(model, pixels, ones, started, limits)  # type: ignore[arg-type]
             texts = [[words.decode(one.tokens, keep_unknown=True) for one in hypotheses] for hypotheses in found]
             made = self.force(model, pixels, [text for text, *_ in texts]) if look and attends(model) else [None] * len(some)
@@ -167,7 +167,7 @@ class Captioning(PictureTask):
 
     def pointing(self, model: nn.Module, examples: Sequence[Captioned]) -> dict[str, float]:
         """The model is made to generate the first caption of each picture. Of the words that name an object (its size, color and noun) and
-        that the model finds the likeliest at their place, `pointing` is how many percent have the strongest position of their attention
+        that the model itself finds the likeliest, `pointing` is how many percent have the strongest position of their attention
         on the object: the middle of what the position sees of the picture is inside the object's box. `object_words_right` is how many
         percent of these words the model finds the likeliest."""
         right, on_object, every = 0, 0, 0
@@ -201,7 +201,8 @@ def attends(model: nn.Module) -> bool:
 
 
 class CaptionWork(PictureWork):
-    """Training on each caption; where it is asked for, with greedy BLEU among the metrics on the dev set."""
+    """Training on captions of any length together, whose mean length decides how many make a batch; where it is asked for, with greedy
+    BLEU among the metrics on the dev set."""
 
     task: Captioning
 
@@ -209,6 +210,9 @@ class CaptionWork(PictureWork):
         self, task: Captioning, recipe: Recipe, train: Sequence[Captioned], dev: Sequence[Captioned], *given: Any
     ) -> None:
         super().__init__(task, recipe, train, dev, *given)
+        # of whatever length: the norms of a CNN would tell the model how long the captions of a batch are, which nothing tells it in use
+        mean = round(sum(size for _, size in self.lengths) / len(self.lengths))
+        self.plans = Plans([(1, mean)] * len(self.lengths), self.tokens, self.multiple)
         self.pictures, self.scores_bleu = dev, recipe.training.dev_bleu or recipe.training.watch == "bleu"
         self.measures = ("loss", "bleu") if self.scores_bleu else ("loss",)
         if len(self.examples) != len(train):
