@@ -37,6 +37,7 @@ from .views.worked import Worked, worked_example, worked_sentence
 __all__ = ["System", "average", "build", "check_options", "ensemble", "explain", "fit", "load", "searcher", "show"]
 # What a system can do is a method of it, and a function here: api.decode(system, texts) is system.decode(texts).
 align, classify, decode, evaluate, generate = System.align, System.classify, System.decode, System.evaluate, System.generate
+answer = System.answer
 tag, translate, translations, unknown_words = System.tag, System.translate, System.translations, System.unknown_words
 show = System.look
 caption = System.caption

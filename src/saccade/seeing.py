@@ -15,10 +15,13 @@ from .data.pictures import Picture
 from .decoding import MakeSearch, searcher
 from .errors import SaccadeError, did_you_mean
 from .recipe import Recipe
-from .showing import show_caption
+from .showing import show_caption, show_label, show_question, visible_pixels
 from .tasks.captioning import Captioning
+from .tasks.image_classification import ImageClassification
 from .tasks.lengths import check_length
-from .views.document import Document, Site
+from .tasks.pictures import PictureTask
+from .tasks.questions import Questions
+from .views.document import Document
 from .views.results import Caption
 
 SAMPLING = ("temperature", "top_k", "top_p", "seed")
@@ -62,20 +65,34 @@ class Seeing:
             yield replace(one, look=partial(self.look_at, picture, one.text))
 
     @torch.no_grad()
-    def look_at(self, picture: str | Path | Picture, caption: str | None = None) -> Document:
-        """What every attention to a picture looked at while the model described it, or generated a given caption."""
-        task = self.require(Captioning, "describe a picture")
-        [one, *more], _ = pictures_of(picture, task.method)
-        if more:
+    def look_at(self, picture: str | Path | Picture, text: str | None = None, beam: int = 1) -> Document:
+        """What every attention to a picture looked at while the model described it (or generated a given caption), labeled it, or
+        answered a question, the text."""
+        task: PictureTask = self.require(PictureTask, "look at a picture")
+        [image, *more], _ = pictures_of(picture, 'm.look("picture.png")')
+        if more or (isinstance(picture, str | Path) and os.path.isdir(os.path.expanduser(picture))):
             raise SaccadeError(f"'{picture}' is a folder of pictures; look at one at a time")
-        text = self.caption(one).text if caption is None else caption
-        tokens, grids = show_caption(task, self.model, one, text)
-        if not grids:
-            raise SaccadeError(f"the family {self.name} has no attention to show; train one that attends, such as bahdanau")
-        rows, columns = next(iter(grids.values())).shape[1:]
-        places = [f"{row},{column}" for row in range(1, rows + 1) for column in range(1, columns + 1)]
-        sites = [Site(name, tokens, places, each.reshape(1, len(tokens), -1)) for name, each in grids.items()]
-        return Document(one.name, places, text.split(), sites, self.name, ("position", "caption"))
+        if isinstance(task, Captioning):
+            source, outcome, sites = show_caption(
+                task, self.model, image, self.caption(image, beam).text if text is None else text
+            )
+        elif isinstance(task, Questions):
+            if text is None or not text.strip():
+                raise SaccadeError(
+                    "a model that answers questions looks for a question's words; give the question after the image"
+                )
+            source, outcome, sites = show_question(task, self.model, image, text)
+        elif isinstance(task, ImageClassification) and text is None:
+            source, outcome, sites = show_label(task, self.model, image)
+        else:
+            raise SaccadeError(f"a model of {self.recipe.task} reads no text with its picture; leave the text out")
+        if not sites:
+            attends = "vit, swin, or cnn with model.stage_attention=cbam" if isinstance(task, ImageClassification) else "bahdanau"
+            raise SaccadeError(f"the family {self.name} has no attention to show; train one that attends, such as {attends}")
+        pixels, title, called = visible_pixels(image, task.image_size), os.path.basename(image.name), "picture"
+        if isinstance(task, Questions):
+            title, called = text or "", "question"
+        return Document(title, source, outcome, sites, self.name, (called, task.outcome), pixels)
 
 
 def pictures_of(given: Any, call: str) -> tuple[list[Picture], bool]:

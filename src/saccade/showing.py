@@ -1,28 +1,33 @@
 """From a record of a model at work to a document: which tokens are the rows and columns of each attention."""
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from .core import record
 from .core import sites as attention_sites
-from .core.record import stretched
+from .core.record import pass_weights, stretched
 from .data.pairs import Pair
-from .data.pictures import Captioned, Picture
+from .data.pictures import Asked, Captioned, Picture, Pictured
 from .decoding import Sample, decode
+from .models.kinds import ImageEncoder
+from .models.maps import attention_maps
 from .tasks.captioning import Captioning
 from .tasks.classification import Classification
+from .tasks.image_classification import ImageClassification
 from .tasks.objectives import HIDDEN
+from .tasks.questions import Questions
 from .tasks.task import device_of
 from .tasks.translation import Translation
 from .training.work import Work
-from .views.document import Site
+from .views.choosing import is_flat
+from .views.document import MOST_PIXELS, Site
 
-Grids = NDArray[np.floating]  # tokens × rows × columns
 Shown = tuple[list[str], list[str], list[Site]]  # the tokens read, what came of them, and all attention
+MEAN_ROW = "mean of all positions"
 
 
 def show_translation(task: Translation, model: nn.Module, text: str, output: str) -> Shown:
@@ -30,20 +35,6 @@ def show_translation(task: Translation, model: nn.Module, text: str, output: str
     source, target = [*task.source.label_text(text), "<eos>"], [*task.target.label_text(output), "<eos>"]
     batch = task.batch(task.numbers([Pair(text, output)]), device_of(model))
     return text.split(), output.split(), sites_between(model, batch.inputs, source, target)
-
-
-def show_caption(task: Captioning, model: nn.Module, picture: Picture, words: str) -> tuple[list[str], dict[str, Grids]]:
-    """The tokens of a caption, <eos> last, and for each attention to the picture how much each token looked at each position while the
-    model was made to generate them, the mean over heads: tokens × rows × columns of the image encoder's grid."""
-    grid = model.image.grid(*task.image_size)  # type: ignore[union-attr, operator]
-    [numbers] = task.numbers([Captioned(picture, (words,))])
-    model.eval()
-    with torch.no_grad(), record(model, quiet=True) as seen:
-        model(*task.batch([numbers], device_of(model)).inputs)
-    tokens = [*task.text.label_text(words), "<eos>"]
-    found = {name: looks.weights() for name, looks in seen.items() if looks.cross}
-    means = {name: (each.mean(0) if each.dim() == 5 else each)[0].mean(0) for name, each in found.items()}
-    return tokens, {name: each.double().cpu().numpy().reshape(len(tokens), *grid) for name, each in means.items()}
 
 
 def show_denoising(task: Any, model: nn.Module, text: str) -> Shown:
@@ -90,6 +81,81 @@ def show_reading(task: Any, model: nn.Module, text: str) -> Shown:
         if name != "pool" and found.shape[1] == found.shape[2] == len(names):
             sites.append(Site(name.removeprefix("body."), names, names, found))
     return text.split(), [outcome], sites
+
+
+def visible_pixels(image: Picture, size: tuple[int, int]) -> Tensor:
+    """The part of a picture that a model of this size reads, bytes H W 3: as sharp as the picture is, up to what a document takes."""
+    _, *whole = image.pixels().shape
+    scale = max(1.0, min(whole[0] / size[0], whole[1] / size[1], MOST_PIXELS / max(size)))
+    return image.pixels((round(size[0] * scale), round(size[1] * scale))).permute(1, 2, 0)
+
+
+def show_label(task: ImageClassification, model: nn.Module, image: Picture) -> Shown:
+    """What an image classifier looks at: all its layers together, each by itself, and what the label was pooled from."""
+    [seen] = task.classify(model, [image])
+    batch = task.batch(task.numbers([Pictured(image)]), device_of(model))
+    sites = sites_inside(model.body, batch.inputs[0], torch.from_numpy(seen.weights).flatten().float(), seen.label)  # type: ignore[arg-type]
+    if not is_flat(seen.weights.ravel().tolist()):
+        offset = model.body.offset(*task.image_size, *seen.weights.shape)  # type: ignore[union-attr, operator]
+        sites.append(Site.over_picture("pool", [seen.label], [[seen.weights.ravel()]], seen.weights.shape, offset))
+    return [image.name], [seen.label], sites
+
+
+def show_caption(task: Captioning, model: nn.Module, image: Picture, caption: str) -> Shown:
+    """All attention of a caption to its picture, while the model was made to generate it."""
+    batch, words = task.batch(task.numbers([Captioned(image, (caption,))]), device_of(model)), task.text.label_text(caption)
+    sites = sites_over(model, model.image, batch.inputs, task.at, [*words, "<eos>"], ["<bos>", *words])  # type: ignore[arg-type]
+    return [image.name], caption.split(), sites
+
+
+def show_question(task: Questions, model: nn.Module, image: Picture, question: str) -> Shown:
+    """All attention of a question to its picture, while the model answers it."""
+    [seen] = task.answer(model, [(image, question)])
+    batch = task.batch(task.numbers([Asked(image, question)]), device_of(model))
+    return question.split(), [seen.answer], sites_over(model, model.body.image, batch.inputs, task.at, seen.pieces, seen.pieces)  # type: ignore[union-attr, arg-type]
+
+
+def sites_inside(body: ImageEncoder, image: Tensor, pooled: Tensor | None = None, label: str = MEAN_ROW) -> list[Site]:
+    """The attention inside an image encoder to the positions of one image (1 3 H W), and to channels; first that of all layers together, as
+    much as each position counts: `pooled`, or alike."""
+    found, sites, grid = attention_maps(body, image), list[Site](), body.grid(*image.shape[2:])
+    offset = partial(body.offset, *image.shape[2:])
+    if found.rollout is not None:
+        rows = found.rollout.mean(0) if pooled is None else pooled.to(found.rollout) @ found.rollout
+        sites.append(Site.over_picture("rollout", [label], rows[None, None], grid, offset(*grid)))
+    for name, weights in found.layers.items():
+        sites.append(
+            Site.over_picture(name, [MEAN_ROW], weights.flatten(1).unsqueeze(1), weights.shape[1:], offset(*weights.shape[1:]))
+        )
+    for name, weights in found.positions.items():
+        sites.append(
+            Site.over_picture(f"{name}, positions", ["factor"], weights.reshape(1, 1, -1), weights.shape, offset(*weights.shape))
+        )
+    for name, weights in found.channels.items():
+        names = [f"channel {n}" for n in range(len(weights))]
+        sites.append(Site(f"{name}, channels", ["factor"], names, weights[None, None]))
+    return sites
+
+
+def sites_over(
+    model: nn.Module, body: ImageEncoder, inputs: tuple[Any, ...], at: int, rows: list[str], own: list[str]
+) -> list[Site]:
+    """All attention of a text to a picture, then that within the text and within the image encoder. `at`: which of the inputs is the image;
+    `rows`: the text's tokens where it looks at the picture, `own`: those it looks at itself."""
+    image, inside = inputs[at], set(attention_sites(body).values())
+    grid = body.grid(*image.shape[2:])
+    with record(model, quiet=True) as seen:
+        model.eval()(*inputs)
+    found = {name: site for name, site in attention_sites(model).items() if site not in inside and seen[name].calls}
+    over, within = list[Site](), list[Site]()
+    for name, site in found.items():
+        weights = pass_weights(seen[name].passes[-1], None, None)[0]
+        if site.cross:
+            over.append(Site.over_picture(name.removeprefix("body."), rows, weights, grid, body.offset(*image.shape[2:], *grid)))
+        elif weights.shape[1:] == (len(own), len(own)):
+            within.append(Site(name.removeprefix("body."), own, own, weights))
+    deep = [replace(site, name=f"image.{site.name}") for site in sites_inside(body, image)]
+    return [*over, *within, *deep]
 
 
 @torch.no_grad()

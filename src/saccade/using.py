@@ -3,15 +3,18 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import torch
 from torch import nn
 
+from .data.archives import Filed
 from .data.conllu import Sentence
 from .data.labeled import Labeled
+from .data.lines import one_file
 from .data.pairs import Pair
-from .data.pictures import Captioned
+from .data.pictures import Asked, Captioned, Picture
 from .data.text import Document as Text
 from .decoding import MakeSearch
 from .errors import SaccadeError
@@ -23,12 +26,14 @@ from .tasks.captioning import Captioning
 from .tasks.classification import Classification
 from .tasks.language import LanguageModelling
 from .tasks.lengths import check_length
+from .tasks.pictures import PictureTask
+from .tasks.questions import Questions
 from .tasks.tagging import Tagging
 from .tasks.task import Task, device_of
 from .tasks.translation import Translation
 from .views.document import Document
 from .views.page import small_table
-from .views.results import Aligned, Classified, Generated, Tagged, Translated
+from .views.results import Aligned, Answered, Classified, Generated, Tagged, Translated
 
 LONGEST = 50_000  # characters of a text to translate
 EXAMPLES = (
@@ -37,6 +42,7 @@ EXAMPLES = (
     (Classification, Labeled),
     (Tagging, Sentence),
     (LanguageModelling, Text),
+    (Questions, Asked),
 )
 CAPTIONS = 'm.evaluate([("picture.png", "a black cat")])'
 T = TypeVar("T", bound=Task)
@@ -144,6 +150,24 @@ class Usable(Seeing):
             one.look = partial(self.look, " ".join(one.words))
         return found[0] if alone else found
 
+    @overload
+    def answer(self, image: str | Path | Picture, question: str) -> Answered: ...
+    @overload
+    def answer(self, image: str | Path | Picture, question: Iterable[str]) -> list[Answered]: ...
+    @overload
+    def answer(self, image: Iterable[tuple[str | Path | Picture, str]]) -> list[Answered]: ...
+    def answer(self, image: Any, question: Any = None) -> Any:
+        """The answer to a question about a picture, with the probability of each and where each word looked; a list for several questions
+        about it, or for pairs of pictures (or their files) and questions."""
+        task = self.require(Questions, "answer a question about a picture")
+        alone = isinstance(question, str)
+        if question is None:
+            given = items(image, "m.answer([(image, question), …])")
+        else:
+            given = [(image, one) for one in ([question] if alone else items(question, task.method))]
+        found = task.answer(self.model, [asked_of(one, n) for n, one in enumerate(given, 1)])
+        return found[0] if alone else found
+
     def generate(self, prompt: str = "", limit: int = 200, sample: Mapping[str, Any] | None = None, **how: Any) -> Generated:
         """Continues a prompt by at most `limit` tokens, piece by piece; sampled by temperature, top_k, top_p and seed."""
         task = self.require(LanguageModelling, "continue a text")
@@ -165,10 +189,11 @@ class Usable(Seeing):
         return found[0] if alone else found
 
     @torch.no_grad()
-    def look(self, text: str, target: str | None = None, beam: int = 1) -> Document:
-        """What every attention of the model looked at while it read a text, or translated it (or generated a given target)."""
-        if isinstance(self.task, Captioning):
-            return self.look_at(text, target)
+    def look(self, text: Any, target: str | None = None, beam: int = 1) -> Document:
+        """What every attention of the model looked at while it read a text, or translated it (or generated a given target). For a model of
+        pictures the first is a picture or its file."""
+        if isinstance(self.task, PictureTask):
+            return self.look_at(text, target, beam)
         if not isinstance(text, str):
             raise SaccadeError(f"expected one text, got {type(text).__name__}; look at one at a time: m.look(text)")
         if not text.strip():
@@ -235,15 +260,29 @@ def sentence_of(one: Any, n: int) -> Sentence:
     return one if isinstance(one, Sentence) else Sentence(tuple(words), None, n)
 
 
+def asked_of(one: Any, n: int) -> tuple[Picture, str]:
+    """A picture, or that of a file, and a question about it."""
+    if not (
+        isinstance(one, tuple | list) and len(one) == 2 and isinstance(one[0], str | Path | Picture) and isinstance(one[1], str)
+    ):
+        raise SaccadeError(f"question {n} is {str(one)[:60]!r}; expected an image's path and a question, both as text")
+    if not one[1].strip():
+        raise SaccadeError(f"question {n} is empty; ask something, such as 'what color is the shape?'")
+    return one[0] if isinstance(one[0], Picture) else Filed(one_file(one[0], "an image file")), one[1]
+
+
 def example_of(task: Task, one: Any, n: int) -> Any:
-    """An example as it is, or from plain values: (source, target), (text, label), (words, tags), (image, captions), or a text."""
+    """An example as it is, or from plain values: (source, target), (text, label), (words, tags), (image, captions), (image, question,
+    answer), or a text."""
     kind: Any = next((kind for owner, kind in EXAMPLES if isinstance(task, owner)), object)
     values = [one] if isinstance(one, str) else one
     if isinstance(one, kind):
         return one
-    if not isinstance(values, list | tuple) or len(values) != (1 if kind is Text else 2) or None in values:
+    if kind is Asked and isinstance(one, list | tuple) and len(one) == 3:
+        return Asked(*asked_of(one[:2], n), str(one[2]), n)
+    if kind is Asked or not isinstance(values, list | tuple) or len(values) != (1 if kind is Text else 2) or None in values:
         forms = {Pair: "(source, target)", Labeled: "(text, label)", Sentence: "(words, tags)", Captioned: "(image, captions)"}
-        expected = forms.get(kind, "a text")
+        expected = {**forms, Asked: "(image, question, answer)"}.get(kind, "a text")
         raise SaccadeError(f"example {n} is {str(one)[:60]!r}; expected {expected}")
     if kind is Captioned:
         return Captioned(

@@ -67,7 +67,7 @@ def test_the_page_carries_the_document_itself(document: Document) -> None:
     kinds = [attributes.get("type") for attributes in page.all("script")]
     assert kinds == ["application/json", None]
     carried, expected = json.loads(page.text("script")[0]), asdict(document)
-    expected["sites"] = [{**site, "weights": site["weights"].tolist()} for site in expected["sites"]]
+    expected["sites"] = [{**site.labels, "weights": site.weights.tolist()} for site in document.sites]
     assert carried == {name: expected[name] for name in carried}
     assert "a small model" in page.text("p")
 

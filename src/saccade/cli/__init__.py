@@ -15,7 +15,7 @@ from ..training.stopping import Stopped
 from .fetching import fetch
 from .looking import check, evaluate, explain, list_, show
 from .options import flag
-from .pictures import caption
+from .pictures import answer, caption
 from .reporting import report
 from .shared import rank
 from .tables import table
@@ -24,7 +24,8 @@ from .using import classify, generate, tag, translate
 
 # in the order of a first visit
 COMMANDS = (
-    demo, train, convert, average, compare, table, translate, generate, tag, classify, caption, evaluate, report, show, explain, list_, check, fetch,
+    demo, train, convert, average, compare, table, translate, generate, tag, classify, caption, answer, evaluate, report, show, explain, list_, check,
+    fetch,
 )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -27,6 +27,10 @@ from .shared import (
     write,
 )
 
+if TYPE_CHECKING:
+    from ..system import System
+    from ..views.document import Document
+
 HF = "or hf:PATH, a folder or the name of a cached model of Hugging Face"
 Shown = Annotated[
     Path, typer.Argument(help=f"A model folder, a run folder (its best model is used), {HF}.", autocompletion=run_folders)
@@ -36,6 +40,7 @@ WRITE = "Write a copy without bad examples: a .tsv or .jsonl file, two files cle
 LONGEST = "With --write: the most words per side (characters without spaces). [default: 200 for pairs and tags]"
 OUT = "A .png, .svg or .pdf picture, an .html page, or .json numbers. [default: a table in the terminal]"
 SITE = "Which attention, such as decoder.2.cross. [default: that which singles out the most words]"
+TEXT = "The sentence (<mask> hides a token from a model that was trained to find it), or an image for a model of pictures."
 SLOTS = "`recipes`, or one slot: scores, normalizers, masks, positions, models …"
 KINDS = "pairs, tags, labels or text; otherwise inferred from the file name (.conllu, .csv, .txt …), or pairs."
 
@@ -103,7 +108,8 @@ def evaluate(
 
 def show(
     model: Shown,
-    text: Annotated[str, typer.Argument(help="The sentence; <mask> hides a token from a model that was trained to find it.")],
+    text: Annotated[str, typer.Argument(help=TEXT)],
+    question: Annotated[str | None, typer.Argument(help="The question about the image, for a model that answers them.")] = None,
     out_file: Annotated[Path | None, typer.Option("--out", help=OUT)] = None,
     target: Annotated[str | None, typer.Option(help="Look at the model generating this text instead of its own.")] = None,
     site: Annotated[str | None, typer.Option(help=SITE)] = None,
@@ -114,15 +120,17 @@ def show(
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
-    """Show what a model looks at: a table in the terminal, a picture of an alignment or of heads, or a page to explore them all.
+    """Show what a model looks at: a table in the terminal, a picture of an alignment or of heads, or a page to explore them all. Of an
+    image: where each word of a caption or a question looks, with the scan path, or maps of each layer.
 
     Examples:
         saccade show runs/demo/bahdanau "the black cat ate the mouse"
         saccade show runs/demo/bahdanau "the black cat ate the mouse" --out cat.png
         saccade show runs/mine "the black cat" --words --out cat.html
         saccade show hf:./my-bert "the black cat" --out cat.html
+        saccade show runs/captions dog.jpg --out dog.png
+        saccade show runs/questions dog.jpg "what color is the dog?" --out dog.html
     """
-    from .. import api
     from .drawing import present
 
     check_drawable(out_file)
@@ -132,6 +140,8 @@ def show(
         raise SaccadeError(f"a {out_file.suffix} file has every head; leave {'--heads' if heads else '--head'} out")
     if target is not None and not target.strip():
         raise SaccadeError("the target is empty; give a text, or leave --target out")
+    if question is not None and (target is not None or str(model).startswith("hf:")):
+        raise SaccadeError("a second text is a question about an image; leave it out, or --target and hf:")
     system = None
     if str(model).startswith("hf:"):
         from .. import config, looking
@@ -139,10 +149,24 @@ def show(
         document = looking.show_pretrained(str(model)[3:], text, target, beam, config.device(device))
     else:
         system = load(model, device)
-        document = api.show(system, text, target, beam)
+        document = show_with(system, text, question, target, beam)
     present(document.words() if words else document, out_file, site, head, heads, json_)
     if system is not None:
-        note_unknown(system, [text.replace("<mask>", " ")])
+        read = [text.replace("<mask>", " ")] if document.picture is None else [one for one in (question, target) if one]
+        if read:
+            note_unknown(system, read)
+
+
+def show_with(system: "System", text: str, question: str | None, target: str | None, beam: int) -> "Document":
+    """What a model of texts or of pictures looks at; a question is only for a model that answers them, which generates no target."""
+    from .. import api
+
+    asks = system.recipe.task == "questions"
+    if question is not None and not asks:
+        raise SaccadeError(f"a model of {system.recipe.task} answers no questions; leave the second text out")
+    if target is not None and asks:
+        raise SaccadeError("a questions model generates no text; leave --target out, and give the question after the image")
+    return api.show(system, text, question if asks else target, beam)
 
 
 def explain(

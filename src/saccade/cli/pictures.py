@@ -1,23 +1,28 @@
-"""Commands that use a model on pictures: caption."""
+"""Commands that use a model on pictures: caption, answer."""
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import SaccadeError
+from .incoming import answer_each
 from .options import Beam, Device, Json, MaxLength, Model, Seed, TopK, TopP
-from .shared import keep_given, load, note, note_cut, print_json
+from .shared import keep_given, load, note, note_cut, note_unknown, print_json, write
 
 if TYPE_CHECKING:
     from ..data.pictures import Picture
     from ..decoding import MakeSearch
     from ..system import System
+    from ..views.results import Answered
 
 DATA = "Data as for training (test.jsonl, shapes:test), whose captions, answers or labels are left out."
 Image = Annotated[str | None, typer.Argument(help="An image file, or a folder of them (in the order of names).")]
 PictureData = Annotated[str | None, typer.Option("--input", help=DATA)]
+QUESTION = "The question; without it and --input, questions are read from stdin, one per line."
+ASKED = "A file of image<TAB>question lines, or data as for training, whose answers are left out."
 TOGETHER = 64  # pictures that are answered at once
 
 
@@ -110,3 +115,74 @@ def report_unread(errors: Sequence[SaccadeError], count: int) -> None:
     if errors:
         note(f"saccade: {len(errors):,} of {count:,} images could not be read; the others are described above")
         raise typer.Exit(2)
+
+
+def answer(
+    model: Model,
+    image: Annotated[Path | None, typer.Argument(help="An image file.")] = None,
+    question: Annotated[str | None, typer.Argument(help=QUESTION)] = None,
+    input_file: Annotated[str | None, typer.Option("--input", help=ASKED)] = None,
+    device: Device = "auto",
+    json_: Json = False,
+) -> None:
+    """Answer questions about a picture. In a terminal, without a question: type questions, one per line; Ctrl-D ends.
+
+    --json also prints the probability of every answer, and where in the picture each word of the question looked.
+
+    Examples:
+        saccade answer runs/questions picture.png "what color is the circle?"
+        saccade answer runs/questions picture.png < questions.txt
+        saccade answer runs/questions --input asked.tsv --json
+    """
+    from ..data.images import read_image
+    from ..tasks.questions import Questions
+
+    if (image is None) == (input_file is None):
+        wrong = "no image was given" if image is None else "both an image and --input were given"
+        raise SaccadeError(f"{wrong}; give an image and a question, or --input FILE")
+    system = load(model, device)
+    system.require(Questions, "answer a question about a picture")  # a mistake is reported before anything else
+    if image is None:
+        asked = [(one.image, one.question) for one in system.read(str(input_file))]
+        note_unknown(system, [text for _, text in asked])
+        print_answers(system.answer(asked), json_, False)
+        return
+    read_image(image)  # before anybody types a question about it
+    shown = question is not None or (sys.stdin is not None and sys.stdin.isatty())
+
+    def respond(lines: list[str], first: int) -> None:
+        print_lines(system, image, lines, first, json_, shown)
+
+    if question is not None and not question.strip():
+        raise SaccadeError("the question is empty; ask something, such as 'what color is the shape?'")
+    answer_each(question, None, "ask", respond, lambda path: [])
+
+
+def print_lines(system: "System", image: Path, lines: list[str], first: int, json_: bool, shown: bool) -> None:
+    """Answers to the questions on lines, one for each; an empty line has an empty answer."""
+    asked = [line for line in lines if line.strip()]
+    if not asked and first == 1:
+        raise SaccadeError("the lines are empty; give at least one question")
+    note_unknown(system, asked)
+    found = dict(zip(asked, system.answer(image, asked), strict=True))
+    for line in lines:
+        if line in found:
+            print_answers([found[line]], json_, shown)
+        elif json_:
+            print_json({"question": line, "answer": None})
+        else:
+            write("")
+    sys.stdout.flush()
+
+
+def print_answers(found: list["Answered"], json_: bool, shown: bool) -> None:
+    """Answers as lines of text, with the likeliest ones where `shown`, or as JSON."""
+    for one in found:
+        likeliest = sorted(one.probabilities.items(), key=lambda pair: -pair[1])[:5]
+        if json_:
+            facts = one.facts()
+            print_json({"image": facts.pop("name"), **facts, "weights": one.weights.round(4).tolist()})
+        elif shown:
+            write(f"{one.answer}   ({'  '.join(f'{name} {100 * chance:.1f} %' for name, chance in likeliest)})")
+        else:
+            write(f"{one.answer}\t{one.question}")

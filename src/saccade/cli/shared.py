@@ -143,15 +143,16 @@ def check_drawable(out_file: Path | None) -> None:
         check_ending(out_file)
 
 
-def draw(document: Document, site: Site, heads: bool, out_file: Path, head: int | None = None) -> None:
-    """A page that begins with a site, a document of all sites, or a picture of one, by the file's ending."""
+def draw(document: Document, site: Site | None, heads: bool, out_file: Path, head: int | None = None) -> None:
+    """A page that begins with a site, a document of all sites, or a picture of one, by the file's ending; without a site, the document's
+    own choice."""
     from ..views.document import PICTURES
     from ..views.fonts import find
 
-    document.save(out_file, site.name, heads, head)
+    document.save(out_file, None if site is None else site.name, heads, head)
     suffix = out_file.suffix.lower()
     if suffix in PICTURES and suffix != ".svg":  # there a viewer takes its own fonts
-        lacking = find("".join((document.title, *site.rows, *site.columns)))
+        lacking = find("".join((document.title, *(() if site is None else (*site.rows, *site.columns)))))
         if lacking:
             note(f"note: {lacking}")
 

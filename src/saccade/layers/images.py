@@ -92,6 +92,19 @@ class ConvolutionStem(nn.Module):
 STEMS: dict[str, type[nn.Module]] = {"patches": Patches, "convolution": ConvolutionStem}
 
 
+class Bridge(nn.Module):
+    """dropout(grid(norm(W x))): the vectors of an image encoder, B N E, as wide as the model that attends to them, with where they are."""
+
+    def __init__(self, before: int, dim: int, norm: nn.Module, grid: nn.Module, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.project, self.norm, self.grid, self.dropout = nn.Linear(before, dim), norm, grid, nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, size: tuple[int, int]) -> Tensor:
+        """`size`: rows and columns of the N positions."""
+        x = self.norm(self.project(x)).transpose(1, 2).unflatten(2, size)
+        return self.dropout(self.grid(x).flatten(2).transpose(1, 2))
+
+
 class ImageInput(nn.Module):
     """Images B 3 H W → B N dim: patches and where they are; with `token`, a learned vector behind them that belongs to no position."""
 

@@ -8,7 +8,7 @@ from .efficientnet import EfficientNetLite0
 from .encoders import Bag, RnnEncoder
 from .families import Family, table
 from .kinds import AttendingEncoder, CarryingLM, CausalLM, Decodable, Encoder, ImageEncoder, ImageToText, LookingEncoder, Seq2Seq
-from .labels import Classifier, MaskedModel, Tagger
+from .labels import Answerer, Classifier, MaskedModel, Tagger
 from .rnn import RnnSeq2Seq
 from .rnn_decoder import RnnDecoder, RnnLanguageModel
 from .swin import Swin
@@ -18,7 +18,7 @@ from .two_stream import TwoStream
 from .vaswani import BaseConfig, BigConfig
 from .vit import ViT
 
-__all__ = ["AttendingEncoder", "Bag", "BaseConfig", "BigConfig", "ByteNet", "CarryingLM", "CausalLM", "Classifier"]
+__all__ = ["Answerer", "AttendingEncoder", "Bag", "BaseConfig", "BigConfig", "ByteNet", "CarryingLM", "CausalLM", "Classifier"]
 __all__ += [
     "CNN",
     "ConvS2S",

@@ -10,7 +10,7 @@ from torch import nn
 from ..core import Mechanism, masks, normalizers, positions, scores, sites
 from ..core.options import Choice, Later, number, part, setting
 from ..errors import SaccadeError
-from ..layers import embeddings, feedforward, inputs, mixers, norms, pooling, residuals, stack
+from ..layers import embeddings, feedforward, images, inputs, mixers, norms, pooling, residuals, stack
 from ..layers.attention import MultiHeadAttention
 from ..layers.block import Block
 from ..layers.block import table as block_table
@@ -64,6 +64,7 @@ class Config:
     stack: Choice = part(stack.table, stack.Stack, "how blocks follow one another")
     head: Choice = part(head_table, LinearHead)
     pool: Choice = part(pooling.pools, pooling.Attention, "how a text's vectors become one, for a label")
+    grid_embedding: Choice = part(images.table, images.SinusoidalGrid, "rows and columns of an image that is attended to")
 
     @staticmethod
     def complete(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,6 +79,12 @@ class Config:
 def make_input(vocab: int, c: Config) -> inputs.PositionedInput:
     tokens = c.embedding(vocab=vocab, dim=c.dim)
     return inputs.PositionedInput(tokens, c.position_embedding(dim=c.dim), c.dim, c.dropout)
+
+
+def make_bridge(before: int, c: Config) -> images.Bridge:
+    """From an image encoder's vectors, `before` wide, to a memory; a learned grid has 8 × 8 vectors, between which others lie."""
+    grid = c.grid_embedding(dim=c.dim, rows=8, columns=8)
+    return images.Bridge(before, c.dim, c.norm(dim=c.dim), grid, c.dropout)
 
 
 def check_mixer(c: Config, causal: bool) -> None:

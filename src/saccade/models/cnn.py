@@ -59,6 +59,8 @@ class ResidualBlock(nn.Module):
 class CNN(ImageEncoder):
     """Images (B 3 H W) → the last feature map, one vector per position (B N dim)."""
 
+    leans = -1  # a convolution of width 3 that is padded at both sides, in steps of 2, begins at the first pixel
+
     def __init__(self, c: CnnConfig) -> None:
         super().__init__()
         if len(c.depths) > 8:

@@ -101,6 +101,8 @@ class EfficientNetLite0(ImageEncoder):
     It is made with random weights; `load_pretrained` takes those of the checkpoint.
     """
 
+    leans = 1  # its padding is at the right and below where steps of 2 leave it out at the other side
+
     def __init__(self, c: EfficientNetConfig) -> None:
         super().__init__(MEAN, STD)
         self.pretrained, self.frozen = c.pretrained, c.frozen

@@ -1,16 +1,20 @@
-"""Encoders without attention of their own: a bag of words, a recurrence from both ends. B batch, N positions, H hidden width."""
+"""Encoders without attention of their own: a bag of words, a recurrence from both ends, which may look at an image. B batch, N positions,
+H hidden width."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
+from ..core import Mechanism, normalizers, scores
 from ..core.options import Choice, number, part
-from ..layers import embeddings, inputs, pooling
+from ..layers import embeddings, images, inputs, pooling
+from ..layers.attention import Reader
 from ..layers.dropouts import LockedDropout
 from ..layers.recurrent import Bidirectional, Lstm, cells
 from .families import Sizes, add_family, named_sizes
-from .kinds import Encoder
+from .kinds import Encoder, ImageEncoder, LookingEncoder
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,9 @@ class RnnConfig:
     cell: Choice = part(cells, Lstm)
     embedding: Choice = part(embeddings.table, embeddings.Tokens)
     pool: Choice = part(pooling.pools, pooling.Attention, "how a text's vectors become one, for a label")
+    score: Choice = part(scores.table, scores.Additive, "of the attention to an image")
+    normalize: Choice = part(normalizers.table, normalizers.Softmax, "of the attention to an image")
+    grid_embedding: Choice = part(images.table, images.SinusoidalGrid, "rows and columns of an image that is attended to")
 
 
 class Bag(Encoder):
@@ -67,6 +74,26 @@ class RnnEncoder(Encoder):
         return self.encoder(self.embedding(tokens), lengths)[0]
 
 
+class LookingRnn(LookingEncoder):
+    """Each state of an `RnnEncoder` looks at an image once: tanh(W [state; context])."""
+
+    def __init__(self, image: ImageEncoder, vocab: int, c: RnnConfig) -> None:
+        super().__init__()
+        text = RnnEncoder(vocab, c)
+        self.dim, self.image, self.embedding, self.encoder = text.dim, image, text.embedding, text.encoder
+        grid = c.grid_embedding(dim=self.dim, rows=8, columns=8)
+        self.bridge = images.Bridge(image.dim, self.dim, nn.LayerNorm(self.dim), grid, c.dropout)
+        facts = {"dim": self.dim, "dim_q": self.dim, "dim_k": self.dim, "heads": 1}
+        self.look = Reader(self.dim, self.dim, Mechanism(c.score(**facts), c.normalize(**facts)))
+        self.look.in_order = False  # a pool makes one answer of all that was looked at
+        self.join = nn.Linear(2 * self.dim, self.dim)
+
+    def forward(self, tokens: Tensor, lengths: Tensor, images: Tensor | None = None, which: Tensor | None = None) -> Tensor:
+        states = self.encoder(self.embedding(tokens), lengths)[0]
+        contexts = self.look(states, self.look.prepare(self.memory(images, which)))
+        return torch.tanh(self.join(torch.cat([states, contexts], -1)))
+
+
 add_family("bag", "Harris 1954", BagConfig, {Encoder: Bag}, "Bag of words: one vector per token.")
 about = "RNN encoder alone, from both ends: one vector per token."
-add_family("rnn-encoder", "Graves & Schmidhuber 2005", RnnConfig, {Encoder: RnnEncoder}, about)
+add_family("rnn-encoder", "Graves & Schmidhuber 2005", RnnConfig, {Encoder: RnnEncoder, LookingEncoder: LookingRnn}, about)

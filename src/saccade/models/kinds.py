@@ -56,6 +56,7 @@ class ImageEncoder(Encoder):
 
     title = "an image encoder"
     reads = "images"
+    leans = 0  # where strided convolutions look within a position's part of the image: -1 at its first pixel, 1 at its last, 0 at its middle
     mean: Tensor
     std: Tensor
 
@@ -70,6 +71,11 @@ class ImageEncoder(Encoder):
     def grid(self, height: int, width: int) -> tuple[int, int]:
         """Rows and columns of positions for an image of this size."""
         raise NotImplementedError
+
+    def offset(self, height: int, width: int, rows: int, columns: int) -> tuple[float, float]:
+        """How far below and right of the middle of its part a position of a feature map looks, in heights and widths of the image."""
+        down, across = (self.leans * (1 / count - 1 / size) / 2 for size, count in ((height, rows), (width, columns)))
+        return down, across
 
     def normalized(self, images: Tensor) -> Tensor:
         """(x − mean) / std for each color."""
@@ -113,14 +119,24 @@ class ImageToText(Seq2Seq):
 
 
 class LookingEncoder(Encoder):
-    """Reads a text that looks at an image: one vector per token, B N dim."""
+    """Reads a text that looks at an image: one vector per token, B N dim.
+
+    Several texts may look at one image, which is read once: `which` (B) is the number of each text's image; by default each has its own.
+    """
 
     title = "an encoder whose text looks at an image"
     reads = "texts and images"
     image: ImageEncoder
+    bridge: nn.Module
 
-    def forward(self, tokens: Tensor, lengths: Tensor, images: Tensor | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, lengths: Tensor, images: Tensor | None = None, which: Tensor | None = None) -> Tensor:
         raise NotImplementedError
+
+    def memory(self, images: Tensor | None, which: Tensor | None = None) -> Tensor:
+        """What each text attends to, B M dim."""
+        assert images is not None, "a text that looks at an image needs one"
+        found: Tensor = self.bridge(self.image(images), self.image.grid(*images.shape[2:]))
+        return found if which is None else found[which]
 
 
 class CausalLM(Decodable):

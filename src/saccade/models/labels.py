@@ -8,7 +8,7 @@ from ..layers.embeddings import ids_of
 from ..layers.heads import TransformHead
 from ..layers.pooling import Pool
 from ..layers.recurrent import rows
-from .kinds import AttendingEncoder, Encoder, ImageEncoder
+from .kinds import AttendingEncoder, Encoder, ImageEncoder, LookingEncoder
 
 
 class Classifier(nn.Module):
@@ -50,6 +50,20 @@ class ImageClassifier(nn.Module):
         x = self.body(images)
         lengths = torch.full((len(x),), x.shape[1], device=x.device)
         return lengths.new_zeros(x.shape[:2]), x, lengths
+
+
+class Answerer(nn.Module):
+    """One answer per question about an image: logits = W pool(body(question, image)) + b."""
+
+    def __init__(self, body: LookingEncoder, pool: Pool, answers: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.body, self.pool = body, pool
+        self.dropout, self.head = nn.Dropout(dropout), nn.Linear(body.dim, answers)
+
+    def forward(self, tokens: Tensor, lengths: Tensor, images: Tensor, which: Tensor | None = None) -> Tensor:
+        """B C; `which` (B): the image of each question."""
+        pooled = self.pool(ids_of(tokens), self.body(tokens, lengths, images, which), lengths)
+        return self.head(self.dropout(pooled))
 
 
 class Tagger(nn.Module):

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from ..core import Positions, State, masks
 from ..errors import SaccadeError
 from ..layers import inputs, stack
-from .assembly import Config, extra_tokens, fitting, make_head, make_input, make_stack, without_relation
+from .assembly import Config, extra_tokens, fitting, make_bridge, make_head, make_input, make_stack, without_relation
 from .families import Builds, add_family, check_prompts
 from .kinds import AttendingEncoder, CausalLM, Encoder, ImageEncoder, ImageToText, LookingEncoder, Seq2Seq
 
@@ -122,13 +122,13 @@ class Captioner(ReadingDecoder, ImageToText):
     def __init__(self, image: ImageEncoder, vocab: int, config: Config) -> None:
         super().__init__()
         self.heads, self.image = config.heads, image
-        self.bridge = nn.Sequential(nn.Linear(image.dim, config.dim), config.norm(dim=config.dim), nn.Dropout(config.dropout))
+        self.bridge = make_bridge(image.dim, config)
         self.target = without_relation(make_input(vocab, config))
         self.decoder = make_stack(config, "decoder", causal=True)
         self.head = make_head(vocab, self.target.tokens, config)
 
     def encode(self, source: Tensor, lengths: Tensor) -> Tensor:
-        memory: Tensor = self.bridge(self.image(source))
+        memory: Tensor = self.bridge(self.image(source), self.image.grid(*source.shape[2:]))
         return memory
 
     def readable(self, memory: Tensor, lengths: Tensor, queries: int) -> masks.Prepared:
@@ -141,15 +141,14 @@ class LookingTransformer(LookingEncoder):
     def __init__(self, image: ImageEncoder, vocab: int, config: Config) -> None:
         super().__init__()
         self.dim, self.heads, self.image = config.dim, config.heads, image
-        self.bridge = nn.Sequential(nn.Linear(image.dim, config.dim), config.norm(dim=config.dim), nn.Dropout(config.dropout))
+        self.bridge = make_bridge(image.dim, config)
         self.embedding = without_relation(make_input(vocab, config))
         self.encoder = without_relation(make_stack(config, "decoder"))
 
-    def forward(self, tokens: Tensor, lengths: Tensor, images: Tensor | None = None) -> Tensor:
-        assert images is not None, "a text that looks at an image needs one"
+    def forward(self, tokens: Tensor, lengths: Tensor, images: Tensor | None = None, which: Tensor | None = None) -> Tensor:
         batch, size = tokens.shape[:2]
         at = Positions.line(size, size, tokens.device)
-        memory = self.bridge(self.image(images))
+        memory = self.memory(images, which)
         own = masks.padding(lengths).prepare(batch, self.heads, size, size, tokens.device)
         everywhere = masks.full().prepare(batch, self.heads, size, memory.shape[1], tokens.device)
         return self.encoder(self.embedding(tokens, at.i), own, memory, everywhere, at)

@@ -55,6 +55,7 @@ class ViT(ImageEncoder):
         super().__init__()
         self.dim, self.heads, self.patch = c.dim, c.heads, c.patch
         side = -(-c.image // c.patch)
+        self.leans = 0 if c.stem == "patches" else -1
         grid = c.grid_embedding(dim=c.dim, rows=side, columns=side)
         self.embedding = images.ImageInput(images.STEMS[c.stem](c.dim, c.patch), grid, c.dim, c.dropout, c.token)
         self.encoder = without_relation(fitting(c, "encoder"))

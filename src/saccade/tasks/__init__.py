@@ -1,6 +1,16 @@
 """Tasks: what is learned, one file each: its batches, predictions and metrics."""
 
-from . import captioning, classification, image_classification, language, objectives, tagging, text_to_text, translation
+from . import (
+    captioning,
+    classification,
+    image_classification,
+    language,
+    objectives,
+    questions,
+    tagging,
+    text_to_text,
+    translation,
+)
 from .task import Task, table
 
 __all__ = [
@@ -10,6 +20,7 @@ __all__ = [
     "image_classification",
     "language",
     "objectives",
+    "questions",
     "table",
     "tagging",
     "text_to_text",

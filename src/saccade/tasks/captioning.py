@@ -18,7 +18,7 @@ from ..data.images import fit_box
 from ..data.pictures import Captioned, Picture
 from ..data.vocabulary import Encoded, Vocabulary
 from ..decoding import MakeSearch, decode, searcher
-from ..models.kinds import ImageToText
+from ..models.kinds import ImageEncoder, ImageToText
 from ..recipe import Recipe
 from ..training.losses import Batch
 from ..views.results import Caption
@@ -51,6 +51,7 @@ class Captioning(PictureTask):
     needs, data = ImageToText, CAPTIONED
     measures: ClassVar[dict[str, bool]] = {"loss": False, "bleu": True}
     options: ClassVar[dict[str, Any]] = {"beam": searcher, "max_length": check_length}
+    outcome: ClassVar[str] = "caption"
     command: ClassVar[str] = "caption {model} picture.png"
     method: ClassVar[str] = 'm.caption("picture.png")'
 
@@ -167,9 +168,11 @@ class Captioning(PictureTask):
     def pointing(self, model: nn.Module, examples: Sequence[Captioned]) -> dict[str, float]:
         """The model is made to generate the first caption of each picture. Of the words that name an object (its size, color and noun) and
         that the model itself finds the likeliest, `pointing` is how many percent have the strongest position of their attention
-        on the object: the middle of the position's part of the picture is inside the object's box. `object_words_right` is how many
+        on the object: the middle of what the position sees of the picture is inside the object's box. `object_words_right` is how many
         percent of these words the model finds the likeliest."""
         right, on_object, every = 0, 0, 0
+        encoder: ImageEncoder = model.image  # type: ignore[assignment]
+        offset = encoder.offset(*self.image_size, *encoder.grid(*self.image_size))
         for start in range(0, len(examples), TOGETHER):
             some = examples[start : start + TOGETHER]
             pixels = on_device(decoded([one.image for one in some], self.image_size), device_of(model))
@@ -179,14 +182,16 @@ class Captioning(PictureTask):
                     box = fit_box(thing.box, (before[1], before[2]), self.image_size)
                     known = [word for word in thing.words if forced.knows(word)]
                     every, right = every + len(thing.words), right + len(known)
-                    on_object += sum(is_on(forced.weights[word], self.image_size, box) for word in known)
+                    on_object += sum(is_on(forced.weights[word], self.image_size, box, offset) for word in known)
         return {"pointing": percent_of((on_object, right)), "object_words_right": percent_of((right, every))}
 
 
-def is_on(weights: NDArray[np.floating], size: Size, box: tuple[float, ...]) -> bool:
-    """Whether the middle of the strongest position of weights (R × C) over a picture of this size is inside a box x0 y0 x1 y1."""
+def is_on(weights: NDArray[np.floating], size: Size, box: tuple[float, ...], offset: tuple[float, float] = (0.0, 0.0)) -> bool:
+    """Whether the middle of the strongest position of weights (R × C) over a picture of this size is inside a box x0 y0 x1 y1; `offset`:
+    where positions look, as `ImageEncoder.offset` says."""
     row, column = divmod(int(weights.argmax()), weights.shape[1])
-    y, x = (row + 0.5) * size[0] / weights.shape[0], (column + 0.5) * size[1] / weights.shape[1]
+    y = ((row + 0.5) / weights.shape[0] + offset[0]) * size[0]
+    x = ((column + 0.5) / weights.shape[1] + offset[1]) * size[1]
     return box[0] <= x < box[2] and box[1] <= y < box[3]
 
 

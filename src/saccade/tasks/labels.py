@@ -45,6 +45,7 @@ class LabelTask(ExampleTask):
     needs = Encoder
     measures: ClassVar[dict[str, bool]] = {"loss": False, "accuracy": True}
     options: ClassVar[dict[str, Callable[[Any], object]]] = {"confusion": bool}
+    worker: ClassVar[type[ExampleWork]] = ExampleWork
     label: ClassVar[str]
     unit: ClassVar[str]
     text_of: Callable[[Any], str]
@@ -96,8 +97,8 @@ class LabelTask(ExampleTask):
         known = set(self.known)
         strange = [not known.issuperset(self.labels_of(one) or ()) for one in dev]
         if recipe.data.strict or 2 * sum(strange) > len(dev):  # reported as the mistake it is
-            return super().work(recipe, train, dev, device)
-        work = ExampleWork(self, recipe, train, [one for one, odd in zip(dev, strange, strict=True) if not odd], device)
+            return self.worker(self, recipe, train, dev, device)
+        work = self.worker(self, recipe, train, [one for one, odd in zip(dev, strange, strict=True) if not odd], device)
         for one in (one for one, odd in zip(dev, strange, strict=True) if odd):
             kind = f"with a {self.label} that no training example has"
             work.skipped.add(recipe.data.dev or recipe.data.train, kind, one.line)

@@ -1,4 +1,5 @@
-/* The interactive view of an attention document: words that show where they look, a heat map, a site and a head to choose.
+/* The interactive view of an attention document: words that show where they look, a heat map or a
+   picture as bright as a word looks at it, a site and a head to choose.
    Every element of class "attention" holds its document as JSON in a <script type="application/json">. Nothing is fetched,
    and text only ever enters the page as textContent. */
 (() => {
@@ -68,10 +69,13 @@
       this.site = data.sites[0];
       this.head = -1; /* -1 is the average */
       this.spot = { row: 0, column: -1 };
+      this.image = new Image();
       this.build();
       this.openSite(0);
       matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.paint());
-      new ResizeObserver(() => this.drawMap()).observe(this.mapBox);
+      new ResizeObserver(() => requestAnimationFrame(() => this.drawMap())).observe(this.mapBox);
+      this.image.addEventListener("load", () => this.drawMap());
+      if (data.picture) this.image.src = data.picture;
     }
 
     build() {
@@ -93,7 +97,7 @@
         make("div", { class: "controls" }, siteBox, this.headBox),
         this.names[0], this.columns, this.names[1], this.rows,
         this.says, this.mapBox,
-        make("div", { class: "legend" }, this.least, make("span", { class: "ramp" }), this.most),
+        (this.legend = make("div", { class: "legend" }, this.least, make("span", { class: "ramp" }), this.most)),
       );
       rove(this.heads, (i) => this.openHead(i - 1));
       rove(this.columns, (i) => this.look({ row: -1, column: i }));
@@ -111,6 +115,7 @@
       this.pool = this.site.name === "pool" && this.site.rows.length === 1;
       this.names[0].textContent = this.pool ? "words and their weights" : "looked at";
       this.names[1].textContent = this.pool ? "label" : "looking";
+      for (const part of [this.names[0], this.columns, this.legend]) part.hidden = Boolean(this.site.grid); /* a picture is looked at */
       this.spot = { row: 0, column: -1 };
       this.columns.replaceChildren(...this.site.columns.map((token, i) => this.word(token, { row: -1, column: i })));
       this.rows.replaceChildren(...this.site.rows.map((token, i) => this.word(token, { row: i, column: -1 })));
@@ -127,7 +132,8 @@
 
     headButton(head) {
       const name = head < 0 ? "average" : `head ${head}`;
-      const canvas = make("canvas", { "aria-hidden": "true", width: this.site.columns.length, height: this.site.rows.length });
+      const [height, width] = this.site.grid || [this.site.rows.length, this.site.columns.length];
+      const canvas = make("canvas", { "aria-hidden": "true", width, height });
       const button = make("button", { type: "button", role: "radio", "aria-label": name, title: name }, canvas, head < 0 ? "all" : String(head));
       button.addEventListener("click", () => this.openHead(head));
       return button;
@@ -168,7 +174,7 @@
       this.paintWords(this.columns, this.spot.column, (j) =>
         (this.spot.row < 0 || this.isHidden(this.spot.row, j) ? undefined : this.weights[this.spot.row][j]));
       this.tell();
-      if (thumbnails) this.drawHeads();
+      if (thumbnails || this.site.grid) this.drawHeads();
       this.drawMap();
     }
 
@@ -202,9 +208,16 @@
       }
     }
 
+    /* The chosen word's weights as rows and columns of the picture, or all weights of a text. */
+    folded(weights) {
+      if (!this.site.grid) return weights;
+      const [rows, columns] = this.site.grid, row = weights[this.spot.row];
+      return Array.from({ length: rows }, (_, y) => row.slice(y * columns, (y + 1) * columns));
+    }
+
     drawHeads() {
       this.heads.querySelectorAll("canvas").forEach((canvas, i) => {
-        const weights = this.weightsOf(i - 1), top = greatest(weights), pen = canvas.getContext("2d");
+        const weights = this.folded(this.weightsOf(i - 1)), top = greatest(weights), pen = canvas.getContext("2d");
         pen.clearRect(0, 0, canvas.width, canvas.height);
         weights.forEach((row, y) => row.forEach((weight, x) => {
           pen.fillStyle = shade(this.colors, weight / top);
@@ -226,16 +239,53 @@
       return { left, above, cell, lean, width: left + cell * columns.length + right, height: above + cell * rows.length + 2 };
     }
 
+    /* The canvas in a size in CSS pixels, as sharp as the screen. */
+    resize(pen, width, height) {
+      const scale = window.devicePixelRatio || 1;
+      this.map.width = Math.round(width * scale);
+      this.map.height = Math.round(height * scale);
+      this.map.style.width = `${width}px`;
+      this.map.style.height = `${height}px`;
+      pen.setTransform(scale, 0, 0, scale, 0, 0);
+    }
+
+    /* The picture, dark where the chosen word does not look; a frame around the position that is pointed at, or that has all the weight. */
+    drawPicture(pen) {
+      const { image, site: { grid: [rows, columns], offset: [down, across] } } = this;
+      this.map.setAttribute("aria-label", `Picture with ${rows} by ${columns} positions, bright where the chosen word looks. ` +
+        "Arrow keys move from position to position.");
+      if (!image.naturalWidth) return; /* drawn when it is there */
+      const wide = Math.min(this.mapBox.clientWidth - 6, 460, 460 * image.naturalWidth / image.naturalHeight);
+      const tall = wide * image.naturalHeight / image.naturalWidth, row = this.weights[this.spot.row], top = Math.max(...row) || 1;
+      this.place = { wide: wide / columns, tall: tall / rows, left: across * wide, above: down * tall };
+      this.resize(pen, wide, tall);
+      pen.imageSmoothingEnabled = wide < 3 * image.naturalWidth; /* a very small picture shows its pixels */
+      pen.drawImage(image, 0, 0, wide, tall);
+      /* the outermost positions once more around the grid, so that it covers the picture wherever its middles are */
+      const veil = make("canvas", { width: columns + 2, height: rows + 2 }), ink = veil.getContext("2d");
+      const pixels = ink.createImageData(columns + 2, rows + 2), within = (value, count) => Math.min(count, Math.max(1, value)) - 1;
+      for (let y = 0; y < rows + 2; y++) for (let x = 0; x < columns + 2; x++) {
+        const weight = Math.max(0, row[within(y, rows) * columns + within(x, columns)]);
+        pixels.data.set([0, 0, 0, Math.round(255 * 0.7 * (1 - weight / top))], 4 * (y * (columns + 2) + x));
+      }
+      ink.putImageData(pixels, 0, 0);
+      const hard = row.length > 1 && row.filter((weight) => weight !== 0).length === 1, at = hard ? row.indexOf(top) : this.spot.column;
+      pen.imageSmoothingEnabled = !hard;
+      pen.drawImage(veil, this.place.left - this.place.wide, this.place.above - this.place.tall, wide + 2 * this.place.wide, tall + 2 * this.place.tall);
+      if (at < 0) return;
+      pen.strokeStyle = "#ffd23f";
+      pen.lineWidth = 2;
+      pen.strokeRect(this.place.left + (at % columns) * this.place.wide, this.place.above + Math.floor(at / columns) * this.place.tall,
+                     this.place.wide, this.place.tall);
+    }
+
     drawMap() {
       const pen = this.map.getContext("2d");
-      const place = (this.place = this.layout(pen)), scale = window.devicePixelRatio || 1;
-      this.map.width = Math.round(place.width * scale);
-      this.map.height = Math.round(place.height * scale);
-      this.map.style.width = `${place.width}px`;
-      this.map.style.height = `${place.height}px`;
+      if (this.site.grid) { this.drawPicture(pen); return; }
+      const place = (this.place = this.layout(pen));
+      this.resize(pen, place.width, place.height);
       this.map.setAttribute("aria-label", `Heat map of ${this.site.name}: ${this.site.rows.length} words that look by ` +
         `${this.site.columns.length} words that are looked at. Arrow keys move from cell to cell.`);
-      pen.setTransform(scale, 0, 0, scale, 0, 0);
       this.drawCells(pen, place);
       this.drawNames(pen, place);
       this.drawSpot(pen, place);
@@ -287,6 +337,14 @@
     }
 
     pointAt(event) {
+      if (this.site.grid) {
+        if (!this.place.wide) return;
+        const [rows, columns] = this.site.grid, inside = (value, count) => Math.min(count - 1, Math.max(0, Math.floor(value)));
+        const { wide, tall, left, above } = this.place;
+        const place = inside((event.offsetY - above) / tall, rows) * columns + inside((event.offsetX - left) / wide, columns);
+        this.look({ row: this.spot.row, column: place });
+        return;
+      }
       const { left, above, cell } = this.place;
       const column = Math.floor((event.offsetX - left) / cell), row = Math.floor((event.offsetY - above) / cell);
       const inColumns = column >= 0 && column < this.site.columns.length, inRows = row >= 0 && row < this.site.rows.length;
@@ -299,6 +357,12 @@
       if (!step) return;
       event.preventDefault();
       const inside = (value, count) => Math.min(count - 1, Math.max(0, value));
+      if (this.site.grid) {
+        const [rows, columns] = this.site.grid, at = Math.max(0, this.spot.column);
+        const y = inside(Math.floor(at / columns) + step[0], rows), x = inside((at % columns) + step[1], columns);
+        this.look({ row: this.spot.row, column: y * columns + x });
+        return;
+      }
       this.look({ row: inside(this.spot.row + step[0], this.site.rows.length),
                   column: inside(this.spot.column + step[1], this.site.columns.length) });
       const { left, cell } = this.place, box = this.mapBox, start = left + this.spot.column * cell;

@@ -27,7 +27,8 @@ def is_flat(weights: Sequence[float]) -> bool:
 
 
 def best_site(sites: Sequence[Site]) -> Site:
-    """The site to begin with: of attention from one text to another, else within one, that which singles out the most words."""
+    """The site to begin with: of attention from one text to another, else within one, that which singles out the most words; where a
+    picture is looked at, of attention from words to it, else the first over it."""
 
     def singled_out(site: Site) -> float:
         """The greatest weight that any other word gives a word, in the mean over words; <eos> and its like are no words."""
@@ -36,6 +37,9 @@ def best_site(sites: Sequence[Site]) -> Site:
             np.fill_diagonal(weights, 0.0)
         return float(sum(weights.max(0)[[not SPECIAL.fullmatch(label) for label in site.columns]]) / len(site.columns))
 
+    over = [site for site in sites if site.grid is not None]
+    if over:
+        return max([site for site in over if len(site.rows) > 1] or over[:1], key=singled_out)
     return max([site for site in sites if site.rows != site.columns] or sites, key=singled_out)
 
 
@@ -43,7 +47,7 @@ def in_words(site: Site) -> Site:
     """The same site with words instead of pieces: weights of a looked-at word's pieces are added, those of a looking word's averaged."""
     (rows, to), (columns, of) = _words(site.rows), _words(site.columns)
     weights = (to / to.sum(1, keepdims=True)) @ np.asarray(site.weights) @ of.T
-    return Site(site.name, rows, columns, weights.tolist())
+    return Site(site.name, rows, columns, weights.tolist(), site.grid, site.offset)
 
 
 def _words(labels: Sequence[str]) -> tuple[list[str], NDArray[np.floating]]:

@@ -1,19 +1,26 @@
-"""The plain document between a record of attention and everything that draws it: words, and heads × rows × columns of weights."""
+"""The plain document between a record of attention and everything that draws it: words, perhaps a picture, and heads × rows × columns of
+weights; where a picture is looked at, the columns are the positions of a grid over it, row by row."""
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import os
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
 
 from ..errors import SaccadeError, did_you_mean
 from ..files import write_atomically
 
+MOST_PIXELS = 512  # of the longer side of a picture in a document
 LONGEST = 24  # characters of a token in a label
 MISSING = "□"
 SHOWN_AS = {"\n": "↵", "\r": "↵", "\t": "⇥"}
@@ -30,6 +37,19 @@ class Site:
     rows: list[str]
     columns: list[str]
     weights: Any  # anything that becomes an array: lists, a tensor on any device
+    grid: tuple[int, int] | None = None  # rows and columns of positions over a picture, if its columns are these
+    offset: tuple[float, float] = (
+        0.0,
+        0.0,
+    )  # how far below and right of its cell's middle a position looks, in heights and widths
+
+    @staticmethod
+    def over_picture(
+        name: str, rows: list[str], weights: Any, grid: Sequence[int], offset: tuple[float, float] = (0.0, 0.0)
+    ) -> Site:
+        """An attention to the positions of a grid over a picture: heads × rows × (grid rows · grid columns) of weights."""
+        places = [f"row {row + 1}, column {column + 1}" for row in range(grid[0]) for column in range(grid[1])]
+        return Site(name, rows, places, weights, (grid[0], grid[1]), offset)
 
     def __post_init__(self) -> None:
         given = self.weights.detach().float().cpu() if hasattr(self.weights, "detach") else self.weights
@@ -39,13 +59,22 @@ class Site:
             raise SaccadeError(f"the weights of site '{self.name}' have the shape {self.weights.shape}; {expected}")
         if not np.isfinite(self.weights).all():
             raise SaccadeError(f"the weights of site '{self.name}' are not finite; the model has diverged, train it again")
+        if self.grid is not None and self.grid[0] * self.grid[1] != len(self.columns):
+            got = f"got {self.grid[0]} × {self.grid[1]} for {len(self.columns)}"
+            raise SaccadeError(f"site '{self.name}' needs one column per position of its grid, {got}; use Site.over_picture")
 
     def __repr__(self) -> str:
         return f"Site('{self.name}', {' × '.join(map(str, self.weights.shape))} heads × rows × columns)"
 
     def __eq__(self, other: object) -> bool:
-        same = isinstance(other, Site) and (self.name, self.rows, self.columns) == (other.name, other.rows, other.columns)
+        same = isinstance(other, Site) and self.labels == other.labels
         return same and np.array_equal(self.weights, other.weights)  # type: ignore[attr-defined]
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """All but the weights."""
+        named = {"name": self.name, "rows": self.rows, "columns": self.columns}
+        return named if self.grid is None else {**named, "grid": list(self.grid), "offset": list(self.offset)}
 
     @property
     def document(self) -> Document:
@@ -69,6 +98,16 @@ class Document:
     sites: list[Site]
     model: str = ""
     called: tuple[str, str] = ("source", "target")  # what the two texts are to a reader
+    picture: Any = (
+        None  # what was looked at, if it was no text: bytes, height × width × 3; the longer side has at most 512 pixels
+    )
+
+    def __post_init__(self) -> None:
+        grid = next((site.grid for site in self.sites if site.grid is not None), None)
+        if self.picture is not None:
+            self.picture = check_picture(self.picture)
+        elif grid is not None:  # a gray ground, on which weights can be seen
+            self.picture = np.full((16 * grid[0], 16 * grid[1], 3), 160, np.uint8)
 
     def __getitem__(self, name: str | int) -> Site:
         if isinstance(name, int):
@@ -101,8 +140,11 @@ class Document:
         path = check_ending(path)
         chosen = best_site(self.sites) if site is None else self[site]
         if path.suffix.lower() in PICTURES:
-            from . import pictures
+            from . import overlay, pictures
 
+            if self.picture is not None and (chosen.grid is not None or site is None):
+                whole = site is None and len(chosen.rows) == 1
+                return pictures.save(overlay.of_document(self, None if whole else chosen, heads, head), path)
             title, model = self.title, self.model
             return pictures.save(
                 pictures.heads(chosen, title, model) if heads else pictures.alignment(chosen, title, model, head), path
@@ -120,9 +162,29 @@ class Document:
         """The document as ASCII JSON with 4 digits and keys in the order of the fields; safe inside a <script> tag."""
         plain: dict[str, Any] = {} if self.called == ("source", "target") else {"called": list(self.called)}
         plain |= {name: getattr(self, name) for name in ("title", "model", "source", "target")}
+        plain |= {} if self.picture is None else {"picture": data_of(self.picture)}
         # adding 0 turns -0.0 into 0.0, so that equal documents are equal texts
-        plain["sites"] = [{**vars(site), "weights": (np.round(site.weights, 4) + 0.0).tolist()} for site in self.sites]
+        plain["sites"] = [{**site.labels, "weights": (np.round(site.weights, 4) + 0.0).tolist()} for site in self.sites]
         return json.dumps(plain, separators=(",", ":")).translate(UNSAFE_IN_SCRIPT)
+
+
+def check_picture(pixels: Any) -> NDArray[np.uint8]:
+    """Bytes of red, green and blue, height × width × 3, made smaller where a side is too long."""
+    given = pixels.detach().cpu().numpy() if hasattr(pixels, "detach") else np.asarray(pixels)
+    if given.ndim != 3 or given.shape[2] != 3 or given.dtype != np.uint8 or 0 in given.shape:
+        got = f"got {given.dtype} of shape {given.shape}"
+        raise SaccadeError(f"expected a picture as bytes, height × width × 3, {got}; permute and convert it first")
+    if max(given.shape) <= MOST_PIXELS:
+        return given
+    height, width = (max(1, round(size * MOST_PIXELS / max(given.shape))) for size in given.shape[:2])
+    return np.asarray(Image.fromarray(given).resize((width, height), Image.Resampling.BICUBIC))
+
+
+def data_of(picture: NDArray[np.uint8]) -> str:
+    """A picture as text that a page can show: a PNG in a data address."""
+    made = io.BytesIO()
+    Image.fromarray(picture).save(made, "PNG")
+    return "data:image/png;base64," + base64.b64encode(made.getvalue()).decode("ascii")
 
 
 def check_ending(path: str | os.PathLike[str]) -> Path:

@@ -188,6 +188,14 @@ def wrap(text: str, size: float, width: float, weight: str = "normal") -> list[s
     return textwrap.wrap(text, letters, max_lines=3, placeholder=" …")
 
 
+def fitted(text: str, size: float, width: float, weight: str = "normal") -> str:
+    """As much of a text as fits into a width in inches, with … where something was left out."""
+    shown = shorten(text, max(24, int(20 * width)))
+    while len(shown) > 2 and width_of(shown, size, weight) > width:
+        shown = shown[:-2] + "…"
+    return shown
+
+
 def sheet(width: float, body: float, title: str, note: str = "") -> tuple[Figure, float]:
     """A white figure with a title, a gray note under it and `body` inches of room; returns it and where the room begins."""
     inside = width - 2 * MARGIN

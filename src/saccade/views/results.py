@@ -95,6 +95,30 @@ class Caption(Result):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class Answered(Result):
+    """The answer to a question about a picture, the probability of each answer, and where each piece of the question looked: pieces × rows
+    × columns of the encoder's grid; unpacks to answer, probability."""
+
+    answer: str
+    probabilities: dict[str, float]
+    question: str
+    name: str
+    pieces: list[str]
+    weights: Numbers
+    look: MakeDocument | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        return self.answer
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.answer, self.probabilities[self.answer]))
+
+    def _repr_html_(self) -> str:
+        said = f"<b>{escape(self.answer)}</b> ({self.probabilities[self.answer]:.3f})"
+        return f'<p dir="auto">{escape(self.question)} <small>{escape(self.name)}</small><br>→ {said}</p>'
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Translated(Result):
     """One translation: the text, how likely it is, its tokens, whether it ended, and what else a beam found; unpacks to text, log_prob."""
 

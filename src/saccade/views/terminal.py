@@ -19,6 +19,7 @@ from .worked import Matrix, Worked
 BLOCK = 8  # columns of a matrix side by side
 # From gray to orange at nearly the same brightness: a terminal may be dark or light, and black letters are readable on all of it.
 WEAK, STRONG, AGAINST = (150, 150, 150), (255, 140, 0), (90, 170, 255)
+MAP_SIDE, SIGNS = 16, "·░▒▓█"  # signs of the longer side of a map, each twice as wide; from no weight to the greatest
 FAINTEST = 0.15  # of the full shade; below it a word is left as it is
 
 
@@ -70,6 +71,35 @@ def heat_table(site: Site, weights: NDArray[np.floating], width: int | None = No
         start = end
     table.rstrip()
     return table
+
+
+def picture_maps(site: Site, weights: NDArray[np.floating], width: int | None = None) -> Text:
+    """For each word a small map of the picture, darker signs for more weight, and its strongest position; as many side by side as fit."""
+    assert site.grid is not None, "a map needs a grid"
+    rows, columns = site.grid
+    every = max(1, -(-max(rows, columns) // MAP_SIDE))  # positions that share a sign of the map
+    blocks = [_map_lines(word, row.reshape(rows, columns), every) for word, row in zip(site.rows, weights, strict=True)]
+    size = max(cell_len(line) for lines in blocks for line in lines) + 3
+    across = max(1, (width or 100) // size)
+    text = Text()
+    for start in range(0, len(blocks), across):
+        some = blocks[start : start + across]
+        for n, lines in enumerate(zip(*some, strict=True)):
+            line = "".join(line + " " * (size - cell_len(line)) for line in lines).rstrip()
+            text.append(line + "\n", "bold" if n == 0 else "")
+        text.append("\n")
+    text.rstrip()
+    return text
+
+
+def _map_lines(word: str, weights: NDArray[np.floating], every: int) -> list[str]:
+    """The word, its strongest position, and the map, line by line; a sign has the greatest weight of the positions that share it."""
+    row, column = divmod(int(weights.argmax()), weights.shape[1])
+    best = f"row {row + 1}, column {column + 1}: {100 * weights.max():.0f} %"
+    padded = np.pad(weights, [(0, -size % every) for size in weights.shape])
+    small = padded.reshape(padded.shape[0] // every, every, -1, every).max((1, 3)) / (weights.max() or 1.0)
+    signs = [[SIGNS[min(len(SIGNS) - 1, int(part * len(SIGNS)))] * 2 for part in line] for line in small]
+    return [shorten(word, 22), best, *("".join(line) for line in signs)]
 
 
 def render(worked: Worked) -> Group:

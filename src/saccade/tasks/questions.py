@@ -1,0 +1,195 @@
+"""Questions about a picture, answered with one of the answers seen in training. B batch, N tokens, P pictures, C answers."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+
+from ..building import Builder
+from ..core import record
+from ..core.record import source_weights
+from ..data.batches import Plans, Rows, on, pad_rows
+from ..data.corpora import ASKED
+from ..data.pictures import Asked, Picture
+from ..data.vocabulary import Vocabulary
+from ..errors import SaccadeError
+from ..models.kinds import LookingEncoder
+from ..models.labels import Answerer
+from ..recipe import Recipe
+from ..training.losses import Batch
+from ..training.work import Work
+from ..views.results import Answered
+from .labels import UNLABELED, LabelTask, make_rows, percent
+from .pictures import PictureTask, PictureWork, Size, decoded, on_device, size_of, sizes_from
+from .task import device_of, from_tokens, learn_vocabulary, table
+
+MOST_KINDS = 12  # of questions whose accuracy is reported; more would be noise
+
+
+class Posed(NamedTuple):
+    """A question in numbers, and the pixels (bytes, 3 H W) of its picture, which other questions may share."""
+
+    rows: Rows
+    labels: list[int]
+    line: int
+    pixels: Tensor
+
+
+class SharedPlans(Plans):
+    """Every question once, in batches that have all questions about a picture, so that it is read once for all of them; as many of them
+    as the budget of tokens allows."""
+
+    def __init__(self, numbers: Sequence[Posed], budget: int, multiple: int = 1) -> None:
+        about: dict[int, list[int]] = defaultdict(list)
+        for n, one in enumerate(numbers):
+            about[id(one.pixels)].append(n)
+        self.groups: list[list[int]] = []
+        sizes: list[tuple[int, int]] = []
+        for questions in about.values():
+            longest = -(-max(len(numbers[n].rows) for n in questions) // multiple) * multiple
+            most = max(1, budget // longest)
+            for start in range(0, len(questions), most):
+                self.groups.append(questions[start : start + most])
+                sizes.append((len(self.groups[-1]) * longest, 0))
+        super().__init__(sizes, budget)
+
+    def __call__(self, seed: int, epoch: int) -> list[list[int]]:
+        return [[n for group in batch for n in self.groups[group]] for batch in super().__call__(seed, epoch)]
+
+
+class QuestionWork(PictureWork):
+    """Training in batches whose questions share pictures."""
+
+    def __init__(self, task: PictureTask, recipe: Recipe, *given: Any) -> None:
+        super().__init__(task, recipe, *given)
+        self.plans = SharedPlans(self.examples, self.tokens, self.multiple)
+
+
+@table.add("questions", paper="Antol et al. 2015 (VQA)")
+class Questions(PictureTask, LabelTask):
+    """An answer to a question about a picture: the question's words attend to the picture, and a pool makes one vector of them."""
+
+    needs, data, worker, at = LookingEncoder, ASKED, QuestionWork, 2
+    label, unit = "answer", "question"
+    text_of = staticmethod(lambda example: example.question)
+    labels_of = staticmethod(lambda example: None if example.answer is None else (example.answer,))
+    outcome: ClassVar[str] = "answer"
+    command: ClassVar[str] = 'answer {model} picture.png "your question"'
+    method: ClassVar[str] = 'm.answer("picture.png", "your question")'
+
+    def __init__(
+        self, text: Vocabulary, labels: Sequence[str], image_size: Size, blind: dict[str, int], commonest: int = 0
+    ) -> None:
+        """`commonest`: the answer that training saw most; `blind`: the one of each question that has another."""
+        super().__init__(text, labels)
+        self.image_size, self.blind, self.commonest = image_size, blind, commonest
+
+    @classmethod
+    def learn(cls, recipe: Recipe, train: Sequence[Asked], given: Vocabulary | None = None) -> Self:
+        labels = cls.learn_labels(train)
+        if len(labels) > max(20, len(train) // 2):
+            what = f"the training data has {len(labels):,} answers for {len(train):,} questions, nearly one each"
+            raise SaccadeError(f"{what}; expected a closed set of answers, such as yes, no and colors")
+        known = {name: n for n, name in enumerate(labels)}
+        counts: dict[str, Counter[int]] = defaultdict(Counter)
+        for one in train:
+            counts[one.question][known[str(one.answer)]] += 1
+        commonest = most_of(sum(counts.values(), Counter[int]()))
+        blind = {question: most for question, found in counts.items() if (most := most_of(found)) != commonest}
+        vocabulary = learn_vocabulary(recipe, map(cls.text_of, train), given)
+        return cls(vocabulary, labels, size_of(recipe, train), blind, commonest)
+
+    @classmethod
+    def divide(cls, examples: list[Asked], share: float) -> tuple[list[Asked], list[Asked]]:
+        """Pictures are held out with all their questions: another question about a known picture would say less."""
+        kept, _ = super().divide(list(dict.fromkeys(one.image for one in examples)), share)
+        known = set(kept)
+        return [one for one in examples if one.image in known], [one for one in examples if one.image not in known]
+
+    @classmethod
+    def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
+        return cls(
+            from_tokens(tokens, "text"), tokens["labels"], sizes_from(tokens), tokens.get("blind", {}), tokens.get("commonest", 0)
+        )
+
+    def tokens(self) -> dict[str, Any]:
+        learned = {"image_size": list(self.image_size), "blind": self.blind, "commonest": self.commonest}
+        return {**super().tokens(), **learned}
+
+    def build(self, builder: Builder) -> nn.Module:
+        body: LookingEncoder = builder.make(LookingEncoder, builder.image_encoder(), len(self.text))
+        self.reads_bytes = body.embedding.reads_bytes
+        return Answerer(body, builder.pool(body.dim, len(self.text)), len(self.labels), builder.dropout)
+
+    def prepare(self, model: nn.Module, train: Sequence[Asked]) -> None:
+        """TF-IDF weights count in how many questions a token occurs."""
+        assert isinstance(model, Answerer)
+        model.pool.prepare([*ids, self.text.eos] for ids in self.text.encode_ids([one.question for one in train]))
+
+    def work(self, recipe: Recipe, train: Sequence[Asked], dev: Sequence[Asked], device: torch.device) -> Work:
+        return LabelTask.work(self, recipe, train, dev, device)
+
+    def numbers(self, examples: Sequence[Asked]) -> list[Posed]:
+        """Each question's tokens and <eos>, its answer and line, and its picture, which is decoded once."""
+        pictures = list(dict.fromkeys(one.image for one in examples))
+        pixels = dict(zip(pictures, decoded(pictures, self.image_size), strict=True))
+        end = self.text.token(self.text.eos)
+        encoded = self.text.encode_batch([one.question for one in examples])
+        rows = [make_rows([*one.ids, self.text.eos], [*one.pieces, end], self.reads_bytes) for one in encoded]
+        together = zip(rows, examples, strict=True)
+        return [Posed(row, self.label_numbers(one, 1), one.line, pixels[one.image]) for row, one in together]
+
+    def batches(self, numbers: Sequence[Posed], device: torch.device, budget: int) -> Iterator[tuple[list[int], Batch]]:
+        for indices in SharedPlans(numbers, budget)(0, 0):
+            yield indices, self.batch([numbers[n] for n in indices], device)
+
+    def batch(self, numbers: Sequence[Posed], device: torch.device, multiple: int = 1) -> Batch:
+        """Tokens (B N), lengths (B), pictures (P 3 H W), and the number of each question's picture (B)."""
+        pictures = {id(one.pixels): one.pixels for one in numbers}
+        places = {name: n for n, name in enumerate(pictures)}
+        which = torch.tensor([places[id(one.pixels)] for one in numbers])
+        tokens, lengths = pad_rows([one.rows for one in numbers], self.text.pad, multiple)
+        answers = torch.tensor([one.labels[0] for one in numbers])
+        tokens, lengths, which, target = on(device, tokens, lengths, which, answers)
+        inputs = tokens, lengths, on_device(list(pictures.values()), device), which
+        return Batch(inputs, target, UNLABELED, len(numbers), [one.line for one in numbers])
+
+    def evaluate(self, model: nn.Module, examples: Sequence[Asked], confusion: bool | None = None) -> dict[str, Any]:
+        """Accuracy; that of answers without the picture, the commonest one to the same question in training; that of each kind of question,
+        as its first two words say; and precision, recall and F1 of each answer."""
+        self.check_labeled(examples, more=" to compare with, or use `answer`")
+        metrics, guessed, wanted = self.judge(model, self.numbers(examples), 4096)
+        blind = torch.tensor([self.blind.get(one.question, self.commonest) for one in examples])
+        found = {"questions": len(wanted), **metrics, "blind_accuracy": percent(blind == wanted)}
+        kinds: dict[str, list[int]] = defaultdict(list)
+        for n, one in enumerate(examples):
+            kinds["_".join(one.question.lower().split()[:2])].append(n)
+        if len(kinds) <= MOST_KINDS:
+            found |= {f"accuracy_{kind}": percent((guessed == wanted)[numbers]) for kind, numbers in sorted(kinds.items())}
+        return {**found, **self.by_class(guessed, wanted, confusion)}
+
+    @torch.no_grad()
+    def answer(self, model: nn.Module, asked: Iterable[tuple[Picture, str]]) -> list[Answered]:
+        """The answers to questions about pictures, in their order."""
+        model.eval()
+        examples = [Asked(image, question, None, n) for n, (image, question) in enumerate(asked, 1)]
+        numbers, rows, columns = self.numbers(examples), *model.body.image.grid(*self.image_size)  # type: ignore[union-attr, operator]
+        found: dict[int, Answered] = {}
+        for indices, batch in self.batches(numbers, device_of(model), 2048):
+            with record(model, quiet=True) as seen:
+                logits = model(*batch.inputs)
+            weights = source_weights(seen).double().cpu().numpy()
+            for n, chances, looks in zip(indices, logits.float().softmax(-1).tolist(), weights, strict=True):
+                one, probabilities = examples[n], dict(zip(self.labels, chances, strict=True))
+                pieces = [*self.text.label_text(one.question), self.text.token(self.text.eos)]
+                best = max(probabilities, key=probabilities.__getitem__)
+                where = looks[: len(pieces)].reshape(-1, rows, columns)
+                found[n] = Answered(best, probabilities, one.question, one.image.name, pieces, where)
+        return [found[n] for n in range(len(examples))]
+
+
+def most_of(counts: Counter[int]) -> int:
+    """The commonest, of several the first of the alphabet."""
+    return min(counts, key=lambda n: (-counts[n], n))
