@@ -15,6 +15,7 @@ from saccade import api, config
 from saccade.core.options import Choice, Range, rules_of
 from saccade.core.table import Table
 from saccade.data.conllu import Sentence
+from saccade.data.corpora import ASKED, read
 from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
 from saccade.data.text import Document
@@ -47,6 +48,7 @@ DATA: dict[str, list[Any]] = {
     "language-modelling": [Document(f"{one}. {one}!\n", n) for n, one in enumerate(SENTENCES, 1)],
 }
 DATA["text-to-text"] = DATA["translation"]
+DATA["questions"] = read(ASKED, "shapes:train", {"train": 6, "dev": 1, "test": 1, "size": 32})
 SMALL = {"dim": 16, "hidden": 24, "depth": 1, "heads": 2, "max_len": 300, "byte_dim": 4, "filters": 4}
 # Names of data and of machines, and what makes the same numbers in another way.
 ELSEWHERE = {
@@ -74,6 +76,8 @@ def small(path: Path) -> dict[str, Any]:
             made["model"][key] = SMALL[key]
         elif isinstance(value, dict):
             value |= {option: SMALL[option] for option in value if option in SMALL and option != "dim"}
+    if "image_encoder" in made["model"]:
+        made["model"]["image_encoder"] |= {"dim": 4}
     if "heads" not in made["model"] and "depth" in made["model"]:
         made["model"]["depth"] = 2  # `hidden` is the width between the layers of a recurrent language model
     if isinstance(mask := made["model"].get("mask"), dict) and mask["name"] == "blocks":
@@ -132,14 +136,19 @@ def changes(recipe: dict[str, Any]) -> list[tuple[str, Any]]:
                         + (["words", "bleu", "accuracy", "cosine", "constant"] if isinstance(value, str) else []),
                     )
                 )
-    config_class = families[recipe["model"]["family"]].config
-    for f in dataclasses.fields(config_class):
-        if f.name in recipe["model"]:
-            value = recipe["model"][f.name]
-            found.append((f"model.{f.name}", other_value(value, dict(f.metadata), f.metadata.get("table"))))
+    return found + model_changes(recipe["model"], "model")
+
+
+def model_changes(model: dict[str, Any], path: str) -> list[tuple[str, Any]]:
+    """(key, other values) for every setting of a model, and of the one inside it."""
+    found: list[tuple[str, Any]] = []
+    for f in dataclasses.fields(families[model["family"]].config):
+        if f.name in model:
+            value = model[f.name]
+            found.append((f"{path}.{f.name}", other_value(value, dict(f.metadata), f.metadata.get("table"))))
             if isinstance(value, dict):
-                found += [(f"model.{f.name}.{key}", other) for key, other in option_changes(value, f.metadata["table"])]
-    return found
+                found += [(f"{path}.{f.name}.{key}", other) for key, other in option_changes(value, f.metadata["table"])]
+    return found + (model_changes(model["image_encoder"], f"{path}.image_encoder") if "image_encoder" in model else [])
 
 
 def option_changes(value: dict[str, Any], table: Table[Any]) -> list[tuple[str, Any]]:
@@ -190,7 +199,13 @@ def fingerprint(values: dict[str, Any], tmp: Path, train: bool) -> list[Any]:
     return found
 
 
-ONE_PER_TASK = {"phrasebook-transformer", "phrasebook-tagger", "reviews-rnn", "phrasebook-language"}  # these are trained, too
+ONE_PER_TASK = {
+    "phrasebook-transformer",
+    "phrasebook-tagger",
+    "reviews-rnn",
+    "phrasebook-language",
+    "shapes-questions",
+}  # these are trained, too
 
 # Keys whose first other value may do nothing on so little data, and values that do something.
 TELLING: dict[str, Any] = {

@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
@@ -10,8 +11,10 @@ from torch import Tensor, nn
 from ..building import Builder
 from ..core import record
 from ..core.record import source_weights
+from ..data.archives import Filed
 from ..data.batches import Plans, Rows, on, pad_rows
 from ..data.corpora import ASKED
+from ..data.lines import one_file
 from ..data.pictures import Asked, Picture
 from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError
@@ -19,11 +22,10 @@ from ..models.kinds import LookingEncoder
 from ..models.labels import Answerer
 from ..recipe import Recipe
 from ..training.losses import Batch
-from ..training.work import Work
 from ..views.results import Answered
 from .labels import UNLABELED, LabelTask, make_rows, percent
 from .pictures import PictureTask, PictureWork, Size, decoded, on_device, size_of, sizes_from
-from .task import device_of, from_tokens, learn_vocabulary, table
+from .task import ExampleWork, device_of, from_tokens, learn_vocabulary, table
 
 MOST_KINDS = 12  # of questions whose accuracy is reported; more would be noise
 
@@ -127,7 +129,7 @@ class Questions(PictureTask, LabelTask):
         assert isinstance(model, Answerer)
         model.pool.prepare([*ids, self.text.eos] for ids in self.text.encode_ids([one.question for one in train]))
 
-    def work(self, recipe: Recipe, train: Sequence[Asked], dev: Sequence[Asked], device: torch.device) -> Work:
+    def work(self, recipe: Recipe, train: Sequence[Asked], dev: Sequence[Asked], device: torch.device) -> ExampleWork:
         return LabelTask.work(self, recipe, train, dev, device)
 
     def numbers(self, examples: Sequence[Asked]) -> list[Posed]:
@@ -174,7 +176,7 @@ class Questions(PictureTask, LabelTask):
         """The answers to questions about pictures, in their order."""
         model.eval()
         examples = [Asked(image, question, None, n) for n, (image, question) in enumerate(asked, 1)]
-        numbers, rows, columns = self.numbers(examples), *model.body.image.grid(*self.image_size)  # type: ignore[union-attr, operator]
+        numbers, grid = self.numbers(examples), model.body.image.grid(*self.image_size)  # type: ignore[union-attr, operator]
         found: dict[int, Answered] = {}
         for indices, batch in self.batches(numbers, device_of(model), 2048):
             with record(model, quiet=True) as seen:
@@ -184,7 +186,7 @@ class Questions(PictureTask, LabelTask):
                 one, probabilities = examples[n], dict(zip(self.labels, chances, strict=True))
                 pieces = [*self.text.label_text(one.question), self.text.token(self.text.eos)]
                 best = max(probabilities, key=probabilities.__getitem__)
-                where = looks[: len(pieces)].reshape(-1, rows, columns)
+                where = looks[: len(pieces)].reshape(-1, *grid)
                 found[n] = Answered(best, probabilities, one.question, one.image.name, pieces, where)
         return [found[n] for n in range(len(examples))]
 
@@ -192,3 +194,14 @@ class Questions(PictureTask, LabelTask):
 def most_of(counts: Counter[int]) -> int:
     """The commonest, of several the first of the alphabet."""
     return min(counts, key=lambda n: (-counts[n], n))
+
+
+def asked_of(one: Any, n: int) -> tuple[Picture, str]:
+    """A picture, or that of a file, and a question about it."""
+    if not (
+        isinstance(one, tuple | list) and len(one) == 2 and isinstance(one[0], str | Path | Picture) and isinstance(one[1], str)
+    ):
+        raise SaccadeError(f"question {n} is {str(one)[:60]!r}; expected an image's path and a question, both as text")
+    if not one[1].strip():
+        raise SaccadeError(f"question {n} is empty; ask something, such as 'what color is the shape?'")
+    return one[0] if isinstance(one[0], Picture) else Filed(one_file(one[0], "an image file")), one[1]
