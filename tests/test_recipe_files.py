@@ -11,6 +11,7 @@ import yaml
 
 from saccade import api, config, tasks
 from saccade.data.conllu import Sentence
+from saccade.data.corpora import ASKED, read
 from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
 from saccade.data.text import Document
@@ -71,6 +72,7 @@ EXAMPLES: dict[str, list[Any]] = {
     "classification": [Labeled("a good film", "good", 1), Labeled("a bad film", "bad", 2)],
     "tagging": [Sentence(("the", "cat"), ("DET", "NOUN"), 1)],
     "language-modelling": [Document("the cat saw the dog", 1)],
+    "questions": read(ASKED, "shapes:train", {"train": 2, "dev": 1, "test": 1}),
 }
 
 

@@ -184,7 +184,9 @@ class TrainingRecipe:
 class Recipe:
     """A whole training run: only what differs from these defaults is written in a recipe file."""
 
-    task: str = setting("translation", "`translation`, `text-to-text`, `language-modelling`, `tagging` or `classification`")
+    task: str = setting(
+        "translation", "`translation`, `text-to-text`, `language-modelling`, `tagging`, `classification` or `questions`"
+    )
     start_from: str = setting("", "a model folder whose vocabulary and encoder or decoder to begin with")
     seed: int = number(0, 0, 2**31 - 1, "of parameters, order and dropout")
     device: str = setting("auto", "`auto`, `cpu`, `cuda` or `mps` (Macs; never chosen by `auto`)")

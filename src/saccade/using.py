@@ -190,6 +190,11 @@ class Usable:
             raise SaccadeError(f"expected one text, got {type(text).__name__}; look at one at a time: m.look(text)")
         if not text.strip():
             raise SaccadeError("the text is empty; give a sentence")
+        if isinstance(self.task, Questions):
+            wrong = "a questions model looks at a picture, and a text alone has none; use"
+            raise SaccadeError(
+                f"{wrong} m.answer(image, question).weights", shell=f"{wrong} `saccade answer MODEL IMAGE QUESTION --json`"
+            )
         if isinstance(self.task, Translation):
             output = self.translate(text, beam).text if target is None else target
             source, outcome, sites = show_translation(self.task, self.model, text, output)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from saccade import api, config
+from saccade import api, config, reporting
 from saccade.core import record
 from saccade.data.corpora import ASKED, read
 from saccade.data.pictures import Asked
@@ -143,6 +143,8 @@ def test_a_trained_model_answers_by_the_picture_and_its_folder_answers_alike(tmp
     metrics = fitted.evaluate(where)
     assert (metrics["accuracy"], metrics["blind_accuracy"]) == (100.0, 50.0)
     assert metrics["accuracy_is_it"] == metrics["accuracy_what_color"] == 100.0
+    reporting.report([tmp_path / "run"], tmp_path / "page.html", api.show)
+    assert "what color is it?" in (tmp_path / "page.html").read_text(), "the samples of a report"
     loaded = api.load(tmp_path / "run", "cpu")
     one = loaded.answer(tmp_path / "blue2.png", "what color is it?")
     assert (str(one), one.answer, one.name) == ("blue", "blue", str(tmp_path / "blue2.png"))
