@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -12,7 +13,7 @@ from ..building import Builder
 from ..core import record
 from ..core.record import source_weights
 from ..data.archives import Filed
-from ..data.batches import Plans, Rows, on, pad_rows
+from ..data.batches import Rows, on, pad_rows, rounded
 from ..data.corpora import ASKED
 from ..data.lines import one_file
 from ..data.pictures import Asked, Picture
@@ -39,26 +40,36 @@ class Posed(NamedTuple):
     pixels: Tensor
 
 
-class SharedPlans(Plans):
-    """Every question once, in batches that have all questions about a picture, so that it is read once for all of them; as many of them
-    as the budget of tokens allows."""
+class SharedPlans:
+    """Every question once, in batches with longest question × count ≤ budget that have all questions about a picture, so that it is read
+    once for all of them; a function of (seed, epoch) alone.
+
+    Pictures come in any order: with as many questions alike they would be alike themselves, and batch norms would learn wrong means.
+    """
 
     def __init__(self, numbers: Sequence[Posed], budget: int, multiple: int = 1) -> None:
+        self.budget, self.groups = budget, list[list[int]]()
         about: dict[int, list[int]] = defaultdict(list)
         for n, one in enumerate(numbers):
             about[id(one.pixels)].append(n)
-        self.groups: list[list[int]] = []
-        sizes: list[tuple[int, int]] = []
+        self.lengths = [rounded(len(one.rows), multiple) for one in numbers]
         for questions in about.values():
-            longest = -(-max(len(numbers[n].rows) for n in questions) // multiple) * multiple
-            most = max(1, budget // longest)
-            for start in range(0, len(questions), most):
-                self.groups.append(questions[start : start + most])
-                sizes.append((len(self.groups[-1]) * longest, 0))
-        super().__init__(sizes, budget)
+            most = max(1, budget // max(self.lengths[n] for n in questions))
+            self.groups += [questions[start : start + most] for start in range(0, len(questions), most)]
 
     def __call__(self, seed: int, epoch: int) -> list[list[int]]:
-        return [[n for group in batch for n in self.groups[group]] for batch in super().__call__(seed, epoch)]
+        order = np.argsort(np.random.PCG64([seed, epoch]).random_raw(len(self.groups)), kind="stable")
+        batches: list[list[int]] = []
+        longest = 0
+        for group in (self.groups[n] for n in order.tolist()):
+            here = max(self.lengths[n] for n in group)
+            longest = max(longest, here)
+            if batches and longest * (len(batches[-1]) + len(group)) <= self.budget:
+                batches[-1].extend(group)
+            else:
+                batches.append(list(group))
+                longest = here
+        return batches
 
 
 class QuestionWork(PictureWork):
@@ -66,7 +77,10 @@ class QuestionWork(PictureWork):
 
     def __init__(self, task: PictureTask, recipe: Recipe, *given: Any) -> None:
         super().__init__(task, recipe, *given)
-        self.plans = SharedPlans(self.examples, self.tokens, self.multiple)
+        self.shared = SharedPlans(self.examples, self.tokens, self.multiple)
+
+    def epoch(self, epoch: int) -> Sequence[list[int]]:
+        return self.shared(self.seed, epoch)
 
 
 @table.add("questions", paper="Antol et al. 2015 (VQA)")
