@@ -197,6 +197,16 @@ def test_data_that_are_no_questions_with_a_closed_set_of_answers_are_refused() -
         config.recipe({"task": "questions", "data": {"train": "shapes:train"}, "model": {"family": "bahdanau"}})
 
 
+def test_settings_that_do_not_fit_a_text_that_looks_at_an_image_are_refused() -> None:
+    for stack in ("funnel", "transparent"):
+        assert f"model.stack={stack} is not for a model that attends to an image" in error_of(lambda: recipe(stack=stack))  # noqa: B023
+    assert "model.head has no effect on this transformer-encoder" in error_of(lambda: recipe(head="mixture"))
+    assert "no setting named 'model.image_encoder.dims'" in error_of(lambda: recipe(image_encoder={"family": "cnn", "dims": 3}))
+    assert "model.image_encoder.family is 'bag', which is not an image encoder" in error_of(
+        lambda: recipe(image_encoder={"family": "bag"})
+    )
+
+
 def test_training_changes_pictures_and_not_their_questions() -> None:
     made = system("transformer-encoder", "data.augment={crop: 2}")
     work = made.task.work(made.recipe, EXAMPLES, EXAMPLES[:4], CPU)
@@ -207,3 +217,5 @@ def test_training_changes_pictures_and_not_their_questions() -> None:
     assert all(torch.equal(changed.inputs[n], kept.inputs[n]) for n in (0, 1, 3))
     assert not torch.equal(changed.inputs[2], kept.inputs[2])
     assert torch.equal(changed.inputs[2], work.batch(plan).inputs[2]), "the same batch is changed the same way"
+    mixed = recipe("transformer-encoder", "data.augment={mixup: 0.5}")
+    assert "mix two pictures, and a question is about one" in error_of(lambda: made.task.work(mixed, EXAMPLES, EXAMPLES[:4], CPU))

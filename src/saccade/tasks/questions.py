@@ -77,6 +77,8 @@ class QuestionWork(PictureWork):
 
     def __init__(self, task: PictureTask, recipe: Recipe, *given: Any) -> None:
         super().__init__(task, recipe, *given)
+        if self.mixes:
+            raise SaccadeError("data.augment.mixup and cutmix mix two pictures, and a question is about one; leave them out")
         self.shared = SharedPlans(self.examples, self.tokens, self.multiple)
 
     def epoch(self, epoch: int) -> Sequence[list[int]]:
