@@ -164,10 +164,7 @@ def make_stack(c: Config, role: str = "alone", causal: bool = False) -> stack.St
         )
         return made
 
-    def norm() -> nn.Module:
-        made: nn.Module = c.norm(dim=c.dim)
-        return made
-
+    norm: Callable[[], nn.Module] = lambda: c.norm(dim=c.dim)  # noqa: E731
     made: stack.Stack = c.stack(block=block, depth=c.depth, norm=norm, dim=c.dim, role=role)
     if causal:
         for site in sites(made).values():
