@@ -1,5 +1,5 @@
-"""Regenerates the result files of text from real data under `data/`: trains what a result needs, several trainings side by side, and
-then judges them all by one `saccade compare`.
+"""Regenerates the result files of text and of questions about pictures from data under `data/`: trains what a result needs, several
+trainings side by side, and then judges them all by one `saccade compare`.
 
 python benchmarks/text.py                      # says what there is
 python benchmarks/text.py sst2 ud-ewt-upos --together 2 --seconds 3600 [KEY=VALUE …]
@@ -54,6 +54,8 @@ JOBS: dict[str, Job] = {
     "tinyshakespeare": Job(["tinyshakespeare", "tinyshakespeare-rotary"], 1, "--peer nanoGPT:val_loss=1.4697"),
     "tinyshakespeare-xl": Job(["tinyshakespeare-xl"], 1, "--peer nanoGPT:val_loss=1.4697"),
     "wikitext-2-permutation": Job(["wikitext-2-permutation"], 1),
+    "shapes-questions": Job(["shapes-questions"], 3),
+    "easy-vqa": Job(["easy-vqa"], 3, "--peer easy-VQA-keras:accuracy=93.78 --peer easy-VQA-keras-doubled-data:accuracy=99.5"),
     "wikitext-2": Job(["wikitext-2"], 1, "--peer AWD-LSTM:perplexity=68.7"),
 }
 

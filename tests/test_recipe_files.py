@@ -11,7 +11,7 @@ import yaml
 
 from saccade import api, config, tasks
 from saccade.data.conllu import Sentence
-from saccade.data.corpora import CAPTIONED, PICTURED, read
+from saccade.data.corpora import ASKED, CAPTIONED, PICTURED, read
 from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
 from saccade.data.text import Document
@@ -74,6 +74,7 @@ EXAMPLES: dict[str, list[Any]] = {
     "language-modelling": [Document("the cat saw the dog", 1)],
     "captioning": read(CAPTIONED, "shapes:dev", {"train": 1, "dev": 2, "test": 1}),
     "image-classification": read(PICTURED, "shapes:dev", {"train": 1, "dev": 2, "test": 1}),
+    "questions": read(ASKED, "shapes:train", {"train": 2, "dev": 1, "test": 1}),
 }
 
 

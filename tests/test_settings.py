@@ -15,7 +15,7 @@ from saccade import api, config
 from saccade.core.options import Choice, Range, rules_of
 from saccade.core.table import Table
 from saccade.data.conllu import Sentence
-from saccade.data.corpora import CAPTIONED, PICTURED, read
+from saccade.data.corpora import ASKED, CAPTIONED, PICTURED, read
 from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
 from saccade.data.text import Document
@@ -51,6 +51,7 @@ DATA["text-to-text"] = DATA["translation"]
 SHAPES = {"train": 6, "dev": 1, "test": 1, "size": 32}
 DATA["captioning"] = read(CAPTIONED, "shapes:train", SHAPES)
 DATA["image-classification"] = read(PICTURED, "shapes:train", SHAPES)
+DATA["questions"] = read(ASKED, "shapes:train", SHAPES)
 SMALL = {"dim": 16, "hidden": 24, "depth": 1, "heads": 2, "max_len": 300, "byte_dim": 4, "filters": 4}
 # Names of data and of machines, and what makes the same numbers in another way.
 ELSEWHERE = {
@@ -213,6 +214,7 @@ ONE_PER_TASK = {
     "phrasebook-language",
     "shapes-captions-soft",
     "shapes-vit",
+    "shapes-questions",
 }  # these are trained, too
 
 # Keys whose first other value may do nothing on so little data, and values that do something.

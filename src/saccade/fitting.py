@@ -50,7 +50,7 @@ def fit_to_data(recipe: Recipe, examples: Sequence[Any]) -> tuple[Recipe, tuple[
 
 def texts_of(example: Any) -> list[str]:
     """The texts of an example of any task."""
-    return [getattr(example, name, "") for name in ("source", "target", "text")] + [*getattr(example, "words", ())]
+    return [getattr(example, name, "") for name in ("source", "target", "text", "question")] + [*getattr(example, "words", ())]
 
 
 def choose_size(tokens: float, on_gpu: bool, minutes: float) -> str:

@@ -9,10 +9,8 @@ from typing import Any, TypeVar, overload
 import torch
 from torch import nn
 
-from .data.archives import Filed
 from .data.conllu import Sentence
 from .data.labeled import Labeled
-from .data.lines import one_file
 from .data.pairs import Pair
 from .data.pictures import Asked, Captioned, Picture
 from .data.text import Document as Text
@@ -27,7 +25,7 @@ from .tasks.classification import Classification
 from .tasks.language import LanguageModelling
 from .tasks.lengths import check_length
 from .tasks.pictures import PictureTask
-from .tasks.questions import Questions
+from .tasks.questions import Questions, asked_of
 from .tasks.tagging import Tagging
 from .tasks.task import Task, device_of
 from .tasks.translation import Translation
@@ -151,7 +149,7 @@ class Usable(Seeing):
         return found[0] if alone else found
 
     @overload
-    def answer(self, image: str | Path | Picture, question: str) -> Answered: ...
+    def answer(self, image: str | Path | Picture, question: str) -> Answered: ...  # type: ignore[overload-overlap]
     @overload
     def answer(self, image: str | Path | Picture, question: Iterable[str]) -> list[Answered]: ...
     @overload
@@ -198,6 +196,11 @@ class Usable(Seeing):
             raise SaccadeError(f"expected one text, got {type(text).__name__}; look at one at a time: m.look(text)")
         if not text.strip():
             raise SaccadeError("the text is empty; give a sentence")
+        if isinstance(self.task, Questions):
+            wrong = "a questions model looks at a picture, and a text alone has none; use"
+            raise SaccadeError(
+                f"{wrong} m.answer(image, question).weights", shell=f"{wrong} `saccade answer MODEL IMAGE QUESTION --json`"
+            )
         if isinstance(self.task, Translation):
             output = self.translate(text, beam).text if target is None else target
             source, outcome, sites = show_translation(self.task, self.model, text, output)
@@ -258,17 +261,6 @@ def sentence_of(one: Any, n: int) -> Sentence:
     if not words:
         raise SaccadeError(f"sentence {n} has no words; give at least one")
     return one if isinstance(one, Sentence) else Sentence(tuple(words), None, n)
-
-
-def asked_of(one: Any, n: int) -> tuple[Picture, str]:
-    """A picture, or that of a file, and a question about it."""
-    if not (
-        isinstance(one, tuple | list) and len(one) == 2 and isinstance(one[0], str | Path | Picture) and isinstance(one[1], str)
-    ):
-        raise SaccadeError(f"question {n} is {str(one)[:60]!r}; expected an image's path and a question, both as text")
-    if not one[1].strip():
-        raise SaccadeError(f"question {n} is empty; ask something, such as 'what color is the shape?'")
-    return one[0] if isinstance(one[0], Picture) else Filed(one_file(one[0], "an image file")), one[1]
 
 
 def example_of(task: Task, one: Any, n: int) -> Any:

@@ -173,7 +173,7 @@ def test_images_can_be_elsewhere(tmp_path: Path) -> None:
         (CAPTIONED, "a.tsv", "/etc/passwd\ta", "line 1: the image is '/etc/passwd', expected a path below the folder"),
         (CAPTIONED, "a.tsv", "..\\1.jpg\ta", "expected a path below the folder"),
         (CAPTIONED, "a.txt", "1.jpg", "does not end in .csv, .tsv, .jsonl, so its format is not known"),
-        (ASKED, "a.tsv", "1.jpg\twhat?", "2 columns instead of 3; a line is image<TAB>question<TAB>answer"),
+        (ASKED, "a.tsv", "1.jpg", "1 column instead of 2 or 3; a line is image<TAB>question<TAB>answer"),
         (ASKED, "a.tsv", "1.jpg\twhat?\t ", "line 1: the answer is empty; write one for each question"),
         (ASKED, "a.tsv", "1.jpg\t\tyes", "line 1: the question is empty"),
         (ASKED, "a.jsonl", '{"image": "1.jpg", "question": "what?", "answer": 1.5}', '"answer" is float instead of text'),

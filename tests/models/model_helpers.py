@@ -14,7 +14,7 @@ from saccade import models
 from saccade.building import Builder, complete
 from saccade.core.options import Choice
 from saccade.layers.embeddings import spell
-from saccade.models import AttendingEncoder, CarryingLM, Decodable, Encoder, ImageEncoder, Seq2Seq
+from saccade.models import AttendingEncoder, CarryingLM, Decodable, Encoder, ImageEncoder, ImageToText, LookingEncoder, Seq2Seq
 
 T = TypeVar("T", bound=nn.Module)
 V = 13
@@ -23,6 +23,7 @@ SOURCE, LENGTHS = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 0, 0], [7, 0, 0, 0, 0
 TARGET = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]])
 # How each token is spelled, for embeddings that read bytes.
 BYTES = torch.tensor(spell([str(n) * (1 + n % 3) for n in range(V)]))
+IMAGES = torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)  # as many as SOURCE has rows
 
 
 def settings(family: str, **changed: Any) -> dict[str, Any]:
@@ -32,7 +33,10 @@ def settings(family: str, **changed: Any) -> dict[str, Any]:
     return {"family": family, **small, **{name: 0.0 for name in fields if name.endswith("dropout")}, **changed}
 
 
-def vocabularies(kind: type[nn.Module]) -> tuple[int, ...]:
+def vocabularies(kind: type[nn.Module]) -> tuple[Any, ...]:
+    """What a model of a kind is built for: sizes of vocabularies, and an image encoder where it looks at images."""
+    if issubclass(kind, ImageToText | LookingEncoder):
+        return Builder({"family": "cnn", "dim": 4, "depths": [1], "stem_stride": 4}).make(ImageEncoder), V
     return () if issubclass(kind, ImageEncoder) else (V, V) if issubclass(kind, Seq2Seq) else (V,)
 
 
@@ -81,6 +85,8 @@ def images_for(model: ImageEncoder) -> Tensor:
 
 def read(model: Encoder, tokens: Tensor, lengths: Tensor) -> Tensor:
     """One vector per token; where the encoder asks for a relation of the tokens, steps between them and depths in a made-up tree."""
+    if isinstance(model, LookingEncoder):
+        return model(with_bytes(model, tokens), lengths, IMAGES[:1], torch.zeros(len(tokens), dtype=torch.long))
     if not model.needs_relation:
         return model(with_bytes(model, tokens), lengths)
     assert isinstance(model, AttendingEncoder)
@@ -116,8 +122,9 @@ class Case:
         if str(self) not in MADE:
             torch.manual_seed(2)  # with 0 or 1, scores of a model are below 0, where a ReLU learns nothing
             MADE[str(self)] = shake(make(self.kind, self.family, **self.changed))
-            if issubclass(self.kind, ImageEncoder):
-                calibrate(MADE[str(self)])
+            for part in MADE[str(self)].modules():
+                if isinstance(part, ImageEncoder):
+                    calibrate(part)
         return MADE[str(self)]
 
 
@@ -185,7 +192,7 @@ def repeats(config: type, kind: type[nn.Module], headless: bool, changed: dict[s
     been tried with it.
     """
     base = [one for one in config.__mro__ if dataclasses.is_dataclass(one)][-1]
-    alone, pair = (base, str(changed)), (base, use(kind), str(changed))
+    alone, pair = (base, str(changed)), (base, use(kind).replace("images", "pair"), str(changed))
     if headless and changed:
         return times[pair] > 0
     times.update([alone, pair])
@@ -225,6 +232,8 @@ def changes(config: type, used: dict[str, Any], kind: type[nn.Module], causal: b
 
 def use(kind: type[nn.Module]) -> str:
     """What a stack is for in a model of a kind."""
+    if issubclass(kind, ImageToText | LookingEncoder):
+        return "images"
     return "pair" if issubclass(kind, Seq2Seq) else "encoder" if issubclass(kind, AttendingEncoder | ImageEncoder) else "causal"
 
 

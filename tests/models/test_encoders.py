@@ -25,14 +25,13 @@ from saccade.models import (
     CausalLM,
     Classifier,
     Encoder,
-    ImageEncoder,
     MaskedModel,
     Tagger,
     TransformerEncoder,
 )
 
 FAMILIES = [entry.name for entry in models.table if entry.make.build(Encoder) is not None]
-READ_TEXTS = [case for case in cases() if issubclass(case.kind, Encoder) and not issubclass(case.kind, ImageEncoder)]
+READ_TEXTS = [case for case in cases() if issubclass(case.kind, Encoder) and case.kind.reads == "texts"]
 PLAIN = {case.family: case for case in READ_TEXTS if not case.changed}
 # Every encoder as it is, and with every embedding.
 CASES = [case for case in READ_TEXTS if not set(case.changed) - {"embedding"}]

@@ -6,13 +6,13 @@ import copy
 
 import pytest
 import torch
-from model_helpers import LENGTHS, SOURCE, TARGET, Case, V, cases, images_for, read, settings, stepped
+from model_helpers import IMAGES, LENGTHS, SOURCE, TARGET, Case, V, cases, images_for, read, settings, stepped, with_bytes
 from torch import Tensor, nn
 
 from saccade import models
 from saccade.building import Builder
 from saccade.core.extras import collect
-from saccade.models import Decodable, Encoder, ImageEncoder, Seq2Seq
+from saccade.models import Decodable, Encoder, ImageEncoder, ImageToText, LookingEncoder, Seq2Seq
 from saccade.upgrade import upgrade_parameter
 
 CASES = cases()
@@ -21,7 +21,9 @@ TEXTS = [case for case in CASES if issubclass(case.kind, Encoder) and not issubc
 each_encoder = pytest.mark.parametrize("case", TEXTS, ids=str)
 each_image_encoder = pytest.mark.parametrize("case", [case for case in CASES if issubclass(case.kind, ImageEncoder)], ids=str)
 each_decodable = pytest.mark.parametrize("case", [case for case in CASES if issubclass(case.kind, Decodable)], ids=str)
-each_seq2seq = pytest.mark.parametrize("case", [case for case in CASES if issubclass(case.kind, Seq2Seq)], ids=str)
+PAIRS = [case for case in CASES if issubclass(case.kind, Seq2Seq) and not issubclass(case.kind, ImageToText)]
+each_seq2seq = pytest.mark.parametrize("case", PAIRS, ids=str)
+each_looking = pytest.mark.parametrize("case", [case for case in CASES if issubclass(case.kind, LookingEncoder)], ids=str)
 
 
 WHOLE: dict[str, Tensor] = {}
@@ -41,12 +43,16 @@ def compute(case: Case, target: Tensor, rows: list[int] | None) -> Tensor:
     if not issubclass(case.kind, Seq2Seq):
         return case.make()(target)
     rows = list(range(len(SOURCE))) if rows is None else rows
-    return case.make()(SOURCE[rows], LENGTHS[rows], target)
+    return case.make()(sources(case)[rows], LENGTHS[rows], target)
+
+
+def sources(case: Case) -> Tensor:
+    return IMAGES if issubclass(case.kind, ImageToText) else SOURCE
 
 
 def begin(case: Case) -> tuple[Tensor, Tensor]:
     """What `start` takes: sources, or empty prompts."""
-    return (SOURCE, LENGTHS) if issubclass(case.kind, Seq2Seq) else (TARGET[:, :0], torch.zeros(3).long())
+    return (sources(case), LENGTHS) if issubclass(case.kind, Seq2Seq) else (TARGET[:, :0], torch.zeros(3).long())
 
 
 def test_every_family_and_kind_is_here() -> None:
@@ -138,6 +144,19 @@ def test_an_image_encoder_gives_a_vector_per_place_by_the_image_alone(case: Case
             assert model(torch.rand(1, 3, height, width, dtype=found.dtype)).shape == (1, rows * columns, model.dim)
 
 
+@each_looking
+@torch.no_grad()
+def test_every_token_looks_at_the_image_of_its_text(case: Case) -> None:
+    model = case.make()
+    words = SOURCE[:1].expand(3, -1) if not model.embedding.reads_bytes else with_bytes(model, SOURCE[:1].expand(3, -1))
+    lengths, which = torch.full((3,), 5), torch.tensor([2, 0, 2])
+    found = model(words, lengths, IMAGES, which)
+    torch.testing.assert_close(found[0], found[2])
+    torch.testing.assert_close(found, model(words, lengths, IMAGES[which]), msg="several texts share an image")
+    moved = ((found[0] - found[1]).abs().amax(-1) > 1e-9).tolist()
+    assert any(moved) if "normalize" in case.changed else all(moved)
+
+
 @each_decodable
 @torch.no_grad()
 def test_the_future_is_invisible(case: Case) -> None:
@@ -197,7 +216,7 @@ def test_gradients_reach_every_parameter_and_a_copy_is_a_model_of_its_own(case: 
 
     def run(one: nn.Module) -> Tensor:
         if isinstance(one, Seq2Seq):
-            return one(SOURCE, LENGTHS, TARGET)
+            return one(sources(case), LENGTHS, TARGET)
         if isinstance(one, ImageEncoder):
             return one(images_for(one))
         return read(one, SOURCE, LENGTHS) if isinstance(one, Encoder) else one(TARGET)

@@ -10,13 +10,12 @@ import pytest
 import torch
 from PIL import Image
 
-from saccade import api, config
+from saccade import api, config, reporting
 from saccade.core import record
 from saccade.data.corpora import ASKED, read
 from saccade.data.pictures import Asked
 from saccade.errors import SaccadeError
 from saccade.tasks.questions import Posed, Questions, SharedPlans
-from saccade.training.checkpoints import RunFolder
 from support import error_of
 
 CPU = torch.device("cpu")
@@ -144,6 +143,8 @@ def test_a_trained_model_answers_by_the_picture_and_its_folder_answers_alike(tmp
     metrics = fitted.evaluate(where)
     assert (metrics["accuracy"], metrics["blind_accuracy"]) == (100.0, 50.0)
     assert metrics["accuracy_is_it"] == metrics["accuracy_what_color"] == 100.0
+    reporting.report([tmp_path / "run"], tmp_path / "page.html", api.show)
+    assert "what color is it?" in (tmp_path / "page.html").read_text(), "the samples of a report"
     loaded = api.load(tmp_path / "run", "cpu")
     one = loaded.answer(tmp_path / "blue2.png", "what color is it?")
     assert (str(one), one.answer, one.name) == ("blue", "blue", str(tmp_path / "blue2.png"))
@@ -196,6 +197,16 @@ def test_data_that_are_no_questions_with_a_closed_set_of_answers_are_refused() -
         config.recipe({"task": "questions", "data": {"train": "shapes:train"}, "model": {"family": "bahdanau"}})
 
 
+def test_settings_that_do_not_fit_a_text_that_looks_at_an_image_are_refused() -> None:
+    for stack in ("funnel", "transparent"):
+        assert f"model.stack={stack} is not for a model that attends to an image" in error_of(lambda: recipe(stack=stack))  # noqa: B023
+    assert "model.head has no effect on this transformer-encoder" in error_of(lambda: recipe(head="mixture"))
+    assert "no setting named 'model.image_encoder.dims'" in error_of(lambda: recipe(image_encoder={"family": "cnn", "dims": 3}))
+    assert "model.image_encoder.family is 'bag', which is not an image encoder" in error_of(
+        lambda: recipe(image_encoder={"family": "bag"})
+    )
+
+
 def test_training_changes_pictures_and_not_their_questions() -> None:
     made = system("transformer-encoder", "data.augment={crop: 2}")
     work = made.task.work(made.recipe, EXAMPLES, EXAMPLES[:4], CPU)
@@ -206,3 +217,5 @@ def test_training_changes_pictures_and_not_their_questions() -> None:
     assert all(torch.equal(changed.inputs[n], kept.inputs[n]) for n in (0, 1, 3))
     assert not torch.equal(changed.inputs[2], kept.inputs[2])
     assert torch.equal(changed.inputs[2], work.batch(plan).inputs[2]), "the same batch is changed the same way"
+    mixed = recipe("transformer-encoder", "data.augment={mixup: 0.5}")
+    assert "mix two pictures, and a question is about one" in error_of(lambda: made.task.work(mixed, EXAMPLES, EXAMPLES[:4], CPU))

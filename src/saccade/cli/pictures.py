@@ -134,6 +134,7 @@ def answer(
         saccade answer runs/questions picture.png < questions.txt
         saccade answer runs/questions --input asked.tsv --json
     """
+    from ..data import corpora
     from ..data.images import read_image
     from ..tasks.questions import Questions
 
@@ -143,7 +144,8 @@ def answer(
     system = load(model, device)
     system.require(Questions, "answer a question about a picture")  # a mistake is reported before anything else
     if image is None:
-        asked = [(one.image, one.question) for one in system.read(str(input_file))]
+        where = str(input_file)  # its images are beside it, wherever those of the training data are
+        asked = [(one.image, one.question) for one in corpora.read(corpora.ASKED, where, system.recipe.data.options(where))]
         note_unknown(system, [text for _, text in asked])
         print_answers(system.answer(asked), json_, False)
         return

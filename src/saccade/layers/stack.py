@@ -16,11 +16,15 @@ from ..errors import SaccadeError
 from .block import Block, BlockCache
 
 table: Table[type[Stack]] = Table("stacks", "stack", facts=("block", "depth", "norm", "dim", "role"))
-USES = {"encoder": "an encoder without a decoder", "causal": "a model in which nobody sees the future"}
+USES = {
+    "encoder": "an encoder without a decoder",
+    "causal": "a model in which nobody sees the future",
+    "images": "a model that attends to an image",
+}
 
 
 def check_use(make: Any, use: str) -> None:
-    """Raises where a stack cannot be an "encoder" alone, or "causal"."""
+    """Raises where a stack cannot be an "encoder" alone, "causal", or read "images"."""
     if use not in getattr(make, "uses", (use,)):
         fit = [entry.name for entry in table if use in entry.make.uses]
         raise SaccadeError(f"model.stack={table.name_of(make)} is not for {USES[use]}; choose one of: {', '.join(fit)}")
@@ -30,7 +34,8 @@ def check_use(make: Any, use: str) -> None:
 class Stack(nn.Module):
     """`depth` blocks one after another, and a norm at the end where the residuals leave it to the stack. Block n is named `n`."""
 
-    uses: tuple[str, ...] = ("pair", "encoder", "causal")  # an encoder and a decoder, an encoder alone, a decoder alone
+    # an encoder and a decoder, an encoder alone, a decoder alone, what attends to an image
+    uses: tuple[str, ...] = ("pair", "encoder", "causal", "images")
     any_mask = True  # knows other masks than causal and padding
 
     def __init__(self, block: Callable[[int], Block], depth: int, norm: Callable[[], nn.Module]) -> None:

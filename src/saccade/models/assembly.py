@@ -184,6 +184,12 @@ def fitting(c: Config, use: str) -> stack.Stack:
     return make_stack(c, causal=use == "causal")
 
 
+def reading_images(c: Config, causal: bool = False) -> stack.Stack:
+    """The stack of a model that attends to an image, whose encoder has no layers of a stack's own."""
+    stack.check_use(c.stack.make, "images")
+    return make_stack(c, "decoder", causal)
+
+
 def extra_tokens(made: stack.Stack) -> int:
     """How many tokens that belong to no word a stack's masks ask for in front of a text."""
     return max((site.mechanism.mask.extra for site in sites(made).values()), default=0)

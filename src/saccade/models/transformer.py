@@ -6,7 +6,17 @@ from torch import Tensor, nn
 from ..core import Positions, State, masks
 from ..errors import SaccadeError
 from ..layers import inputs, stack
-from .assembly import Config, extra_tokens, fitting, make_bridge, make_head, make_input, make_stack, without_relation
+from .assembly import (
+    Config,
+    extra_tokens,
+    fitting,
+    make_bridge,
+    make_head,
+    make_input,
+    make_stack,
+    reading_images,
+    without_relation,
+)
 from .families import Builds, add_family, check_prompts
 from .kinds import AttendingEncoder, CausalLM, Encoder, ImageEncoder, ImageToText, LookingEncoder, Seq2Seq
 
@@ -124,7 +134,7 @@ class Captioner(ReadingDecoder, ImageToText):
         self.heads, self.image = config.heads, image
         self.bridge = make_bridge(image.dim, config)
         self.target = without_relation(make_input(vocab, config))
-        self.decoder = make_stack(config, "decoder", causal=True)
+        self.decoder = reading_images(config, causal=True)
         self.head = make_head(vocab, self.target.tokens, config)
 
     def encode(self, source: Tensor, lengths: Tensor) -> Tensor:
@@ -143,7 +153,7 @@ class LookingTransformer(LookingEncoder):
         self.dim, self.heads, self.image = config.dim, config.heads, image
         self.bridge = make_bridge(image.dim, config)
         self.embedding = without_relation(make_input(vocab, config))
-        self.encoder = without_relation(make_stack(config, "decoder"))
+        self.encoder = without_relation(reading_images(config))
 
     def forward(self, tokens: Tensor, lengths: Tensor, images: Tensor | None = None, which: Tensor | None = None) -> Tensor:
         batch, size = tokens.shape[:2]

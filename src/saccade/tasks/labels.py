@@ -16,7 +16,6 @@ from ..layers.embeddings import spell
 from ..models.kinds import Encoder
 from ..recipe import Recipe
 from ..training.losses import token_loss
-from ..training.work import Work
 from .task import Each, ExampleTask, ExampleWork, WrongExample, device_of, from_tokens, learn_vocabulary, percent_of
 
 UNLABELED = -100
@@ -92,7 +91,7 @@ class LabelTask(ExampleTask):
         self.reads_bytes, self.needs_relation = body.embedding.reads_bytes, body.needs_relation
         return body
 
-    def work(self, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device) -> Work:
+    def work(self, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device) -> ExampleWork:
         self.check_labeled(dev, " of the dev data")
         known = set(self.known)
         strange = [not known.issuperset(self.labels_of(one) or ()) for one in dev]

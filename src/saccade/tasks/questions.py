@@ -2,16 +2,20 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..building import Builder
 from ..core import record
 from ..core.record import source_weights
-from ..data.batches import Plans, Rows, on, pad_rows
+from ..data.archives import Filed
+from ..data.batches import Rows, on, pad_rows, rounded
 from ..data.corpora import ASKED
+from ..data.lines import one_file
 from ..data.pictures import Asked, Picture
 from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError
@@ -19,11 +23,10 @@ from ..models.kinds import LookingEncoder
 from ..models.labels import Answerer
 from ..recipe import Recipe
 from ..training.losses import Batch
-from ..training.work import Work
 from ..views.results import Answered
 from .labels import UNLABELED, LabelTask, make_rows, percent
 from .pictures import PictureTask, PictureWork, Size, decoded, on_device, size_of, sizes_from
-from .task import device_of, from_tokens, learn_vocabulary, table
+from .task import ExampleWork, device_of, from_tokens, learn_vocabulary, table
 
 MOST_KINDS = 12  # of questions whose accuracy is reported; more would be noise
 
@@ -37,26 +40,36 @@ class Posed(NamedTuple):
     pixels: Tensor
 
 
-class SharedPlans(Plans):
-    """Every question once, in batches that have all questions about a picture, so that it is read once for all of them; as many of them
-    as the budget of tokens allows."""
+class SharedPlans:
+    """Every question once, in batches with longest question × count ≤ budget that have all questions about a picture, so that it is read
+    once for all of them; a function of (seed, epoch) alone.
+
+    Pictures come in any order: with as many questions alike they would be alike themselves, and batch norms would learn wrong means.
+    """
 
     def __init__(self, numbers: Sequence[Posed], budget: int, multiple: int = 1) -> None:
+        self.budget, self.groups = budget, list[list[int]]()
         about: dict[int, list[int]] = defaultdict(list)
         for n, one in enumerate(numbers):
             about[id(one.pixels)].append(n)
-        self.groups: list[list[int]] = []
-        sizes: list[tuple[int, int]] = []
+        self.lengths = [rounded(len(one.rows), multiple) for one in numbers]
         for questions in about.values():
-            longest = -(-max(len(numbers[n].rows) for n in questions) // multiple) * multiple
-            most = max(1, budget // longest)
-            for start in range(0, len(questions), most):
-                self.groups.append(questions[start : start + most])
-                sizes.append((len(self.groups[-1]) * longest, 0))
-        super().__init__(sizes, budget)
+            most = max(1, budget // max(self.lengths[n] for n in questions))
+            self.groups += [questions[start : start + most] for start in range(0, len(questions), most)]
 
     def __call__(self, seed: int, epoch: int) -> list[list[int]]:
-        return [[n for group in batch for n in self.groups[group]] for batch in super().__call__(seed, epoch)]
+        order = np.argsort(np.random.PCG64([seed, epoch]).random_raw(len(self.groups)), kind="stable")
+        batches: list[list[int]] = []
+        longest = 0
+        for group in (self.groups[n] for n in order.tolist()):
+            here = max(self.lengths[n] for n in group)
+            longest = max(longest, here)
+            if batches and longest * (len(batches[-1]) + len(group)) <= self.budget:
+                batches[-1].extend(group)
+            else:
+                batches.append(list(group))
+                longest = here
+        return batches
 
 
 class QuestionWork(PictureWork):
@@ -64,7 +77,12 @@ class QuestionWork(PictureWork):
 
     def __init__(self, task: PictureTask, recipe: Recipe, *given: Any) -> None:
         super().__init__(task, recipe, *given)
-        self.plans = SharedPlans(self.examples, self.tokens, self.multiple)
+        if self.mixes:
+            raise SaccadeError("data.augment.mixup and cutmix mix two pictures, and a question is about one; leave them out")
+        self.shared = SharedPlans(self.examples, self.tokens, self.multiple)
+
+    def epoch(self, epoch: int) -> Sequence[list[int]]:
+        return self.shared(self.seed, epoch)
 
 
 @table.add("questions", paper="Antol et al. 2015 (VQA)")
@@ -128,7 +146,7 @@ class Questions(PictureTask, LabelTask):
         assert isinstance(model, Answerer)
         model.pool.prepare([*ids, self.text.eos] for ids in self.text.encode_ids([one.question for one in train]))
 
-    def work(self, recipe: Recipe, train: Sequence[Asked], dev: Sequence[Asked], device: torch.device) -> Work:
+    def work(self, recipe: Recipe, train: Sequence[Asked], dev: Sequence[Asked], device: torch.device) -> ExampleWork:
         return LabelTask.work(self, recipe, train, dev, device)
 
     def numbers(self, examples: Sequence[Asked]) -> list[Posed]:
@@ -175,7 +193,7 @@ class Questions(PictureTask, LabelTask):
         """The answers to questions about pictures, in their order."""
         model.eval()
         examples = [Asked(image, question, None, n) for n, (image, question) in enumerate(asked, 1)]
-        numbers, rows, columns = self.numbers(examples), *model.body.image.grid(*self.image_size)  # type: ignore[union-attr, operator]
+        numbers, grid = self.numbers(examples), model.body.image.grid(*self.image_size)  # type: ignore[union-attr, operator]
         found: dict[int, Answered] = {}
         for indices, batch in self.batches(numbers, device_of(model), 2048):
             with record(model, quiet=True) as seen:
@@ -185,7 +203,7 @@ class Questions(PictureTask, LabelTask):
                 one, probabilities = examples[n], dict(zip(self.labels, chances, strict=True))
                 pieces = [*self.text.label_text(one.question), self.text.token(self.text.eos)]
                 best = max(probabilities, key=probabilities.__getitem__)
-                where = looks[: len(pieces)].reshape(-1, rows, columns)
+                where = looks[: len(pieces)].reshape(-1, *grid)
                 found[n] = Answered(best, probabilities, one.question, one.image.name, pieces, where)
         return [found[n] for n in range(len(examples))]
 
@@ -193,3 +211,14 @@ class Questions(PictureTask, LabelTask):
 def most_of(counts: Counter[int]) -> int:
     """The commonest, of several the first of the alphabet."""
     return min(counts, key=lambda n: (-counts[n], n))
+
+
+def asked_of(one: Any, n: int) -> tuple[Picture, str]:
+    """A picture, or that of a file, and a question about it."""
+    if not (
+        isinstance(one, tuple | list) and len(one) == 2 and isinstance(one[0], str | Path | Picture) and isinstance(one[1], str)
+    ):
+        raise SaccadeError(f"question {n} is {str(one)[:60]!r}; expected an image's path and a question, both as text")
+    if not one[1].strip():
+        raise SaccadeError(f"question {n} is empty; ask something, such as 'what color is the shape?'")
+    return one[0] if isinstance(one[0], Picture) else Filed(one_file(one[0], "an image file")), one[1]

@@ -18,7 +18,6 @@ from ..errors import SaccadeError
 from ..models.labels import Tagger
 from ..recipe import Recipe
 from ..training.losses import Batch
-from ..training.work import Work
 from ..views.results import Tagged
 from .labels import UNLABELED, LabelTask, Numbered, make_rows, percent
 from .task import ExampleWork, WrongExample, table
@@ -67,14 +66,13 @@ class Tagging(LabelTask):
         tree = token_tree(one, sizes) if self.needs_relation else None
         return Numbered(rows, self.label_numbers(one, len(sizes)), one.line, [0, *accumulate(sizes[:-1])], tree)
 
-    def work(self, recipe: Recipe, train: Sequence[Sentence], dev: Sequence[Sentence], device: torch.device) -> Work:
+    def work(self, recipe: Recipe, train: Sequence[Sentence], dev: Sequence[Sentence], device: torch.device) -> ExampleWork:
         """Where the model needs trees, sentences without one are counted and left out, as other bad examples are."""
         if not self.needs_relation or recipe.data.strict:
             return super().work(recipe, train, dev, device)
         skipped, data = Skipped(), recipe.data
         kept = with_trees(train, data.train, skipped), with_trees(dev, data.dev or data.train, skipped)
         work = super().work(recipe, *kept, device)
-        assert isinstance(work, ExampleWork)
         skipped.merge(work.skipped)
         work.skipped = skipped
         return work
