@@ -51,7 +51,8 @@ MAY: dict[str, set[str]] = {
     },
 }
 MAY["showing"] = {"core", "data", "decoding", "tasks", "training", "views", "errors"}
-MAY["using"] = {*MAY["showing"], "models", "showing", "recipe"}
+MAY["seeing"] = {"data", "tasks", "errors"}
+MAY["using"] = {*MAY["showing"], "models", "showing", "seeing", "recipe"}
 MAY["fitting"] = {*MAY["config"], "config"}
 MAY["system"] = {*MAY["fitting"], "fitting", "using", "views"}
 MAY["reporting"] = {*MAY["system"], "system", "results"}

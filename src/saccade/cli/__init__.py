@@ -15,6 +15,7 @@ from ..training.stopping import Stopped
 from .fetching import fetch
 from .looking import check, evaluate, explain, list_, show
 from .options import flag
+from .pictures import reconstruct
 from .reporting import report
 from .shared import rank
 from .tables import table
@@ -23,7 +24,7 @@ from .using import classify, generate, tag, translate
 
 # in the order of a first visit
 COMMANDS = (
-    demo, train, convert, average, compare, table, translate, generate, tag, classify, evaluate, report, show, explain, list_, check, fetch,
+    demo, train, convert, average, compare, table, translate, generate, tag, classify, reconstruct, evaluate, report, show, explain, list_, check, fetch,
 )  # fmt: skip
 
 

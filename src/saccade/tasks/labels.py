@@ -17,7 +17,7 @@ from ..models.kinds import Encoder
 from ..recipe import Recipe
 from ..training.losses import token_loss
 from ..training.work import Work
-from .task import Each, ExampleTask, ExampleWork, WrongExample, device_of, from_tokens, learn_vocabulary, percent_of
+from .task import Each, ExampleTask, WrongExample, device_of, from_tokens, learn_vocabulary, percent_of
 
 UNLABELED = -100
 FEW, MOST_CONFUSED = 10, 200  # labels of a confusion matrix that nobody asked for, and of any
@@ -97,7 +97,7 @@ class LabelTask(ExampleTask):
         strange = [not known.issuperset(self.labels_of(one) or ()) for one in dev]
         if recipe.data.strict or 2 * sum(strange) > len(dev):  # reported as the mistake it is
             return super().work(recipe, train, dev, device)
-        work = ExampleWork(self, recipe, train, [one for one, odd in zip(dev, strange, strict=True) if not odd], device)
+        work = self.worker(self, recipe, train, [one for one, odd in zip(dev, strange, strict=True) if not odd], device)
         for one in (one for one, odd in zip(dev, strange, strict=True) if odd):
             kind = f"with a {self.label} that no training example has"
             work.skipped.add(recipe.data.dev or recipe.data.train, kind, one.line)
