@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,7 @@ def answer(job: Job, context: Context) -> dict[str, float]:
         if len(list(job.out.glob(f"died-{job.row}-*"))) < job.settings["dies"]:
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(job.settings.get("sleeps", 0))
     return {"loss": job.settings["loss"]}
 
 
@@ -177,6 +179,17 @@ def test_a_row_whose_process_died_twice_has_failed(tmp_path: Path) -> None:
         assert queue.take() is job
         queue.died(job)
     assert (queue.failed, queue.open) == ({job.name: running.DIED}, False)
+
+
+@pytest.mark.slow
+def test_a_job_that_hangs_is_ended_and_the_others_run(tmp_path: Path) -> None:
+    hangs = Job("hangs", "one", 0, answer, {"loss": 1, "sleeps": 600}, tmp_path, alone=True, limit=1.0)
+    other, third = (Job(row, "one", 0, answer, {"loss": 1}, tmp_path) for row in ("other", "third"))
+    queue = Queue([hangs, other, third], Board())
+    run(queue, 2, 1, "here")
+    assert queue.failed == {hangs.name: "it took longer than 1 s and was ended"}
+    assert other.done
+    assert third.done
 
 
 def test_nothing_runs_beside_what_is_timed(tmp_path: Path) -> None:

@@ -51,7 +51,8 @@ class Builder:
         if not isinstance(self.name, str):
             raise SaccadeError(f"{where}.family is {self.name!r}; choose one of: {', '.join(models.table.names())}")
         self.family = models.table[self.name]
-        self.images, self.inner = values.get(IMAGES, DEFAULT_IMAGES), None
+        self.images: Any = values.get(IMAGES, DEFAULT_IMAGES)
+        self.inner: Builder | None = None
         given = {name: value for name, value in values.items() if name not in (*NAMES, IMAGES)}
         known = [f.name for f in dataclasses.fields(self.family.config)]
         wrong = next((name for name in given if name not in known), None)

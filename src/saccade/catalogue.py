@@ -6,22 +6,9 @@ from . import models, tasks
 from .core import backends, masks, normalizers, positions, scores
 from .core.table import Table
 from .data import corpora
-from .layers import (
-    block,
-    channel,
-    embeddings,
-    feedforward,
-    heads,
-    images,
-    inputs,
-    mixers,
-    norms,
-    pooling,
-    recurrent,
-    residuals,
-    stack,
-    windows,
-)
+from .layers import block, embeddings, feedforward, heads, inputs, mixers, norms, pooling, recurrent, residuals, stack, windows
+from .layers.channel import table as feature_attention
+from .layers.images import table as grid_embeddings
 from .models import bytenet, modifications
 from .tasks import objectives
 from .training import schedules
@@ -29,6 +16,6 @@ from .training import schedules
 CORE = (scores.table, normalizers.table, masks.table, positions.table, backends.table)
 BLOCKS = (mixers.table, feedforward.table, feedforward.activations, residuals.table, norms.table, block.table, stack.table)
 ENDS = (embeddings.table, inputs.table, inputs.joins, heads.table, recurrent.cells, bytenet.units, pooling.pools, windows.table)
-IMAGES = (images.table, channel.table)
+IMAGES = (grid_embeddings, feature_attention)
 WHOLE = (models.table, modifications.table, tasks.table, objectives.table, schedules.table, corpora.table)
 SLOTS: dict[str, Table[Any]] = {table.slot: table for table in (*CORE, *BLOCKS, *ENDS, *IMAGES, *WHOLE)}

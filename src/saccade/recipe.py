@@ -28,7 +28,7 @@ AUGMENT = "random changes of training images: flip, crop, warp, jitter, erase, m
 TOKENS = "tokens per batch, padding counted; 0: by the amount of data. Where no text is read or written: pictures per batch"
 AGREEMENT = "R-Drop's α: each example is read twice with different dropout, and the two answers are drawn together"
 
-DOUBLY_STOCHASTIC = "λ of Σ_i (1 − Σ_t α_ti)²: each place of a source is to be looked at once in all (Xu et al. 2015)"
+DOUBLY_STOCHASTIC = "λ of Σ_i (1 − Σ_t α_ti)²: each position of a source is to be looked at once in all (Xu et al. 2015)"
 
 
 def when(what: str, test: Callable[[Recipe], bool]) -> dict[str, Any]:

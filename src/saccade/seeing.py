@@ -1,7 +1,7 @@
 """What can be done with a model of pictures, one image file at a time or many."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -31,7 +31,7 @@ class UsablePictures:
     def with_images(self, given: Any, work: Callable[[list[Picture]], list[R]]) -> R | list[R]:
         """The result of `work` for one image file, or its results for a list of them or for a folder."""
         alone = isinstance(given, str | os.PathLike)
-        if not alone and not isinstance(given, list | tuple):
+        if isinstance(given, bytes) or not (alone or isinstance(given, Iterable)):
             raise SaccadeError(f"expected the path of an image file, got {type(given).__name__}; write {self.task.method}")
         paths = [given] if alone else list(given)
         wrong = next((one for one in paths if not isinstance(one, str | os.PathLike)), None)

@@ -183,7 +183,7 @@ def test_explain_says_who_can_who_is_taken_and_why_the_others_refuse() -> None:
     assert kernel.chosen == "linear"
     ready = which_backend(q, q, mask=masks.causal())
     assert ready.chosen == "sdpa"
-    assert len(ready) == 5
+    assert len(ready) == 6
 
 
 # --- mistakes ---

@@ -38,7 +38,6 @@ def published(model: EfficientNetLite0) -> dict[str, Tensor]:
             number, inside = place.split(".", 2)[1:]
             found[f"_blocks.{number}.{next(k for k, v in INSIDE.items() if v == inside)}.{kind}"] = tensor.clone()
         else:
-            place = place.replace("encoder.16", "head")
             found[f"{next(k for k, v in WHOLE.items() if v == place)}.{kind}"] = tensor.clone()
     return {**found, "_fc.weight": torch.rand(1000, 1280), "_fc.bias": torch.rand(1000)}
 
@@ -186,3 +185,4 @@ def test_without_the_package_the_way_to_it_is_named(monkeypatch: pytest.MonkeyPa
 def test_names_are_translated() -> None:
     assert own_name("_blocks.3._bn2.running_var") == "encoder.3.project.norm.running_var"
     assert own_name("_conv_head.weight") == "encoder.16.convolution.weight"
+    assert [own_name(name) for name in ("_blocks.1", "_blocks", "", "x.y.z")] == ["_blocks.1", "_blocks", "", "x.y.z"]

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from saccade import models
 from saccade.building import Builder
-from saccade.models import Decodable, Encoder, ImageEncoder, Seq2Seq
 from saccade.core.extras import collect
+from saccade.models import Decodable, Encoder, ImageEncoder, Seq2Seq
 from saccade.upgrade import upgrade_parameter
 
 CASES = cases()

@@ -205,7 +205,15 @@ CHANGES = [
         {"token": True},
         {"stem": "convolution"},
     ),
-    ("swin", {"dim": 8, "heads": 2, "depths": [2]}, {"window_size": 2}, {"ratio": 2}, {"patch": 2}, {"relative_bias": False}),
+    (
+        "swin",
+        {"dim": 8, "heads": 2, "depths": [2]},
+        {"window_size": 2},
+        {"ratio": 2},
+        {"patch": 2},
+        {"relative_bias": False},
+        {"stem": "convolution"},
+    ),
     ("cnn", {"dim": 8, "depths": [1, 1]}, {"stem_stride": 2}, {"attention": "cbam"}, {"stage_attention": "squeeze-excite"}),
     ("efficientnet-lite0", {"stages": 2}, {"stages": 3}),
 ]
@@ -250,6 +258,25 @@ def test_attention_of_both_can_be_looked_at() -> None:
     groups = torch.tensor([2 * (n // 4 >= 2) + (n % 4 >= 2) for n in range(16)])
     assert ((weights[:, 3] > 0) == (groups[:, None] == groups)).all()
     assert (weights[:, 0] > 0).all()
+
+
+@torch.no_grad()
+def test_weights_within_windows_become_weights_between_all_positions() -> None:
+    model = make("swin", dim=8, heads=2, depths=[2], patch=2, window_size=3)
+    images = torch.rand(2, 3, 10, 14)  # 5 × 7 positions, which windows do not divide
+    with record(model) as seen:
+        model(images)
+    for name, shifted in (("encoder.stages.0.blocks.0.mixer", False), ("encoder.stages.0.blocks.1.mixer", True)):
+        look = seen[name].calls[0]
+        found = look.positions.spread(look.weights(), shifted)
+        assert found.shape == (2, 2, 35, 35)
+        at = [
+            ((n // 7 + 2 * shifted) // 3, (n % 7 + 2 * shifted) // 3) for n in range(35)
+        ]  # shifted by one, windows begin at −2, 1, 4 …
+        same = torch.tensor([[one == other for other in at] for one in at])
+        assert ((found > 0) == same).all()
+        assert (found.sum(-1) < 1 + 1e-5).all()
+        torch.testing.assert_close(found.sum(-1)[:, :, 8], torch.ones(2, 2))  # its window has no padding in either block
 
 
 def test_windows_that_do_not_fit_are_refused() -> None:

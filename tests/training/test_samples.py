@@ -21,7 +21,7 @@ class Choosing(nn.Module):
         self.scores = nn.Parameter(torch.randn(4, 3, dtype=torch.float64))  # of each row's input
         self.vectors = nn.Parameter(torch.randn(3, 5, dtype=torch.float64))
         self.choice = torch.zeros(2, dtype=torch.long)
-        self.estimator = Hard(baseline=1.0, entropy=0.0).double()
+        self.estimator = Hard(reward=1.0, baseline=1.0, entropy=0.0).double()
 
     def chances(self, inputs: Tensor) -> Tensor:
         return self.scores[inputs].log_softmax(-1)

@@ -69,7 +69,7 @@ def classify_images(system: "System", path: str | None, input_file: str | None, 
     def answer(lines: list[str], first: int) -> None:
         nonlocal failed
         images, missing = find_images(lines)
-        bad = answer_images(images, lambda *given: system.task.classify(system.model, *given), tell, json_)
+        bad = answer_images(images, lambda found, wrong: system.task.classify(system.model, found, wrong), tell, json_)
         failed = failed or bad or missing
 
     answer_each(path, input_file, "classify", answer, lambda file: list(open_text(file)))
@@ -107,7 +107,7 @@ def reconstruct(
         else:
             write(f"PSNR {one.psnr:.1f} dB\t{name}")
 
-    failed = answer_images(images, lambda *given: task.reconstruct(system.model, *given, noise=noise), tell, json_)
+    failed = answer_images(images, lambda found, wrong: task.reconstruct(system.model, found, wrong, noise), tell, json_)
     if out_file is not None and made:
         from ..views.pictures import before_after, save
 

@@ -9,6 +9,5 @@ from .state import Cache, KeyValues, State
 from .table import Table
 
 __all__ = ["Cache", "KeyValues", "Mechanism", "Positions", "Ready", "Site", "State", "Table", "attend", "explain"]
-__all__ += ["grids"]
 __all__ += ["listening", "masks", "normalizers", "positions", "read", "record", "relative", "scores", "sites", "weights"]
-__all__ += ["which_backend"]
+__all__ += ["grids", "which_backend"]

@@ -50,7 +50,7 @@ class Sample:
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """The weights of one call over a source (B Q K, the mean over heads), and which places some query may look at (B|1 K)."""
+    """The weights of one call over a source (B Q K, the mean over heads), and which positions some query may look at (B|1 K)."""
 
     site: Any
     values: Tensor
@@ -82,8 +82,8 @@ class Left:
         return sum((some[0].owner.estimate(some, losses, counted) for some in owners.values()), 0.0)
 
     def unevenness(self, counted: Tensor) -> Tensor | float:
-        """Σ_i (1 − Σ_t α_ti)² over the places i of each row's source and the outputs t that count (B T), the mean over the layers that
-        look at it: 0 where every place is looked at once in all (Xu et al. 2015, eq. 14)."""
+        """Σ_i (1 − Σ_t α_ti)² over the positions i of each row's source and the outputs t that count (B T), the mean over the layers that
+        look at it: 0 where every position is looked at once in all (Xu et al. 2015, eq. 14)."""
         passes: list[list[Weights]] = []
         latest: dict[int, list[Weights]] = {}
         for one in self.weights:

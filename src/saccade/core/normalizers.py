@@ -207,7 +207,7 @@ def gumbel(like: Tensor) -> Tensor:
 
 @table.add("hard", paper="Xu et al. 2015")
 class Hard(Normalizer):
-    """1 at one place and 0 elsewhere: in training sampled from softmax(s) and learned by REINFORCE, outside of it argmax(s)."""
+    """1 at one position and 0 elsewhere: in training sampled from softmax(s) and learned by REINFORCE, outside of it argmax(s)."""
 
     samples = True
     mean_loss: Tensor
@@ -216,7 +216,7 @@ class Hard(Normalizer):
 
     def __init__(
         self,
-        reward: Annotated[float, Range(0.0, 1000.0)] = 1.0,
+        reward: Annotated[float, Range(0.0, 1000.0)] = 0.1,
         baseline: Annotated[float, Range(0.0, 1.0)] = 0.9,
         entropy: Annotated[float, Range(0.0, 1000.0)] = 0.01,
         soft: Annotated[float, Range(0.0, 1.0)] = 0.5,
@@ -224,7 +224,7 @@ class Hard(Normalizer):
         discount: Annotated[float, Range(0.0, 1.0)] = 1.0,
     ) -> None:
         """`reward` λ_r and `entropy` λ_e weigh the two terms of the estimator; `baseline` is the share of a batch's usual loss that
-        stays from one batch to the next (1: there is no baseline); with probability `soft` a row of a batch reads the expectation,
+        stays from one batch to the next (1: nothing is subtracted); with probability `soft` a row of a batch reads the expectation,
         softmax(s), instead of a sample, so that gradients vary less: all rows at first, fewer over `warmup` updates; a loss one
         output later counts for a choice by the factor `discount`."""
         super().__init__()
@@ -246,20 +246,20 @@ class Hard(Normalizer):
         self.share.fill_(self.soft + (1 - self.soft) * left)
 
     @staticmethod
-    def places(scores: Tensor, hidden: Tensor | None) -> Tensor:
+    def largest(scores: Tensor, hidden: Tensor | None) -> Tensor:
         """Where the largest score is, 0 in a row that is all hidden."""
         return (scores if hidden is None else scores.masked_fill(hidden, float("-inf"))).argmax(-1)
 
     def rows(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
         with torch.no_grad():
-            place = self.places(scores + gumbel(scores) if self.training else scores, hidden).unsqueeze(-1)
-            weights = torch.zeros_like(scores).scatter_(-1, place, 1.0)
-        return self.leave(weights, scores, hidden, place) if self.training and extras.collecting() else weights
+            at = self.largest(scores + gumbel(scores) if self.training else scores, hidden).unsqueeze(-1)
+            weights = torch.zeros_like(scores).scatter_(-1, at, 1.0)
+        return self.leave(weights, scores, hidden, at) if self.training and extras.collecting() else weights
 
-    def leave(self, weights: Tensor, scores: Tensor, hidden: Tensor | None, place: Tensor) -> Tensor:
-        """The weights (B H Q K), softmax(s) in some rows; log p of the sampled places and the entropies are left for the loss."""
+    def leave(self, weights: Tensor, scores: Tensor, hidden: Tensor | None, at: Tensor) -> Tensor:
+        """The weights (B H Q K), softmax(s) in some rows; log p of the sampled positions and the entropies are left for the loss."""
         log_p = (scores if hidden is None else scores.masked_fill(hidden, torch.finfo(scores.dtype).min)).log_softmax(-1)
-        chosen, p = log_p.gather(-1, place).squeeze(-1), log_p.exp()
+        chosen, p = log_p.gather(-1, at).squeeze(-1), log_p.exp()
         entropy = -(p * (log_p if hidden is None else log_p.masked_fill(hidden, 0.0))).sum(-1)
         if hidden is not None:
             nowhere = hidden.all(-1)
@@ -273,7 +273,7 @@ class Hard(Normalizer):
         return extras.leave_sample(weights, extras.Sample(self, chosen.sum(1), entropy.sum(1), sampled))
 
     def estimate(self, samples: Sequence[extras.Sample], losses: Tensor, counted: Tensor) -> Tensor:
-        """Σ λ_r (L − b) log p(place) − λ_e H, the first with the value 0: its gradient is, in the mean over all samples, that of the
+        """Σ λ_r (L − b) log p(position) − λ_e H, the first with the value 0: its gradient is, in the mean over all samples, that of the
         expected loss (Williams 1992; Xu et al. 2015, eq. 12).
 
         L is the loss (losses: B T, where counted) that a choice can change: of its own and later outputs in a decoder, else of the

@@ -14,15 +14,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from ..errors import SaccadeError
-from .images import read_image
 from .lines import LineError, one_file, paths_of
 from .pictures import Picture
 from .sets import located
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MOST_MEMBERS, MEMBER_BYTES, MOST_BYTES = 500_000, 128 * 2**20, 8 * 2**30
 IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
@@ -45,7 +45,9 @@ class Filed(Picture):
     def name(self) -> str:
         return str(self.path)
 
-    def pixels(self, size: tuple[int, int] | None = None) -> Tensor:
+    def pixels(self, size: tuple[int, int] | None = None) -> "Tensor":
+        from .images import read_image  # with torch and Pillow, which take a while to load
+
         return read_image(self.path, size)
 
 
@@ -60,7 +62,9 @@ class Member(Picture):
     def name(self) -> str:
         return f"{self.archive.path}, '{self.member}'"
 
-    def pixels(self, size: tuple[int, int] | None = None) -> Tensor:
+    def pixels(self, size: tuple[int, int] | None = None) -> "Tensor":
+        from .images import read_image
+
         return read_image(self.archive.read(self.member), size, name=self.name)
 
 

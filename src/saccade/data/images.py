@@ -66,6 +66,11 @@ def to_tensor(image: Image.Image) -> Tensor:
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
 
 
+def resized(image: Tensor, size: tuple[int, int]) -> Tensor:
+    """`fit` for pixels 3 H W."""
+    return image if image.shape[1:] == size else to_tensor(fit(Image.fromarray(image.permute(1, 2, 0).numpy()), size))
+
+
 def _open(path: Path) -> BinaryIO:
     """A regular file, opened; without waiting for the other end of a pipe."""
     try:

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import SaccadeError
+
+if TYPE_CHECKING:  # what only names or counts pictures loads no torch
+    from torch import Tensor
 
 MOST_BYTES = 16 * 2**30  # of decoded pictures in memory
 
@@ -21,7 +21,7 @@ class Picture:
     def name(self) -> str:
         raise NotImplementedError
 
-    def pixels(self, size: tuple[int, int] | None = None) -> Tensor:
+    def pixels(self, size: tuple[int, int] | None = None) -> "Tensor":
         """uint8 3 H W; with `size` (height, width) the middle of that shape, resized to it."""
         raise NotImplementedError
 
@@ -63,9 +63,11 @@ class Pictured:
     line: int = 0
 
 
-def stack(images: Sequence[Picture], size: tuple[int, int], wrong: dict[int, str] | None = None) -> Tensor:
+def stack(images: Sequence[Picture], size: tuple[int, int], wrong: dict[int, str] | None = None) -> "Tensor":
     """All pictures decoded at one size, uint8 N 3 H W; each is decoded once, however often it is among them. One that cannot be decoded
     is an error, or black where `wrong` gets the numbers of such and why."""
+    import torch
+
     height, width = size
     needed = 3 * height * width * len(images)
     if needed > MOST_BYTES:

@@ -43,10 +43,8 @@ def has_no_download(name: str | None) -> bool:
 def by_hand(name: str) -> str:
     """The sentence about a set that has no download."""
     row = sets()[name]
-    files = ", ".join(row["files"])
-    return (
-        f"the set '{name}' has no download; make {files} from {row['origin']}, and put them into data/{name} or {cache() / name}"
-    )
+    where = f"data/{name} or {cache() / name}"
+    return f"the set '{name}' has no download; put {', '.join(row['files'])} into {where}, made from {row['origin']}"
 
 
 def found_or_fetch(path: Path) -> Path:

@@ -89,6 +89,9 @@ class ConvolutionStem(nn.Module):
         return self.project(self.layers(images))
 
 
+STEMS: dict[str, type[nn.Module]] = {"patches": Patches, "convolution": ConvolutionStem}
+
+
 class ImageInput(nn.Module):
     """Images B 3 H W → B N dim: patches and where they are; with `token`, a learned vector behind them that belongs to no position."""
 

@@ -78,6 +78,15 @@ class Windows(Positions):
         x = x.roll((shift, shift), (1, 2)) if shift else x
         return x[:, : self.grid[0], : self.grid[1]].flatten(1, 2)
 
+    def spread(self, weights: Tensor, shifted: bool) -> Tensor:
+        """Weights within windows, (B W) H S² S², as weights between all positions of the grid, B H N N; what falls on padding is lost."""
+        count = self.grid[0] * self.grid[1]
+        numbers = torch.arange(1, count + 1, device=weights.device).view(1, -1, 1)  # 0 is padding
+        at = self.divide(numbers, self.shift if shifted else 0).squeeze(-1)
+        made = weights.new_zeros(len(weights) // len(at), weights.shape[1], count + 1, count + 1)
+        made[:, :, at.unsqueeze(2), at.unsqueeze(1)] = weights.unflatten(0, (-1, len(at))).transpose(1, 2)
+        return made[..., 1:, 1:]
+
 
 class WindowAttention(MultiHeadAttention):
     """Attention among the positions of each window; with `shifted`, of windows that lie across those of the block before."""

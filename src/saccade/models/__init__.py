@@ -29,9 +29,16 @@ __all__ += [
     "ImageEncoder",
     "ImageToText",
     "LanguageModel",
-    "LookingEncoder",
-    "Swin",
-    "ViT",
 ]
-__all__ += ["MaskedModel", "RnnDecoder", "RnnEncoder", "RnnLanguageModel", "RnnSeq2Seq", "Seq2Seq", "Tagger", "Transformer"]
-__all__ += ["TransformerDecoder", "TransformerEncoder", "TransformerXL", "TwoStream", "table"]
+__all__ += [
+    "LookingEncoder",
+    "MaskedModel",
+    "RnnDecoder",
+    "RnnEncoder",
+    "RnnLanguageModel",
+    "RnnSeq2Seq",
+    "Seq2Seq",
+    "Swin",
+    "Tagger",
+]
+__all__ += ["Transformer", "TransformerDecoder", "TransformerEncoder", "TransformerXL", "TwoStream", "ViT", "table"]

@@ -161,10 +161,13 @@ def make_stack(c: Config, role: str = "alone", causal: bool = False) -> stack.St
         made: nn.Module = c.norm(dim=c.dim)
         return made
 
-    made: stack.Stack = c.stack(block=block, depth=c.depth, norm=norm, dim=c.dim, role=role)
-    if causal:
-        for site in sites(made).values():
-            site.in_order = True
+    return in_order(c.stack(block=block, depth=c.depth, norm=norm, dim=c.dim, role=role), causal)
+
+
+def in_order(made: stack.Stack, causal: bool) -> stack.Stack:
+    """The stack, whose attention knows whether position t makes output t and none before it."""
+    for site in sites(made).values():
+        site.in_order = causal
     return made
 
 

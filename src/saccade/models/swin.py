@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core import Mechanism, normalizers, scores
-from ..core.options import Choice, number, numbers, part, setting
+from ..core.options import Choice, number, numbers, one_of, part, setting
 from ..errors import SaccadeError
 from ..layers import feedforward, images, norms, pooling, residuals
 from ..layers.block import Block
@@ -28,6 +28,7 @@ class SwinConfig:
     heads: int = number(3, 1, 4096, "heads in the first stage; they must divide `dim`")
     depths: list[int] = numbers([2, 2, 6, 2], 1, 100, "blocks of each stage")
     patch: int = number(4, 1, 256, "height and width of a patch in pixels")
+    stem: str = one_of((*images.STEMS,), "how pixels become the vector of a patch: a linear map, or some convolutions")
     window_size: int = number(7, 2, 256, "height and width of a window in patches")
     ratio: int = number(4, 1, 64, "width inside the feed-forward part, in widths of its stage")
     dropout: float = number(0.0, 0.0, 0.99, "dropout between layers")
@@ -134,7 +135,7 @@ class Swin(ImageEncoder):
         if len(c.depths) > 8:
             raise SaccadeError(f"model.depths has {len(c.depths)} stages, each twice as wide as the one before; choose at most 8")
         self.dim, self.patch, self.count = c.dim * 2 ** (len(c.depths) - 1), c.patch, len(c.depths)
-        patches = PatchNorm(images.Patches(c.dim, c.patch), c.norm(dim=c.dim))
+        patches = PatchNorm(images.STEMS[c.stem](c.dim, c.patch), c.norm(dim=c.dim))
         self.embedding = images.ImageInput(patches, images.NoGridEmbedding(), c.dim, c.dropout)
         self.encoder = Stages(c)
 

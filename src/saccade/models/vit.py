@@ -35,7 +35,7 @@ class VitConfig(Config):
     dropout: float = number(0.0, 0.0, 0.99, "dropout between layers")
     image: int = number(32, 1, 4096, "height and width in pixels of the images whose positions have a learned vector each")
     patch: int = number(4, 1, 256, "height and width of a patch in pixels")
-    stem: str = one_of(("patches", "convolution"), "how pixels become the vector of a patch: a linear map, or some convolutions")
+    stem: str = one_of((*images.STEMS,), "how pixels become the vector of a patch: a linear map, or some convolutions")
     token: bool = setting(False, "a class token, which all positions see")
     drop_path: float = number(0.0, 0.0, 0.99, "how often the last block is left out in training; earlier ones less often")
     grid_embedding: Choice = part(images.table, images.LearnedGrid, "rows and columns at the input")
@@ -55,9 +55,8 @@ class ViT(ImageEncoder):
         super().__init__()
         self.dim, self.heads, self.patch = c.dim, c.heads, c.patch
         side = -(-c.image // c.patch)
-        make = images.Patches if c.stem == "patches" else images.ConvolutionStem
         grid = c.grid_embedding(dim=c.dim, rows=side, columns=side)
-        self.embedding = images.ImageInput(make(c.dim, c.patch), grid, c.dim, c.dropout, c.token)
+        self.embedding = images.ImageInput(images.STEMS[c.stem](c.dim, c.patch), grid, c.dim, c.dropout, c.token)
         self.encoder = without_relation(fitting(c, "encoder"))
         if c.drop_path:
             drop_paths(self.encoder, c.drop_path)

@@ -120,7 +120,7 @@ class Efficient(Study):
             **live,
         }
         settings["objective"] = "causal" if causal else "masked"
-        timed = Job(row, "time", 0, measure, settings, self.out, alone=True)
+        timed = Job(row, "time", 0, measure, settings, self.out, alone=True, limit=30 * SECONDS[self.scale])
         block = BLOCK[self.scale]
         recipe = {
             "task": "language-modelling",

@@ -42,6 +42,7 @@ class Job:
     after: tuple[Job, ...] = ()
     any_after: bool = False  # runs with those of `after` that worked
     alone: bool = False  # is timed, so that nothing else may run beside it
+    limit: float = float("inf")  # seconds after which a worker process is ended, since libraries can hang
 
     @property
     def name(self) -> str:

@@ -216,11 +216,12 @@ class Worker:
         self.process = spawn.Process(target=serve, args=(there, number, threads), daemon=True)
         self.number, self.threads = number, threads
         self.job: Job | None = None
+        self.until = float("inf")
         self.process.start()
         there.close()
 
     def send(self, job: Job) -> None:
-        self.job = job
+        self.job, self.until = job, time.monotonic() + job.limit
         with suppress(OSError):  # a process that is gone is noticed when its answer is read
             self.connection.send(job)
 
@@ -237,6 +238,13 @@ class Worker:
         else:
             queue.board.at(self.job, *answer)
         return True
+
+    def replaced(self, kill: bool = False) -> Worker:
+        """Another process in the place of this one."""
+        if kill:
+            self.process.kill()
+        self.close()
+        return Worker(self.number, self.threads)
 
     def close(self) -> None:
         self.connection.close()
@@ -260,8 +268,10 @@ def run_side_by_side(queue: Queue, count: int, threads: int) -> None:
                     worker = busy[ready]
                     if not worker.receive(queue):
                         queue.died(worker.job)  # type: ignore[arg-type]
-                        worker.close()
-                        workers[workers.index(worker)] = Worker(worker.number, threads)
+                        workers[workers.index(worker)] = worker.replaced()
+                for worker in [one for one in busy.values() if one.job is not None and time.monotonic() > one.until]:
+                    queue.end(worker.job, f"it took longer than {worker.job.limit:.0f} s and was ended")  # type: ignore[arg-type, union-attr]
+                    workers[workers.index(worker)] = worker.replaced(kill=True)
             if signals:
                 for worker in workers:
                     worker.process.terminate()  # a training writes a checkpoint first

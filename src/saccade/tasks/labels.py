@@ -103,7 +103,7 @@ class LabelTask(ExampleTask):
             work.skipped.add(recipe.data.dev or recipe.data.train, kind, one.line)
         return work
 
-    def size(self, example: Numbered) -> tuple[int, int]:
+    def size(self, example: Any) -> tuple[int, int]:
         return len(example.rows), 0
 
     def label_numbers(self, example: Any, count: int) -> list[int]:
@@ -116,7 +116,7 @@ class LabelTask(ExampleTask):
         return [UNLABELED] * count if names is None else [known[name] for name in names]
 
     @torch.no_grad()
-    def logits(self, model: nn.Module, numbers: Sequence[Numbered], budget: int = 8192) -> list[Tensor]:
+    def logits(self, model: nn.Module, numbers: Sequence[Any], budget: int = 8192) -> list[Tensor]:
         """Of each example's labels, in the examples' order, on the CPU: one row (C) per label."""
         model.eval()
         found = [torch.zeros(0, len(self.labels))] * len(numbers)
@@ -126,10 +126,10 @@ class LabelTask(ExampleTask):
                 found[n] = row[: len(numbers[n].labels)]
         return found
 
-    def metrics(self, model: nn.Module, numbers: Sequence[Numbered], budget: int = 8192) -> dict[str, float]:
+    def metrics(self, model: nn.Module, numbers: Sequence[Any], budget: int = 8192) -> dict[str, float]:
         return self.judge(model, numbers, budget)[0]
 
-    def judge(self, model: nn.Module, numbers: Sequence[Numbered], budget: int = 8192) -> tuple[dict[str, float], Tensor, Tensor]:
+    def judge(self, model: nn.Module, numbers: Sequence[Any], budget: int = 8192) -> tuple[dict[str, float], Tensor, Tensor]:
         """The metrics, the labels that the model gives, and the right ones."""
         logits, wanted = torch.cat(self.logits(model, numbers, budget)), torch.tensor([n for one in numbers for n in one.labels])
         guessed = logits.argmax(-1)

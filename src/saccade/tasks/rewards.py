@@ -76,7 +76,7 @@ class Reward:
         with extras.collect() as left:
             logits = model(source[times], lengths[times], torch.cat(first))
         if left.samples:
-            wrong = "training.reward draws outputs, and model.normalize=hard draws places, which would not learn by it"
+            wrong = "training.reward draws outputs, and model.normalize=hard draws positions, which would not learn by it"
             raise SaccadeError(f"{wrong}; leave one of them out")
         known, own = logits[: len(source), : read.shape[1]], logits[len(source) :, : drawn.shape[1]].float()
         log_probs = own.log_softmax(-1).gather(-1, drawn.unsqueeze(-1)).squeeze(-1)

@@ -94,7 +94,7 @@ def batch_loss(
     model: nn.Module, batch: Batch, smoothing: float = 0.0, agreement: float = 0.0, doubly_stochastic: float = 0.0
 ) -> Tensor:
     """The token loss of a batch and what layers leave; an `agreement` α reads each row twice (R-Drop, Wu et al. 2021), and
-    `doubly_stochastic` λ asks that each place of a source is looked at once in all (Xu et al. 2015)."""
+    `doubly_stochastic` λ asks that each position of a source is looked at once in all (Xu et al. 2015)."""
     repeats = 2 if agreement else 1
     wanted = torch.cat([batch.wanted()] * repeats)
     counts = wanted[: len(batch.target)].sum(1)

@@ -12,6 +12,7 @@ from .checkpoints import learned, open_tensors
 # an embedding has one of these names: the first in an encoder or decoder alone, the others in an encoder–decoder
 EMBEDDINGS = ("embedding", "source", "target")
 STACKS = ("encoder", "decoder")
+BASELINE = ("normalize.mean_loss", "normalize.mean_weight")  # of hard attention, which may start from a model with soft attention
 
 
 def take_over(model: nn.Module, path: Path, rename: Callable[[str], str] = str) -> list[str]:
@@ -20,7 +21,8 @@ def take_over(model: nn.Module, path: Path, rename: Callable[[str], str] = str) 
     alone = not any(top(name) == "encoder" for name in wanted)  # a decoder alone reads what an encoder–decoder's decoder reads
     with open_tensors(path) as file, torch.no_grad():
         stored = {rename(name.removeprefix("body.")): name for name in file.keys()}  # noqa: SIM118
-        alike = set(stored) == set(wanted)  # a head belongs to its task, and is taken only between models of the same kind
+        # a head belongs to its task, and is taken only between models of the same kind
+        alike = {*map(essential, stored), ""} == {*map(essential, wanted), ""}
         for name, parameter in wanted.items():
             found = next((stored[one] for one in spellings(name, alone) if one in stored), None)
             shared = top(name) in (*EMBEDDINGS, *STACKS)
@@ -29,12 +31,17 @@ def take_over(model: nn.Module, path: Path, rename: Callable[[str], str] = str) 
                 taken.append(name)
     stacks = {top(name) for name in taken} & set(STACKS)
     # a stack is taken as a whole, but for attention to a source that a decoder alone never had
-    missing = [name for name in wanted if top(name) in stacks and name not in taken and "cross" not in name]
+    missing = [name for name in wanted if top(essential(name)) in stacks and name not in taken and "cross" not in name]
     if missing or not stacks:
         what = f"'{missing[0]}'" if missing else "encoder or decoder"
         kind = "a model.family of the same kind (such as transformer-encoder after a masked model)"
         raise SaccadeError(f"{path} has no {what} for this model; choose {kind}, with the same model.depth and parts")
     return taken
+
+
+def essential(name: str) -> str:
+    """The name of a parameter, or nothing for what a model can start without."""
+    return "" if name.endswith(BASELINE) else name
 
 
 def top(name: str) -> str:

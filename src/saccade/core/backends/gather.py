@@ -1,4 +1,4 @@
-"""Hard attention in use: the value at the place with the largest score is read, and nothing is multiplied by zeros."""
+"""Hard attention in use: the value at the largest score is read, and nothing is multiplied by zeros."""
 
 import torch
 from torch import Tensor
@@ -26,10 +26,13 @@ class Gather(Backend):
     def run(self, call: Call) -> Tensor:
         (batch, heads, _, _), allowed, value = call.sizes, call.allowed(), call.value
         hidden = None if allowed is None else ~allowed
-        place = Hard.places(scores(call), hidden)
-        b = torch.arange(batch, device=place.device).view(-1, 1, 1)
-        h = torch.arange(heads, device=place.device).view(-1, 1) // (heads // value.shape[1])
-        output = value[b, h, place]
+        at = Hard.largest(scores(call), hidden)
+        if value.shape[1] == heads:
+            output = value.gather(2, at.unsqueeze(-1).expand(-1, -1, -1, value.shape[3]))
+        else:  # shared heads, without repeating them
+            b = torch.arange(batch, device=at.device).view(-1, 1, 1)
+            h = torch.arange(heads, device=at.device).view(-1, 1) // (heads // value.shape[1])
+            output = value[b, h, at]
         return output if hidden is None else output.masked_fill(hidden.all(-1, keepdim=True), 0.0)
 
 

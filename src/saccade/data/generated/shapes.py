@@ -7,18 +7,17 @@ other, at most 30% of one. For labels one object is large, and its shape is the 
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from PIL import Image
-from torch import Tensor
 
 from ...errors import SaccadeError
-from ..images import fit, to_tensor
 from ..pictures import Asked, Captioned, Named, Picture, Pictured
 from . import Dice, draw_parts, load_words
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MOST, SMALLEST, LARGEST = 1_000_000, 32, 128
 VISIBLE = 70  # percent of each object
@@ -130,7 +129,11 @@ class Drawing(Picture):
     def things(self) -> tuple[Thing, ...]:
         return Painter(self.number).things(self.side, self.one_large)
 
-    def pixels(self, size: tuple[int, int] | None = None) -> Tensor:
+    def pixels(self, size: tuple[int, int] | None = None) -> "Tensor":
+        import torch  # only where pixels are asked for
+
+        from ..images import resized
+
         things = self.things()
         count = 3 * self.side**2
         bits = np.random.PCG64(self.number)  # its raw stream never changes, unlike that of numpy's distributions
@@ -138,9 +141,7 @@ class Drawing(Picture):
         ground = 30 + int(raw[-1]) % 60
         colors = np.array([(ground, ground, ground), *(one.shade for one in things)], dtype=np.uint8)
         image = np.take(colors.T, owners(things, self.side), axis=1) + (raw[:count] % NOISE).reshape(3, self.side, self.side)
-        if size and size != (self.side, self.side):
-            return to_tensor(fit(Image.fromarray(image.transpose(1, 2, 0)), size))
-        return torch.from_numpy(image)
+        return resized(torch.from_numpy(image), size) if size else torch.from_numpy(image)
 
 
 def captioned(drawing: Drawing) -> Captioned:
