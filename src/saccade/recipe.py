@@ -17,7 +17,9 @@ MOST_VALUES, DEEPEST = 100_000, 20  # of a recipe; a few lines of YAML with alia
 PAIRS, LANGUAGE, HIDING = ("translation", "text-to-text"), ("language-modelling",), ("masked", "permutation", "denoising")
 WORDLESS = ("image-classification", "autoencoding")  # tasks that read and write no text
 MADE = ("autoencoding",)  # tasks whose answers are pictures
-TASKS = "`translation`, `text-to-text`, `language-modelling`, `tagging`, `classification`, `image-classification`, `autoencoding` …"
+TASKS = (
+    "`translation`, `text-to-text`, `language-modelling`, `tagging`, `classification`, `image-classification`, `autoencoding` …"
+)
 PICTURES = ("captioning", "questions", "image-classification", "autoencoding")
 TOKENIZERS = ("auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores101", "flores200", "spm", "none")
 TOKENIZE = "sacrebleu's tokenizer for BLEU; `auto` is `13a`, and what fits the script where no spaces separate words"
@@ -76,9 +78,7 @@ class DataRecipe:
     test: str = setting("", "the same formats, for `saccade compare`")
     held_out: float = number(0.05, 0.001, 0.5, "which share of `train` is held out", **NO_DEV)
     strict: bool = setting(False, "stop at the first bad line or example instead of skipping and counting such")
-    max_length: int = number(
-        0, 0, 10**6, "skip training examples with more tokens on a side; 0: what a batch holds", **LENGTHS
-    )
+    max_length: int = number(0, 0, 10**6, "skip training examples with more tokens on a side; 0: what a batch holds", **LENGTHS)
     max_ratio: float = number(
         9.0, 0.0, 1000.0, "skip pairs with one side more than so many times as long; 0: none", **TRANSLATION
     )
@@ -140,7 +140,9 @@ class AutoencodingRecipe:
 
     latent: int = number(64, 1, 65_536, "numbers that stand for a picture")
     width: int = number(32, 1, 4096, "channels of the decoder's last stage; each stage before has twice as many")
-    noise: float = number(0.0, 0.0, 10.0, "standard deviation of the noise on what is read (pixels are 0 to 1); learned is the clean picture")
+    noise: float = number(
+        0.0, 0.0, 10.0, "standard deviation of the noise on what is read (pixels are 0 to 1); learned is the clean picture"
+    )
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,9 @@ def page(
         sections.append(Section("Samples", "Of the dev set.", [head, *([cut(text) for text in row] for row in cells)]))
         sections += looks(systems[0], [row[0] for row in outputs[0]], show)
     made = [(run, one) for run, one in zip(runs, systems, strict=False) if examples and isinstance(one.task, Autoencoding)]
-    sections += [Section(f"Before and after{f', {run.path}' * (len(runs) > 1)}", PSNR, picture=redrawn(one, examples)) for run, one in made]
+    sections += [
+        Section(f"Before and after{f', {run.path}' * (len(runs) > 1)}", PSNR, picture=redrawn(one, examples)) for run, one in made
+    ]
     sections.append(Section("Data", table=side(runs, lambda run: {**sources(run), **flat(run.about.get("data"))})))
     what = "What differs from the defaults." if len(runs) == 1 else "What differs between the runs."
     sections.append(Section("Settings", what, settings(runs)))

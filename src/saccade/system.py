@@ -202,9 +202,11 @@ def note_data(task: Task, recipe: Recipe, train: Sequence[Any], dev: Sequence[An
     used, judged = len(getattr(work, "examples", train)), len(dev)
     own = f"in {data.dev}" if data.dev else f"held out of it ({data.held_out:.3g})"
     sizes = {id(vocabulary): len(vocabulary) for vocabulary, _ in task.texts([]).values()}
-    vocabulary = f"; vocabulary: {' and '.join(f'{size:,}' for size in sizes.values())} tokens{' (source and target)' * (len(sizes) > 1)}"
+    vocabulary = (
+        f"; vocabulary: {' and '.join(f'{size:,}' for size in sizes.values())} tokens{' (source and target)' * (len(sizes) > 1)}"
+    )
     read = f"{many(used, thing)} to train on in {data.train}, {many(judged, thing)} {own} for dev"
-    labels = f"; labels: {len(getattr(task, 'labels'))}" if hasattr(task, "labels") else ""
+    labels = f"; labels: {len(task.labels)}" if hasattr(task, "labels") else ""
     notes = [f"data: {read}{vocabulary if sizes else labels}", *skipped.notes()]
     shared = overlap(task.data, train, dev)
     if shared:
@@ -234,7 +236,9 @@ def load(folder: str | Path, device: str = "auto") -> System:
     try:
         task: Task = config.task(recipe).restore(recipe, read_json(path / "tokenizer.json"))
     except (KeyError, TypeError, AttributeError, ValueError):
-        raise SaccadeError(f"{path}/tokenizer.json is not that of {with_article(recipe.task)} model; copy the model folder again") from None
+        raise SaccadeError(
+            f"{path}/tokenizer.json is not that of {with_article(recipe.task)} model; copy the model folder again"
+        ) from None
     model = task.build(config.Builder(recipe.model))
     load_model(model, path / "model.safetensors", upgrade_parameter)
     notes = (

@@ -61,7 +61,10 @@ class Usable(UsablePictures):
     def require(self, kind: type[T], what: str) -> T:
         """The task, if it is of this kind."""
         if not isinstance(self.task, kind):
-            wrong, usage = f"{with_article(self.recipe.task)} model cannot {what}; use", self.task.usage(self.recipe).format(model="MODEL")
+            wrong, usage = (
+                f"{with_article(self.recipe.task)} model cannot {what}; use",
+                self.task.usage(self.recipe).format(model="MODEL"),
+            )
             raise SaccadeError(f"{wrong} {self.task.call(self.recipe)}", shell=f"{wrong} `saccade {usage}`")
         return self.task
 
@@ -180,7 +183,9 @@ class Usable(UsablePictures):
             output = self.translate(text, beam).text if target is None else target
             source, outcome, sites = show_translation(self.task, self.model, text, output)
         elif isinstance(self.task, PictureTask):
-            raise SaccadeError(f"{with_article(self.recipe.task)} model reads no text to look at; use {self.task.call(self.recipe)}")
+            raise SaccadeError(
+                f"{with_article(self.recipe.task)} model reads no text to look at; use {self.task.call(self.recipe)}"
+            )
         elif target is None and self.task.needs is Seq2Seq:
             source, outcome, sites = show_denoising(self.task, self.model, text)
         elif target is None:

@@ -24,7 +24,8 @@ from .using import classify, generate, tag, translate
 
 # in the order of a first visit
 COMMANDS = (
-    demo, train, convert, average, compare, table, translate, generate, tag, classify, reconstruct, evaluate, report, show, explain, list_, check, fetch,
+    demo, train, convert, average, compare, table, translate, generate, tag, classify, reconstruct, evaluate, report, show,
+    explain, list_, check, fetch,
 )  # fmt: skip
 
 

@@ -38,7 +38,9 @@ def find_images(paths: Sequence[str]) -> "tuple[list[Picture], bool]":
     return found, missing
 
 
-def answer_images(images: "Sequence[Picture]", work: Callable[..., list[Any]], tell: Callable[[str, Any], object], json_: bool) -> bool:
+def answer_images(
+    images: "Sequence[Picture]", work: Callable[..., list[Any]], tell: Callable[[str, Any], object], json_: bool
+) -> bool:
     """Tells of each image what `work` answered, in their order; of one that cannot be read why, and whether there was such a one."""
     wrong = dict[int, str]()
     answers = iter(work(images, wrong))

@@ -19,7 +19,9 @@ class Autoencoder(nn.Module):
         given, rows, columns = math.prod(body.grid(*size)) * body.dim, *(-(-side // 2**DOUBLINGS) for side in size)
         largest = latent * max(given, (width << DOUBLINGS) * rows * columns)
         if largest > LARGEST:
-            what = f"pictures of {size[0]} × {size[1]} pixels and autoencoding.latent={latent} make a matrix of {largest:,} numbers"
+            what = (
+                f"pictures of {size[0]} × {size[1]} pixels and autoencoding.latent={latent} make a matrix of {largest:,} numbers"
+            )
             raise SaccadeError(f"{what}, at most {LARGEST:,} fit; choose a smaller latent, width or data.image_size")
         self.body, self.squeeze = body, nn.Linear(given, latent)
         self.decoder = PixelDecoder(latent, width, rows, columns)

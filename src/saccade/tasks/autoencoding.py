@@ -129,7 +129,9 @@ class Autoencoding(PictureTask):
             made = model.eval()(read.unsqueeze(0).to(device))[0].float().cpu()
             error = float((made - clean).square().mean())
             before, seen, after = (picture(each) for each in (clean, read, made))
-            found.append(Reconstructed(images[n].name, error, float(psnr(torch.tensor(error))), before, seen if strength else None, after))
+            found.append(
+                Reconstructed(images[n].name, error, float(psnr(torch.tensor(error))), before, seen if strength else None, after)
+            )
         return found
 
 
