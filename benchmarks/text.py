@@ -1,4 +1,4 @@
-"""Regenerates the result files of text from real data under `data/`: trains what a result needs, several trainings side by side, and
+"""Regenerates the result files of texts and pictures from real data under `data/`: trains what a result needs, several trainings side by side, and
 then judges them all by one `saccade compare`.
 
 python benchmarks/text.py                      # says what there is
@@ -54,6 +54,11 @@ JOBS: dict[str, Job] = {
     "tinyshakespeare": Job(["tinyshakespeare", "tinyshakespeare-rotary"], 1, "--peer nanoGPT:val_loss=1.4697"),
     "tinyshakespeare-xl": Job(["tinyshakespeare-xl"], 1, "--peer nanoGPT:val_loss=1.4697"),
     "wikitext-2-permutation": Job(["wikitext-2-permutation"], 1),
+    "cifar10": Job(
+        ["cifar10-vit", "cifar10-swin", "cifar10-cnn"],
+        1,
+        "--peer ViT:accuracy=80 --peer Swin-T:accuracy=90 --peer ResNet-18:accuracy=93",
+    ),
     "wikitext-2": Job(["wikitext-2"], 1, "--peer AWD-LSTM:perplexity=68.7"),
 }
 

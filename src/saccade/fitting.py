@@ -13,7 +13,7 @@ from .config import Recipe
 from .recipe import LANGUAGE, WORDLESS
 
 TOKENS_PER_LETTER = {"bpe": 0.4, "words": 0.2, "characters": 1.0}  # roughly
-TOKENS_PER_PICTURE, MOST_PICTURES = 64, {False: 64, True: 512}  # in a batch, on a CPU and on a GPU
+TOKENS_PER_PICTURE, FEWEST_PICTURES, MOST_PICTURES = 64, 8, {False: 64, True: 512}  # a batch's, on a CPU and on a GPU
 MOST_TOKENS = {"words": 30_000, "characters": 5_000}  # of a vocabulary; of bpe by the amount of text
 
 
@@ -43,7 +43,7 @@ def fit_to_data(recipe: Recipe, examples: Sequence[Any]) -> tuple[Recipe, tuple[
     if not training.tokens:
         if recipe.task in WORDLESS:
             most = MOST_PICTURES[on_gpu]
-            training = dataclasses.replace(training, tokens=max(min(most, len(examples) // 20), 1))
+            training = dataclasses.replace(training, tokens=max(min(most, len(examples) // 20), FEWEST_PICTURES))
         else:
             training = dataclasses.replace(training, tokens=choose_tokens(recipe, examples, tokens, on_gpu))
         chosen.append(f"training.tokens={training.tokens}")
