@@ -11,6 +11,7 @@ import yaml
 
 from saccade import api, config, tasks
 from saccade.data.conllu import Sentence
+from saccade.data.corpora import PICTURED, SHOWN, read
 from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
 from saccade.data.text import Document
@@ -71,6 +72,8 @@ EXAMPLES: dict[str, list[Any]] = {
     "classification": [Labeled("a good film", "good", 1), Labeled("a bad film", "bad", 2)],
     "tagging": [Sentence(("the", "cat"), ("DET", "NOUN"), 1)],
     "language-modelling": [Document("the cat saw the dog", 1)],
+    "image-classification": read(PICTURED, "shapes:dev", {"train": 1, "dev": 2, "test": 1}),
+    "autoencoding": read(SHOWN, "shapes:dev", {"train": 1, "dev": 2, "test": 1}),
 }
 
 
@@ -101,7 +104,7 @@ def unsaid(values: dict[str, Any], defaults: Any, where: str = "") -> list[str]:
     found = []
     for name, value in values.items():
         default = defaults.get(name) if isinstance(defaults, dict) else getattr(defaults, name)
-        if isinstance(value, dict) and name in ("data", "vocabulary", "language", "training"):
+        if isinstance(value, dict) and name in ("data", "vocabulary", "language", "autoencoding", "training"):
             found += unsaid(value, default, f"{name}.")
         elif value == default and value is not None and not isinstance(value, dict):
             found.append(f"{where}{name}")

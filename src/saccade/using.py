@@ -199,7 +199,7 @@ class Usable(UsablePictures):
 
     def unknown_words(self, texts: str | Sequence[str]) -> list[str]:
         """The pieces of the texts that the model has never seen and reads as <unk>, each once, in order."""
-        if self.task.reads is None:  # what is read is no text
+        if self.task.reads is None:  # it reads something else than text
             return []
         unk, encoded = self.task.reads.unk, self.task.reads.encode_batch([texts] if isinstance(texts, str) else list(texts))
         return list(dict.fromkeys(piece for one in encoded for id, piece in zip(one.ids, one.pieces, strict=True) if id == unk))

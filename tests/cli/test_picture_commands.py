@@ -144,7 +144,9 @@ def test_a_data_set_of_own_pictures_from_folders_to_answers(tmp_path: Path) -> N
         "training.updates=30",
         "training.learning_rate=0.01",
     ]
-    trained = run_cli("train", "pictures", f"data.train={tmp_path / 'own'}", *words, "device=cpu", "--out", tmp_path / "run")
+    trained = run_cli(
+        "train", "image-classification", f"data.train={tmp_path / 'own'}", *words, "device=cpu", "--out", tmp_path / "run"
+    )
     assert trained.code == 0, trained.err
     assert "labels: 2" in trained.err
     assert "training.tokens=" in trained.err
