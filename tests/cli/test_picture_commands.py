@@ -93,6 +93,27 @@ def test_what_cannot_be_asked_is_said(root: Path, line: str, sentence: str) -> N
     check_mistake(root, line, sentence)
 
 
+def test_check_counts_labels_and_names_damaged_images(tmp_path: Path) -> None:
+    found = run_cli("check", "photos")
+    assert found.code == 2, "one of them is damaged"
+    assert found.out.splitlines() == [
+        "photos: 2 pictures",
+        "labels: none",
+        "error: photos/b.png: expected a whole PNG image, got a damaged header; get the file again",
+        "note: 2 pictures without labels (lines 1, 3)",
+    ]
+    for label in ("cat", "Cat", "dog"):
+        (tmp_path / label).mkdir()
+        for n in range(2):
+            Image.new("RGB", (8, 8), "red").save(tmp_path / label / f"{n}.png")
+    several = run_cli("check", tmp_path, "--json")
+    assert several.code == 0
+    assert (several.json["pictures"], several.json["labels"]) == (6, {"Cat": 2, "cat": 2, "dog": 2})
+    assert [one["kind"] for one in several.json["findings"]] == ["similar labels"]
+    assert "cannot be written" in run_cli("check", tmp_path, "--write", tmp_path / "x.tsv").err
+    assert run_cli("check", "shapes:dev", "--as", "pictures").out.startswith("shapes:dev: ")
+
+
 def test_reconstruct_draws_before_and_after() -> None:
     found = run_cli("reconstruct", "made", "photos", "--out", "ba.png")
     assert found.code == 2

@@ -37,7 +37,7 @@ LONGEST = "With --write: the most words per side (characters without spaces). [d
 OUT = "A .png, .svg or .pdf picture, an .html page, or .json numbers. [default: a table in the terminal]"
 SITE = "Which attention, such as decoder.2.cross. [default: that which singles out the most words]"
 SLOTS = "`recipes`, or one slot: scores, normalizers, masks, positions, models …"
-KINDS = "pairs, tags, labels or text; otherwise inferred from the file name (.conllu, .csv, .txt …), or pairs."
+KINDS = "pairs, tags, labels, text or pictures; otherwise inferred from the file name (.conllu, .csv, .txt …), or pairs."
 
 
 def evaluate(
@@ -223,6 +223,7 @@ def check(
         saccade check train.en train.fr
         saccade check train.conllu
         saccade check reviews.tsv --as labels
+        saccade check photos
         saccade check train.tsv --dev dev.tsv --write clean.tsv
     """
     from ..data import check, cleaning
