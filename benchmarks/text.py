@@ -1,5 +1,5 @@
-"""Regenerates the result files of text and of questions about pictures from data under `data/`: trains what a result needs, several
-trainings side by side, and then judges them all by one `saccade compare`.
+"""Regenerates the result files of texts and pictures from data under `data/`: trains what a result needs, several trainings side by side,
+and then judges them all by one `saccade compare`.
 
 python benchmarks/text.py                      # says what there is
 python benchmarks/text.py sst2 ud-ewt-upos --together 2 --seconds 3600 [KEY=VALUE …]
@@ -56,6 +56,11 @@ JOBS: dict[str, Job] = {
     "wikitext-2-permutation": Job(["wikitext-2-permutation"], 1),
     "shapes-questions": Job(["shapes-questions"], 3),
     "easy-vqa": Job(["easy-vqa"], 3, "--peer easy-VQA-keras:accuracy=93.78 --peer easy-VQA-keras-doubled-data:accuracy=99.5"),
+    "cifar10": Job(
+        ["cifar10-vit", "cifar10-swin", "cifar10-cnn"],
+        1,
+        "--peer ViT:accuracy=80 --peer Swin-T:accuracy=90 --peer ResNet-18:accuracy=93",
+    ),
     "wikitext-2": Job(["wikitext-2"], 1, "--peer AWD-LSTM:perplexity=68.7"),
 }
 

@@ -52,7 +52,8 @@ MAY: dict[str, set[str]] = {
 }
 MAY["showing"] = {"core", "models", "data", "decoding", "tasks", "training", "views", "errors"}
 MAY["seeing"] = {*MAY["showing"], "showing", "recipe"}
-MAY["using"] = {*MAY["seeing"], "seeing"}
+MAY["image_files"] = {"data", "tasks", "errors"}
+MAY["using"] = {*MAY["seeing"], "seeing", "image_files"}
 MAY["fitting"] = {*MAY["config"], "config"}
 MAY["system"] = {*MAY["fitting"], "fitting", "using", "views"}
 MAY["reporting"] = {*MAY["system"], "system", "results"}

@@ -11,7 +11,7 @@ import yaml
 
 from saccade import api, config, tasks
 from saccade.data.conllu import Sentence
-from saccade.data.corpora import ASKED, CAPTIONED, PICTURED, read
+from saccade.data.corpora import ASKED, CAPTIONED, PICTURED, SHOWN, read
 from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
 from saccade.data.text import Document
@@ -74,6 +74,7 @@ EXAMPLES: dict[str, list[Any]] = {
     "language-modelling": [Document("the cat saw the dog", 1)],
     "captioning": read(CAPTIONED, "shapes:dev", {"train": 1, "dev": 2, "test": 1}),
     "image-classification": read(PICTURED, "shapes:dev", {"train": 1, "dev": 2, "test": 1}),
+    "autoencoding": read(SHOWN, "shapes:dev", {"train": 1, "dev": 2, "test": 1}),
     "questions": read(ASKED, "shapes:train", {"train": 2, "dev": 1, "test": 1}),
 }
 
@@ -107,7 +108,7 @@ def unsaid(values: dict[str, Any], defaults: Any, where: str = "") -> list[str]:
     found = []
     for name, value in values.items():
         default = defaults.get(name) if isinstance(defaults, dict) else getattr(defaults, name)
-        if isinstance(value, dict) and name in ("data", "vocabulary", "language", "training"):
+        if isinstance(value, dict) and name in ("data", "vocabulary", "language", "autoencoding", "training"):
             found += unsaid(value, default, f"{name}.")
         elif value == default and value is not None and not isinstance(value, dict):
             found.append(f"{where}{name}")

@@ -15,14 +15,14 @@ from saccade import api, config
 from saccade.core.options import Choice, Range, rules_of
 from saccade.core.table import Table
 from saccade.data.conllu import Sentence
-from saccade.data.corpora import ASKED, CAPTIONED, PICTURED, read
+from saccade.data.corpora import ASKED, CAPTIONED, PICTURED, SHOWN, read
 from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
 from saccade.data.text import Document
 from saccade.errors import SaccadeError
 from saccade.fitting import fit_to_data
 from saccade.models import table as families
-from saccade.recipe import Recipe
+from saccade.recipe import WORDLESS, Recipe
 from saccade.training.checkpoints import Progress, RunFolder
 from saccade.training.distributed import Ranks
 from saccade.training.loop import Training, Watcher
@@ -48,10 +48,12 @@ DATA: dict[str, list[Any]] = {
     "language-modelling": [Document(f"{one}. {one}!\n", n) for n, one in enumerate(SENTENCES, 1)],
 }
 DATA["text-to-text"] = DATA["translation"]
-SHAPES = {"train": 6, "dev": 1, "test": 1, "size": 32}
-DATA["captioning"] = read(CAPTIONED, "shapes:train", SHAPES)
+SHAPES = {"train": 12, "dev": 1, "test": 1, "size": 32}
+FEW = {**SHAPES, "train": 6}
+DATA["captioning"] = read(CAPTIONED, "shapes:train", FEW)
+DATA["questions"] = read(ASKED, "shapes:train", FEW)
 DATA["image-classification"] = read(PICTURED, "shapes:train", SHAPES)
-DATA["questions"] = read(ASKED, "shapes:train", SHAPES)
+DATA["autoencoding"] = read(SHOWN, "shapes:train", SHAPES)
 SMALL = {"dim": 16, "hidden": 24, "depth": 1, "heads": 2, "max_len": 300, "byte_dim": 4, "filters": 4}
 # Names of data and of machines, and what makes the same numbers in another way.
 ELSEWHERE = {
@@ -86,16 +88,23 @@ def small(path: Path) -> dict[str, Any]:
         made["data"]["image_size"] = 32
     if "heads" not in made["model"] and "depth" in made["model"]:
         made["model"]["depth"] = 2  # `hidden` is the width between the layers of a recurrent language model
+    if made["model"].get("drop_path") and "depth" in made["model"]:
+        made["model"]["depth"] = 2  # the first block is never left out
     if isinstance(mask := made["model"].get("mask"), dict) and mask["name"] == "blocks":
         mask |= {"length": 12, "size": 1, "window": 0}  # these sentences are shorter than a block
     if "language" in made:
         made["language"]["block"] = 16
     made["training"] |= {"tokens": 64, "average": 0, "precision": "float32", "graphs": False, "round_to": 1, "warmup": 2}
-    if made["task"] == "language-modelling":
+    if made["task"] in ("language-modelling", *WORDLESS):
         del made["training"]["round_to"]
-    if "min_count" in made["vocabulary"]:
+    if made["task"] in WORDLESS:
+        made["training"]["tokens"] = 4
+        made["data"]["augment"] = {}
+    if "autoencoding" in made:
+        made["autoencoding"] |= {"latent": 6, "width": 2}
+    if "min_count" in made.get("vocabulary", {}):
         made["vocabulary"]["min_count"] = 1
-    if "size" in made["vocabulary"]:
+    if "size" in made.get("vocabulary", {}):
         made["vocabulary"]["size"] = 270 if made["vocabulary"]["kind"] == "bpe" else 90
     return made
 
@@ -129,7 +138,9 @@ def changes(recipe: dict[str, Any]) -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = []
     sections = {
         "": Recipe,
-        **{f.name: f.type for f in dataclasses.fields(Recipe) if f.name in ("vocabulary", "language", "training")},
+        **{
+            f.name: f.type for f in dataclasses.fields(Recipe) if f.name in ("vocabulary", "language", "autoencoding", "training")
+        },
     }
     for section, values in {"": recipe, **{name: recipe.get(name, {}) for name in sections if name}}.items():
         kind = type(Recipe()) if not section else type(getattr(Recipe(), section))
@@ -214,6 +225,7 @@ ONE_PER_TASK = {
     "phrasebook-language",
     "shapes-captions-soft",
     "shapes-vit",
+    "shapes-denoising",
     "shapes-questions",
 }  # these are trained, too
 
@@ -269,7 +281,8 @@ def test_another_value_of_any_key_changes_something(path: Path, tmp_path: Path) 
         train = key.startswith("training.") or key == "seed"
         if train and not heavy:
             continue
-        tried = [value for value in ([TELLING[key]] if key in TELLING else values) if put(base, key, value) != base]
+        telling = [3] if key == "training.tokens" and base["task"] in WORDLESS else [TELLING[key]] if key in TELLING else values
+        tried = [value for value in telling if put(base, key, value) != base]
         if key == "vocabulary.size" and base["vocabulary"]["kind"] == "bpe":
             tried = [262]
         for value in tried:

@@ -16,7 +16,7 @@ from . import config, reporting
 from .config import Recipe
 from .core.attention import RENAMED, Explanation, which_backend
 from .decoding import Ensemble, searcher
-from .errors import SaccadeError
+from .errors import SaccadeError, with_article
 from .files import held, is_temporary, tidy, write_atomically
 from .fitting import adopt
 from .showing import blind_sites
@@ -76,7 +76,8 @@ def fit(
             ranks.lead(lambda: write_atomically(path / "recipe.json", text.encode()))
             ranks.agree(lambda: check_shared(path / "recipe.json"))
             ranks.lead(lambda: write_atomically(path / reporting.ABOUT, reporting.describe(system, work)))
-            for note in (*system.notes, f"{work.padding():.1%} of the tokens in batches are padding"):
+            padding = f"{work.padding():.1%} of the tokens in batches are padding"
+            for note in (*system.notes, *([padding] if system.task.texts([]) else [])):
                 heard.note(note)
             higher = config.task(made).measures[training.watch]
             folder = RunFolder(path, model_files(system))
@@ -152,7 +153,7 @@ def ensemble(systems: Sequence[System]) -> System:
 
 def check_ensembled(task: type[Any], name: str) -> None:
     if not issubclass(task, Translation | LanguageModelling):
-        raise SaccadeError(f"a {name} model cannot be ensembled (no token-by-token output); use it by itself")
+        raise SaccadeError(f"{with_article(name)} model cannot be ensembled (no token-by-token output); use it by itself")
 
 
 def vocabularies(system: System) -> dict[str, Any]:

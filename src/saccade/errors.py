@@ -46,3 +46,8 @@ def did_you_mean(name: str, known: Iterable[str], setting: bool = False) -> str:
     if close:
         return f"; did you mean '{close[0]}'?"
     return f"; there are: {', '.join(names)}" if names else "; there are none"
+
+
+def with_article(name: str) -> str:
+    """`a tagging`, `an image-classification`"""
+    return f"{'an' if name[:1] in 'aeiou' else 'a'} {name}"

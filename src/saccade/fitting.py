@@ -10,9 +10,10 @@ import torch
 from . import config, models
 from .building import AUTO
 from .config import Recipe
-from .recipe import LANGUAGE
+from .recipe import LANGUAGE, WORDLESS
 
 TOKENS_PER_LETTER = {"bpe": 0.4, "words": 0.2, "characters": 1.0}  # roughly
+TOKENS_PER_PICTURE, FEWEST_PICTURES, MOST_PICTURES = 64, 8, {False: 64, True: 512}  # a batch's, on a CPU and on a GPU
 MOST_TOKENS = {"words": 30_000, "characters": 5_000}  # of a vocabulary; of bpe by the amount of text
 
 
@@ -20,10 +21,13 @@ def fit_to_data(recipe: Recipe, examples: Sequence[Any]) -> tuple[Recipe, tuple[
     """The recipe with its model's size, its vocabulary's size and the tokens of a batch as numbers, and notes of what was chosen."""
     model, vocabulary, training = recipe.model, recipe.vocabulary, recipe.training
     chosen, notes = list[str](), list[str]()
-    if model.get("size") != AUTO and training.tokens and (vocabulary.size or recipe.start_from):
+    learns_words = not (recipe.start_from or recipe.task in WORDLESS)
+    if model.get("size") != AUTO and training.tokens and (vocabulary.size or not learns_words):
         return recipe, ()
     letters = sum(sum(map(len, texts_of(one))) for one in examples)
     tokens = letters * TOKENS_PER_LETTER[vocabulary.kind]
+    if recipe.task in WORDLESS:
+        tokens = len(examples) * TOKENS_PER_PICTURE
     on_gpu = config.device(recipe.device).type == "cuda"
     if model.get("size") == AUTO:
         size = choose_size(tokens, on_gpu, training.minutes)
@@ -32,20 +36,28 @@ def fit_to_data(recipe: Recipe, examples: Sequence[Any]) -> tuple[Recipe, tuple[
         numbers = (f"{name} {model[name]}" for name in sizes[size] if name in model)
         chosen.append(f"model.size={size} ({', '.join(numbers)})")
         notes.append(advice(size, list(sizes), training.minutes or 10))
-    if not vocabulary.size and not recipe.start_from:
+    if not vocabulary.size and learns_words:
         pieces = max(500, round(6 * math.sqrt(letters) / 100) * 100)
         vocabulary = dataclasses.replace(vocabulary, size=MOST_TOKENS.get(vocabulary.kind) or min(pieces, 16_000))
         chosen.append(f"vocabulary.size={vocabulary.size}")
     if not training.tokens:
-        # no example has more tokens than bytes; language models read blocks. One line that is far too long must not decide.
-        bytes_of = sorted(len(" ".join(texts_of(one)).encode()) + 4 for one in examples)
-        longest = 0 if recipe.task in LANGUAGE else bytes_of[(len(bytes_of) - 1) * 99 // 100]
-        wanted = max(1000, round(tokens / 10_000) * 100, longest)
-        training = dataclasses.replace(training, tokens=min(wanted, 8192 if on_gpu else 4096))
+        if recipe.task in WORDLESS:
+            most = MOST_PICTURES[on_gpu]
+            training = dataclasses.replace(training, tokens=max(min(most, len(examples) // 20), FEWEST_PICTURES))
+        else:
+            training = dataclasses.replace(training, tokens=choose_tokens(recipe, examples, tokens, on_gpu))
         chosen.append(f"training.tokens={training.tokens}")
     count = f"{len(examples):,} examples" if len(examples) > 1 else f"{letters:,} letters"
     told = f"chosen for {count} on a {'GPU' if on_gpu else 'CPU'}: {', '.join(chosen)}"
     return dataclasses.replace(recipe, model=model, vocabulary=vocabulary, training=training), (told, *notes)
+
+
+def choose_tokens(recipe: Recipe, examples: Sequence[Any], tokens: float, on_gpu: bool) -> int:
+    """How many tokens a batch has, for data of about so many."""
+    # no example has more tokens than bytes; language models read blocks. One line that is far too long must not decide.
+    bytes_of = sorted(len(" ".join(texts_of(one)).encode()) + 4 for one in examples)
+    longest = 0 if recipe.task in LANGUAGE else bytes_of[(len(bytes_of) - 1) * 99 // 100]
+    return min(max(1000, round(tokens / 10_000) * 100, longest), 8192 if on_gpu else 4096)
 
 
 def texts_of(example: Any) -> list[str]:

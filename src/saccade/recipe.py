@@ -16,6 +16,12 @@ from .errors import SaccadeError
 MOST_VALUES, DEEPEST = 100_000, 20  # of a recipe; a few lines of YAML with aliases can mean billions
 PAIRS, LANGUAGE, HIDING = ("translation", "text-to-text"), ("language-modelling",), ("masked", "permutation", "denoising")
 GENERATING = (*PAIRS, "captioning")
+WORDLESS = ("image-classification", "autoencoding")  # tasks that read and write no text
+MADE = ("autoencoding",)  # tasks whose answers are pictures
+TASKS = (
+    "`translation`, `text-to-text`, `language-modelling`, `tagging`, `classification`, `captioning`, `questions`, "
+    "`image-classification` or `autoencoding`"
+)
 PICTURES = ("captioning", "questions", "image-classification", "autoencoding")
 TOKENIZERS = ("auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores101", "flores200", "spm", "none")
 TOKENIZE = "sacrebleu's tokenizer for BLEU; `auto` is `13a`, and what fits the script where no spaces separate words"
@@ -23,6 +29,7 @@ LIMITS = ("updates", "epochs", "minutes")  # of training; one that is given on t
 UPDATES = "optimizer steps, at most; 0 (or `epochs` or `minutes` alone): as many as these allow, or by the data and the device"
 IMAGES = "folders or archives of the images that files name, separated by commas; else those beside each file (docs/data.md)"
 AUGMENT = "random changes of training images: flip, crop, warp, jitter, erase, mixup, cutmix (docs/data.md), such as `{flip: true, crop: 4}`"
+TOKENS = "tokens per batch, padding counted; 0: by the amount of data. Where no text is read or written: pictures per batch"
 AGREEMENT = "R-Drop's α: each example is read twice with different dropout, and the two answers are drawn together"
 
 DOUBLY_STOCHASTIC = "λ of Σ_i (1 − Σ_t α_ti)²: each position of a source is to be looked at once in all (Xu et al. 2015)"
@@ -49,11 +56,14 @@ def for_corpus(name: str, more: str = "") -> Any:
 
 
 FRESH = when("a recipe without start_from", lambda r: not r.start_from)
+WITH_TEXT = when("a task with texts", lambda r: r.task not in WORDLESS)
 FRESH_WORDS = when("vocabulary.kind=words, without start_from", lambda r: r.vocabulary.kind == "words" and not r.start_from)
 FRESH_PAIRS = when("task=translation or text-to-text, without start_from", lambda r: r.task in PAIRS and not r.start_from)
 NO_DEV = when("a recipe without data.dev", lambda r: not r.data.dev)
 TRANSLATION = for_tasks("translation")
-NOT_LANGUAGE = when("a task other than language-modelling", lambda r: r.task not in LANGUAGE)
+LENGTHS = when("examples of several lengths, so no language model or picture", lambda r: r.task not in (*LANGUAGE, *WORDLESS))
+ANSWERS = when("a task whose answers are labels or words", lambda r: r.task not in MADE)
+READ_TWICE = when("labels, tags or words, and no language model", lambda r: r.task not in (*LANGUAGE, *MADE))
 FOR_PAIRS = for_tasks(*PAIRS)
 REWARDED = when("a training.reward", lambda r: r.task in PAIRS and r.training.reward != "none")
 OTHER_WATCH = when(
@@ -73,9 +83,7 @@ class DataRecipe:
     test: str = setting("", "the same formats, for `saccade compare`")
     held_out: float = number(0.05, 0.001, 0.5, "which share of `train` is held out", **NO_DEV)
     strict: bool = setting(False, "stop at the first bad line or example instead of skipping and counting such")
-    max_length: int = number(
-        0, 0, 10**6, "skip training examples with more tokens on a side; 0: what a batch holds", **NOT_LANGUAGE
-    )
+    max_length: int = number(0, 0, 10**6, "skip training examples with more tokens on a side; 0: what a batch holds", **LENGTHS)
     max_ratio: float = number(
         9.0, 0.0, 1000.0, "skip pairs with one side more than so many times as long; 0: none", **TRANSLATION
     )
@@ -132,15 +140,26 @@ class LanguageRecipe:
 
 
 @dataclass(frozen=True)
+class AutoencodingRecipe:
+    """What a picture is squeezed into, and made from again."""
+
+    latent: int = number(64, 1, 65_536, "numbers that stand for a picture")
+    width: int = number(32, 1, 4096, "channels of the decoder's last stage; each stage before has twice as many")
+    noise: float = number(
+        0.0, 0.0, 10.0, "standard deviation of the noise on what is read (pixels are 0 to 1); learned is the clean picture"
+    )
+
+
+@dataclass(frozen=True)
 class TrainingRecipe:
     """How to train."""
 
     updates: int = number(2000, 0, 10**9, UPDATES)
     epochs: int = number(0, 0, 10**6, "times through the training data, at most; 0 for no such limit")
     minutes: float = number(0.0, 0.0, 10**6, "of training, at most, resumed runs counted in all; 0 for no such limit")
-    tokens: int = number(4096, 0, 10**8, "tokens per batch, padding counted; 0: by the amount of text")
+    tokens: int = number(4096, 0, 10**8, TOKENS)
     round_to: int = number(
-        1, 1, 1024, "lengths are rounded up to a multiple of this: more padding, fewer shapes of batches", **NOT_LANGUAGE
+        1, 1, 1024, "lengths are rounded up to a multiple of this: more padding, fewer shapes of batches", **LENGTHS
     )
     learning_rate: float = number(1e-3, 0.0, 100.0, "peak learning rate")
     schedule: str = setting(
@@ -151,8 +170,8 @@ class TrainingRecipe:
     beta2: float = number(0.98, 0.0, 0.999999, "of AdamW")
     clip: float = number(1.0, 0.0, 1e9, "maximum gradient norm; 0 for no clipping")
     accumulate: int = number(1, 1, 10**6, "batches per update")
-    smoothing: float = number(0.1, 0.0, 0.99, "label smoothing")
-    agreement: float = number(0.0, 0.0, 1000.0, AGREEMENT, **NOT_LANGUAGE)
+    smoothing: float = number(0.1, 0.0, 0.99, "label smoothing", **ANSWERS)
+    agreement: float = number(0.0, 0.0, 1000.0, AGREEMENT, **READ_TWICE)
     doubly_stochastic: float = number(0.0, 0.0, 1000.0, DOUBLY_STOCHASTIC, **for_tasks(*GENERATING))
     reward: str = one_of(
         ("none", "gleu"),
@@ -174,7 +193,7 @@ class TrainingRecipe:
     patience: int = number(0, 0, 10**9, "evaluations without improvement before stopping; 0 for never")
     average: int = number(0, 0, 1000, "average the parameters of the last N evaluations, kept if better; 0 for none")
     threads: int = number(0, 0, 1024, "of the processor; 0: the fastest number, measured on a batch before the run starts")
-    watch: str = setting("loss", "metric that selects the best model: `loss`, `bleu`, `accuracy`, `perplexity`")
+    watch: str = setting("loss", "metric that selects the best model: `loss`, `bleu`, `accuracy`, `perplexity`, `psnr`")
     tensorboard: bool = setting(False, "write event files for TensorBoard into RUN/tensorboard (the extra `tensorboard`)")
     dev_bleu: bool = setting(False, "compute greedy BLEU on the dev set too", **OTHER_WATCH)
 
@@ -188,15 +207,14 @@ class TrainingRecipe:
 class Recipe:
     """A whole training run: only what differs from these defaults is written in a recipe file."""
 
-    task: str = setting(
-        "translation", "`translation`, `text-to-text`, `language-modelling`, `tagging`, `classification`, `captioning` …"
-    )
+    task: str = setting("translation", TASKS)
     start_from: str = setting("", "a model folder whose vocabulary and encoder or decoder to begin with")
     seed: int = number(0, 0, 2**31 - 1, "of parameters, order and dropout")
     device: str = setting("auto", "`auto`, `cpu`, `cuda` or `mps` (Macs; never chosen by `auto`)")
     data: DataRecipe = field(default_factory=DataRecipe)
-    vocabulary: VocabularyRecipe = field(default_factory=VocabularyRecipe)
+    vocabulary: VocabularyRecipe = field(default_factory=VocabularyRecipe, metadata=WITH_TEXT)
     language: LanguageRecipe = field(default_factory=LanguageRecipe, metadata=for_tasks(*LANGUAGE))
+    autoencoding: AutoencodingRecipe = field(default_factory=AutoencodingRecipe, metadata=for_tasks(*MADE))
     model: dict[str, Any] = field(default_factory=dict)
     training: TrainingRecipe = field(default_factory=TrainingRecipe)
 

@@ -13,6 +13,7 @@ from .errors import SaccadeError
 from .files import write_atomically
 from .results import environment
 from .system import System, load, read_config, spread
+from .tasks.autoencoding import Autoencoding
 from .training.cost import duration
 from .training.logs import read_rows, shown
 from .training.work import Work
@@ -21,6 +22,7 @@ from .views.page import Section, report_page
 
 EVALUATIONS, LOOKS, LONGEST = 12, 2, 400  # of them in a page; characters in a cell
 ABOUT = "run.json"
+PSNR = "Of the dev set: pictures, and what the model made of them."
 Show = Callable[[System, str], Document]
 
 
@@ -127,6 +129,10 @@ def page(
         head = ["input", "reference", *(names if len(runs) > 1 else ["output"])]
         sections.append(Section("Samples", "Of the dev set.", [head, *([cut(text) for text in row] for row in cells)]))
         sections += looks(systems[0], [row[0] for row in outputs[0]], show)
+    made = [(run, one) for run, one in zip(runs, systems, strict=False) if examples and isinstance(one.task, Autoencoding)]
+    sections += [
+        Section(f"Before and after{f', {run.path}' * (len(runs) > 1)}", PSNR, picture=redrawn(one, examples)) for run, one in made
+    ]
     sections.append(Section("Data", table=side(runs, lambda run: {**sources(run), **flat(run.about.get("data"))})))
     what = "What differs from the defaults." if len(runs) == 1 else "What differs between the runs."
     sections.append(Section("Settings", what, settings(runs)))
@@ -134,6 +140,14 @@ def page(
     for section in sections:
         section.table = section.table if section.table and len(section.table) > 1 else None
     return report_page(title or ", ".join(names), sections)
+
+
+def redrawn(system: System, examples: Sequence[Any]) -> bytes:
+    """The picture of some pictures before and after an autoencoder."""
+    from .views.curves import png
+    from .views.pictures import before_after
+
+    return png(before_after(system.task.reconstruct(system.model, [one.image for one in examples])))
 
 
 def looks(system: System, texts: Sequence[str], show: Show) -> list[Section]:

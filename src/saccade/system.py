@@ -18,10 +18,11 @@ from .data.corpora import inputs, overlap
 from .data.pretrained import efficientnet_lite0
 from .data.skipping import Skipped, many
 from .data.vocabulary import Vocabulary
-from .errors import SaccadeError
+from .errors import SaccadeError, with_article
 from .files import MANIFEST, Writer, settle, verified
 from .fitting import fit_to_data
 from .models import EfficientNetLite0
+from .recipe import WORDLESS
 from .tasks.task import Task, WrongExample, from_tokens
 from .tasks.translation import Translation
 from .training.checkpoints import learned, load_model
@@ -95,7 +96,8 @@ def build(recipe: Recipe | Mapping[str, Any], train: Sequence[Any] | None = None
     if made.start_from:
         first = verified(model_folder(Path(made.start_from)), "model folder", MODEL_FILES)
         try:
-            given = vocabularies_of(read_json(first / "tokenizer.json"), config.task(made))
+            if made.task not in WORDLESS:
+                given = vocabularies_of(read_json(first / "tokenizer.json"), config.task(made))
         except (KeyError, TypeError):
             raise SaccadeError(f"{first}/tokenizer.json contains no vocabulary; copy the model folder again") from None
     task = learned_task or config.task(made).learn(made, examples, *given)
@@ -106,7 +108,8 @@ def build(recipe: Recipe | Mapping[str, Any], train: Sequence[Any] | None = None
     notes = (*chosen, *note_unknown(task, examples))
     if first:
         taken = start_from(model, made, first)
-        notes = (f"{taken} of {len(learned(model))} parameters and the vocabulary are those of {made.start_from}", *notes)
+        what = "parameters and the vocabulary" if given else "parameters"
+        notes = (f"{taken} of {len(learned(model))} {what} are those of {made.start_from}", *notes)
     return System(made, model.to(config.device(made.device)), task, notes)
 
 
@@ -200,14 +203,17 @@ def note_data(task: Task, recipe: Recipe, train: Sequence[Any], dev: Sequence[An
     used = len({id(getattr(one, "example", one)) for one in each})  # a picture with several captions is one
     own = f"in {data.dev}" if data.dev else f"held out of it ({data.held_out:.3g})"
     sizes = {id(vocabulary): len(vocabulary) for vocabulary, _ in task.texts([]).values()}
-    vocabulary = f"{' and '.join(f'{size:,}' for size in sizes.values())} tokens{' (source and target)' * (len(sizes) > 1)}"
+    vocabulary = (
+        f"; vocabulary: {' and '.join(f'{size:,}' for size in sizes.values())} tokens{' (source and target)' * (len(sizes) > 1)}"
+    )
     read = f"{many(used, thing)} to train on in {data.train}, {many(judged, thing)} {own} for dev"
-    notes = [f"data: {read}; vocabulary: {vocabulary}", *skipped.notes()]
+    labels = f"; labels: {len(task.labels)}" if hasattr(task, "labels") else ""
+    notes = [f"data: {read}{vocabulary if sizes else labels}", *skipped.notes()]
     shared = overlap(task.data, train, dev)
     if shared:
         what = f"{shared:,} of {many(judged, f'dev {thing}')} also {'occurs' if judged == 1 else 'occur'} in the training data"
         level = "warning" if 10 * shared > judged else "note"
-        notes.append(f"{level}: {what} (the same input), so dev metrics say less about new text")
+        notes.append(f"{level}: {what} (the same input), so dev metrics say less about new {'text' if sizes else thing + 's'}")
     return notes
 
 
@@ -231,7 +237,9 @@ def load(folder: str | Path, device: str = "auto") -> System:
     try:
         task: Task = config.task(recipe).restore(recipe, read_json(path / "tokenizer.json"))
     except (KeyError, TypeError, AttributeError, ValueError):
-        raise SaccadeError(f"{path}/tokenizer.json is not that of a {recipe.task} model; copy the model folder again") from None
+        raise SaccadeError(
+            f"{path}/tokenizer.json is not that of {with_article(recipe.task)} model; copy the model folder again"
+        ) from None
     model = task.build(config.Builder(recipe.model))
     load_model(model, path / "model.safetensors", upgrade_parameter)
     notes = (

@@ -12,16 +12,19 @@ from torch import nn
 from .data.conllu import Sentence
 from .data.labeled import Labeled
 from .data.pairs import Pair
-from .data.pictures import Asked, Captioned, Picture
+from .data.pictures import Asked, Captioned, Picture, Pictured
 from .data.text import Document as Text
 from .decoding import MakeSearch
-from .errors import SaccadeError
+from .errors import SaccadeError, with_article
+from .image_files import UsablePictures, pictured_of
 from .models.kinds import Seq2Seq
 from .recipe import Recipe
 from .seeing import Seeing, one_search, pictures_of, sampling
 from .showing import show_denoising, show_reading, show_translation
+from .tasks.autoencoding import Autoencoding
 from .tasks.captioning import Captioning
 from .tasks.classification import Classification
+from .tasks.image_classification import ImageClassification
 from .tasks.language import LanguageModelling
 from .tasks.lengths import check_length
 from .tasks.pictures import PictureTask
@@ -41,13 +44,15 @@ EXAMPLES = (
     (Tagging, Sentence),
     (LanguageModelling, Text),
     (Questions, Asked),
+    (ImageClassification, Pictured),
+    (Autoencoding, Pictured),
 )
 CAPTIONS = 'm.evaluate([("picture.png", "a black cat")])'
 T = TypeVar("T", bound=Task)
 R = TypeVar("R")
 
 
-class Usable(Seeing):
+class Usable(Seeing, UsablePictures):
     """A model that can be used; a str is always one text and gives one result, a list gives a list."""
 
     recipe: Recipe
@@ -62,7 +67,10 @@ class Usable(Seeing):
     def require(self, kind: type[T], what: str) -> T:
         """The task, if it is of this kind."""
         if not isinstance(self.task, kind):
-            wrong, usage = f"a {self.recipe.task} model cannot {what}; use", self.task.usage(self.recipe).format(model="MODEL")
+            wrong, usage = (
+                f"{with_article(self.recipe.task)} model cannot {what}; use",
+                self.task.usage(self.recipe).format(model="MODEL"),
+            )
             raise SaccadeError(f"{wrong} {self.task.call(self.recipe)}", shell=f"{wrong} `saccade {usage}`")
         return self.task
 
@@ -120,12 +128,11 @@ class Usable(Seeing):
 
     decode = translate  # its name in papers, and in older programs
 
-    @overload
-    def classify(self, texts: str) -> Classified: ...  # type: ignore[overload-overlap]
-    @overload
-    def classify(self, texts: Iterable[str]) -> list[Classified]: ...
     def classify(self, texts: Any) -> Any:
-        """A text's label, the probability of each label, and how much each piece counted; or a list of these."""
+        """A text's label, the probability of each label, and how much each piece counted; or a list of these. For a model of pictures the
+        same of an image file, by its path; of a list of paths or a folder of images a list."""
+        if isinstance(self.task, ImageClassification):
+            return self.with_images(texts, partial(self.task.classify, self.model))
         task = self.require(Classification, "label a text")
 
         def work(given: list[str]) -> list[Classified]:
@@ -204,12 +211,16 @@ class Usable(Seeing):
         if isinstance(self.task, Translation):
             output = self.translate(text, beam).text if target is None else target
             source, outcome, sites = show_translation(self.task, self.model, text, output)
+        elif isinstance(self.task, PictureTask):
+            raise SaccadeError(
+                f"{with_article(self.recipe.task)} model reads no text to look at; use {self.task.call(self.recipe)}"
+            )
         elif target is None and self.task.needs is Seq2Seq:
             source, outcome, sites = show_denoising(self.task, self.model, text)
         elif target is None:
             source, outcome, sites = show_reading(self.task, self.model, text)
         else:
-            raise SaccadeError(f"a {self.recipe.task} model generates no text; leave the target out")
+            raise SaccadeError(f"{with_article(self.recipe.task)} model generates no text; leave the target out")
         if not sites:
             raise SaccadeError(f"the family {self.name} has no attention to show; train one that attends, such as transformer")
         called = ("source", "target") if isinstance(self.task, Translation) else ("text", self.task.outcome)
@@ -217,19 +228,26 @@ class Usable(Seeing):
 
     def unknown_words(self, texts: str | Sequence[str]) -> list[str]:
         """The pieces of the texts that the model has never seen and reads as <unk>, each once, in order."""
+        if self.task.reads is None:  # it reads something else than text
+            return []
         unk, encoded = self.task.reads.unk, self.task.reads.encode_batch([texts] if isinstance(texts, str) else list(texts))
         return list(dict.fromkeys(piece for one in encoded for id, piece in zip(one.ids, one.pieces, strict=True) if id == unk))
 
     def facts(self) -> dict[str, str]:
         """What a person wants to know first."""
-        sizes = {id(one): f"{len(one):,}" for one in (self.task.reads, getattr(self.task, "target", self.task.reads))}
+        sizes = {id(one): f"{len(one):,}" for one, _ in self.task.texts([]).values()}
         count = sum(one.numel() for one in self.model.parameters())
         found = {"task": self.recipe.task, "family": self.name, "parameters": f"{count:,}"}
-        return {**found, "vocabulary": " + ".join(sizes.values()), "folder": str(self.folder or "none, in memory")}
+        if sizes:
+            found["vocabulary"] = " + ".join(sizes.values())
+        elif isinstance(self.task, PictureTask):
+            found["pictures"] = "{} × {}".format(*self.task.image_size)
+        return {**found, "folder": str(self.folder or "none, in memory")}
 
     def __repr__(self) -> str:
-        sentence = "System({task}, {family}, {parameters} parameters, vocabulary {vocabulary}, folder {folder})"
-        return sentence.format(**self.facts())
+        facts = self.facts()
+        shown = [f"{name} {facts[name]}" for name in ("vocabulary", "pictures", "folder") if name in facts]
+        return f"System({', '.join([facts['task'], facts['family'], facts['parameters'] + ' parameters', *shown])})"
 
     def _repr_html_(self) -> str:
         return small_table([*self.facts().items(), ("use", self.task.call(self.recipe))])
@@ -270,6 +288,8 @@ def example_of(task: Task, one: Any, n: int) -> Any:
     values = [one] if isinstance(one, str) else one
     if isinstance(one, kind):
         return one
+    if kind is Pictured:
+        return pictured_of(one, n)
     if kind is Asked and isinstance(one, list | tuple) and len(one) == 3:
         return Asked(*asked_of(one[:2], n), str(one[2]), n)
     if kind is Asked or not isinstance(values, list | tuple) or len(values) != (1 if kind is Text else 2) or None in values:

@@ -13,6 +13,7 @@ from .. import __version__
 from ..errors import SaccadeError
 from ..training.stopping import Stopped
 from .fetching import fetch
+from .image_files import reconstruct
 from .looking import check, evaluate, explain, list_, show
 from .options import flag
 from .pictures import answer, caption
@@ -24,8 +25,8 @@ from .using import classify, generate, tag, translate
 
 # in the order of a first visit
 COMMANDS = (
-    demo, train, convert, average, compare, table, translate, generate, tag, classify, caption, answer, evaluate, report, show, explain, list_, check,
-    fetch,
+    demo, train, convert, average, compare, table, translate, generate, tag, classify, caption, answer, reconstruct, evaluate, report, show,
+    explain, list_, check, fetch,
 )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ OUT = "A .png, .svg or .pdf picture, an .html page, or .json numbers. [default: 
 SITE = "Which attention, such as decoder.2.cross. [default: that which singles out the most words]"
 TEXT = "The sentence (<mask> hides a token from a model that was trained to find it), or an image for a model of pictures."
 SLOTS = "`recipes`, or one slot: scores, normalizers, masks, positions, models …"
-KINDS = "pairs, tags, labels or text; otherwise inferred from the file name (.conllu, .csv, .txt …), or pairs."
+KINDS = "pairs, tags, labels, text or pictures; otherwise inferred from the file name (.conllu, .csv, .txt …), or pairs."
 
 
 def evaluate(
@@ -247,6 +247,7 @@ def check(
         saccade check train.en train.fr
         saccade check train.conllu
         saccade check reviews.tsv --as labels
+        saccade check photos
         saccade check train.tsv --dev dev.tsv --write clean.tsv
     """
     from ..data import check, cleaning

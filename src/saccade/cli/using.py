@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import SaccadeError
+from .image_files import classify_images
 from .incoming import TOGETHER, answer_each
 from .options import Beam, Device, Input, Json, MaxLength, Model, Seed, Text, TopK, TopP, With, Words, flag
 from .shared import check_drawable, draw, keep_given, load, note, note_cut, note_unknown, print_json, read_lines, report, write
@@ -188,17 +189,28 @@ def classify(
 ) -> None:
     """Classify texts; words are shaded by their weight. In a terminal, without a text: type texts, one per line; Ctrl-D ends.
 
+    A model of pictures classifies an image file or a folder of images: instead of a text, give the path.
+
     Examples:
         saccade classify runs/reviews "not a bad film"
         saccade classify runs/reviews "not a bad film" --effect
         saccade classify runs/reviews "not a bad film" --out weights.png
         saccade classify runs/reviews --input texts.txt --json
+        saccade classify runs/shapes-vit photo.png
+        saccade classify runs/shapes-vit photos/ --json
     """
     from .. import api
     from ..tasks.classification import Classification
+    from ..tasks.image_classification import ImageClassification
 
     check_drawable(out_file)
     system = load(model, device)
+    if isinstance(system.task, ImageClassification):
+        asked = next((name for name, given in (("out", out_file), ("words", words), ("effect", effect)) if given), None)
+        if asked:
+            raise SaccadeError(f"--{asked} is for models of texts, and this one reads images; leave it out")
+        classify_images(system, text, input_file, json_)
+        return
     system.require(Classification, "label a text")  # a mistake is reported before anything else
     shown = text is not None or (input_file is None and sys.stdin is not None and sys.stdin.isatty())
     if not (shown or json_) and (effect or (words and out_file is None)):

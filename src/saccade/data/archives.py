@@ -84,6 +84,10 @@ class Folder:
             if folder.is_dir() and not folder.name.startswith("."):
                 yield from ((Filed(path), folder.name) for path in sorted(folder.rglob("*")) if is_picture(path.name))
 
+    def pictures(self) -> Iterator[Picture]:
+        """Each picture in this folder and those below it, in the order of names."""
+        yield from (Filed(path) for path in sorted(self.path.rglob("*")) if is_picture(path.name) and path.is_file())
+
 
 class Archive:
     """The members of a .zip or .tar file; those of a compressed .tar are kept in memory, where they take as much as unpacked."""
@@ -159,6 +163,10 @@ class Archive:
         for name in self.names:
             if is_picture(name) and len(parts := PurePosixPath(name).parts) > 1:
                 yield Member(self, name), parts[-2]
+
+    def pictures(self) -> Iterator[Picture]:
+        """Each picture."""
+        yield from (Member(self, name) for name in self.names if is_picture(name))
 
 
 class Limited(io.RawIOBase):

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ..errors import SaccadeError, did_you_mean
-from .corpora import DOCUMENTS, LABELED, PAIRS, SENTENCES, Kind, each_item, is_generated, overlap, whole_files
+from .archives import is_archive
+from .corpora import DOCUMENTS, LABELED, PAIRS, PICTURED, SENTENCES, SHOWN, Kind, each_item, is_generated, overlap, whole_files
 from .hub import in_hub
 from .lines import LineError, bare_suffix, open_text, paths_of
 from .skipping import many
@@ -59,6 +60,7 @@ LOOKS = {
     "tags": Look(SENTENCES, ("words",), "tags", lambda one: ((one.words,), one.words, one.tags)),
     "labels": Look(LABELED, ("text",), "labels", lambda one: ((one.text,), one.text.strip(), one.label)),
     "text": Look(DOCUMENTS, ("text",)),
+    "pictures": Look(PICTURED, ("image",), "labels", lambda one: ((), one.image, one.label)),
 }  # fmt: skip
 
 
@@ -116,7 +118,7 @@ class Report:
 
 
 def check(where: Sequence[str], kind: str | None = None, separated: str = "file") -> Report:
-    """A report on data of any kind: `pairs`, `tags`, `labels` or `text`, inferred from the name of the data unless given."""
+    """A report on data of any kind: `pairs`, `tags`, `labels`, `text` or `pictures`, inferred from the name of the data unless given."""
     kind = kind or usual_kind(where)
     if kind not in LOOKS:
         raise SaccadeError(f"data cannot be checked as '{kind}'{did_you_mean(kind, LOOKS)}")
@@ -124,8 +126,20 @@ def check(where: Sequence[str], kind: str | None = None, separated: str = "file"
     if len(where) > {"pairs": 2, "text": len(where) if own_files else 1}.get(kind, 1):
         raise SaccadeError(f"{len(where)} files were given; give one, or two text files --as pairs")
     data, look = where[0] if len(where) == 1 else list(where), LOOKS[kind].data
-    items, broken = scan(each_item(look, data, None, *[separated] * (kind == "text")))
+    each = each_item(look, data, None, *[separated] * (kind == "text"))
+    items, broken = scan(each_decoded(list(each) or each_item(SHOWN, data)) if kind == "pictures" else each)
     return report(kind, items, " + ".join(Path(one).name if own_files else one for one in where), broken, whole_files(look, data))
+
+
+def each_decoded(items: Iterable[Any]) -> Iterator[Any]:
+    """Each picture that can be decoded, and the error that another one is."""
+    for item in items:
+        try:
+            if not isinstance(item, LineError):
+                item.image.pixels()
+            yield item
+        except SaccadeError as error:
+            yield LineError("damaged image", str(error), line=0)  # its name says where
 
 
 def check_other(first: Report, where: str, separated: str = "file") -> Report:
@@ -145,7 +159,10 @@ def usual_kind(where: Sequence[str]) -> str:
     names = [split_name(one)[0] for one in where]
     if len(where) != 1 or in_hub(where[0]) or "," in str(names[0]):
         return "pairs"
-    suffix = bare_suffix(Path(str(names[0])))
+    path = Path(str(names[0])).expanduser()
+    if path.is_dir() or is_archive(path):
+        return "pictures"
+    suffix = bare_suffix(path)
     if suffix != ".jsonl":
         return {".conllu": "tags", ".csv": "labels", ".txt": "text"}.get(suffix, "pairs")
     try:
@@ -192,7 +209,8 @@ def report(kind: str, items: Sequence[Any], name: str, broken: Iterable[Finding]
 
     # lines that are mostly one word and far longer than a word: text in a script without spaces
     long = [[isinstance(side, str) and len(side) > 8 and len(side.split()) == 1 for side in row] for row in texts]
-    bare = [side for n, side in enumerate(look.sides) if 2 * sum(row[n] for row in long) > len(items)]
+    sides = () if kind == "pictures" else look.sides  # of words, which a picture has not
+    bare = [side for n, side in enumerate(sides) if 2 * sum(row[n] for row in long) > len(items)]
     if bare:
         where = f" on the {' and the '.join(bare)} side" if len(look.sides) > 1 else ""
         what = f"no spaces between words{where}; use a bpe or characters vocabulary"
@@ -221,7 +239,7 @@ def report(kind: str, items: Sequence[Any], name: str, broken: Iterable[Finding]
         add(named, level, what, list(find_text(pattern, lines, texts, by_line)), "line" if by_line else look.data.thing)
     if not found and not items:
         found = [Finding("empty side", "error", 1, [], f"there are no {look.data.thing}s")]
-    lengths = {side: measure([row[n] for row in counts]) for n, side in enumerate(look.sides)}
+    lengths = {side: measure([row[n] for row in counts]) for n, side in enumerate(sides)}
     found.sort(key=lambda finding: LEVELS.index(finding.level))
     tallies = {look.labels: tally} if look.labels else {}
     return Report(name, look.data.thing, len(items), lengths, tuple(found), tallies, kind, items)

@@ -19,6 +19,8 @@ SUFFIXES = {"pairs": (".tsv", ".jsonl"), "labels": (".tsv", ".jsonl"), "tags": (
 
 def check_names(kind: str, where: str) -> list[Path]:
     """The new files that `where` names, if data of this kind can be written to them."""
+    if kind not in SUFFIXES:
+        raise SaccadeError(f"a clean copy of {kind} cannot be written; remove the files that are wrong, and leave --write out")
     paths = [Path(name).expanduser() for name in paths_of(where)]
     if [path.suffix in SUFFIXES[kind] for path in paths] != [True] and (len(paths), kind) != (2, "pairs"):
         forms = f"a {' or '.join(SUFFIXES[kind])} file" + ", or two files as clean.en,clean.fr" * (kind == "pairs")

@@ -17,7 +17,7 @@ from .labeled import LABEL, Labeled, each_labeled, labeled_of
 from .labeled import PREFIX as MARK
 from .lines import LineError, bare_suffix, one_file, open_text, paths_of, strict
 from .pairs import Pair, each_pair, pair_of
-from .pictured import each_asked, each_captioned, each_pictured
+from .pictured import each_asked, each_captioned, each_pictured, each_shown
 from .skipping import Skipped
 from .tables import SOURCES, SUFFIXES, TARGETS, TEXTS, each_entry, split_name
 from .text import Document, document_of, each_document, within_memory
@@ -67,6 +67,7 @@ def no_pictures(where: str, *_: str) -> Iterable[Any]:
 
 CAPTIONED = Kind("pictures with captions", "picture", "image", each_captioned, no_pictures, ("shapes",), captioned)
 ASKED = Kind("questions about pictures", "question", "image", each_asked, no_pictures, ("shapes",), asked)
+SHOWN = Kind("pictures", "picture", "image", each_shown, no_pictures, ("shapes",), pictured)
 PICTURED = Kind("pictures with labels", "picture", "image", each_pictured, no_pictures, ("shapes",), pictured)
 
 

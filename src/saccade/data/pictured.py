@@ -88,6 +88,14 @@ def each_pictured(where: str | Path, images: str = "") -> Iterator[Pictured | Li
     return each_entry(path, make, (IMAGE, LABELS), columns, plain)
 
 
+def each_shown(where: str | Path, images: str = "") -> Iterator[Pictured | LineError]:
+    """Each picture of a folder or an archive, wherever it lies in it; of a file with labels each picture that it names."""
+    path = located(Path(split_name(str(where))[0]).expanduser())  # type: ignore[arg-type]
+    if images or not (path.is_dir() or is_archive(path)):
+        return each_pictured(where, images)
+    return (Pictured(image, None, number) for number, image in enumerate(open_images(path).pictures(), 1))
+
+
 def image_name(entry: dict[str, Any], key: str) -> str:
     """The name of an image in a row; a whole number is the name without its suffix."""
     value = entry.get(key)

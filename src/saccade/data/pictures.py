@@ -63,8 +63,9 @@ class Pictured:
     line: int = 0
 
 
-def stack(images: Sequence[Picture], size: tuple[int, int]) -> "Tensor":
-    """All pictures decoded at one size, uint8 N 3 H W; each is decoded once, however often it is among them."""
+def stack(images: Sequence[Picture], size: tuple[int, int], wrong: dict[int, str] | None = None) -> "Tensor":
+    """All pictures decoded at one size, uint8 N 3 H W; each is decoded once, however often it is among them. One that cannot be decoded
+    is an error, or black where `wrong` gets the numbers of such and why."""
     import torch
 
     height, width = size
@@ -76,7 +77,14 @@ def stack(images: Sequence[Picture], size: tuple[int, int]) -> "Tensor":
     first: dict[Picture, int] = {}
     for n, image in enumerate(images):
         known = first.setdefault(image, n)
-        found[n] = found[known] if known < n else image.pixels(size)
+        try:
+            found[n] = found[known] if known < n else image.pixels(size)
+        except SaccadeError as error:
+            if wrong is None:
+                raise
+            found[n], wrong[n] = 0, str(error)
+        if wrong is not None and known in wrong:
+            wrong[n] = wrong[known]
     return found
 
 

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from ..core.options import Range
 from ..core.table import Table
 from ..errors import SaccadeError
+from . import norms
 
 table: Table[type[FeatureAttention]] = Table("feature-attention", "feature attention", facts=("dim",))
 Reduction = Annotated[int, Range(1, 1024)]
@@ -74,7 +75,7 @@ class Cbam(FeatureAttention):
         if width % 2 == 0:
             raise SaccadeError(f"expected an odd width of cbam's convolution, got {width}; choose {width - 1} or {width + 1}")
         self.squeeze = ChannelMLP(dim, reduction, bias=False)
-        self.convolution, self.norm = nn.Conv2d(2, 1, width, padding=width // 2, bias=False), nn.BatchNorm2d(1)
+        self.convolution, self.norm = nn.Conv2d(2, 1, width, padding=width // 2, bias=False), norms.BatchNorm(1)
 
     def weights(self, x: Tensor) -> dict[str, Tensor]:
         channels = self.of_channels(x)

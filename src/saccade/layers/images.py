@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from ..core.positions import sinusoid
 from ..core.table import Table
 from ..errors import SaccadeError
+from . import norms
 
 table: Table[type[nn.Module]] = Table("grid-embeddings", "grid embedding", facts=("dim", "rows", "columns"))
 
@@ -81,7 +82,7 @@ class ConvolutionStem(nn.Module):
         layers: list[nn.Module] = []
         for before, after in pairwise(widths):
             convolution = nn.Conv2d(before, after, 3, stride=2 if halvings else 1, padding=1, bias=False)
-            layers += [convolution, nn.BatchNorm2d(after), nn.ReLU()]
+            layers += [convolution, norms.BatchNorm(after), nn.ReLU()]
         self.layers = nn.Sequential(*layers)
         self.project = nn.Conv2d(dim, dim, 3, padding=1)
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ..core.options import Range
 from ..core.table import Table
@@ -36,3 +37,12 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+
+class BatchNorm(nn.BatchNorm2d):
+    """Batch norm of feature maps; one number per channel has no variance, and is normed as in use."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if self.training and input.numel() == input.shape[1]:
+            return F.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
+        return super().forward(input)

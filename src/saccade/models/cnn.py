@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from ..core.options import Choice, number, numbers, part
 from ..errors import SaccadeError
-from ..layers import channel, pooling
+from ..layers import channel, norms, pooling
 from .families import Sizes, add_family, named_sizes
 from .kinds import ImageEncoder
 
@@ -43,13 +43,13 @@ class ResidualBlock(nn.Module):
 
     def __init__(self, before: int, dim: int, stride: int, attention: channel.FeatureAttention) -> None:
         super().__init__()
-        self.first, self.first_norm = nn.Conv2d(before, dim, 3, stride, 1, bias=False), nn.BatchNorm2d(dim)
-        self.second, self.second_norm = nn.Conv2d(dim, dim, 3, 1, 1, bias=False), nn.BatchNorm2d(dim)
+        self.first, self.first_norm = nn.Conv2d(before, dim, 3, stride, 1, bias=False), norms.BatchNorm(dim)
+        self.second, self.second_norm = nn.Conv2d(dim, dim, 3, 1, 1, bias=False), norms.BatchNorm(dim)
         self.gate = attention
         same = before == dim and stride == 1
         self.shortcut: nn.Module = nn.Identity()
         if not same:
-            self.shortcut = nn.Sequential(nn.Conv2d(before, dim, 1, stride, bias=False), nn.BatchNorm2d(dim))
+            self.shortcut = nn.Sequential(nn.Conv2d(before, dim, 1, stride, bias=False), norms.BatchNorm(dim))
 
     def forward(self, x: Tensor) -> Tensor:
         inner = F.relu(self.first_norm(self.first(x)))
@@ -67,7 +67,7 @@ class CNN(ImageEncoder):
             raise SaccadeError(f"model.depths has {len(c.depths)} stages, each twice as wide as the one before; choose at most 8")
         self.strides = [c.stem_stride, *[2] * (len(c.depths) - 1)]
         first = nn.Conv2d(3, c.dim, 3, c.stem_stride, 1, bias=False)
-        self.embedding = nn.Sequential(first, nn.BatchNorm2d(c.dim), nn.ReLU())
+        self.embedding = nn.Sequential(first, norms.BatchNorm(c.dim), nn.ReLU())
         layers: list[nn.Module] = []
         before = c.dim
         for n, count in enumerate(c.depths):

@@ -1,6 +1,7 @@
 """Tasks: what is learned, one file each: its batches, predictions and metrics."""
 
 from . import (
+    autoencoding,
     captioning,
     classification,
     image_classification,
@@ -15,6 +16,7 @@ from .task import Task, table
 
 __all__ = [
     "Task",
+    "autoencoding",
     "captioning",
     "classification",
     "image_classification",

@@ -10,13 +10,14 @@ from ..building import Builder
 from ..data.corpora import PICTURED
 from ..data.pictures import Picture, Pictured
 from ..data.vocabulary import Vocabulary
+from ..errors import SaccadeError
 from ..models.kinds import ImageEncoder
 from ..models.labels import ImageClassifier
 from ..recipe import Recipe
 from ..training.losses import Batch
 from ..views.results import Seen as SeenPicture
 from .labels import UNLABELED, LabelTask
-from .pictures import PictureTask, PictureWork, Seen, Size, decoded, on_device, size_of, sizes_from
+from .pictures import PictureTask, Seen, Size, check_decoded, decoded, on_device, size_of, sizes_from
 from .task import device_of, table
 
 
@@ -25,12 +26,11 @@ class ImageClassification(PictureTask, LabelTask):
     """One label for a picture: a pool makes one vector of those of all positions."""
 
     needs, data = ImageEncoder, PICTURED
-    label, unit = "label", "picture"
+    label, unit, outcome = "label", "picture", "label"
     text_of = staticmethod(lambda example: example.image.name)
     labels_of = staticmethod(lambda example: None if example.label is None else (example.label,))
-    outcome: ClassVar[str] = "label"
     command: ClassVar[str] = "classify {model} picture.png"
-    method: ClassVar[str] = 'm.classify_image("picture.png")'
+    method: ClassVar[str] = 'm.classify("picture.png")'
 
     def __init__(self, labels: Sequence[str], image_size: Size) -> None:
         self.labels, self.image_size = list(labels), image_size
@@ -38,7 +38,11 @@ class ImageClassification(PictureTask, LabelTask):
 
     @classmethod
     def learn(cls, recipe: Recipe, train: Sequence[Pictured], given: Vocabulary | None = None) -> Self:
-        return cls(cls.learn_labels(train), size_of(recipe, train))
+        labels = cls.learn_labels(train)
+        if len(labels) > max(20, len(train) // 2):
+            what = f"the training data has {len(labels):,} labels for {len(train):,} pictures, nearly one each"
+            raise SaccadeError(f"{what}; check that a folder holds the pictures of one label")
+        return cls(labels, size_of(recipe, train))
 
     @classmethod
     def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
@@ -54,20 +58,20 @@ class ImageClassification(PictureTask, LabelTask):
         body: ImageEncoder = builder.make(ImageEncoder)
         return ImageClassifier(body, builder.pool(body.dim, 1), len(self.labels), builder.dropout)
 
-    def work(self, recipe: Recipe, train: Sequence[Pictured], dev: Sequence[Pictured], device: torch.device) -> PictureWork:
-        self.check_labeled(dev, " of the dev data")
-        return PictureWork(self, recipe, train, dev, device)
-
     def numbers(self, examples: Sequence[Pictured]) -> list[Seen]:
-        pixels = decoded([one.image for one in examples], self.image_size)
-        labels = [self.label_numbers(one, 1) for one in examples]
-        return [Seen(x, [], [], n, one.line, one) for x, n, one in zip(pixels, labels, examples, strict=True)]
+        wrong = dict[int, str]()
+        pixels = decoded([one.image for one in examples], self.image_size, wrong)
+        return [
+            Seen(x, [], [], self.label_numbers(one, 1), one.line, one, wrong.get(n, ""))
+            for n, (x, one) in enumerate(zip(pixels, examples, strict=True))
+        ]
 
     def size(self, example: Seen) -> tuple[int, int]:
         """A picture counts as one token."""
         return 1, 0
 
     def batch(self, numbers: Sequence[Seen], device: torch.device, multiple: int = 1) -> Batch:
+        check_decoded(numbers)
         images = on_device([one.pixels for one in numbers], device)
         target = torch.tensor([one.labels[0] for one in numbers]).to(device)
         return Batch((images,), target, UNLABELED, len(numbers), [one.line for one in numbers])
@@ -80,8 +84,16 @@ class ImageClassification(PictureTask, LabelTask):
         return {"pictures": len(wanted), **metrics, "commonest_label": commonest, **self.by_class(guessed, wanted, confusion)}
 
     @torch.no_grad()
-    def classify(self, model: nn.Module, images: Sequence[Picture]) -> list[SeenPicture]:
+    def classify(self, model: nn.Module, images: Sequence[Picture], wrong: dict[int, str] | None = None) -> list[SeenPicture]:
+        """Each picture's label; `wrong` gets the numbers of those that cannot be decoded and why, instead of an error."""
         numbers = self.numbers([Pictured(image, None, n) for n, image in enumerate(images, 1)])
+        if wrong is not None:
+            wrong |= {n: one.wrong for n, one in enumerate(numbers) if one.wrong}
+            images = [image for n, image in enumerate(images) if n not in wrong]
+            numbers = [one for one in numbers if not one.wrong]
+        check_decoded(numbers)
+        if not numbers:
+            return []
         found = []
         for image, example, [row] in zip(images, numbers, self.logits(model, numbers), strict=True):
             weights = model.weights(*self.batch([example], device_of(model)).inputs)[0]  # type: ignore[operator]

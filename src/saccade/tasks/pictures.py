@@ -2,19 +2,21 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..data.augment import Augment
 from ..data.pictures import Picture, stack
 from ..errors import SaccadeError
 from ..recipe import Recipe
-from ..training.losses import Batch, each_loss
+from ..training.losses import Batch, MixedBatch
 from .task import ExampleTask, ExampleWork
 
+DAMAGED = "with an image that cannot be read"
+FEW = 20  # of the first pictures, one must be readable
 Size = tuple[int, int]  # height and width in pixels
 
 
@@ -27,14 +29,21 @@ class Seen(NamedTuple):
     labels: list[int]
     line: int
     example: Any
+    wrong: str = ""  # why the picture cannot be decoded
 
 
 def size_of(recipe: Recipe, examples: Sequence[Any]) -> Size:
     """The height and width of all pictures of a model: `data.image_size`, or those of the first one."""
     if recipe.data.image_size:
         return recipe.data.image_size, recipe.data.image_size
-    _, height, width = examples[0].image.pixels().shape
-    return height, width
+    for n, one in enumerate(examples):
+        try:
+            _, height, width = one.image.pixels().shape
+            return height, width
+        except SaccadeError:
+            if n == min(len(examples), FEW) - 1:
+                raise
+    raise SaccadeError("there are no pictures to train on; give at least one")
 
 
 def sizes_from(tokens: dict[str, Any]) -> Size:
@@ -45,9 +54,16 @@ def sizes_from(tokens: dict[str, Any]) -> Size:
     return height, width
 
 
-def decoded(images: Sequence[Picture], size: Size) -> Sequence[Tensor]:
-    """The pixels of pictures, each decoded once."""
-    return stack(images, size).unbind(0)
+def decoded(images: Sequence[Picture], size: Size, wrong: dict[int, str] | None = None) -> Sequence[Tensor]:
+    """The pixels of pictures, each decoded once; `wrong` as for `stack`."""
+    return stack(images, size, wrong).unbind(0)
+
+
+def check_decoded(numbers: Sequence[Seen]) -> None:
+    """Raises the sentence about the first picture that cannot be decoded."""
+    bad = next((one.wrong for one in numbers if one.wrong), None)
+    if bad is not None:
+        raise SaccadeError(bad)
 
 
 def on_device(pixels: Sequence[Tensor], device: torch.device) -> Tensor:
@@ -56,14 +72,6 @@ def on_device(pixels: Sequence[Tensor], device: torch.device) -> Tensor:
     if device.type == "cuda":
         together = together.pin_memory().to(device, non_blocking=True)
     return together.float().div_(255)
-
-
-@dataclass(frozen=True)
-class MixedBatch(Batch):
-    """Pictures that are mixed in pairs: the other's label, and how much each one's own counts."""
-
-    other: Tensor
-    share: Tensor
 
 
 class PictureTask(ExampleTask):
@@ -76,8 +84,9 @@ class PictureTask(ExampleTask):
     def reading(cls, recipe: Recipe) -> tuple[str, ...]:
         return (recipe.data.images,)
 
-    def work(self, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device) -> ExampleWork:
-        return PictureWork(self, recipe, train, dev, device)
+    def misfit(self, example: Seen, recipe: Recipe) -> tuple[str, str] | None:
+        """A picture that cannot be decoded is left out of a training."""
+        return (DAMAGED, example.wrong) if example.wrong else super().misfit(example, recipe)
 
 
 class PictureWork(ExampleWork):
@@ -87,6 +96,7 @@ class PictureWork(ExampleWork):
 
     def __init__(self, task: PictureTask, recipe: Recipe, *given: Any) -> None:
         super().__init__(task, recipe, *given)
+        check_decoded(self.dev)
         self.augment = Augment.of(recipe.data.augment)
         self.changes, self.mixes = self.augment != Augment(), self.augment.mixup + self.augment.cutmix > 0
 
@@ -94,13 +104,12 @@ class PictureWork(ExampleWork):
         batch = super().batch(plan)
         if not self.changes:
             return batch
-        name = hashlib.sha256(repr((self.seed, plan)).encode()).digest()
-        chance = torch.Generator().manual_seed(int.from_bytes(name[:7], "big"))
+        chance = self.chance(plan)
         images = self.augment(batch.inputs[self.task.at], chance)
         if not self.mixes:
             return replace(batch, inputs=self.with_images(batch, images))
         if batch.target.dim() > 1:
-            raise SaccadeError("data.augment.mixup and cutmix mix labels, and this task has texts; leave them out")
+            raise SaccadeError("data.augment.mixup and cutmix mix labels, and this task has none; leave them out")
         mixed = self.augment.mix(images, chance)
         share = mixed.share.to(images.device)
         return MixedBatch(
@@ -113,14 +122,14 @@ class PictureWork(ExampleWork):
             share,
         )
 
+    def chance(self, plan: list[int]) -> torch.Generator:
+        """Random numbers that belong to this batch of this seed."""
+        name = hashlib.sha256(repr((self.seed, plan)).encode()).digest()
+        return torch.Generator(self.device).manual_seed(int.from_bytes(name[:7], "big"))
+
     def with_images(self, batch: Batch, images: Tensor) -> tuple[Any, ...]:
         at = self.task.at
         return (*batch.inputs[:at], images, *batch.inputs[at + 1 :])
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Of mixed pictures the loss of both labels, each by its share."""
-        if not isinstance(batch, MixedBatch):
-            return super().loss(model, batch)
-        logits = model(*batch.inputs)
-        one, two = (each_loss(logits, target, batch.ignore, self.smoothing) for target in (batch.target, batch.other))
-        return (batch.share * one + (1 - batch.share) * two).sum()
+
+PictureTask.worker = PictureWork

@@ -19,7 +19,7 @@ from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError
 from ..models.kinds import Encoder
 from ..recipe import Recipe
-from ..training.losses import Batch, token_loss
+from ..training.losses import Batch
 from ..training.work import Work
 
 table: Table[type[Task]] = Table("tasks", "task")
@@ -37,7 +37,7 @@ class Task:
     """A task that has learned its vocabularies."""
 
     needs: type[Any]  # the kind of model it is built on
-    reads: Vocabulary  # of its input
+    reads: Vocabulary | None = None  # of its input, where that is text
     measures: ClassVar[dict[str, bool]] = {"loss": False}  # the metrics of an evaluation, and whether higher is better
     options: ClassVar[dict[str, Callable[[Any], object]]] = {}  # what `evaluate` can be asked for, with a check of each value
     data: ClassVar[Kind]  # what its examples are
@@ -104,6 +104,7 @@ class ExampleTask(Task):
     numbers: Callable[[Sequence[Any]], list[Any]]  # each example as token numbers, with its `line`
     size: Callable[[Any], tuple[int, int]]  # how many tokens of a numbered example are read, and how many generated
     batch: Callable[..., Batch]  # of numbered examples, on a device; lengths are rounded up to a multiple
+    worker: ClassVar[type[ExampleWork]]  # what its training is made of
 
     def misfit(self, example: Any, recipe: Recipe) -> tuple[str, str] | None:
         """Why training cannot use a numbered example: the kind of reason for a count, and a sentence for this example; usually None."""
@@ -136,7 +137,7 @@ class ExampleTask(Task):
         return {"loss": total / max(tokens, 1)}
 
     def work(self, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device) -> Work:
-        return ExampleWork(self, recipe, train, dev, device)
+        return self.worker(self, recipe, train, dev, device)
 
 
 class ExampleWork(Work):
@@ -186,6 +187,9 @@ class ExampleWork(Work):
         return self.task.metrics(model, self.dev, self.tokens)
 
 
+ExampleTask.worker = ExampleWork
+
+
 def percent_of(total: Sequence[float]) -> float:
     """Percent of the second number that the first one is."""
     return float(100 * total[0] / max(total[1], 1))
@@ -204,7 +208,7 @@ def sum_loss(model: nn.Module, batches: Iterable[Batch]) -> tuple[float, int]:
     model.eval()
     total, tokens = 0.0, 0
     for batch in batches:
-        total += float(token_loss(model(*batch.inputs), batch.target, batch.ignore))
+        total += float(batch.total(model(*batch.inputs)))
         tokens += batch.tokens
     return total, tokens
 

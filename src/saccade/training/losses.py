@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,52 @@ class Batch:
     ignore: int
     tokens: int  # how many the loss sums over
     lines: Sequence[int]  # of the data, for messages
+    whole: ClassVar[bool] = False  # whether its loss needs all that the model says, not log p of the targets alone
+
+    def wanted(self) -> Tensor:
+        """B × what is asked for in a row: whether it counts."""
+        return (self.target != self.ignore).reshape(len(self.target), -1)
+
+    def losses(self, output: Tensor, smoothing: float = 0.0, repeats: int = 1) -> Tensor:
+        """Each loss of what a model answered, flat; it read the rows `repeats` times."""
+        return each_loss(output, torch.cat([self.target] * repeats), self.ignore, smoothing)
+
+    def total(self, output: Tensor, smoothing: float = 0.0, repeats: int = 1) -> Tensor:
+        return token_loss(output, torch.cat([self.target] * repeats), self.ignore, smoothing)
+
+
+@dataclass(frozen=True)
+class MixedBatch(Batch):
+    """Pictures that are mixed in pairs: the other's label, and how much each one's own counts (mixup, cutmix)."""
+
+    other: Tensor
+    share: Tensor
+    whole: ClassVar[bool] = True
+
+    def losses(self, output: Tensor, smoothing: float = 0.0, repeats: int = 1) -> Tensor:
+        """share · CE(own label) + (1 − share) · CE(the other's)"""
+        share = torch.cat([self.share] * repeats)
+        own, other = (each_loss(output, torch.cat([one] * repeats), self.ignore, smoothing) for one in (self.target, self.other))
+        return share * own + (1 - share) * other
+
+    def total(self, output: Tensor, smoothing: float = 0.0, repeats: int = 1) -> Tensor:
+        return self.losses(output, smoothing, repeats).sum()
+
+
+@dataclass(frozen=True)
+class PixelBatch(Batch):
+    """Pictures to be made (B 3 H W); the loss of each is the mean squared error of its numbers."""
+
+    whole: ClassVar[bool] = True
+
+    def wanted(self) -> Tensor:
+        return torch.ones(len(self.target), 1, dtype=torch.bool, device=self.target.device)
+
+    def losses(self, output: Tensor, smoothing: float = 0.0, repeats: int = 1) -> Tensor:
+        return (wide(output) - torch.cat([self.target] * repeats)).square().flatten(1).mean(1)
+
+    def total(self, output: Tensor, smoothing: float = 0.0, repeats: int = 1) -> Tensor:
+        return self.losses(output, smoothing, repeats).sum()
 
 
 def token_loss(logits: Tensor, target: Tensor, ignore: int, smoothing: float = 0.0) -> Tensor:
@@ -50,15 +96,14 @@ def batch_loss(
     """The token loss of a batch and what layers leave; an `agreement` α reads each row twice (R-Drop, Wu et al. 2021), and
     `doubly_stochastic` λ asks that each position of a source is looked at once in all (Xu et al. 2015)."""
     repeats = 2 if agreement else 1
-    target = torch.cat([batch.target] * repeats)
-    wanted = (target != batch.ignore).reshape(len(target), -1)
+    wanted = torch.cat([batch.wanted()] * repeats)
     counts = wanted[: len(batch.target)].sum(1)
     # smoothing and agreement need the whole distribution
-    with extras.collect(None if smoothing or agreement else target, doubly_stochastic > 0) as left:
+    with extras.collect(None if smoothing or agreement or batch.whole else batch.target, doubly_stochastic > 0) as left:
         logits = model(*(torch.cat([one, one]) if agreement else one for one in batch.inputs))
-    loss = token_loss(logits, target, batch.ignore, smoothing) / repeats + left.total(counts, repeats)
+    loss = batch.total(logits, smoothing, repeats) / repeats + left.total(counts, repeats)
     if left.samples:
-        losses = each_loss(logits.detach(), target, batch.ignore, smoothing).view(wanted.shape)
+        losses = batch.losses(logits.detach(), smoothing, repeats).view(wanted.shape)
         loss = loss + left.estimate(losses, wanted) / repeats
     if doubly_stochastic:
         if not left.weights:

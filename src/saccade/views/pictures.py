@@ -36,6 +36,7 @@ MOST_NUMBERED = 40  # words per side up to which every cell is large enough for 
 WIDEST_NOTE = 7.0  # inches that a picture of few cells is widened to, so that its note is one line
 NARROWEST = 3.6  # inches, so that a title over one single cell is not broken into syllables
 THINNEST = 0.2  # inches, so that one word against hundreds is still a strip
+PICTURE = 1.1  # inches of the longer side of a picture
 BAR_ROOM, GAP = 0.9, 0.18
 NAME_STEP, LONGEST_NAME = 0.2, 40  # inches between two names in a legend, and letters of a name
 # Okabe & Ito's colors, which people with any kind of color vision can distinguish, without the yellow that white swallows.
@@ -139,6 +140,30 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_l
     legend = axes.legend([drawn[n] for n in order], [names[n] for n in order], borderaxespad=1.4, labelspacing=0.3, **look)
     for text in legend.get_texts():
         text.set_parse_math(False)
+    return figure
+
+
+def before_after(made: Sequence[Any], title: str = "") -> Figure:
+    """Pictures as they were, as they were read where noise was added, and as a model made them: a column for each."""
+    kinds = {"before": [one.before for one in made], "noisy": [one.noisy for one in made], "after": [one.after for one in made]}
+    rows = {name: pictures for name, pictures in kinds.items() if pictures[0] is not None}
+    high, wide = made[0].before.shape[:2]
+    scale = PICTURE / max(high, wide)
+    left, across, down = width_of("before", 9) + 0.12, scale * wide + GAP / 2, scale * high + GAP / 2
+    note = "PSNR in decibels: more is closer"
+    width = max(2 * MARGIN + left + across * len(made), NARROWEST)
+    figure, top = sheet(width, down * len(rows) + 0.3, title, note)
+    for y, (name, pictures) in enumerate(rows.items()):
+        for x, pixels in enumerate(pictures):
+            axes = add_axes(figure, MARGIN + left + x * across, top + y * down, scale * wide, scale * high)
+            axes.imshow(pixels, interpolation="nearest", aspect="auto")
+            axes.set_xticks([])
+            axes.set_yticks([])
+            axes.spines[:].set_visible(False)
+            if x == 0:
+                axes.set_ylabel(name, rotation=0, ha="right", va="center", **style(9))
+            if name == "after":
+                axes.set_xlabel(f"{made[x].psnr:.1f}", labelpad=3, **style(8, GRAY))
     return figure
 
 

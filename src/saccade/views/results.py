@@ -17,6 +17,7 @@ from .page import _escape as escape
 from .page import small_table
 
 Numbers = NDArray[np.floating]
+Pixels = NDArray[np.uint8]
 MakeDocument = Callable[[], Document]
 
 
@@ -116,6 +117,33 @@ class Answered(Result):
     def _repr_html_(self) -> str:
         said = f"<b>{escape(self.answer)}</b> ({self.probabilities[self.answer]:.3f})"
         return f'<p dir="auto">{escape(self.question)} <small>{escape(self.name)}</small><br>→ {said}</p>'
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Reconstructed(Result):
+    """What an autoencoder made of a picture: its squared error, PSNR in decibels, and the pictures (H × W × 3 bytes) before, as it was read
+    (where noise was added) and after."""
+
+    name: str
+    error: float
+    psnr: float
+    before: Pixels
+    noisy: Pixels | None
+    after: Pixels
+
+    def facts(self) -> dict[str, Any]:
+        return {"name": self.name, "error": self.error, "psnr": self.psnr}
+
+    def save(self, path: str | os.PathLike[str], site: str | None = None, heads: bool = False) -> Path:
+        """Writes the numbers as .json, or the pictures side by side as .png, .svg or .pdf."""
+        if check_ending(path).suffix.lower() == ".json":
+            return super().save(path)
+        from .pictures import before_after, save  # matplotlib takes a second to import
+
+        return save(before_after([self]), path)
+
+    def __str__(self) -> str:
+        return f"{self.name}: PSNR {self.psnr:.1f} dB"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

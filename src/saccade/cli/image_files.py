@@ -1,0 +1,120 @@
+"""Commands for models of pictures: reconstruct, and classify where the model was trained on pictures."""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..data.lines import open_text
+from ..errors import SaccadeError
+from .incoming import answer_each
+from .options import Device, Json, Model
+from .reporting import check_picture
+from .shared import load, note, print_json, write
+
+if TYPE_CHECKING:
+    from ..data.pictures import Picture
+    from ..system import System
+
+MOST_DRAWN = 12  # pictures in one drawing
+NOISE = "How much noise to add to what is read (pixels are 0 to 1). [default: as in training]"
+
+
+def find_images(paths: Sequence[str]) -> "tuple[list[Picture], bool]":
+    """The images of files and folders, and whether some path holds none, which is said on stderr."""
+    from ..data.archives import pictures_in
+
+    found, missing = list[Any](), False
+    for path in paths:
+        try:
+            found += pictures_in(path) if path.strip() else []
+        except SaccadeError as error:
+            if len(paths) == 1:
+                raise
+            note(f"saccade: {error.shell}")
+            missing = True
+    return found, missing
+
+
+def answer_images(
+    images: "Sequence[Picture]", work: Callable[..., list[Any]], tell: Callable[[str, Any], object], json_: bool
+) -> bool:
+    """Tells of each image what `work` answered, in their order; of one that cannot be read why, and whether there was such a one."""
+    wrong = dict[int, str]()
+    answers = iter(work(images, wrong))
+    for n, image in enumerate(images):
+        if n not in wrong:
+            tell(image.name, next(answers))
+            continue
+        note(f"saccade: {wrong[n]}")
+        if json_:
+            print_json({"image": image.name, "error": wrong[n]})
+    sys.stdout.flush()
+    return bool(wrong)
+
+
+def classify_images(system: "System", path: str | None, input_file: str | None, json_: bool) -> None:
+    """The label of each image of a file or a folder; paths may also come from a file or stdin, one per line."""
+    failed = False
+
+    def tell(name: str, one: Any) -> None:
+        if json_:
+            print_json({"image": name, "label": one.label, "probabilities": one.probabilities, "weights": one.weights.tolist()})
+        elif path is not None and not Path(path).is_dir():
+            likeliest = sorted(one.probabilities.items(), key=lambda pair: -pair[1])[:5]
+            write(f"{one.label}   ({'  '.join(f'{label} {100 * chance:.1f} %' for label, chance in likeliest)})")
+        else:
+            write(f"{one.label}\t{name}")
+
+    def answer(lines: list[str], first: int) -> None:
+        nonlocal failed
+        images, missing = find_images(lines)
+        bad = answer_images(images, lambda found, wrong: system.task.classify(system.model, found, wrong), tell, json_)
+        failed = failed or bad or missing
+
+    answer_each(path, input_file, "classify", answer, lambda file: list(open_text(file)))
+    if failed:
+        raise typer.Exit(2)
+
+
+def reconstruct(
+    model: Model,
+    image: Annotated[str, typer.Argument(help="An image file, or a folder of images.")],
+    out_file: Annotated[Path | None, typer.Option("--out", help="Draw before and after: .png, .svg or .pdf.")] = None,
+    noise: Annotated[float | None, typer.Option(help=NOISE, min=0, max=10)] = None,
+    device: Device = "auto",
+    json_: Json = False,
+) -> None:
+    """Make pictures again from the few numbers that an autoencoder keeps of them, or clean ones from noisy ones; the closer, the higher
+    the PSNR.
+
+    Examples:
+        saccade reconstruct runs/shapes-autoencoder photo.png --out before-after.png
+        saccade reconstruct runs/shapes-denoising photos/ --noise 0
+    """
+    from ..tasks.autoencoding import Autoencoding
+
+    check_picture(out_file)
+    system = load(model, device)
+    task = system.require(Autoencoding, "make pictures")
+    images, _ = find_images([image])
+    made = list[Any]()
+
+    def tell(name: str, one: Any) -> None:
+        made.append(one)
+        if json_:
+            print_json({"image": name, "error": one.error, "psnr": one.psnr})
+        else:
+            write(f"PSNR {one.psnr:.1f} dB\t{name}")
+
+    failed = answer_images(images, lambda found, wrong: task.reconstruct(system.model, found, wrong, noise), tell, json_)
+    if out_file is not None and made:
+        from ..views.pictures import before_after, save
+
+        save(before_after(made[:MOST_DRAWN]), out_file)
+        few = f" of the first {MOST_DRAWN} of {len(made):,} pictures" if len(made) > MOST_DRAWN else ""
+        note(f"{out_file}: before and after{few}")
+    if failed:
+        raise typer.Exit(2)
