@@ -16,7 +16,6 @@ from saccade.data.corpora import ASKED, read
 from saccade.data.pictures import Asked
 from saccade.errors import SaccadeError
 from saccade.tasks.questions import Posed, Questions, SharedPlans
-from saccade.training.checkpoints import RunFolder
 from support import error_of
 
 CPU = torch.device("cpu")
