@@ -118,8 +118,9 @@ def show_question(task: Questions, model: nn.Module, image: Picture, question: s
 def sites_inside(body: ImageEncoder, image: Tensor, pooled: Tensor | None = None, label: str = MEAN_ROW) -> list[Site]:
     """The attention inside an image encoder to the positions of one image (1 3 H W), and to channels; first that of all layers together, as
     much as each position counts: `pooled`, or alike."""
-    found, sites, grid = attention_maps(body, image), list[Site](), body.grid(*image.shape[2:])
-    offset = partial(body.offset, *image.shape[2:])
+    height, width = image.shape[2:]
+    found, sites, grid = attention_maps(body, image), list[Site](), body.grid(height, width)
+    offset = partial(body.offset, height, width)
     if found.rollout is not None:
         rows = found.rollout.mean(0) if pooled is None else pooled.to(found.rollout) @ found.rollout
         sites.append(Site.over_picture("rollout", [label], rows[None, None], grid, offset(*grid)))
@@ -143,7 +144,9 @@ def sites_over(
     """All attention of a text to a picture, then that within the text and within the image encoder. `at`: which of the inputs is the image;
     `rows`: the text's tokens where it looks at the picture, `own`: those it looks at itself."""
     image, inside = inputs[at], set(attention_sites(body).values())
-    grid = body.grid(*image.shape[2:])
+    height, width = image.shape[2:]
+    grid = body.grid(height, width)
+    offset = body.offset(height, width, *grid)
     with record(model, quiet=True) as seen:
         model.eval()(*inputs)
     found = {name: site for name, site in attention_sites(model).items() if site not in inside and seen[name].calls}
@@ -151,7 +154,7 @@ def sites_over(
     for name, site in found.items():
         weights = pass_weights(seen[name].passes[-1], None, None)[0]
         if site.cross:
-            over.append(Site.over_picture(name.removeprefix("body."), rows, weights, grid, body.offset(*image.shape[2:], *grid)))
+            over.append(Site.over_picture(name.removeprefix("body."), rows, weights, grid, offset))
         elif weights.shape[1:] == (len(own), len(own)):
             within.append(Site(name.removeprefix("body."), own, own, weights))
     deep = [replace(site, name=f"image.{site.name}") for site in sites_inside(body, image)]
