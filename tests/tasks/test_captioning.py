@@ -178,6 +178,8 @@ def test_a_position_is_on_an_object_when_its_middle_is() -> None:
         (0, 0, 12, 20): False,
     }
     assert {box: is_on(weights, (20, 20), box) for box in inside} == inside
+    moved = {tuple(np.subtract(box, (2, 4, 2, 4)).tolist()): there for box, there in inside.items()}
+    assert {box: is_on(weights, (20, 20), box, (-4 / 20, -2 / 20)) for box in moved} == moved, "where the encoder looks"
 
 
 def test_a_box_moves_with_its_picture() -> None:
@@ -217,9 +219,10 @@ def test_the_forced_pass_is_the_model_with_teacher_forcing() -> None:
     assert forced.likeliest == logits.argmax(-1).tolist()[:-1]
     assert forced.weights.shape == (len(example.captions[0].split()), 4, 4)
     assert forced.weights.sum((1, 2)) == pytest.approx(1)
-    tokens, sites = show_caption(task, model, example.image, example.captions[0])
-    assert tokens == [*example.captions[0].split(), "<eos>"]
-    assert sites["decoder.cross"][:-1] == pytest.approx(forced.weights)
+    _, words, [site] = show_caption(task, model, example.image, example.captions[0])
+    assert words == example.captions[0].split()
+    assert (site.name, site.rows, site.grid) == ("decoder.cross", [*words, "<eos>"], (4, 4))
+    assert site.weights[0, :-1].reshape(-1, 4, 4) == pytest.approx(forced.weights)
     evaluated = system.evaluate("dev")
     assert 0 <= evaluated["pointing"] <= 100
 
@@ -251,7 +254,7 @@ def test_every_kind_of_captioner_trains_and_describes(model: dict[str, Any], tmp
         assert first.weights is not None
         assert first.weights.shape[1:] == (4, 4)
         assert found["object_words_right"] >= 0
-        assert first.document.sites[0].columns[:5] == ["1,1", "1,2", "1,3", "1,4", "2,1"]
+        assert first.document.sites[0].columns[3:5] == ["row 1, column 4", "row 2, column 1"]
     if "normalize" in model and first.words:
         assert set(np.unique(first.weights)) == {0.0, 1.0}
     again = api.load(tmp_path / "run")
