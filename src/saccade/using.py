@@ -38,15 +38,9 @@ from .views.results import Aligned, Answered, Classified, Generated, Tagged, Tra
 
 LONGEST = 50_000  # characters of a text to translate
 EXAMPLES = (
-    (Translation, Pair),
-    (Captioning, Captioned),
-    (Classification, Labeled),
-    (Tagging, Sentence),
-    (LanguageModelling, Text),
-    (Questions, Asked),
-    (ImageClassification, Pictured),
-    (Autoencoding, Pictured),
-)
+    (Translation, Pair), (Captioning, Captioned), (Classification, Labeled), (Tagging, Sentence), (LanguageModelling, Text),
+    (Questions, Asked), (ImageClassification, Pictured), (Autoencoding, Pictured),
+)  # fmt: skip
 CAPTIONS = 'm.evaluate([("picture.png", "a black cat")])'
 T = TypeVar("T", bound=Task)
 R = TypeVar("R")

@@ -114,7 +114,7 @@ def test_unknown_words_are_noted_and_the_question_is_answered(asking: Path) -> N
             "translate model sentence",
             'a questions model cannot translate; use `saccade answer MODEL picture.png "your question"`',
         ),
-        ("show model what?", "a questions model looks at a picture, and a text alone has none; use `saccade answer MODEL IMAGE"),
+        ("show model what?", "no file 'what?'; check the path"),
         ("evaluate model asked.tsv", "asked.tsv, line 1 has no answer; give every question one to compare with, or use `answer`"),
     ],
 )

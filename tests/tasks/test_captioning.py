@@ -295,7 +295,7 @@ def test_a_run_with_changed_pictures_resumes_bit_for_bit(tmp_path: Path) -> None
 def test_mixed_pictures_have_no_caption() -> None:
     made = api.config.recipe(recipe(data={"augment": {"mixup": 1.0}}))
     _, work = prepared(made)
-    assert "mix labels, and this task has texts; leave them out" in error_of(lambda: work.batch(work.epoch(0)[0]))
+    assert "mix labels, and this task has none; leave them out" in error_of(lambda: work.batch(work.epoch(0)[0]))
 
 
 @pytest.mark.parametrize(

@@ -240,7 +240,7 @@ class Worker:
         return True
 
     def replaced(self, kill: bool = False) -> Worker:
-        """Another process in the place of this one."""
+        """Another process instead of this one."""
         if kill:
             self.process.kill()
         self.close()

@@ -23,7 +23,7 @@ from ..recipe import Recipe
 from ..training.losses import Batch
 from ..views.results import Caption
 from .lengths import OutputLengths, check_length
-from .pictures import PictureTask, PictureWork, Seen, Size, decoded, on_device, size_of, sizes_from
+from .pictures import PictureTask, PictureWork, Seen, Size, check_decoded, decoded, on_device, size_of, sizes_from
 from .scoring import CaptionScores, word_weights
 from .task import Each, device_of, from_tokens, learn_vocabulary, percent_of, table
 
@@ -85,10 +85,11 @@ class Captioning(PictureTask):
 
     def numbers(self, examples: Sequence[Captioned]) -> list[Seen]:
         """An example for each caption; those of one picture share its pixels."""
-        pixels = decoded([one.image for one in examples], self.image_size)
+        wrong = dict[int, str]()
+        pixels = decoded([one.image for one in examples], self.image_size, wrong)
         ids = iter(self.text.encode_ids([caption for one in examples for caption in one.captions]))
-        each = ((x, one) for x, one in zip(pixels, examples, strict=True) for _ in one.captions)
-        return [Seen(x, [], next(ids), [], one.line, one) for x, one in each]
+        each = ((x, n, one) for n, (x, one) in enumerate(zip(pixels, examples, strict=True)) for _ in one.captions)
+        return [Seen(x, [], next(ids), [], one.line, one, wrong.get(n, "")) for x, n, one in each]
 
     def size(self, example: Seen) -> tuple[int, int]:
         """A picture counts as one token."""
@@ -96,6 +97,7 @@ class Captioning(PictureTask):
 
     def batch(self, numbers: Sequence[Seen], device: torch.device, multiple: int = 1) -> Batch:
         """Captions are read with <bos> in front of them, and asked for with <eos> behind them."""
+        check_decoded(numbers)
         words = self.text
         read, _ = pad([[words.bos, *one.target] for one in numbers], words.pad, multiple)
         target, sizes = pad([[*one.target, words.eos] for one in numbers], words.pad, multiple)
@@ -210,7 +212,7 @@ class CaptionWork(PictureWork):
         self, task: Captioning, recipe: Recipe, train: Sequence[Captioned], dev: Sequence[Captioned], *given: Any
     ) -> None:
         super().__init__(task, recipe, train, dev, *given)
-        # of whatever length: the norms of a CNN would tell the model how long the captions of a batch are, which nothing tells it in use
+        # of any length: by the norms of a CNN the model would know how long the captions of a batch are, which it cannot know in use
         mean = round(sum(size for _, size in self.lengths) / len(self.lengths))
         self.plans = Plans([(1, mean)] * len(self.lengths), self.tokens, self.multiple)
         self.pictures, self.scores_bleu = dev, recipe.training.dev_bleu or recipe.training.watch == "bleu"

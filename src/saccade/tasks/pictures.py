@@ -59,7 +59,7 @@ def decoded(images: Sequence[Picture], size: Size, wrong: dict[int, str] | None 
     return stack(images, size, wrong).unbind(0)
 
 
-def check_decoded(numbers: Sequence[Seen]) -> None:
+def check_decoded(numbers: Sequence[Any]) -> None:
     """Raises the sentence about the first picture that cannot be decoded."""
     bad = next((one.wrong for one in numbers if one.wrong), None)
     if bad is not None:
@@ -84,7 +84,7 @@ class PictureTask(ExampleTask):
     def reading(cls, recipe: Recipe) -> tuple[str, ...]:
         return (recipe.data.images,)
 
-    def misfit(self, example: Seen, recipe: Recipe) -> tuple[str, str] | None:
+    def misfit(self, example: Any, recipe: Recipe) -> tuple[str, str] | None:
         """A picture that cannot be decoded is left out of a training."""
         return (DAMAGED, example.wrong) if example.wrong else super().misfit(example, recipe)
 

@@ -25,7 +25,7 @@ from ..recipe import Recipe
 from ..training.losses import Batch
 from ..views.results import Answered
 from .labels import UNLABELED, LabelTask, make_rows, percent
-from .pictures import PictureTask, PictureWork, Size, decoded, on_device, size_of, sizes_from
+from .pictures import PictureTask, PictureWork, Size, check_decoded, decoded, on_device, size_of, sizes_from
 from .task import ExampleWork, device_of, from_tokens, learn_vocabulary, table
 
 MOST_KINDS = 12  # of questions whose accuracy is reported; more would be noise
@@ -38,6 +38,7 @@ class Posed(NamedTuple):
     labels: list[int]
     line: int
     pixels: Tensor
+    wrong: str = ""  # why the picture cannot be decoded
 
 
 class SharedPlans:
@@ -152,12 +153,16 @@ class Questions(PictureTask, LabelTask):
     def numbers(self, examples: Sequence[Asked]) -> list[Posed]:
         """Each question's tokens and <eos>, its answer and line, and its picture, which is decoded once."""
         pictures = list(dict.fromkeys(one.image for one in examples))
-        pixels = dict(zip(pictures, decoded(pictures, self.image_size), strict=True))
+        wrong = dict[int, str]()
+        pixels = dict(zip(pictures, decoded(pictures, self.image_size, wrong), strict=True))
+        why = {pictures[n]: reason for n, reason in wrong.items()}
         end = self.text.token(self.text.eos)
         encoded = self.text.encode_batch([one.question for one in examples])
         rows = [make_rows([*one.ids, self.text.eos], [*one.pieces, end], self.reads_bytes) for one in encoded]
         together = zip(rows, examples, strict=True)
-        return [Posed(row, self.label_numbers(one, 1), one.line, pixels[one.image]) for row, one in together]
+        return [
+            Posed(row, self.label_numbers(one, 1), one.line, pixels[one.image], why.get(one.image, "")) for row, one in together
+        ]
 
     def batches(self, numbers: Sequence[Posed], device: torch.device, budget: int) -> Iterator[tuple[list[int], Batch]]:
         for indices in SharedPlans(numbers, budget)(0, 0):
@@ -165,6 +170,7 @@ class Questions(PictureTask, LabelTask):
 
     def batch(self, numbers: Sequence[Posed], device: torch.device, multiple: int = 1) -> Batch:
         """Tokens (B N), lengths (B), pictures (P 3 H W), and the number of each question's picture (B)."""
+        check_decoded(numbers)
         pictures = {id(one.pixels): one.pixels for one in numbers}
         places = {name: n for n, name in enumerate(pictures)}
         which = torch.tensor([places[id(one.pixels)] for one in numbers])
