@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from saccade import api, config, models, tasks
 from saccade.data.conllu import Sentence
-from saccade.data.corpora import CAPTIONED, read
+from saccade.data.corpora import ASKED, CAPTIONED, PICTURED, SHOWN, read
 from saccade.data.generated.phrasebook import phrasebook
 from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
@@ -49,7 +49,7 @@ def recipe(*words: str) -> config.Recipe:
 
 def family(name: str) -> dict[str, Any]:
     wanted = {f.name for f in dataclasses.fields(models.table[name].config)}
-    return {"family": name, **{key: size for key, size in {**SMALL, "heads": 2}.items() if key in wanted}}
+    return {"family": name, **{key: size for key, size in {**SMALL, "heads": 2, "pretrained": False}.items() if key in wanted}}
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,8 @@ def test_every_family_is_itself_after_it_was_saved_and_loaded(
 LABELED = [Labeled("a good film", "good", 1), Labeled("a bad film", "bad", 2)]
 SENTENCES = [Sentence(("the", "cat"), ("DET", "NOUN"), 1)]
 DOCUMENTS = [Document("the cat saw the dog", 1)]
-CAPTIONS = read(CAPTIONED, "shapes:dev", {"train": 1, "dev": 2, "test": 1, "size": 32})
+SMALL_SHAPES = {"train": 1, "dev": 4, "test": 1, "size": 32}
+CAPTIONS, QUESTIONS, PICTURES, PLAIN = (read(kind, "shapes:dev", SMALL_SHAPES) for kind in (CAPTIONED, ASKED, PICTURED, SHOWN))
 
 
 def able(kind: type[torch.nn.Module]) -> tuple[str, ...]:
@@ -142,6 +143,8 @@ def recipe_for(task: str, name: str) -> dict[str, Any]:
     words = {"kind": "words"}
     if task in ("translation", "text-to-text") and getattr(models.table[name].config, "shared", False):
         words |= {"joint": True}
+    if task in ("image-classification", "autoencoding"):
+        words = {}
     return {"task": task, "model": family(name), "vocabulary": words, "device": "cpu"}
 
 
@@ -153,6 +156,9 @@ TABLE: dict[str, dict[str, Any]] = {
     "classification": {"examples": LABELED, "families": able(models.Encoder)},
     "tagging": {"examples": SENTENCES, "families": able(models.Encoder)},
     "captioning": {"examples": CAPTIONS, "families": able(models.ImageToText)},
+    "questions": {"examples": QUESTIONS, "families": able(models.LookingEncoder)},
+    "image-classification": {"examples": PICTURES, "families": able(models.ImageEncoder)},
+    "autoencoding": {"examples": PLAIN, "families": able(models.ImageEncoder)},
 }  # fmt: skip
 CELLS = [(task, name) for task, row in TABLE.items() for name in row["families"]]
 

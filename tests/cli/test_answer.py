@@ -126,6 +126,7 @@ def test_what_cannot_be_asked_is_one_sentence(asking: Path, line: str, sentence:
     check_mistake(asking, line, sentence)
 
 
+@pytest.mark.slow
 def test_at_a_terminal_questions_are_answered_until_ctrl_d(asking: Path) -> None:
     talk = Talk("answer", asking / "model", asking / "pictures/red.png")
     assert b"Ctrl-D ends" in talk.until(PROMPT)

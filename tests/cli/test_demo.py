@@ -159,6 +159,7 @@ def test_a_run_of_another_recipe_is_refused_and_stays(
     assert stamps(out) == before
 
 
+@pytest.mark.slow
 def test_a_stopped_demo_continues_with_the_same_command(done: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C in the middle; then the same command: it ends where a whole one does, and no older report is beside the models."""
     finished, out = done[0], tmp_path / "out"

@@ -235,6 +235,7 @@ def test_a_record_survives_torch_compile() -> None:
     check_record_and_compile(transformer(depth=1), "aot_eager")
 
 
+@pytest.mark.slow
 def test_a_record_survives_torch_compile_of_a_decoder_in_steps() -> None:
     check_record_and_compile(bahdanau(), "eager", (SOURCE, LENGTHS, TARGET[:, :2]))
 

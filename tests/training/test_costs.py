@@ -161,7 +161,8 @@ def test_accumulated_batches_with_costs_train_as_one(
         torch.testing.assert_close(a[name], b[name], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("parallel", [pytest.param("ddp", marks=pytest.mark.slow), "fsdp"])
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+@pytest.mark.slow
 def test_two_ranks_with_costs_train_as_one(launcher: Launcher, tmp_path: Path, parallel: str) -> None:
     """Each block, which FSDP gathers by itself, leaves a cost for each row."""
     alone = launcher.root / "costs"
