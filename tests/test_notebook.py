@@ -28,7 +28,8 @@ def test_a_notebook_is_kept_without_its_outputs(path: Path) -> None:
     assert not [line for cell in notebook.cells for line in cell.source.splitlines() if len(line) > 150]
 
 
-@pytest.mark.parametrize("updates", [10, pytest.param(150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("updates", [10, 150])
+@pytest.mark.slow
 def test_first_steps_can_be_taken(updates: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shortened to a few updates, so that every run of the tests sees it; and as it is."""
     source = str(Path(__file__).parents[1] / "src")

@@ -266,8 +266,8 @@ def different() -> list[Any]:
         )
         if path.stem in ONE_PER_TASK or signature not in found:
             found[signature] = path
-    long = ("flickr8k", "cifar10", "shapes-captions", "shapes-questions", "shapes-denoising")
-    return [pytest.param(path, marks=[pytest.mark.slow] * path.stem.startswith(long)) for path in found.values()]
+    quick = {"phrasebook-transformer", "phrasebook-tagger", "reviews-rnn", "phrasebook-language", "shapes-vit", "multi30k-de-en"}
+    return [pytest.param(path, marks=[pytest.mark.slow] * (path.stem not in quick)) for path in found.values()]
 
 
 @pytest.mark.parametrize("path", different(), ids=lambda path: path.stem)

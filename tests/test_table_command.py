@@ -317,6 +317,7 @@ def tiny_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forecast, "measure", lambda *_: Cost(1, 1e6, 1e-3, 2, slowest=1e-3))  # the real one takes seconds
 
 
+@pytest.mark.slow
 def test_a_stopped_table_continues_and_a_second_start_repeats_nothing(
     tmp_path: Path, tiny_table: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

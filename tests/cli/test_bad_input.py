@@ -93,7 +93,7 @@ ROWS: list[tuple[str, str]] = [
     ("evaluate run text.txt,empty.txt", "empty.txt is empty"),
     ("evaluate run short.txt,text.txt", "short.txt has 1 lines and text.txt has 2"),
     ("check nowhere.tsv", "no file 'nowhere.tsv'"),
-    ("check empty", "error: there are no pictures"),
+    ("check empty", "empty is a folder, not a file"),
     ("check a b c", "3 files were given"),
     ("list scors", "no slot named 'scors'; did you mean 'scores'?"),
     ("list --where zzz", "nothing in the catalogue contains 'zzz'"),

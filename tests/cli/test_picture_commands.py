@@ -130,7 +130,7 @@ def test_reconstruct_draws_before_and_after() -> None:
         assert drawn.size[1] < noisy[1], "there is no row of noisy pictures"
 
 
-@pytest.mark.parametrize("name", ["labels", "made"])
+@pytest.mark.parametrize("name", ["labels", pytest.param("made", marks=pytest.mark.slow)])
 def test_every_command_knows_models_without_a_vocabulary(name: str, tmp_path: Path) -> None:
     assert (Path(name) / "report.html").is_file(), "training wrote one"
     again = run_cli("report", name, "--out", tmp_path / "report.html")

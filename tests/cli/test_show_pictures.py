@@ -93,7 +93,9 @@ def test_an_own_caption_is_shown_without_a_target(root: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["caption", "hard", "asked", "vit", "swin", "cnn"])
-@pytest.mark.parametrize("ending", ["png", "html", "json"])
+@pytest.mark.parametrize(
+    "ending", [pytest.param("png", marks=pytest.mark.slow), "html", pytest.param("json", marks=pytest.mark.slow)]
+)
 def test_every_model_is_drawn_into_every_kind_of_file(root: Path, name: str, ending: str, tmp_path: Path) -> None:
     more = {"asked": ["what color is it?"], "caption": ["--target", "a circle"], "hard": ["--target", "a circle"]}.get(name, [])
     printed = show(root, name, *more, "--out", tmp_path / f"x.{ending}")

@@ -141,6 +141,7 @@ def test_a_pipe_gets_the_same_with_and_without_a_terminal(
     assert [json.loads(row)["source"] for row in before[3].splitlines()][2] == LONG
 
 
+@pytest.mark.slow
 def test_a_terminals_width_breaks_no_line_of_an_output(
     commands: tuple[list[list[str]], dict[int, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -372,6 +372,7 @@ def train_two_experts(balance: float) -> tuple[float, float]:
     return loss.item(), part.router(x).argmax(-1).float().mean().item()
 
 
+@pytest.mark.slow
 def test_experts_learn_and_balance_keeps_both_in_use() -> None:
     loss, used = train_two_experts(balance=0.05)
     assert 0.3 < used < 0.7

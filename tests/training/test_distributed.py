@@ -122,7 +122,8 @@ SHORT_WAY = [("fsdp", "sharded", 2), ("ddp", "whole", 1)]
 LONG_WAY = [("ddp", "whole", 2), ("fsdp", "sharded", 3), ("ddp", "sharded", 2), ("ddp", "sharded", 1), ("fsdp", "whole", 2)]
 
 
-@pytest.mark.parametrize("pieces", [SHORT_WAY, pytest.param(LONG_WAY, marks=pytest.mark.slow)], ids=["short", "long"])
+@pytest.mark.parametrize("pieces", [SHORT_WAY, LONG_WAY], ids=["short", "long"])
+@pytest.mark.slow
 def test_a_run_goes_on_with_another_number_of_ranks_and_another_kind(
     launcher: Launcher, tmp_path: Path, pieces: list[tuple[str, str, int]]
 ) -> None:
@@ -235,7 +236,8 @@ def test_a_sharded_checkpoint_of_another_model_is_refused(sharded: Path) -> None
             folder.load_last(model, torch.optim.AdamW(model.parameters()))
 
 
-@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.slow
 def test_a_rank_that_is_killed_ends_all_and_the_run_goes_on_with_fewer(launcher: Launcher, tmp_path: Path, victim: int) -> None:
     run = tmp_path / "run"
     ended = launcher(run, *ENDLESS, "training.checkpoint_every=2", send=(victim, signal.SIGKILL))

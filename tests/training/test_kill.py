@@ -113,7 +113,8 @@ def tensors(folder: Path) -> dict[str, torch.Tensor]:
     return {f"{path.name}/{name}": t for path in folder.glob("*.safetensors") for name, t in load_file(path).items()}
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(KILLS, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [3, KILLS])
+@pytest.mark.slow
 def test_kills_lose_nothing_but_the_time_since_a_checkpoint(tmp_path: Path, environment: dict[str, str], kills: int) -> None:
     command = [sys.executable, __file__, str(tmp_path), str(kills)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)

@@ -25,7 +25,15 @@ def timeless(at: Progress) -> Progress:
     return replace(at, seconds=0.0)
 
 
-@pytest.mark.parametrize("settings", [{}, {"accumulate": 3}, {"checkpoint_every": 5, "evaluate_every": 2}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({}, marks=pytest.mark.slow),
+        {"accumulate": 3},
+        pytest.param({"checkpoint_every": 5, "evaluate_every": 2}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_a_run_that_dies_at_any_update_goes_on_bit_for_bit(
     stage: Any, break_at: Callable[[int], Watcher], settings: dict[str, int]
 ) -> None:

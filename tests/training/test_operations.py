@@ -56,7 +56,7 @@ def test_fused_attention_by_hand(heads: int, width: int, causal: bool) -> None:
     assert backward == 2 * forward
 
 
-@pytest.mark.parametrize("family", ["transformer", "bahdanau", "luong"])
+@pytest.mark.parametrize("family", ["transformer", pytest.param("bahdanau", marks=pytest.mark.slow), "luong"])
 def test_a_model_counts_the_same_on_fused_and_plain_kernels(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = {"family": family, "dim": 16, "hidden": 16, "depth": 1} | ({"heads": 2} if family == "transformer" else {})
     system, work = prepared(config.recipe(tiny_recipe(model=model)))

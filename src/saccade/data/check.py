@@ -160,7 +160,7 @@ def usual_kind(where: Sequence[str]) -> str:
     if len(where) != 1 or in_hub(where[0]) or "," in str(names[0]):
         return "pairs"
     path = Path(str(names[0])).expanduser()
-    if path.is_dir() or is_archive(path):
+    if is_archive(path) or (path.is_dir() and any(path.iterdir())):
         return "pictures"
     suffix = bare_suffix(path)
     if suffix != ".jsonl":
