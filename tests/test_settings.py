@@ -266,7 +266,7 @@ def different() -> list[Any]:
         )
         if path.stem in ONE_PER_TASK or signature not in found:
             found[signature] = path
-    quick = {"phrasebook-transformer", "phrasebook-tagger", "reviews-rnn", "phrasebook-language", "shapes-vit", "multi30k-de-en"}
+    quick = {"phrasebook-transformer", "phrasebook-tagger", "reviews-rnn", "phrasebook-language", "shapes-vit"}
     return [pytest.param(path, marks=[pytest.mark.slow] * (path.stem not in quick)) for path in found.values()]
 
 

@@ -138,6 +138,7 @@ def test_the_plan_has_every_stage_and_the_baseline_as_many_seeds_as_the_paper(tm
     assert len(small.plan(["vanilla", "geglu"], 1)) == 5 * 3 + 3
 
 
+@pytest.mark.slow
 def test_every_recipe_of_every_table_is_a_recipe(tmp_path: Path) -> None:
     for name in ("translation", "positions", "efficient"):
         study = STUDIES[name]("tiny", tmp_path)

@@ -69,6 +69,7 @@ def test_translate_at_a_terminal_answers_line_by_line_until_ctrl_d() -> None:
     assert talk.end() == 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_the_prompt_ends_with_130() -> None:
     talk = Talk("translate", MODELS / "bahdanau", piped=True)
     talk.until(PROMPT)

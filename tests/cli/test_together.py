@@ -35,6 +35,7 @@ def test_an_ensemble_is_evaluated(shelf: Path, tmp_path: Path, monkeypatch: pyte
         assert found["loss"] == pytest.approx(api.load(shelf / name).evaluate(str(shelf / "text.txt"))["loss"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_settings_are_varied_and_all_models_scored_together(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

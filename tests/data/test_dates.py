@@ -197,6 +197,7 @@ def test_no_text_means_two_days() -> None:
             assert seen.setdefault(form.write(day), day) == day, form.pattern
 
 
+@pytest.mark.slow
 def test_there_are_many_forms_and_each_is_drawn(book: dict[str, list[Pair]]) -> None:
     assert len(BY_PATTERN) == len(FORMS) == 46 + len(WORDS["feasts"]) * len(WORDS["around"])
     drawn = {(pair.source, pair.target) for part in book.values() for pair in part}

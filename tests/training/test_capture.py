@@ -185,6 +185,7 @@ def without_capture(init: Any) -> Any:
     return lambda self, *args, capturable=False, **how: init(self, *args, **how)  # a CPU has none
 
 
+@pytest.mark.slow
 def test_replayed_updates_are_the_plain_ones(pretended: None, tmp_path: Path) -> None:
     ends = {}
     for name, on in (("plain", False), ("graphs", True)):

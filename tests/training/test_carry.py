@@ -57,7 +57,14 @@ def same(run: Path, other: Path) -> bool:
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"accumulate": 2}, {"checkpoint_every": 3, "checkpoint": "sharded"}, {"tokens": 1000}], ids=str
+    "settings",
+    [
+        pytest.param({}, marks=pytest.mark.slow),
+        {"accumulate": 2},
+        pytest.param({"checkpoint_every": 3, "checkpoint": "sharded"}, marks=pytest.mark.slow),
+        {"tokens": 1000},
+    ],
+    ids=str,
 )
 def test_a_run_that_dies_at_any_update_resumes_bit_for_bit(
     fit: Callable[..., Any], break_at: Callable[[int], Watcher], tmp_path: Path, settings: dict[str, Any]

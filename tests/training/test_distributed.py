@@ -71,7 +71,7 @@ def assert_talks_alike(one: Path, other: Path) -> None:
 @pytest.mark.parametrize(
     ("parallel", "accumulate"),
     [
-        ("ddp", 2),
+        pytest.param("ddp", 2, marks=pytest.mark.slow),
         ("fsdp", 1),
         pytest.param("ddp", 1, marks=pytest.mark.slow),
         pytest.param("fsdp", 2, marks=pytest.mark.slow),

@@ -128,7 +128,7 @@ def test_a_picture_grows_with_its_words() -> None:
     assert (large > 1.5 * small).all()
 
 
-@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+@pytest.mark.parametrize("kind", ["png", "svg", pytest.param("pdf", marks=pytest.mark.slow)])
 def test_no_text_of_a_user_warns_or_becomes_a_formula(kind: str, tmp_path: Path) -> None:
     figure = alignment(square(HARD_WORDS, count=2), "中文 $x^2$ \ud800 \n title")
     save(figure, tmp_path / f"picture.{kind}")
