@@ -52,8 +52,7 @@ MAY: dict[str, set[str]] = {
 }
 MAY["showing"] = {"core", "models", "data", "decoding", "tasks", "training", "views", "errors"}
 MAY["seeing"] = {*MAY["showing"], "showing", "recipe"}
-MAY["image_files"] = {"data", "tasks", "errors"}
-MAY["using"] = {*MAY["seeing"], "seeing", "image_files"}
+MAY["using"] = {*MAY["seeing"], "seeing"}
 MAY["fitting"] = {*MAY["config"], "config"}
 MAY["system"] = {*MAY["fitting"], "fitting", "using", "views"}
 MAY["reporting"] = {*MAY["system"], "system", "results"}

@@ -1,4 +1,4 @@
-"""What can be done with a model of pictures: caption; and the search that was asked for."""
+"""What can be done with a model of pictures: caption, reconstruct, look; and the search that was asked for."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,11 +11,12 @@ import torch
 from torch import nn
 
 from .data.archives import pictures_in
-from .data.pictures import Picture
+from .data.pictures import Picture, Pictured
 from .decoding import MakeSearch, searcher
 from .errors import SaccadeError, did_you_mean
 from .recipe import Recipe
 from .showing import show_caption, show_label, show_question, visible_pixels
+from .tasks.autoencoding import Autoencoding
 from .tasks.captioning import Captioning
 from .tasks.image_classification import ImageClassification
 from .tasks.lengths import check_length
@@ -64,6 +65,18 @@ class Seeing:
         for picture, one in zip(pictures, task.describe(self.model, pictures, search, max_length), strict=True):
             yield replace(one, look=partial(self.look_at, picture, one.text))
 
+    def reconstruct(self, images: Any, noise: float | None = None) -> Any:
+        """What an autoencoder makes of an image file, beside the image itself; of a list of paths or a folder, a list. `noise` is added to
+        what is read: by default as much as in training."""
+        task = self.require(Autoencoding, "make pictures")
+        return self.with_images(images, partial(task.reconstruct, self.model, noise=noise))
+
+    def with_images(self, given: Any, work: Callable[[list[Picture]], list[Any]]) -> Any:
+        """The result of `work` for one picture, or its results for a list of them or for a folder."""
+        pictures, alone = pictures_of(given, self.task.method)
+        found = work(pictures)
+        return found[0] if alone else found
+
     @torch.no_grad()
     def look_at(self, picture: str | Path | Picture, text: str | None = None, beam: int = 1) -> Document:
         """What every attention to a picture looked at while the model described it (or generated a given caption), labeled it, or
@@ -102,8 +115,16 @@ def pictures_of(given: Any, call: str) -> tuple[list[Picture], bool]:
     if isinstance(given, str | Path):
         return pictures_in(given), not os.path.isdir(os.path.expanduser(given))
     if isinstance(given, bytes) or not isinstance(given, Iterable):
-        raise SaccadeError(f"expected the path of an image, or a list of paths, got {type(given).__name__}; write {call}")
+        raise SaccadeError(f"expected the path of an image file, got {type(given).__name__}; write {call}")
     return [picture for one in given for picture in pictures_of(one, call)[0]], False
+
+
+def pictured_of(one: Any, n: int) -> Pictured:
+    """A picture from the path of its file, or from (path, label)."""
+    values = one if isinstance(one, list | tuple) else [one]
+    if not 1 <= len(values) <= 2 or not isinstance(values[0], str | os.PathLike):
+        raise SaccadeError(f"example {n} is {str(one)[:60]!r}; expected (image file, label), or an image file alone")
+    return Pictured(pictures_in(os.fspath(values[0]))[0], str(values[1]) if len(values) > 1 else None, n)
 
 
 def sampling(sample: Mapping[str, Any] | None, how: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -16,10 +16,9 @@ from .data.pictures import Asked, Captioned, Picture, Pictured
 from .data.text import Document as Text
 from .decoding import MakeSearch
 from .errors import SaccadeError, with_article
-from .image_files import UsablePictures, pictured_of
 from .models.kinds import Seq2Seq
 from .recipe import Recipe
-from .seeing import Seeing, one_search, pictures_of, sampling
+from .seeing import Seeing, one_search, pictured_of, pictures_of, sampling
 from .showing import show_denoising, show_reading, show_translation
 from .tasks.autoencoding import Autoencoding
 from .tasks.captioning import Captioning
@@ -46,7 +45,7 @@ T = TypeVar("T", bound=Task)
 R = TypeVar("R")
 
 
-class Usable(Seeing, UsablePictures):
+class Usable(Seeing):
     """A model that can be used; a str is always one text and gives one result, a list gives a list."""
 
     recipe: Recipe
