@@ -171,7 +171,7 @@ def number(value: Any, digits: int | None = None) -> str:
         return f"{value:,.{digits}f}"
     return (
         f"{value:,.0f}"
-        if 1000 <= abs(value) < 1e7 and float(value).is_integer()
+        if 1000 <= abs(value) < 1e9 and float(value).is_integer()
         else f"{value:.4g}"
         if value < 1e4
         else f"{value:.2e}"
@@ -192,7 +192,7 @@ def pictures(made: Made) -> dict[str, Any]:
         if len(points) >= FEWEST:
             heading = made.study.paper_columns[column.paper].removeprefix("paper: ")
             found[f"{column.key}-paper.png"] = against(
-                points, f"{heading} (paper)", column.title, f"{made.study.name}: here and there"
+                points, f"{heading} (paper)", column.title, f"{made.study.name}: {column.title}, here and in the paper"
             )
     return {**found, **made.study.pictures(made)}
 

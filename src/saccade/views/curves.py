@@ -111,12 +111,31 @@ def png(figure: Figure) -> bytes:
 
 
 def against(points: Mapping[str, tuple[float, float]], x_label: str, y_label: str, title: str = "") -> Figure:
-    """A dot with its name for each pair of numbers, such as a paper's and ours."""
-    figure, top = pictures.sheet(7.6, 5.6, title)
-    axes = pictures.add_axes(figure, MARGIN + 0.6, top + 0.1, 5.6, 4.8)
+    """A dot for each pair of numbers, such as a paper's and ours, with its name where there is room for it."""
+    wide, tall, size = 5.6, 4.8, 6
+    note = "names that would lie over others are left out"
+    figure, top = pictures.sheet(7.6, 5.6, title, note)
+    axes = pictures.add_axes(figure, MARGIN + 0.6, top + 0.1, wide, tall)
     frame(axes, y_label, x_label)
     x, y = np.array(list(points.values()), dtype=np.float64).T
     axes.plot(x, y, linestyle="", marker="o", markersize=4, color="#1a1a1a", zorder=3)
-    for name, at in points.items():
-        axes.annotate(label(name, 30), at, (4, 2), textcoords="offset points", annotation_clip=False, **style(6, GRAY, text=name))
+    axes.autoscale_view()  # else only done when it is drawn
+    shares = axes.transAxes.inverted().transform(axes.transData.transform(np.stack([x, y], 1)))
+    places = shares * (wide, tall)  # in inches
+    taken = [(*(at - 0.03), *(at + 0.03)) for at in places]  # the dots: left, bottom, right, top
+    for name, at, (left, bottom) in zip(points, points.values(), places, strict=True):
+        shown, high = label(name, 30), size / 72
+        long = 1.1 * pictures.width_of(shown, size)
+        for right, up in ((0.06, 0.02), (-0.06 - long, 0.02), (0.06, -0.02 - high), (-0.06 - long, -0.02 - high)):
+            box = (left + right, bottom + up, left + right + long, bottom + up + high)
+            if box[0] > 0 and not any(overlap(box, other) for other in taken):
+                where: dict[str, Any] = {"textcoords": "offset points", "annotation_clip": False, **style(size, GRAY, text=name)}
+                axes.annotate(shown, at, (72 * right, 72 * up), **where)
+                taken.append(box)
+                break
     return figure
+
+
+def overlap(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether two boxes (left, bottom, right, top) share a point."""
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
