@@ -111,7 +111,7 @@ def png(figure: Figure) -> bytes:
 
 
 def against(points: Mapping[str, tuple[float, float]], x_label: str, y_label: str, title: str = "") -> Figure:
-    """A dot for each pair of numbers, such as a paper's and ours, with its name where there is room for it."""
+    """A dot for each pair of numbers, such as a paper's and ours, with its name where that fits."""
     wide, tall, size = 5.6, 4.8, 6
     note = "names that would lie over others are left out"
     figure, top = pictures.sheet(7.6, 5.6, title, note)
