@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import zlib
 from pathlib import Path
@@ -81,7 +82,9 @@ def test_bad_images_among_many_are_reported_at_the_end(captioner: Path, tmp_path
     first, second, last = [line for line in printed.err.splitlines() if line.startswith("saccade: ")]
     assert first.startswith(f"saccade: {tmp_path}/b.png: expected a whole PNG image")
     assert second.startswith(f"saccade: {tmp_path}/d.jpg: expected an image file")
-    assert last == "saccade: 2 of 4 images could not be read; the others are described above"
+    assert last == "saccade: 2 of 4 images could not be read"
+    rows = [json.loads(line) for line in run_cli("caption", captioner / "model", tmp_path, "--json").out.splitlines()]
+    assert ["error" in row for row in rows] == [False, True, False, True]
 
 
 def huge(path: Path) -> Path:

@@ -40,8 +40,8 @@ def find_images(paths: Sequence[str]) -> "tuple[list[Picture], bool]":
 
 def answer_images(
     images: "Sequence[Picture]", work: Callable[..., list[Any]], tell: Callable[[str, Any], object], json_: bool
-) -> bool:
-    """Tells of each image what `work` answered, in their order; of one that cannot be read why, and whether there was such a one."""
+) -> int:
+    """Tells of each image what `work` answered, in their order; of one that cannot be read why. How many there were of these."""
     wrong = dict[int, str]()
     answers = iter(work(images, wrong))
     for n, image in enumerate(images):
@@ -52,12 +52,21 @@ def answer_images(
         if json_:
             print_json({"image": image.name, "error": wrong[n]})
     sys.stdout.flush()
-    return bool(wrong)
+    return len(wrong)
+
+
+def end_with_unread(unread: int, count: int, missing: bool = False) -> None:
+    """Ends with 2 where images could not be read, or some path held none; each was named before."""
+    if unread and count > 1:
+        note(f"saccade: {unread:,} of {count:,} images could not be read")
+    if unread or missing:
+        raise typer.Exit(2)
 
 
 def classify_images(system: "System", path: str | None, input_file: str | None, json_: bool) -> None:
     """The label of each image of a file or a folder; paths may also come from a file or stdin, one per line."""
-    failed = False
+    count = unread = 0
+    missing = False
 
     def tell(name: str, one: Any) -> None:
         if json_:
@@ -69,14 +78,13 @@ def classify_images(system: "System", path: str | None, input_file: str | None, 
             write(f"{one.label}\t{name}")
 
     def answer(lines: list[str], first: int) -> None:
-        nonlocal failed
-        images, missing = find_images(lines)
-        bad = answer_images(images, lambda found, wrong: system.task.classify(system.model, found, wrong), tell, json_)
-        failed = failed or bad or missing
+        nonlocal count, unread, missing
+        images, absent = find_images(lines)
+        unread += answer_images(images, lambda found, wrong: system.task.classify(system.model, found, wrong), tell, json_)
+        count, missing = count + len(images), missing or absent
 
     answer_each(path, input_file, "classify", answer, lambda file: list(open_text(file)))
-    if failed:
-        raise typer.Exit(2)
+    end_with_unread(unread, count, missing)
 
 
 def reconstruct(
@@ -109,12 +117,11 @@ def reconstruct(
         else:
             write(f"PSNR {one.psnr:.1f} dB\t{name}")
 
-    failed = answer_images(images, lambda found, wrong: task.reconstruct(system.model, found, wrong, noise), tell, json_)
+    unread = answer_images(images, lambda found, wrong: task.reconstruct(system.model, found, wrong, noise), tell, json_)
     if out_file is not None and made:
         from ..views.pictures import before_after, save
 
         save(before_after(made[:MOST_DRAWN]), out_file)
         few = f" of the first {MOST_DRAWN} of {len(made):,} pictures" if len(made) > MOST_DRAWN else ""
         note(f"{out_file}: before and after{few}")
-    if failed:
-        raise typer.Exit(2)
+    end_with_unread(unread, len(images))

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import SaccadeError
+from .image_files import answer_images, end_with_unread
 from .incoming import answer_each
 from .options import Beam, Device, Json, MaxLength, Model, Seed, TopK, TopP
-from .shared import keep_given, load, note, note_cut, note_unknown, print_json, write
+from .shared import keep_given, load, note_cut, note_unknown, print_json, write
 
 if TYPE_CHECKING:
     from ..data.pictures import Picture
     from ..decoding import MakeSearch
     from ..system import System
-    from ..views.results import Answered
+    from ..views.results import Answered, Caption
 
 DATA = "Data as for training (test.jsonl, shapes:test), whose captions, answers or labels are left out."
 Image = Annotated[str | None, typer.Argument(help="An image file, or a folder of them (in the order of names).")]
@@ -82,39 +83,33 @@ def print_captions(
     from ..data.pictures import decode_each
     from .progress import bars
 
-    progress, cut, errors = bars(), 0, list[SaccadeError]()
+    progress, cut, unread = bars(), 0, 0
     progress.disable |= len(pictures) == 1  # nothing to wait for
+
+    def work(images: Sequence["Picture"], wrong: dict[int, str]) -> list["Caption"]:
+        found = list(system.captions(decode_each(images, system.task.image_size, wrong), search, max_length))
+        progress.stop()  # a bar and outputs would be mixed in a terminal
+        return found
+
+    def tell(image: str, one: "Caption") -> None:
+        nonlocal cut
+        cut += not one.finished
+        if json_:
+            facts = {"log_prob": one.log_prob, "finished": one.finished, "alternatives": one.alternatives}
+            print_json({"image": image, "caption": one.text, **facts})
+        else:
+            name = "" if alone else on_one_line(image).replace("\t", " ") + "\t"
+            sys.stdout.write(f"{name}{one.text}\n")
+
     with progress:
         task = progress.add_task("describing", total=len(pictures), state="")
         for start in range(0, len(pictures), TOGETHER):
-            good, bad = decode_each(pictures[start : start + TOGETHER], system.task.image_size)
-            errors += bad
-            found = list(system.captions(good, search, max_length))
-            progress.stop()  # a bar and outputs would be mixed in a terminal
-            for one in found:
-                cut += not one.finished
-                if json_:
-                    facts = {"log_prob": one.log_prob, "finished": one.finished, "alternatives": one.alternatives}
-                    print_json({"image": one.name, "caption": one.text, **facts})
-                else:
-                    name = "" if alone else on_one_line(one.name).replace("\t", " ") + "\t"
-                    sys.stdout.write(f"{name}{one.text}\n")
-            sys.stdout.flush()
+            part = pictures[start : start + TOGETHER]
+            unread += answer_images(part, work, tell, json_)
             progress.start()
-            progress.advance(task, len(found) + len(bad))
+            progress.advance(task, len(part))
     note_cut(cut, len(pictures))
-    report_unread(errors, len(pictures))
-
-
-def report_unread(errors: Sequence[SaccadeError], count: int) -> None:
-    """Ends with 2 where pictures could not be read, each of which is named."""
-    if len(errors) == count:
-        raise errors[0]
-    for error in errors:
-        note(f"saccade: {error}")
-    if errors:
-        note(f"saccade: {len(errors):,} of {count:,} images could not be read; the others are described above")
-        raise typer.Exit(2)
+    end_with_unread(unread, len(pictures))
 
 
 def answer(

@@ -103,12 +103,12 @@ class Kept(Picture):
         return self.kept if size == tuple(self.kept.shape[1:]) else self.picture.pixels(size)
 
 
-def decode_each(images: Sequence[Picture], size: tuple[int, int]) -> tuple[list[Picture], list[SaccadeError]]:
-    """The pictures that can be decoded, with their pixels at that size, and what is wrong with each of the others."""
-    good, bad = list[Picture](), list[SaccadeError]()
-    for image in images:
+def decode_each(images: Sequence[Picture], size: tuple[int, int], wrong: dict[int, str]) -> list[Picture]:
+    """The pictures that can be decoded, with their pixels at that size; `wrong` gets the numbers of the others, and why."""
+    good = list[Picture]()
+    for n, image in enumerate(images):
         try:
             good.append(Kept(image, image.pixels(size)))
         except SaccadeError as error:
-            bad.append(error)
-    return good, bad
+            wrong[n] = str(error)
+    return good
