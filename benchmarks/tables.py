@@ -186,7 +186,7 @@ def results() -> str:
         result = json.loads(path.read_text(encoding="utf-8"))
         peers = "; ".join(f"{who}: {', '.join(f'{k} {v}' for k, v in what.items())}" for who, what in result["peers"].items())
         file = f"[{result['name']}](../benchmarks/results/{path.name})"
-        if path.name.startswith("table-"):  # hundreds of numbers, which have a page of their own
+        if path.name.startswith(("table-", "deep")):  # hundreds of numbers, which have a page of their own
             lines.append(f"| {file} | {len(result['figures'])} numbers | [tables](tables.md) | {result['device']} |")
             continue
         for n, (name, figures) in enumerate(rows(result).items()):
