@@ -272,7 +272,7 @@ class PairWork(ExampleWork):
     def __init__(self, task: Translation, recipe: Recipe, *given: Any) -> None:
         super().__init__(task, recipe, *given)
         self.reward = reward_of(recipe, task.target.bos, task.target.eos)
-        self.only_forward = self.reward is None
+        self.only_forward = self.captures = self.reward is None
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         return super().loss(model, batch) if self.reward is None else self.reward(model, batch)
