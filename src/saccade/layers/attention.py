@@ -16,7 +16,6 @@ from .feedforward import initialize
 from .mixers import Mixer, table
 from .windows import Window
 
-
 MANY = 1024  # positions of a batch, from which one large product is worth joining the matrices for it
 
 
@@ -29,7 +28,8 @@ def project(x: Tensor, *layers: nn.Module) -> Sequence[Tensor]:
     if biases and len(biases) < len(plain):
         return [layer(x) for layer in layers]
     bias = torch.cat(biases) if biases else None
-    return F.linear(x, torch.cat([layer.weight for layer in plain]), bias).split([layer.out_features for layer in plain], -1)
+    weight = torch.cat([layer.weight for layer in plain])  # type: ignore[arg-type]
+    return F.linear(x, weight, bias).split([layer.out_features for layer in plain], -1)
 
 
 @table.add("attention", paper="Vaswani et al. 2017")
@@ -134,7 +134,8 @@ class MultiHeadAttention(Site, Mixer):
 
     def prepare(self, memory: Tensor, positions: Positions | None = None) -> Ready:
         """Keys and values of a memory, prepared by the mechanism to be read any number of times."""
-        return self.ready(*project(memory, self.k, self.v), positions)
+        k, v = project(memory, self.k, self.v)
+        return self.ready(k, v, positions)
 
     def ready(self, k: Tensor, v: Tensor, positions: Positions | None) -> Ready:
         k, v = self.split(k, self.kv_heads), self.split(v, self.kv_heads)

@@ -61,7 +61,11 @@ class Chunks:
     def __init__(
         self, kind: torch.dtype, x: Tensor, weight: Tensor, bias: Tensor | None, smoothing: float, wanted: tuple[bool, ...]
     ) -> None:
-        self.x, self.weight, self.smoothing = x.to(kind), weight.to(kind), smoothing  # the matrix is cast once, not once per chunk
+        self.x, self.weight, self.smoothing = (
+            x.to(kind),
+            weight.to(kind),
+            smoothing,
+        )  # the matrix is cast once, not once per chunk
         self.bias = None if bias is None else bias.to(kind)
         self.wide = torch.promote_types(kind, torch.float32)
         self.of_x = torch.empty_like(self.x) if wanted[0] else None

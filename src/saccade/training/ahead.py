@@ -25,9 +25,7 @@ Made = tuple[Any, int, Place]  # this rank's part of a batch, how often it count
 class Ahead:
     """This rank's batches from a place on, as the run asks for them, `count` of them made ahead; use it in a `with`."""
 
-    def __init__(
-        self, work: Work, ranks: Ranks, epoch: Callable[[int], Sequence[Any]], place: Place, count: int = 0
-    ) -> None:
+    def __init__(self, work: Work, ranks: Ranks, epoch: Callable[[int], Sequence[Any]], place: Place, count: int = 0) -> None:
         self.work, self.ranks, self.epoch, self.place = work, ranks, epoch, place
         self.made: Queue[Made | BaseException] = Queue(max(count, 1))
         self.over = threading.Event()

@@ -102,7 +102,9 @@ class Training:
         logs = Logs(self.folder.path, self.at.update, self.ranks.leads, self.work.measures, self.settings.tensorboard)
         tokens, since = self.at.tokens, time.perf_counter()
         began, evaluating = since - self.at.seconds, 0.0
-        self._batches = Ahead(self.work, self.ranks, self._epoch, Place(self.at.epoch, self.at.batch), ahead(self.work, self.device))
+        self._batches = Ahead(
+            self.work, self.ranks, self._epoch, Place(self.at.epoch, self.at.batch), ahead(self.work, self.device)
+        )
         with logs, self._batches, stopper(self.watcher.note, patient=self.ranks.count > 1) as signals:
             while not self.at.done:
                 row = self._update()
