@@ -27,8 +27,8 @@ def project(x: Tensor, *layers: nn.Module) -> Sequence[Tensor]:
     biases = [layer.bias for layer in plain if layer.bias is not None]
     if biases and len(biases) < len(plain):
         return [layer(x) for layer in layers]
-    bias = torch.cat(biases) if biases else None
-    weight = torch.cat([layer.weight for layer in plain])  # type: ignore[arg-type]
+    bias = torch.cat(biases) if biases else None  # type: ignore[arg-type]
+    weight = torch.cat([layer.weight for layer in plain])
     return F.linear(x, weight, bias).split([layer.out_features for layer in plain], -1)
 
 
