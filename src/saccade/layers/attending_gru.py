@@ -8,7 +8,15 @@ before is computed in a step; the gradients of all matrices and of V are one pro
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from ..core import State, extras
+from ..core.backends.call import unchanged
+from ..core.normalizers import Softmax
+from ..core.scores import Additive
+from .attention import Reader
+from .cross_entropy import without_autocast
+from .recurrent import Gru, Recurrence
 
 Kept = tuple[Tensor, ...]
 
@@ -94,3 +102,39 @@ class AttendingGru(torch.autograd.Function):
         of_value = torch.bmm(weights.transpose(1, 2), of_seen.transpose(0, 1))
         of_joint, of_w_c = states[:-1].flatten(0, 1).t() @ flat, of_x.flatten(0, 1).t() @ contexts.flatten(0, 1)
         return of_x, slope, of_key, of_value, None, of_v, of_joint, flat.sum(0), of_w_c
+
+
+def is_plain(reader: Reader, rnn: Recurrence) -> bool:
+    """Whether the steps are a GRU's and additive attention's, of which nothing was changed, and nobody looks at the weights."""
+    score, normalize = reader.mechanism.score, reader.mechanism.normalize
+    looked_at = reader.tape is not None or extras.asks_weights() or reader._forward_hooks or reader._forward_pre_hooks
+    if looked_at or type(score) is not Additive or {"query", "key", "compare"} & vars(score).keys() or len(score.v) != 1:
+        return False
+    whole = unchanged(normalize, Softmax) and isinstance(reader.project, nn.Identity) and reader.window is None
+    return whole and rnn.cell is Gru and rnn.depth == 1 and not torch.compiler.is_compiling()
+
+
+def run_steps(reader: Reader, rnn: Recurrence, projected: Tensor, state: State) -> tuple[Tensor, Tensor]:
+    """The states and contexts of all steps, B T H and B T M, from projected inputs and from a state with a prepared memory."""
+    score: Any = reader.mechanism.score
+    allowed, key, value = state.readable.allowed().flatten(1), state.key.squeeze(1), state.value.squeeze(1)
+    added = torch.zeros(allowed.shape, dtype=key.dtype, device=key.device).masked_fill(~allowed, torch.finfo(key.dtype).min)
+    value = value * allowed.any(-1).view(-1, 1, 1)  # who may look nowhere sees zeros
+    joint = torch.cat([score.w_q[0], rnn.parameter("weight_hh_l0").t()], 1)
+    bias = torch.cat([torch.zeros_like(score.v[0]), rnn.parameter("bias_hh_l0")])
+    w_c = rnn.parameter("weight_ih_l0")[:, -value.shape[-1] :]  # the context is the last part of an input
+    given = (
+        projected.transpose(0, 1),
+        state.carried[0][:, 0],
+        key,
+        value,
+        added.expand(len(key), -1),
+        score.v[0],
+        joint,
+        bias,
+        w_c,
+    )
+    kind = torch.promote_types(projected.dtype, torch.float32)
+    with without_autocast(projected.device):
+        tops, contexts = AttendingGru.apply(*(one.to(kind).contiguous() for one in given))
+    return tops.transpose(0, 1), contexts.transpose(0, 1)

@@ -4,6 +4,7 @@ Of each chunk of rows the logits are computed, their loss taken, and what they g
 gone. As much arithmetic as with all logits, but R × V numbers are never kept, nor their log-softmax, nor its gradient.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -24,10 +25,16 @@ def rows_at_once(vocab: int, device: torch.device) -> int:
     return max(count // 128 * 128, min(count, 128), 1)
 
 
+def without_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """Within the `with`, types are as they are; the device `meta`, which computes nothing, knows no autocast."""
+    return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
+
+
 def multiplied(x: Tensor) -> torch.dtype:
     """The type that a matrix product of x is computed in here."""
     kind = x.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) and x.dtype != torch.float64 else x.dtype
+    lowered = kind != "meta" and torch.is_autocast_enabled(kind) and x.dtype != torch.float64
+    return torch.get_autocast_dtype(kind) if lowered else x.dtype
 
 
 class NegativeLosses(torch.autograd.Function):
@@ -40,7 +47,7 @@ class NegativeLosses(torch.autograd.Function):
     ) -> Tensor:
         counted = target != ignore
         made = Chunks(multiplied(x), x, weight, bias, smoothing, ctx.needs_input_grad)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x.device):
             parts = [made.add(start, min(start + size, len(x)), target, counted) for start in range(0, len(x), size)]
         ctx.kinds = x.dtype, weight.dtype, None if bias is None else bias.dtype
         ctx.save_for_backward(counted, *made.gradients)

@@ -8,11 +8,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..core import Mechanism, Ready, State, extras, masks, normalizers, scores
-from ..core.backends.call import unchanged
+from ..core import Mechanism, Ready, State, masks, normalizers, scores
 from ..core.options import Choice, number, part, setting
-from ..layers import embeddings, heads, inputs, windows
-from ..layers.attending_gru import AttendingGru
+from ..layers import attending_gru, embeddings, heads, inputs, windows
 from ..layers.attention import Reader
 from ..layers.recurrent import Bidirectional, Gru, Recurrence, Unidirectional, cells
 from .families import Builds, Sizes, add_family, named_sizes
@@ -163,51 +161,15 @@ class BahdanauDecoder(AttendingDecoder):
         return top, context, state.next(carried=carried, length=state.length + 1)
 
     def forward(self, x: Tensor, state: State) -> Tensor:
-        if self.is_plain(state):
-            return self.read(*self.run_plain(self.rnn.project(x), state), x)
+        own = type(self).move is BahdanauDecoder.move and type(self).contexts is AttendingDecoder.contexts
+        if own and self.gate is None and attending_gru.is_plain(self.cross, self.rnn):
+            return self.read(*attending_gru.run_steps(self.cross, self.rnn, self.rnn.project(x), state), x)
         tops, contexts = [], []
         for projected in self.rnn.project(x).unbind(1):
             top, context, state = self.move(projected, state)
             tops.append(top)
             contexts.append(context)
         return self.read(torch.stack(tops, 1), torch.stack(contexts, 1), x)
-
-    def is_plain(self, state: State) -> bool:
-        """Whether all steps are those of the paper, which one function computes: nobody looks at the weights or changed a part."""
-        cross, parts, rnn = self.cross, self.cross.mechanism, self.rnn
-        own = type(self).move is BahdanauDecoder.move and type(self).contexts is AttendingDecoder.contexts
-        looked_at = cross.tape is not None or extras.asks_weights() or bool(cross._forward_hooks or cross._forward_pre_hooks)
-        changed = type(parts.score) is not scores.Additive or {"query", "key", "compare"} & vars(parts.score).keys()
-        if looked_at or changed or not own or not unchanged(parts.normalize, normalizers.Softmax):
-            return False
-        whole = self.gate is None and isinstance(cross.project, nn.Identity) and parts.score.get_parameter("v").shape[0] == 1
-        return whole and rnn.cell is Gru and rnn.depth == 1 and not torch.compiler.is_compiling()
-
-    def run_plain(self, projected: Tensor, state: State) -> tuple[Tensor, Tensor]:
-        """The states and contexts of all steps, B T H and B T M."""
-        score, rnn = self.cross.mechanism.score, self.rnn
-        assert isinstance(score, scores.Additive)
-        allowed, key, value = state.readable.allowed().flatten(1), state.key.squeeze(1), state.value.squeeze(1)
-        added = torch.zeros(allowed.shape, dtype=key.dtype, device=key.device).masked_fill(~allowed, torch.finfo(key.dtype).min)
-        value = value * allowed.any(-1).view(-1, 1, 1)  # who may look nowhere sees zeros
-        joint = torch.cat([score.w_q[0], rnn.parameter("weight_hh_l0").t()], 1)
-        bias = torch.cat([torch.zeros_like(score.v[0]), rnn.parameter("bias_hh_l0")])
-        w_c = rnn.parameter("weight_ih_l0")[:, self.dim :]
-        given = (
-            projected.transpose(0, 1),
-            state.carried[0][:, 0],
-            key,
-            value,
-            added.expand(len(key), -1),
-            score.v[0],
-            joint,
-            bias,
-            w_c,
-        )
-        with torch.autocast(projected.device.type, enabled=False):
-            kind = torch.promote_types(projected.dtype, torch.float32)
-            tops, contexts = AttendingGru.apply(*(one.to(kind).contiguous() for one in given))
-        return tops.transpose(0, 1), contexts.transpose(0, 1)
 
     def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         top, context, state = self.move(self.rnn.project(x), state)

@@ -12,21 +12,21 @@ making = threading.Lock()  # held while a batch is made ahead
 WAIT = 0.1  # seconds between looks at whether the run is over
 
 
-class Place(NamedTuple):
+class Spot(NamedTuple):
     """Where the next batch is: in which epoch, and how many of its batches come before it."""
 
     epoch: int
     batch: int
 
 
-Made = tuple[Any, int, Place]  # this rank's part of a batch, how often it counts (0 or 1), and the place behind it
+Made = tuple[Any, int, Spot]  # this rank's part of a batch, how often it counts (0 or 1), and the position after it
 
 
 class Ahead:
-    """This rank's batches from a place on, as the run asks for them, `count` of them made ahead; use it in a `with`."""
+    """This rank's batches from a position on, as the run asks for them, `count` of them made ahead; use it in a `with`."""
 
-    def __init__(self, work: Work, ranks: Ranks, epoch: Callable[[int], Sequence[Any]], place: Place, count: int = 0) -> None:
-        self.work, self.ranks, self.epoch, self.place = work, ranks, epoch, place
+    def __init__(self, work: Work, ranks: Ranks, epoch: Callable[[int], Sequence[Any]], spot: Spot, count: int = 0) -> None:
+        self.work, self.ranks, self.epoch, self.spot = work, ranks, epoch, spot
         self.made: Queue[Made | BaseException] = Queue(max(count, 1))
         self.over = threading.Event()
         self.thread = threading.Thread(target=self.fill, daemon=True) if count else None
@@ -55,14 +55,14 @@ class Ahead:
             return found
 
     def batches(self) -> Iterator[Made]:
-        """All from the place on, epoch after epoch."""
-        epoch, at = self.place
+        """All from there on, epoch after epoch."""
+        epoch, at = self.spot
         while True:
             if at >= len(self.epoch(epoch)):
                 epoch, at = epoch + 1, 0
             mine, counts = self.ranks.share(self.epoch(epoch)[at])
             at += 1
-            yield self.work.batch(mine), counts, Place(epoch, at)
+            yield self.work.batch(mine), counts, Spot(epoch, at)
 
     def fill(self) -> None:
         """Runs in the thread; an error is raised where the batch is asked for."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..recipe import TrainingRecipe
 from . import schedules
-from .ahead import Ahead, Place
+from .ahead import Ahead, Spot
 from .capture import CapturedUpdate
 from .checkpoints import Progress, RunFolder, buffers, set_parameters
 from .cost import Cost, PeakMemory, measure, median_batch, restored
@@ -103,7 +103,7 @@ class Training:
         tokens, since = self.at.tokens, time.perf_counter()
         began, evaluating = since - self.at.seconds, 0.0
         self._batches = Ahead(
-            self.work, self.ranks, self._epoch, Place(self.at.epoch, self.at.batch), ahead(self.work, self.device)
+            self.work, self.ranks, self._epoch, Spot(self.at.epoch, self.at.batch), ahead(self.work, self.device)
         )
         with logs, self._batches, stopper(self.watcher.note, patient=self.ranks.count > 1) as signals:
             while not self.at.done:
