@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from saccade import bench
 from saccade.bench import measuring, plan_of, training
 from saccade.bench.measuring import Case, Figure, Limits, Plan, measure, row_of
 from support import run_cli
@@ -111,8 +113,39 @@ def test_the_ratio_is_ours_over_the_best_peer_and_the_limit_is_the_tightest() ->
     assert row["tokens_per_second"] == 25
 
 
+@pytest.mark.slow
 def test_the_backends_are_compared_with_eager() -> None:
     plan: Plan = plan_of("backends", "tiny", CPU)
     assert plan.cases[0].name == "B32 T32 full"
     assert "errors: sdpa" in plan.cases[0].about
     assert "eager" in plan.cases[0].peers
+
+
+def test_engines_of_decoding_are_compared_by_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("saccade fp32, 1 thread", 4.0), ("saccade plain, 2 threads", 1.0), ("saccade int8, 2 threads", 8.0)]
+    rows += [
+        ("ctranslate2 fp32, 2 threads", 5.0),
+        ("ctranslate2 int8, 2 threads, MKL", 4.0),
+        ("transformers fp32, 1 thread", 2.0),
+    ]
+    found = [{"case": "batch 1 greedy", "engine": engine, "value": value, "unit": "sentences/s"} for engine, value in rows]
+    asked: list[Any] = []
+    module = SimpleNamespace(cases=lambda device, small: (asked.append((device, small)), found)[1])
+    monkeypatch.setattr("saccade.bench.module_of", lambda kind: module)
+    printed = run_cli("bench", "decode", "--scale", "tiny", "--json")
+    first, second = (json.loads(line) for line in printed.out.splitlines())
+    assert (first["case"], first["ours"], first["peer"]) == (
+        "batch 1 greedy, fp32",
+        "saccade fp32, 1 thread",
+        "ctranslate2 fp32, 2 threads",
+    )
+    assert first["ratio"] == 1.25, "our time over theirs"
+    assert (second["case"], second["milliseconds"], second["ratio"]) == ("batch 1 greedy, int8", 125.0, 0.5)
+    assert asked[0][1] is True
+
+
+def test_a_measurement_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(bench.MODULES, "decode", "nothing_of_this_name")
+    printed = run_cli("bench", "decode")
+    assert printed.code == 2
+    assert "expected a measurement of decode, and this installation has none; choose another" in printed.err

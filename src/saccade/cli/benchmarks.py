@@ -72,6 +72,8 @@ def run_one(kind: str, scale: str, only: list[str], as_json: bool) -> dict[str, 
     from ..bench import plan_of
     from ..bench.measuring import device_and_type, run
 
+    if kind == "decode":
+        return run_engines(scale, only, as_json)
     device, dtype = device_and_type()
     with err.status(f"{kind}: preparing …"):
         plan = chosen_cases(plan_of(kind, scale, device), only)
@@ -86,6 +88,29 @@ def run_one(kind: str, scale: str, only: list[str], as_json: bool) -> dict[str, 
     if not as_json:
         print_rows(kind, rows)
     return {"cases": rows, "left_out": dict(plan.left_out), "notes": plan.notes}
+
+
+def run_engines(scale: str, only: list[str], as_json: bool) -> dict[str, Any]:
+    """Decoding, each engine in a process of its own."""
+    from importlib.util import find_spec
+
+    from ..bench import module_of, rows_of_engines
+    from ..bench.measuring import device_and_type
+
+    module = module_of("decode")
+    notes = "milliseconds per sentence, each engine in a process of its own, a few minutes in all"
+    note(f"decode, scale {scale}: {notes}")
+    left_out = {name: "not installed" for name in ("transformers", "ctranslate2") if find_spec(name) is None}
+    for name, why in left_out.items():
+        note(f"left out: {name} ({why})")
+    with err.status("decode: measuring …"):
+        rows = rows_of_engines(module.cases(device_and_type()[0].type, small=scale == "tiny"))
+    rows = [row for row in rows if not only or any(word.lower() in row["case"].lower() for word in only)]
+    for row in rows if as_json else ():
+        print_json({"bench": "decode", "scale": scale, **row})
+    if not as_json:
+        print_rows("decode", rows)
+    return {"cases": rows, "left_out": left_out, "notes": notes}
 
 
 def chosen_cases(plan: Plan, only: list[str]) -> Plan:
