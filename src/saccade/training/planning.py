@@ -44,32 +44,41 @@ def plan(
         settings = replace(settings, updates=updates, warmup=min(settings.warmup, updates // 10))
     elif settings.epochs:
         settings = replace(settings, updates=min(settings.updates, settings.epochs * per_epoch))
-    settings = choose_way(settings, work, ranks, on_cpu, partial(measure, 0.3), watcher.note)
+    # what a layer draws is judged by the loss, which needs numbers that were computed
+    captures = work.captures and not any(getattr(part, "samples", False) for part in model.modules())
+    alone = next(model.parameters()).device.type == "cuda" and ranks.count == 1
+    settings = choose_way(settings, captures, work.one_shape, alone, partial(measure, 0.3), watcher.note)
     # once per epoch, 10 to 100 times in all
     every = settings.evaluate_every or min(max(per_epoch, settings.updates // 100), max(settings.updates // 10, 1))
     return replace(settings, evaluate_every=every, checkpoint_every=settings.checkpoint_every or every)
 
 
 def choose_way(
-    settings: TrainingRecipe, work: Work, ranks: Ranks, on_cpu: bool, measure: Callable[[], float], note: Callable[[str], None]
+    settings: TrainingRecipe,
+    captures: bool,
+    one_shape: bool,
+    alone: bool,
+    measure: Callable[[], float],
+    note: Callable[[str], None],
 ) -> TrainingRecipe:
-    """The settings with a decision for graphs and compile. Graphs cost nothing to speak of; compiling takes about a minute for each shape of
-    batches, which a long run with one shape saves again."""
+    """The settings with a decision for graphs and compile, for a run that is `alone` on one GPU. Graphs cost nothing to speak of; compiling
+    takes about a minute for each shape of batches, which a long run with one shape saves again."""
     if None not in (settings.graphs, settings.compile):
         return settings
-    able = not on_cpu and ranks.count == 1
-    graphs = able and work.captures and settings.accumulate == 1 if settings.graphs is None else settings.graphs
-    compiled, why = settings.compile, ""
+    graphs, compiled = settings.graphs, settings.compile
+    if graphs is None:
+        graphs = alone and captures and settings.accumulate == 1
+    why = ""
     if compiled is None:
-        compiled, able = False, able and work.one_shape and find_spec("triton") is not None
-        if able:
+        compiled = False
+        if alone and one_shape and find_spec("triton") is not None:
             seconds = measure() * settings.updates
             compiled = seconds >= PAYS
-            long = f"about {duration(seconds)} uncompiled"
-            why = f": {long}, worth compiling" if compiled else f": {long}, too short to be worth compiling"
-        elif not on_cpu:
-            why = ", not compiled: their batches have many shapes" if work.captures and not work.one_shape else ""
-    if not on_cpu:
+            verdict = "worth" if compiled else "too short to be worth"
+            why = f": about {duration(seconds)} uncompiled, {verdict} compiling"
+        elif alone and not one_shape:
+            why = ", not compiled: their batches have many shapes"
+    if alone:
         how = {(True, True): "compiled and captured as CUDA graphs", (True, False): "captured as CUDA graphs"}
         note(f"updates are {how.get((graphs, compiled), 'compiled' if compiled else 'made kernel by kernel')}{why}")
     return replace(settings, graphs=graphs, compile=compiled)
