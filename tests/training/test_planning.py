@@ -178,13 +178,11 @@ def test_progress_is_shown_in_a_terminal_and_in_a_notebook(monkeypatch: pytest.M
     assert audience() is sys.stdout
 
 
-def chosen(
-    seconds: float, notes: list[str], device: str = "cuda", count: int = 1, **more: Any
-) -> tuple[bool | None, bool | None]:
-    """graphs and compile of a run whose updates take so long; `one_shape` and `captures` are those of its work."""
-    work = SimpleNamespace(one_shape=more.pop("one_shape", True), captures=more.pop("captures", True))
+def chosen(seconds: float, notes: list[str], alone: bool = True, **more: Any) -> tuple[bool | None, bool | None]:
+    """graphs and compile of a run whose updates take so long, on a GPU where it is `alone`."""
+    captures, one_shape = more.pop("captures", True), more.pop("one_shape", True)
     settings = TrainingRecipe(updates=1000, **more)
-    made = choose_way(settings, work, Ranks(0, count), device == "cpu", lambda: seconds, notes.append)  # type: ignore[arg-type]
+    made = choose_way(settings, captures, one_shape, alone, lambda: seconds, notes.append)
     return made.graphs, made.compile
 
 
@@ -199,7 +197,7 @@ def test_the_fast_way_is_chosen_by_the_length_of_the_run(monkeypatch: pytest.Mon
         "updates are captured as CUDA graphs: about 20 s uncompiled, too short to be worth compiling",
         "updates are compiled and captured as CUDA graphs: about 33 min uncompiled, worth compiling",
         "updates are captured as CUDA graphs, not compiled: their batches have many shapes",
-        "updates are made kernel by kernel",
+        "updates are made kernel by kernel, not compiled: their batches have many shapes",
     ]
 
 
@@ -211,15 +209,15 @@ def test_what_is_set_is_not_decided(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chosen(2.0, notes, graphs=False) == (False, True)
     assert chosen(0.1, notes, compile=True) == (True, True)
     assert chosen(9.0, notes, accumulate=2)[0] is False
-    assert chosen(9.0, notes, count=2) == (False, False)
+    assert chosen(9.0, notes, alone=False) == (False, False)
     monkeypatch.setattr(planning, "find_spec", lambda name: None)
     assert chosen(9.0, notes)[1] is False, "what compiles for a GPU is not installed"
 
 
 def test_on_a_processor_nothing_is_decided_aloud(stage: Any, toy: Callable[..., Any]) -> None:
     notes: list[str] = []
-    assert chosen(9.0, notes, "cpu") == (False, False)
-    assert chosen(9.0, notes, "cpu", graphs=True) == (True, False), "a recipe made for a GPU stays what it is"
+    assert chosen(9.0, notes, alone=False) == (False, False)
+    assert chosen(9.0, notes, alone=False, graphs=True) == (True, False), "a recipe made for a GPU stays what it is"
     assert notes == []
     made = planned(stage, toy, updates=5)
     assert (made.graphs, made.compile) == (False, False), "a run folder has the decision"
