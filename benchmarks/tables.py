@@ -233,7 +233,7 @@ def key_rows(before: str, part: Any) -> dict[str, dict[str, Any]]:
             names = (
                 {"slot": rules["table"].slot} if "table" in rules else {"names": list(rules["names"])} if "names" in rules else {}
             )
-            names = {"names": ["true", "false"]} if isinstance(default, bool) else names
+            names = {"names": ["true", "false"]} if isinstance(default, bool) or "bool" in str(f.type) else names
             what = rules.get("what") or f"the {rules['table'].singular}"
             found[before + f.name] = {"what": what, "default": default, **names}
     return found

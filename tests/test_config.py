@@ -126,7 +126,7 @@ def test_junk_on_the_command_line_is_accepted_or_refused(text: str) -> None:
         ("training.learning_rate=.nan", "training.learning_rate is nan; it must be a finite number"),
         ("training.learning_rate=-1", "training.learning_rate is -1.0; it must lie between 0 and 100"),
         ("training.learning_rate=" + "1" * 400, "training.learning_rate is a whole number of 1326 bits; no setting is that large"),
-        ("training.compile=1", "training.compile is 1; it must be true or false"),
+        ("training.compile=1", "training.compile is 1; it must be true or false or nothing"),
         ("training.precision=bf15", "training.precision is 'bf15'; did you mean 'bf16'?"),
         ("training.schedule=cosin", "no schedule named 'cosin'; did you mean 'cosine'?"),
         ("training.updatse=5", "no setting named 'training.updatse'; did you mean 'updates'?"),
@@ -393,7 +393,8 @@ def test_the_catalogue_is_searched_in_every_column() -> None:
 def test_every_type_of_a_setting_has_a_word() -> None:
     for kind in SECTIONS.values():
         for hint in typing.get_type_hints(kind).values():
-            assert dataclasses.is_dataclass(hint) or (typing.get_origin(hint) or hint) in (int, float, str, bool, dict)
+            known = (int, float, str, bool, dict, bool | None)
+            assert dataclasses.is_dataclass(hint) or hint in known or typing.get_origin(hint) in known
 
 
 def test_every_key_of_a_recipe_says_what_it_is_for() -> None:

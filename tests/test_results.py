@@ -33,11 +33,11 @@ def test_a_result_has_all_that_is_needed_to_repeat_it(tmp_path: Path, monkeypatc
     assert found["device"]
 
 
-@pytest.mark.parametrize("argv", ["python -m saccade/__main__.py", "benchmarks/backends.py"])
+@pytest.mark.parametrize("argv", ["python -m saccade/__main__.py", "benchmarks/deep.py"])
 def test_the_command_is_what_was_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: str) -> None:
     monkeypatch.setattr("sys.argv", [argv, "--quick"])
     found = json.loads(results.write_result("x", {}, folder=tmp_path).read_text())
-    assert found["command"] == ("saccade --quick" if "__main__" in argv else "benchmarks/backends.py --quick")
+    assert found["command"] == ("saccade --quick" if "__main__" in argv else "benchmarks/deep.py --quick")
 
 
 @pytest.mark.parametrize("name", ["", "../x", "A", "a b", ".hidden", "a/b", "é"])

@@ -30,6 +30,9 @@ UPDATES = "optimizer steps, at most; 0 (or `epochs` or `minutes` alone): as many
 IMAGES = "folders or archives of the images that files name, separated by commas; else those beside each file (docs/data.md)"
 AUGMENT = "random changes of training images: flip, crop, warp, jitter, erase, mixup, cutmix (docs/data.md), such as `{flip: true, crop: 4}`"
 TOKENS = "tokens per batch, padding counted; 0: by the amount of data. Where no text is read or written: pictures per batch"
+ROUND_TO = "lengths are rounded up to a multiple of this: more padding, fewer shapes of batches; 0: 8 on a GPU, else 1"
+COMPILE = "`torch.compile`; `null`: on a GPU, for batches of one shape in a run that is long enough to pay for compiling"
+GRAPHS = "on a GPU: capture each update as a CUDA graph per batch shape and replay it; `null`: where updates can be captured"
 AGREEMENT = "R-Drop's α: each example is read twice with different dropout, and the two answers are drawn together"
 
 DOUBLY_STOCHASTIC = "λ of Σ_i (1 − Σ_t α_ti)²: each position of a source is to be looked at once in all (Xu et al. 2015)"
@@ -158,9 +161,7 @@ class TrainingRecipe:
     epochs: int = number(0, 0, 10**6, "times through the training data, at most; 0 for no such limit")
     minutes: float = number(0.0, 0.0, 10**6, "of training, at most, resumed runs counted in all; 0 for no such limit")
     tokens: int = number(4096, 0, 10**8, TOKENS)
-    round_to: int = number(
-        1, 1, 1024, "lengths are rounded up to a multiple of this: more padding, fewer shapes of batches", **LENGTHS
-    )
+    round_to: int = number(0, 0, 1024, ROUND_TO, **LENGTHS)
     learning_rate: float = number(1e-3, 0.0, 100.0, "peak learning rate")
     schedule: str = setting(
         "inverse-sqrt", "`inverse-sqrt`, `cosine` (to a hundredth at the end) or `constant`, after the warm-up"
@@ -181,8 +182,8 @@ class TrainingRecipe:
     reward_samples: int = number(15, 2, 1000, "outputs that are drawn of each example; a batch is larger by as much", **REWARDED)
     reward_likelihood: float = number(0.017, 0.0, 1000.0, "weight α of the references' likelihood beside the reward", **REWARDED)
     precision: str = one_of(("float32", "bf16"), "`bf16` uses autocast")
-    compile: bool = setting(False, "`torch.compile`")
-    graphs: bool = setting(False, "on a GPU: capture each update as a CUDA graph per batch shape and replay it")
+    compile: bool | None = setting(None, COMPILE)
+    graphs: bool | None = setting(None, GRAPHS)
     parallel: str = one_of(
         ("ddp", "fsdp"), "under torchrun: the whole model in each process (DDP), or divided among them (FSDP2)"
     )

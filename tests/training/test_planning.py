@@ -16,7 +16,7 @@ from saccade.training.checkpoints import Progress
 from saccade.training.cost import Cost
 from saccade.training.distributed import Ranks
 from saccade.training.loop import Watcher
-from saccade.training.planning import choose_threads, choose_updates, plan, time_update, use_threads
+from saccade.training.planning import choose_threads, choose_updates, choose_way, plan, time_update, use_threads
 from saccade.training.printing import Lines, audience
 
 
@@ -176,3 +176,48 @@ def test_progress_is_shown_in_a_terminal_and_in_a_notebook(monkeypatch: pytest.M
     shell = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=None))
     monkeypatch.setitem(sys.modules, "IPython", shell)
     assert audience() is sys.stdout
+
+
+def chosen(seconds: float, notes: list[str], alone: bool = True, **more: Any) -> tuple[bool | None, bool | None]:
+    """graphs and compile of a run whose updates take so long, on a GPU where it is `alone`."""
+    captures, one_shape = more.pop("captures", True), more.pop("one_shape", True)
+    settings = TrainingRecipe(updates=1000, **more)
+    made = choose_way(settings, captures, one_shape, alone, lambda: seconds, notes.append)
+    return made.graphs, made.compile
+
+
+def test_the_fast_way_is_chosen_by_the_length_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "find_spec", lambda name: object())
+    notes: list[str] = []
+    assert chosen(0.02, notes) == (True, False)
+    assert chosen(2.0, notes) == (True, True)
+    assert chosen(2.0, notes, one_shape=False) == (True, False)
+    assert chosen(2.0, notes, captures=False, one_shape=False) == (False, False)
+    assert notes == [
+        "updates are captured as CUDA graphs: about 20 s uncompiled, too short to be worth compiling",
+        "updates are compiled and captured as CUDA graphs: about 33 min uncompiled, worth compiling",
+        "updates are captured as CUDA graphs, not compiled: their batches have many shapes",
+        "updates are made kernel by kernel, not compiled: their batches have many shapes",
+    ]
+
+
+def test_what_is_set_is_not_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[str] = []
+    assert chosen(2.0, notes, graphs=False, compile=False) == (False, False)
+    assert chosen(2.0, notes, graphs=True, compile=True) == (True, True)
+    assert notes == []
+    assert chosen(2.0, notes, graphs=False) == (False, True)
+    assert chosen(0.1, notes, compile=True) == (True, True)
+    assert chosen(9.0, notes, accumulate=2)[0] is False
+    assert chosen(9.0, notes, alone=False) == (False, False)
+    monkeypatch.setattr(planning, "find_spec", lambda name: None)
+    assert chosen(9.0, notes)[1] is False, "what compiles for a GPU is not installed"
+
+
+def test_on_a_processor_nothing_is_decided_aloud(stage: Any, toy: Callable[..., Any]) -> None:
+    notes: list[str] = []
+    assert chosen(9.0, notes, alone=False) == (False, False)
+    assert chosen(9.0, notes, alone=False, graphs=True) == (True, False), "a recipe made for a GPU stays what it is"
+    assert notes == []
+    made = planned(stage, toy, updates=5)
+    assert (made.graphs, made.compile) == (False, False), "a run folder has the decision"

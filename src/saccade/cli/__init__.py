@@ -12,6 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 from .. import __version__
 from ..errors import SaccadeError
 from ..training.stopping import Stopped
+from .benchmarks import bench
 from .fetching import fetch
 from .image_files import reconstruct
 from .looking import check, evaluate, explain, list_, show
@@ -25,7 +26,7 @@ from .using import classify, generate, tag, translate
 
 # in the order of a first visit
 COMMANDS = (
-    demo, train, convert, average, compare, table, translate, generate, tag, classify, caption, answer, reconstruct, evaluate, report, show,
+    demo, train, convert, average, compare, table, bench, translate, generate, tag, classify, caption, answer, reconstruct, evaluate, report, show,
     explain, list_, check, fetch,
 )  # fmt: skip
 

@@ -15,6 +15,18 @@ TABLES = {
     "positions": "position encodings beyond the lengths they were trained on",
 }
 
+BENCHES = {
+    "attention": "mechanisms through `attend`, forward and with gradients, beside SDPA and FlexAttention",
+    "train": "updates of a GPT, a Transformer and Bahdanau's model, beside plain ones and those of installed packages",
+    "decode": "tokens per second, greedy and by beam, beside installed packages",
+    "length": "attention and its cheaper relatives over ever longer texts",
+    "backends": "all backends of `attend` against each other, and their errors",
+}
+
+
+def bench_names(incomplete: str) -> list[tuple[str, str]]:
+    return [row for row in BENCHES.items() if row[0].startswith(incomplete)]
+
 
 def recipe_names(incomplete: str) -> list[tuple[str, str]]:
     """The recipes that come with saccade, and YAML files here."""

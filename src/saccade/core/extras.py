@@ -5,7 +5,8 @@ A layer calls `x = leave(x, "balance", cost)`; whoever computes a loss opens `wi
 `left.total(tokens)`. While nobody collects, `leave` returns x as it is and costs nothing.
 
 The other way round, `collect(target)` passes to a head what the loss asks for: a head that finds log p of the targets without computing
-those of all tokens asks `wanted(x)`, and answers with one number per target instead of one per token of the vocabulary.
+those of all tokens asks `wanted(x)`, and answers with one number per target instead of one per token of the vocabulary; one that finds
+the targets' losses without keeping all logits asks `asked(x)`, and answers with −loss of each.
 """
 
 from collections.abc import Callable, Iterator
@@ -61,8 +62,10 @@ class Weights:
 class Left:
     """What one forward pass leaves. A cost is a scalar (per token of the whole batch) or B numbers (per token of each row)."""
 
-    def __init__(self, target: Tensor | None = None, asks_weights: bool = False) -> None:
-        self.target, self.asks_weights = target, asks_weights
+    def __init__(
+        self, target: Tensor | None = None, asks_weights: bool = False, ignore: int = -100, smoothing: float = 0.0
+    ) -> None:
+        self.target, self.asks_weights, self.ignore, self.smoothing = target, asks_weights, ignore, smoothing
         self.costs: list[tuple[str, Tensor]] = []
         self.samples: list[Sample] = []
         self.weights: list[Weights] = []
@@ -117,9 +120,16 @@ def leave(x: Tensor, name: str, cost: Tensor) -> Tensor:
 def wanted(x: Tensor) -> Tensor | None:
     """The one token for each row of x (… dim) whose log p is all that the loss needs; None where all logits are needed, or where sizes
     may not depend on numbers."""
-    if not may_read() or not _open or _open[-1].target is None:
+    left = asked(x)
+    return left.target if left is not None and not left.smoothing and may_read() else None
+
+
+def asked(x: Tensor) -> Left | None:
+    """What the loss asks for, where it is the sum of the losses of one `target` for each row of x (… dim), with this `smoothing` and but for
+    targets to `ignore`: a head may answer with −loss of each. None where all logits are needed."""
+    if not _open or _open[-1].target is None:
         return None
-    return _open[-1].target if _open[-1].target.shape == x.shape[:-1] else None
+    return _open[-1] if _open[-1].target.shape == x.shape[:-1] else None
 
 
 def collecting() -> bool:
@@ -171,9 +181,11 @@ def joined(x: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
 
 
 @contextmanager
-def collect(target: Tensor | None = None, asks_weights: bool = False) -> Iterator[Left]:
+def collect(
+    target: Tensor | None = None, asks_weights: bool = False, ignore: int = -100, smoothing: float = 0.0
+) -> Iterator[Left]:
     """Within the `with`, what `leave` is called with is kept; a `target` is what the loss needs log p of, and of nothing else."""
-    left = Left(target, asks_weights)
+    left = Left(target, asks_weights, ignore, smoothing)
     _open.append(left)
     try:
         yield left

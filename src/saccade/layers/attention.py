@@ -1,17 +1,35 @@
 """Attention layers. B batch, N positions, M memory positions, H heads, D width of a head."""
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ..core import KeyValues, Mechanism, Positions, Ready, Site
 from ..core.attention import check_kinds, check_order, refuse_argument
 from ..core.masks import Mask, Matrix, Prepared
+from ..core.options import overrides
 from ..errors import SaccadeError
 from .feedforward import initialize
 from .mixers import Mixer, table
 from .windows import Window
+
+MANY = 1024  # positions of a batch, from which one large product is worth joining the matrices for it
+
+
+def project(x: Tensor, *layers: nn.Module) -> Sequence[Tensor]:
+    """What several linear layers make of x: one product with all their matrices where x is long and nothing was added to a layer."""
+    plain = [layer for layer in layers if type(layer) is nn.Linear and not (layer._forward_hooks or layer._forward_pre_hooks)]
+    if x.numel() < MANY * x.shape[-1] or len(plain) < len(layers) or not x.requires_grad:
+        return [layer(x) for layer in layers]
+    biases = [layer.bias for layer in plain if layer.bias is not None]
+    if biases and len(biases) < len(plain):
+        return [layer(x) for layer in layers]
+    bias = torch.cat(biases) if biases else None  # type: ignore[arg-type]
+    weight = torch.cat([layer.weight for layer in plain])
+    return F.linear(x, weight, bias).split([layer.out_features for layer in plain], -1)
 
 
 @table.add("attention", paper="Vaswani et al. 2017")
@@ -95,10 +113,15 @@ class MultiHeadAttention(Site, Mixer):
         if unknown:
             refuse_argument("a MultiHeadAttention layer", unknown, self.forward)
         self.check(x, memory, mask, positions)
-        return self.read(x, self.prepare(x if memory is None else memory, positions), mask, positions)
+        if memory is None:
+            return MultiHeadAttention.mix(self, x, mask, positions)
+        return self.read(x, self.prepare(memory, positions), mask, positions)
 
     def mix(self, x: Tensor, mask: Mask | None, positions: Positions | None) -> Tensor:
-        return self.read(x, self.prepare(x, positions), mask, positions)
+        if overrides(self, "prepare", MultiHeadAttention) or overrides(self, "read", MultiHeadAttention):
+            return self.read(x, self.prepare(x, positions), mask, positions)
+        q, k, v = project(x, self.q, self.k, self.v)
+        return self.answer(q, self.ready(k, v, positions), mask, positions)
 
     def start(self, x: Tensor) -> KeyValues:
         return KeyValues()
@@ -111,15 +134,23 @@ class MultiHeadAttention(Site, Mixer):
 
     def prepare(self, memory: Tensor, positions: Positions | None = None) -> Ready:
         """Keys and values of a memory, prepared by the mechanism to be read any number of times."""
-        k, v = self.split(self.k(memory), self.kv_heads), self.split(self.v(memory), self.kv_heads)
+        k, v = project(memory, self.k, self.v)
+        return self.ready(k, v, positions)
+
+    def ready(self, k: Tensor, v: Tensor, positions: Positions | None) -> Ready:
+        k, v = self.split(k, self.kv_heads), self.split(v, self.kv_heads)
         return self.mechanism.prepare(k, v, positions, self.heads)
 
     def read(
         self, x: Tensor, ready: Ready, mask: Mask | None = None, positions: Positions | None = None, first: int = 0
     ) -> Tensor:
         """Attend from x to prepared keys and values; `first`: how many queries came in earlier calls."""
-        q = self.split(self.q(x), self.heads)
-        heads = self.look(q, ready, mask, positions, self.dropout if self.training else 0.0, first)
+        return self.answer(self.q(x), ready, mask, positions, first)
+
+    def answer(self, q: Tensor, ready: Ready, mask: Mask | None, positions: Positions | None, first: int = 0) -> Tensor:
+        """From projected queries to the layer's output."""
+        dropout = self.dropout if self.training else 0.0
+        heads = self.look(self.split(q, self.heads), ready, mask, positions, dropout, first)
         return self.out(heads.transpose(1, 2).flatten(2))
 
     def split(self, x: Tensor, heads: int) -> Tensor:

@@ -65,6 +65,15 @@ class Embedding(nn.Module):
         """… dim → … V, by the tokens' own vectors, or the logits of the tokens `within` a range of ids alone."""
         raise NotImplementedError
 
+    def factors(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
+        """What the logits are a product of: … D and V D; None where they are something else."""
+        return None
+
+    def product(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
+        """`factors`, unless a class has `logits` of its own and no `factors` with them."""
+        own = next(kind for kind in type(self).__mro__ if "logits" in vars(kind))
+        return self.factors(x) if "factors" in vars(own) and "logits" not in vars(self) else None
+
     def check(self, tokens: Tensor) -> None:
         if tokens.dim() > 2:
             shape = f"batch × positions, got shape {tuple(tokens.shape)}"
@@ -90,6 +99,9 @@ class Tokens(nn.Embedding, Embedding):
     def logits(self, x: Tensor, within: slice = ALL) -> Tensor:
         return F.linear(x, self.weight[within])
 
+    def factors(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
+        return x, self.weight
+
 
 @table.add("factorized", paper="Lan et al. 2020 (ALBERT)", example={"rank": 3})
 class Factorized(Embedding):
@@ -110,6 +122,9 @@ class Factorized(Embedding):
 
     def logits(self, x: Tensor, within: slice = ALL) -> Tensor:
         return F.linear(x @ self.project.weight, self.table.weight[within])
+
+    def factors(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
+        return x @ self.project.weight, self.table.weight
 
 
 def clusters_of(vocab: int, count: int, growth: float) -> list[tuple[int, int]]:
@@ -205,6 +220,9 @@ class Characters(Embedding):
 
     def logits(self, x: Tensor, within: slice = ALL) -> Tensor:
         return F.linear(x, self.table.weight[within])
+
+    def factors(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
+        return x, self.table.weight
 
     def feature(self, bytes: Tensor) -> Tensor:
         """W words spelled in C bytes → W × width"""

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.extras import wanted
-from ..core.options import Range
+from ..core.extras import asked, wanted
+from ..core.options import Range, overrides
 from ..core.table import Table
 from ..errors import SaccadeError
+from .cross_entropy import is_large, negative_losses
 from .embeddings import CLUSTERS, GROWTH, Adaptive, Embedding, clusters_of
 from .norms import LayerNorm
 
@@ -29,7 +30,7 @@ class LinearHead(nn.Module):
 
     def __init__(self, dim: int, vocab: int, tied: Embedding | None = None, bias: bool = False, scaled: bool = False) -> None:
         super().__init__()
-        self.scale = dim**-0.5 if scaled else 1.0
+        self.scale, self.vocab = dim**-0.5 if scaled else 1.0, vocab
         if tied is not None and tied.vocab != vocab:
             raise SaccadeError(f"the head needs {vocab} tokens, the embedding it is tied to has {tied.vocab}; use one vocabulary")
         self._tied = (tied,)  # in a tuple, so that it is not a part of the head: its parameters have one owner
@@ -38,12 +39,24 @@ class LinearHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vocab)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
+        """Logits; or −loss of each target, where a loss asks for these alone and all logits would be many."""
         [tied] = self._tied
         x = x if self.scale == 1.0 else x * self.scale
+        asks = asked(x)
+        if asks is not None and asks.target is not None and self.is_plain and is_large(asks.target.numel(), self.vocab):
+            product = (x, self.weight) if tied is None else tied.product(x)
+            if product is not None:
+                return negative_losses(*product, self.bias, asks.target, asks.ignore, asks.smoothing)
         if tied is None:
             return F.linear(x, self.weight, self.bias)
         logits = tied.logits(x)
         return logits if self.bias is None else logits + self.bias
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether what `forward` gives are the head's logits: a class or a hook may do something more with them."""
+        known = not overrides(self, "forward", LinearHead) or type(self) is TransformHead
+        return known and not self._forward_hooks
 
 
 @table.add("mixture", paper="Yang et al. 2018", example={"count": 2})

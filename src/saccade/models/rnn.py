@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..core import Mechanism, Ready, State, masks, normalizers, scores
 from ..core.options import Choice, number, part, setting
-from ..layers import embeddings, heads, inputs, windows
+from ..layers import attending_gru, embeddings, heads, inputs, windows
 from ..layers.attention import Reader
 from ..layers.recurrent import Bidirectional, Gru, Recurrence, Unidirectional, cells
 from .families import Builds, Sizes, add_family, named_sizes
@@ -161,6 +161,9 @@ class BahdanauDecoder(AttendingDecoder):
         return top, context, state.next(carried=carried, length=state.length + 1)
 
     def forward(self, x: Tensor, state: State) -> Tensor:
+        own = type(self).move is BahdanauDecoder.move and type(self).contexts is AttendingDecoder.contexts
+        if own and self.gate is None and attending_gru.is_plain(self.cross, self.rnn):
+            return self.read(*attending_gru.run_steps(self.cross, self.rnn, self.rnn.project(x), state), x)
         tops, contexts = [], []
         for projected in self.rnn.project(x).unbind(1):
             top, context, state = self.move(projected, state)

@@ -78,6 +78,8 @@ class Stream:
 class StreamWork(Work):
     """Blocks of the training stream in a random order, metrics on the dev stream."""
 
+    one_shape = True
+
     def __init__(
         self, task: LanguageModelling, recipe: Recipe, train: Sequence[Document], dev: Sequence[Document], device: torch.device
     ) -> None:
@@ -110,7 +112,7 @@ class StreamWork(Work):
 class CarriedWork(StreamWork):
     """Rows read from end to end, one block per update, each from the state that the last one left (truncated backpropagation)."""
 
-    only_forward = False
+    only_forward = one_shape = ahead = False
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ..building import Builder
+from ..core import extras
 from ..core.table import Table
 from ..data.batches import Plans, padding_share, rounded
 from ..data.corpora import Kind, read
@@ -112,7 +113,7 @@ class ExampleTask(Task):
             self.size(example),
             recipe.data.max_length,
             recipe.training.tokens,
-            recipe.training.round_to,
+            recipe.training.round_to or 1,
         )
         has = f"line {example.line} of the training data has {{}} tokens"
         if most and max(sizes) > most:
@@ -146,7 +147,7 @@ class ExampleWork(Work):
     def __init__(self, task: ExampleTask, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device) -> None:
         self.task, self.device, self.measures = task, device, tuple(task.measures)
         self.tokens, self.smoothing, self.seed = recipe.training.tokens, recipe.training.smoothing, recipe.seed
-        self.multiple, self.agreement = recipe.training.round_to, recipe.training.agreement
+        self.multiple, self.agreement = recipe.training.round_to or 1, recipe.training.agreement
         self.doubly_stochastic = recipe.training.doubly_stochastic
         if self.doubly_stochastic:
             self.notes = ("training.doubly_stochastic: attention to the source runs on the backend eager, which has its weights",)
@@ -208,7 +209,9 @@ def sum_loss(model: nn.Module, batches: Iterable[Batch]) -> tuple[float, int]:
     model.eval()
     total, tokens = 0.0, 0
     for batch in batches:
-        total += float(batch.total(model(*batch.inputs)))
+        with extras.collect(None if batch.whole else batch.target, ignore=batch.ignore):
+            answer = model(*batch.inputs)
+        total += float(batch.total(answer))
         tokens += batch.tokens
     return total, tokens
 

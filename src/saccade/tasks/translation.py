@@ -131,8 +131,9 @@ class Translation(ExampleTask):
         """Targets are read with <bos> in front of them, and asked for with <eos> behind them."""
         words = self.target
         source, lengths = pad([one.source for one in numbers], self.source.pad, multiple)
-        read, _ = pad([[words.bos, *one.target] for one in numbers], words.pad, multiple)
         target, sizes = pad([[*one.target, words.eos] for one in numbers], words.pad, multiple)
+        read = target.roll(1, 1).masked_fill(torch.arange(target.shape[1]) >= sizes.unsqueeze(1), words.pad)
+        read[:, 0] = words.bos
         source, lengths, read, target = on(device, source, lengths, read, target)
         return Batch((source, lengths, read), target, words.pad, int(sizes.sum()), [one.line for one in numbers])
 
@@ -272,7 +273,7 @@ class PairWork(ExampleWork):
     def __init__(self, task: Translation, recipe: Recipe, *given: Any) -> None:
         super().__init__(task, recipe, *given)
         self.reward = reward_of(recipe, task.target.bos, task.target.eos)
-        self.only_forward = self.reward is None
+        self.only_forward = self.captures = self.reward is None
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         return super().loss(model, batch) if self.reward is None else self.reward(model, batch)

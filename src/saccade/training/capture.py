@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from .ahead import making
 from .update import Parts, Update
 
 
@@ -89,7 +90,7 @@ class CapturedUpdate(Update):
         inputs, graph = list(tensors(batch)), torch.cuda.CUDAGraph()
         # One pool of memory for all: they never run at the same time, and what one leaves is copied before the next begins.
         pool = next((one.graph.pool() for one in self.graphs.values()), None)
-        with torch.cuda.graph(graph, pool=pool):
+        with making, torch.cuda.graph(graph, pool=pool):  # no other thread may use the GPU while an update is captured
             outputs = self.step(batch)
         return Captured(graph, inputs, outputs)
 

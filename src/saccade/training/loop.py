@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..recipe import TrainingRecipe
 from . import schedules
+from .ahead import Ahead, Spot
 from .capture import CapturedUpdate
 from .checkpoints import Progress, RunFolder, buffers, set_parameters
 from .cost import Cost, PeakMemory, measure, median_batch, restored
@@ -22,11 +23,17 @@ from .update import PARALLEL, Update
 from .work import Work
 
 DRAW_SEED = 104_729_000_000_017  # what parts draw before an update is the same on all ranks, and not what dropout draws
+AHEAD = 4  # batches
 RANK_SEED = 7_919_000_000_033  # each rank draws its own dropout; rank 0 draws what a single process would
 
 
 def captures(settings: TrainingRecipe, device: torch.device) -> bool:
-    return settings.graphs and device.type == "cuda"  # a recipe that asks for it can be used without a GPU too
+    return bool(settings.graphs) and device.type == "cuda"  # a recipe that asks for it can be used without a GPU too
+
+
+def ahead(work: Work, device: torch.device) -> int:
+    """How many batches are made before their turn: on a processor that computes the updates too, none."""
+    return AHEAD if work.ahead and device.type == "cuda" else 0
 
 
 class Watcher:
@@ -95,7 +102,10 @@ class Training:
         logs = Logs(self.folder.path, self.at.update, self.ranks.leads, self.work.measures, self.settings.tensorboard)
         tokens, since = self.at.tokens, time.perf_counter()
         began, evaluating = since - self.at.seconds, 0.0
-        with logs, stopper(self.watcher.note, patient=self.ranks.count > 1) as signals:
+        self._batches = Ahead(
+            self.work, self.ranks, self._epoch, Spot(self.at.epoch, self.at.batch), ahead(self.work, self.device)
+        )
+        with logs, self._batches, stopper(self.watcher.note, patient=self.ranks.count > 1) as signals:
             while not self.at.done:
                 row = self._update()
                 self.at = replace(self.at, seconds=time.perf_counter() - began)
@@ -150,13 +160,8 @@ class Training:
         number, settings = self.at.update + 1, self.settings
         # dropout must not depend on what was drawn before (the cost, an evaluation, the updates before a restart)
         torch.manual_seed((self.seed * 1_000_003 + number + self.ranks.rank * RANK_SEED) % (1 << 63))
-        epoch, batch, parts = self.at.epoch, self.at.batch, []
-        for _ in range(settings.accumulate):
-            if batch >= len(self._epoch(epoch)):
-                epoch, batch = epoch + 1, 0
-            mine, counts = self.ranks.share(self._epoch(epoch)[batch])
-            parts.append((self.work.batch(mine), counts))
-            batch += 1
+        made = [self._batches.next() for _ in range(settings.accumulate)]
+        parts, (epoch, batch) = [(part, counts) for part, counts, _ in made], made[-1][-1]
         tokens = sum(self.ranks.total([counts * part.tokens for part, counts in parts]))
         rate = settings.learning_rate * self.schedule(number, settings.warmup, settings.updates)
         self.model.train()
@@ -176,10 +181,12 @@ class Training:
 
     def _read(self) -> dict[str, float]:
         """Reads the losses and gradient norms since the last time and stops at one that is not finite; the last update's two."""
-        for number, lines, tensors, norm in self._unread:
-            losses = self.ranks.total([float(loss) for loss in tensors])
-            self._numbers = {"loss": sum(losses), "gradient_norm": float(norm)}
-            for value, at in zip([*losses, float(norm)], [*lines, list(chain(*lines))], strict=True):
+        every = [one for _, _, tensors, norm in self._unread for one in (*tensors, norm)]
+        numbers = iter(torch.stack(every).tolist() if every else ())  # together: a GPU is waited for once
+        for number, lines, tensors, _ in self._unread:
+            losses, norm = self.ranks.total([next(numbers) for _ in tensors]), next(numbers)
+            self._numbers = {"loss": sum(losses), "gradient_norm": norm}
+            for value, at in zip([*losses, norm], [*lines, list(chain(*lines))], strict=True):
                 self._check("the loss or its gradient", value, number, at)
         self._unread = []
         return self._numbers

@@ -78,7 +78,7 @@ def token_loss(logits: Tensor, target: Tensor, ignore: int, smoothing: float = 0
 
 
 def each_loss(logits: Tensor, target: Tensor, ignore: int, smoothing: float = 0.0) -> Tensor:
-    """Each token's cross-entropy, flat; from logits, or from log p of the targets where a head answered with these alone."""
+    """Each token's cross-entropy, flat; from logits, or from log p of the targets (−loss, smoothed) where a head answered with these alone."""
     if logits.dim() == target.dim():
         return -wide(logits).masked_fill(target == ignore, 0.0).flatten()
     rows = wide(logits.flatten(0, -2))
@@ -98,8 +98,8 @@ def batch_loss(
     repeats = 2 if agreement else 1
     wanted = torch.cat([batch.wanted()] * repeats)
     counts = wanted[: len(batch.target)].sum(1)
-    # smoothing and agreement need the whole distribution
-    with extras.collect(None if smoothing or agreement or batch.whole else batch.target, doubly_stochastic > 0) as left:
+    target = None if agreement or batch.whole else batch.target  # two answers that should agree are compared as a whole
+    with extras.collect(target, doubly_stochastic > 0, batch.ignore, smoothing) as left:
         logits = model(*(torch.cat([one, one]) if agreement else one for one in batch.inputs))
     loss = batch.total(logits, smoothing, repeats) / repeats + left.total(counts, repeats)
     if left.samples:

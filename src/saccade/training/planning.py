@@ -5,19 +5,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 
 import torch
 from torch import nn
 
 from ..recipe import TrainingRecipe
 from .checkpoints import Progress
-from .cost import median_batch, now, restored
+from .cost import duration, median_batch, now, restored
 from .distributed import Ranks
 from .loop import Watcher
 from .work import Work
 
 # Where neither updates nor epochs nor minutes are given: few data are read often, and a processor should be done while one waits.
 EPOCHS, FEWEST, MOST, CPU_MINUTES = 80, 500, 30_000, 10.0
+PAYS = 600.0  # seconds of a run, from which compiling saves more than it takes
 WITH_STEP = 1.15  # an update takes so much longer than forward and backward: the optimizer, the next batch
 
 
@@ -42,9 +44,44 @@ def plan(
         settings = replace(settings, updates=updates, warmup=min(settings.warmup, updates // 10))
     elif settings.epochs:
         settings = replace(settings, updates=min(settings.updates, settings.epochs * per_epoch))
+    # what a layer draws is judged by the loss, which needs numbers that were computed
+    captures = work.captures and not any(getattr(part, "samples", False) for part in model.modules())
+    alone = next(model.parameters()).device.type == "cuda" and ranks.count == 1
+    settings = choose_way(settings, captures, work.one_shape, alone, partial(measure, 0.3), watcher.note)
     # once per epoch, 10 to 100 times in all
     every = settings.evaluate_every or min(max(per_epoch, settings.updates // 100), max(settings.updates // 10, 1))
     return replace(settings, evaluate_every=every, checkpoint_every=settings.checkpoint_every or every)
+
+
+def choose_way(
+    settings: TrainingRecipe,
+    captures: bool,
+    one_shape: bool,
+    alone: bool,
+    measure: Callable[[], float],
+    note: Callable[[str], None],
+) -> TrainingRecipe:
+    """The settings with a decision for graphs and compile, for a run that is `alone` on one GPU. Graphs cost nothing to speak of; compiling
+    takes about a minute for each shape of batches, which a long run with one shape saves again."""
+    if None not in (settings.graphs, settings.compile):
+        return settings
+    graphs, compiled = settings.graphs, settings.compile
+    if graphs is None:
+        graphs = alone and captures and settings.accumulate == 1
+    why = ""
+    if compiled is None:
+        compiled = False
+        if alone and one_shape and find_spec("triton") is not None:
+            seconds = measure() * settings.updates
+            compiled = seconds >= PAYS
+            verdict = "worth" if compiled else "too short to be worth"
+            why = f": about {duration(seconds)} uncompiled, {verdict} compiling"
+        elif alone and not one_shape:
+            why = ", not compiled: their batches have many shapes"
+    if alone:
+        how = {(True, True): "compiled and captured as CUDA graphs", (True, False): "captured as CUDA graphs"}
+        note(f"updates are {how.get((graphs, compiled), 'compiled' if compiled else 'made kernel by kernel')}{why}")
+    return replace(settings, graphs=graphs, compile=compiled)
 
 
 def choose_updates(settings: TrainingRecipe, per_epoch: int, seconds: float, before: Progress) -> int:
