@@ -87,6 +87,18 @@ class ScaledDot(Score):
         return 1.0 / math.sqrt(width)
 
 
+@table.add("soft-capped", paper="Gemma Team 2024 (Gemma 2)", example={"cap": 2.0})
+class SoftCapped(ScaledDot):
+    """c · tanh(q·k / (c √D)), so that no score leaves ±c, the `cap`."""
+
+    def __init__(self, cap: Annotated[float, Range(1e-3, 1e6)] = 50.0) -> None:
+        super().__init__()
+        self.cap = cap
+
+    def compare(self, query: Tensor, key: Tensor) -> Tensor:
+        return self.cap * torch.tanh(super().compare(query, key) / self.cap)
+
+
 @table.add("bilinear", paper="Luong et al. 2015")
 class Bilinear(Score):
     """qᵀ W k, Luong's multiplicative ("general") score; one W per head."""
