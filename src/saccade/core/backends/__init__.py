@@ -14,7 +14,21 @@ from ...errors import SaccadeError
 from . import blocked, eager, flex, gather, linear, sdpa, triton
 from .call import Backend, Call, CannotCompile, table
 
-__all__ = ["Backend", "Call", "all_named", "blocked", "choose", "eager", "flex", "gather", "linear", "run", "sdpa", "table", "triton"]
+__all__ = [
+    "Backend",
+    "Call",
+    "all_named",
+    "blocked",
+    "choose",
+    "eager",
+    "flex",
+    "gather",
+    "linear",
+    "run",
+    "sdpa",
+    "table",
+    "triton",
+]
 
 
 def all_named() -> list[tuple[str, Backend]]:

@@ -82,7 +82,7 @@ def attention(call: Call) -> Tensor:
     kind_of_device, query = call.q.device.type, call.query
     autocast = torch.is_autocast_enabled(kind_of_device)
     dtype = torch.get_autocast_dtype(kind_of_device) if autocast else query.dtype
-    tensors = [x.to(dtype) for x in (query, call.key, repeat_heads(call.value, call.key.shape[1]))]
+    q, k, v = (x.to(dtype) for x in (query, call.key, repeat_heads(call.value, call.key.shape[1])))
     extras, (left, right) = Extras(), (-1, -1)
     closed = span(call.mask.mask)
     if closed is None:
@@ -99,7 +99,7 @@ def attention(call: Call) -> Tensor:
         extras = extras._replace(seed=torch.randint(2**31 - 1, (1,), device=query.device, dtype=torch.int32))
     cap = call.score.cap if type(call.score) is SoftCapped else 0.0
     options = Options(call.scale, cap, call.dropout, left, right, reach(call))
-    return flash(*tensors, options, with_position(call, extras, dtype))
+    return flash(q, k, v, options, with_position(call, extras, dtype))
 
 
 def with_position(call: Call, extras: Any, dtype: torch.dtype) -> Any:
@@ -121,10 +121,11 @@ def with_position(call: Call, extras: Any, dtype: torch.dtype) -> Any:
 
 
 def reach(call: Call) -> int:
-    """The distance beyond which a position tells no keys apart."""
-    if not biased(call) or type(call.position) is Alibi:
-        return 0
-    return int(min(call.position.max_distance, max(call.key.shape[2] - 1, 1)))  # type: ignore[arg-type]
+    """The distance beyond which all keys are alike to a position."""
+    position = call.position
+    if isinstance(position, T5Buckets | Shaw) and biased(call):
+        return min(position.max_distance, max(call.key.shape[2] - 1, 1))
+    return 0
 
 
 def biased(call: Call) -> bool:

@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 
 from .forward import part_of
-from .scoring import LOG2E, NEAR, TABLE, gathered, kept_by_dropout, load_tile, score, seen, store_tile
+from .scoring import LOG2E, NEAR, TABLE, gathered, kept_by_dropout, load_tile, numbers_of, score, seen, store_tile
 
 
 @triton.jit
@@ -15,7 +15,9 @@ def query_blocks(
     BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Blocks of queries for keys at first … last: see `key_blocks`."""
-    low = 0
+    low = tl.minimum(
+        queries, 0
+    )  # 0, but not known to the compiler, which would make the products of one tile wait for each other
     whole_from = 0
     high = queries
     whole_to = queries
@@ -52,7 +54,8 @@ def sweep(
     DROP: tl.constexpr, BLOCK_Q: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dk (not yet scaled) and dv after the blocks of queries begin … end − 1."""
-    for n in tl.range(begin, end):
+    STAGES: tl.constexpr = 1 if BIAS == TABLE and PLACE == NEAR else None  # a copy of the table would take shared memory from the keys
+    for n in tl.range(begin, end, num_stages=STAGES):
         if LISTED:
             block = tl.load(rows + n)
         else:
@@ -108,11 +111,10 @@ def backward_keys(
 ):  # fmt: skip
     blocks = tl.cdiv(keys, BLOCK_K)
     if LISTED:
-        plane = tl.program_id(0) % (tl.num_programs(0) // blocks)
-        block = tl.program_id(0) // (tl.num_programs(0) // blocks)
+        planes = tl.num_programs(0) // blocks
+        plane, block = tl.program_id(0) % planes, tl.program_id(0) // planes
     else:  # the first keys of a causal mask have the most queries
-        plane = tl.program_id(0) // blocks
-        block = tl.program_id(0) % blocks
+        plane, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
     shared = heads // group
     b, kv_head = (plane // shared).to(tl.int64), (plane % shared).to(tl.int64)
     j = block * BLOCK_K + tl.arange(0, BLOCK_K)
@@ -120,9 +122,6 @@ def backward_keys(
     k = load_tile(K + b * k_b + kv_head * k_h, j, k_n, keys, d, WIDTH, PADDED, True)
     v = load_tile(V + b * v_b + kv_head * v_h, j, v_n, keys, e, WIDTH_V, PADDED_V, True)
     offset = keys - queries
-    length = keys
-    if HAS_LENGTHS:
-        length = tl.maximum(tl.minimum(keys, tl.load(Lengths + b).to(tl.int32)), 0)
     dk = tl.zeros([BLOCK_K, PADDED], tl.float32)
     dv = tl.zeros([BLOCK_K, PADDED_V], tl.float32)
     last = tl.minimum(block * BLOCK_K + BLOCK_K, keys) - 1
@@ -131,12 +130,7 @@ def backward_keys(
         line = (b * heads + h) * queries
         q_base, g_base = Q + b * q_b + h * q_h, Grad + b * g_b + h * g_h
         table, pulls = Table + b * t_b + h * t_h, Pulls + line * (2 * LIMIT + 1)
-        slope = 0.0
-        seed = 0
-        if BIAS == 1:
-            slope = tl.load(Slopes + h) * LOG2E
-        if DROP:
-            seed = tl.load(Seed) + (b * heads + h).to(tl.int32)
+        slope, length, seed = numbers_of(b, (b * heads + h).to(tl.int32), h, keys, Slopes, Lengths, Seed, BIAS, HAS_LENGTHS, DROP)
         plan = Plan + b * plan_b + h * plan_h + block * plan_n
         begin, whole, near, beyond, edge, end = query_blocks(
             block * BLOCK_K, last, length, queries, offset, left, right, HAS_LEFT, HAS_RIGHT, LIMIT, BIAS, BLOCK_Q, BLOCK_K

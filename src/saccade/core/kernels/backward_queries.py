@@ -5,7 +5,22 @@ import triton
 import triton.language as tl
 
 from .forward import key_blocks, part_of
-from .scoring import LEFT, LOG2E, NEAR, TABLE, clipped, gathered, kept_by_dropout, load_tile, score, seen, store_tile
+from .scoring import (
+    LEFT,
+    LOG2E,
+    NEAR,
+    TABLE,
+    clipped,
+    far_of,
+    gathered,
+    kept_by_dropout,
+    load_tile,
+    numbers_of,
+    row_block,
+    score,
+    seen,
+    store_tile,
+)
 
 
 @triton.jit
@@ -19,7 +34,8 @@ def sweep(
     LEARNED: tl.constexpr, DROP: tl.constexpr, BLOCK_K: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dq (not yet scaled) and the sums of gradients of scores beyond ±LIMIT, after the blocks begin … end − 1."""
-    for n in tl.range(begin, end):
+    STAGES: tl.constexpr = 1 if BIAS == TABLE and PLACE == NEAR else None  # a copy of the table would take shared memory from the keys
+    for n in tl.range(begin, end, num_stages=STAGES):
         if LISTED:
             block = tl.load(columns + n)
         else:
@@ -75,13 +91,7 @@ def backward_queries(
     HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, HAS_LENGTHS: tl.constexpr, VALUES: tl.constexpr, LEARNED: tl.constexpr,
     DROP: tl.constexpr, PRECISION: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    blocks = tl.cdiv(queries, BLOCK_Q)
-    if LISTED:
-        plane = tl.program_id(0) % (tl.num_programs(0) // blocks)
-        block = tl.program_id(0) // (tl.num_programs(0) // blocks)
-    else:
-        plane = tl.program_id(0) // blocks
-        block = blocks - 1 - tl.program_id(0) % blocks
+    plane, block = row_block(queries, BLOCK_Q, LISTED)
     b, h = (plane // heads).to(tl.int64), (plane % heads).to(tl.int64)
     row = block * BLOCK_Q + tl.arange(0, BLOCK_Q)
     offset = keys - queries
@@ -97,24 +107,9 @@ def backward_queries(
     k_base, v_base = K + b * k_b + (h // group) * k_h, V + b * v_b + (h // group) * v_h
     plane_of_band = plane.to(tl.int64) * queries * (2 * LIMIT + 1)
     table, pulls, band = Table + b * t_b + h * t_h, Pulls + plane_of_band, Band + plane_of_band
-    slope = 0.0
-    seed = 0
-    length = keys
-    far_left = tl.zeros([BLOCK_Q], tl.float32)
-    far_right, pull_left, pull_right = far_left, far_left, far_left
-    if BIAS == 1:
-        slope = tl.load(Slopes + h) * LOG2E
-    if BIAS == TABLE:
-        far_left = tl.load(table + row * t_n, mask=row < queries, other=0.0).to(tl.float32) * LOG2E
-        far_right = tl.load(table + row * t_n + 2 * LIMIT, mask=row < queries, other=0.0).to(tl.float32) * LOG2E
-    if VALUES:
-        pull = pulls + row * (2 * LIMIT + 1)
-        pull_left = tl.load(pull, mask=row < queries, other=0.0).to(tl.float32)
-        pull_right = tl.load(pull + 2 * LIMIT, mask=row < queries, other=0.0).to(tl.float32)
-    if DROP:
-        seed = tl.load(Seed) + plane
-    if HAS_LENGTHS:
-        length = tl.maximum(tl.minimum(keys, tl.load(Lengths + b).to(tl.int32)), 0)
+    slope, length, seed = numbers_of(b, plane, h, keys, Slopes, Lengths, Seed, BIAS, HAS_LENGTHS, DROP)
+    far_left, far_right = far_of(table, t_n, row, queries, LOG2E, LIMIT, BIAS == TABLE)
+    pull_left, pull_right = far_of(pulls, 2 * LIMIT + 1, row, queries, 1.0, LIMIT, VALUES)
     dq = tl.zeros([BLOCK_Q, PADDED], tl.float32)
     at_left = tl.zeros([BLOCK_Q], tl.float32)
     at_right = at_left

@@ -3,7 +3,21 @@
 import triton
 import triton.language as tl
 
-from .scoring import LEFT, LOG2E, NEAR, TABLE, clipped, kept_by_dropout, load_tile, score, seen, store_tile
+from .scoring import (
+    LEFT,
+    LOG2E,
+    NEAR,
+    TABLE,
+    clipped,
+    far_of,
+    kept_by_dropout,
+    load_tile,
+    numbers_of,
+    row_block,
+    score,
+    seen,
+    store_tile,
+)
 
 
 @triton.jit
@@ -64,7 +78,8 @@ def sweep(
     DROP: tl.constexpr, BLOCK_K: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The weighted sum (not yet divided), largest scores and sums of weights after the blocks begin … end − 1."""
-    for n in tl.range(begin, end):
+    STAGES: tl.constexpr = 1 if BIAS == TABLE and PLACE == NEAR else None  # a copy of the table would take shared memory from the keys
+    for n in tl.range(begin, end, num_stages=STAGES):
         if LISTED:
             block = tl.load(columns + n)
         else:
@@ -116,13 +131,7 @@ def forward(
     HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, HAS_LENGTHS: tl.constexpr, VALUES: tl.constexpr, DROP: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    blocks = tl.cdiv(queries, BLOCK_Q)
-    if LISTED:  # rows of blocks may differ much: the longest, those of global blocks, come first in all heads
-        plane = tl.program_id(0) % (tl.num_programs(0) // blocks)
-        block = tl.program_id(0) // (tl.num_programs(0) // blocks)
-    else:  # the keys of a head are shared by programs that run together; the longest rows of a causal mask are the last ones
-        plane = tl.program_id(0) // blocks
-        block = blocks - 1 - tl.program_id(0) % blocks
+    plane, block = row_block(queries, BLOCK_Q, LISTED)
     b, h = (plane // heads).to(tl.int64), (plane % heads).to(tl.int64)
     row = block * BLOCK_Q + tl.arange(0, BLOCK_Q)
     offset = keys - queries
@@ -131,20 +140,8 @@ def forward(
     q = load_tile(Q + b * q_b + h * q_h, row, q_n, queries, d, WIDTH, PADDED, True)
     k_base, v_base = K + b * k_b + (h // group) * k_h, V + b * v_b + (h // group) * v_h
     table, band = Table + b * t_b + h * t_h, Band + plane.to(tl.int64) * queries * (2 * LIMIT + 1)
-    slope = 0.0
-    seed = 0
-    length = keys
-    far_left = tl.zeros([BLOCK_Q], tl.float32)
-    far_right = far_left
-    if BIAS == 1:
-        slope = tl.load(Slopes + h) * LOG2E
-    if BIAS == TABLE:
-        far_left = tl.load(table + row * t_n, mask=row < queries, other=0.0).to(tl.float32) * LOG2E
-        far_right = tl.load(table + row * t_n + 2 * LIMIT, mask=row < queries, other=0.0).to(tl.float32) * LOG2E
-    if DROP:
-        seed = tl.load(Seed) + plane
-    if HAS_LENGTHS:
-        length = tl.maximum(tl.minimum(keys, tl.load(Lengths + b).to(tl.int32)), 0)
+    slope, length, seed = numbers_of(b, plane, h, keys, Slopes, Lengths, Seed, BIAS, HAS_LENGTHS, DROP)
+    far_left, far_right = far_of(table, t_n, row, queries, LOG2E, LIMIT, BIAS == TABLE)
     acc = tl.zeros([BLOCK_Q, PADDED_V], tl.float32)
     total = tl.zeros([BLOCK_Q], tl.float32)
     top, at_left, at_right = total - float("inf"), total, total

@@ -15,12 +15,25 @@ from .plan import SIZE
 Config = tuple[int, int, int, int]  # queries and keys of a block, warps, stages
 # By kernel and width of a head, for 16 bits; the first is taken where nothing can be timed.
 CONFIGS: dict[str, dict[int, list[Config]]] = {
-    "forward": {64: [(128, 64, 4, 3), (128, 128, 8, 3)], 128: [(128, 64, 8, 3), (128, 128, 8, 2)], 256: [(64, 32, 4, 2)]},
-    "queries": {64: [(128, 64, 8, 3), (64, 64, 4, 3)], 128: [(128, 64, 8, 2), (64, 64, 4, 2)], 256: [(64, 32, 8, 1)]},
-    "keys": {64: [(64, 128, 8, 3), (64, 64, 4, 3)], 128: [(64, 128, 8, 2), (64, 64, 4, 2)], 256: [(32, 64, 8, 1)]},
+    "forward": {
+        64: [(128, 64, 4, 3), (128, 128, 8, 3), (128, 64, 8, 3)],
+        128: [(128, 64, 8, 3), (128, 128, 8, 2)],
+        256: [(64, 32, 4, 2), (128, 64, 8, 2)],
+    },
+    "queries": {64: [(64, 64, 4, 3), (128, 64, 8, 3)], 128: [(128, 64, 8, 2), (64, 64, 4, 2)], 256: [(64, 32, 8, 2)]},
+    "keys": {
+        64: [(64, 128, 8, 3), (64, 64, 4, 3), (32, 128, 8, 3)],
+        128: [(64, 128, 8, 2), (32, 128, 8, 2)],
+        256: [(32, 64, 8, 2)],
+    },
 }
-LISTED: dict[int, list[Config]] = {64: [(SIZE, SIZE, 4, 3)], 128: [(SIZE, SIZE, 4, 2)], 256: [(SIZE, SIZE, 8, 1)]}
-WIDE: dict[int, list[Config]] = {64: [(64, 32, 4, 2)], 128: [(32, 32, 4, 2)], 256: [(32, 32, 8, 1)]}  # of 32 bits
+LISTED: dict[int, list[Config]] = {64: [(SIZE, SIZE, 4, 3)], 128: [(SIZE, SIZE, 8, 2)], 256: [(SIZE, SIZE, 8, 2)]}
+ROWS: dict[int, list[Config]] = {64: [(64, 32, 4, 2)], 128: [(64, 32, 8, 2)], 256: [(64, 32, 8, 1)]}
+WIDE = {
+    "forward": ROWS,
+    "queries": ROWS,
+    "keys": {64: [(32, 64, 4, 2)], 128: [(32, 64, 8, 2)], 256: [(16, 64, 8, 1)]},
+}  # of 32 bits
 INTERPRETED: list[Config] = [(32, 16, 4, 1)]
 chosen: dict[tuple[Any, ...], Config] = {}  # kind of launch → the fastest
 
@@ -69,7 +82,7 @@ def launch(kernel: Any, name: str, positions: int, planes: int, tensors: tuple[T
         "BIAS": 1 if extras.slopes is not None else 2 if table is not None else 0, "LIMIT": options.limit,
         "CAPPED": options.cap > 0, "FAST": q.dtype != torch.float32 and not interpreted(), "LISTED": plan is not None,
         "HAS_LEFT": options.left >= 0, "HAS_RIGHT": options.right >= 0, "HAS_LENGTHS": extras.lengths is not None,
-        "VALUES": extras.vectors is not None, "DROP": options.drop > 0, "PRECISION": "ieee" if exact else "tf32",
+        "VALUES": extras.vectors is not None, "DROP": options.drop > 0, "PRECISION": "tf32x3" if exact else "tf32",
     }  # fmt: skip
     which = (name, q.dtype, q.device, group > 1, *constants.values())
     candidates = [chosen[which]] if which in chosen else configs(name, q.dtype, q.shape[3], v.shape[3], plan is not None)
@@ -96,7 +109,7 @@ def configs(name: str, dtype: torch.dtype, width: int, width_v: int, is_listed: 
         return LISTED[size]
     if interpreted():
         return INTERPRETED
-    return WIDE[size] if dtype == torch.float32 else CONFIGS[name][size]
+    return WIDE[name][size] if dtype == torch.float32 else CONFIGS[name][size]
 
 
 def fastest(candidates: list[Config], run: Any) -> Config:

@@ -16,7 +16,7 @@ UNSEEN, WHOLE = -2, -1
 
 class Plan(NamedTuple):
     """`rows`, B|1 H|1 R N: how many blocks are seen partly and whole, the former, the numbers of their tiles, the latter; `columns` the
-    same for blocks of keys; `bits`: the tiles, a number per query. `partly`: how many places rows and columns have for the former."""
+    same for blocks of keys; `bits`: the tiles, a number per query. `partly`: how many of the former rows and columns can hold."""
 
     rows: Tensor
     columns: Tensor
@@ -59,7 +59,7 @@ def chunk(planes: int) -> int:
 
 
 def listed(tiles: Tensor) -> tuple[Tensor, int]:
-    """Of each row of blocks: how many are seen partly and whole, the first ones, their tiles, the second ones."""
+    """Of each row of blocks: counts of those seen partly and whole, the former, their tiles, the latter."""
     counts, orders = [], []
     for some in (tiles >= 0, tiles == WHOLE):
         count = some.sum(-1, keepdim=True)

@@ -11,7 +11,7 @@ import triton.language as tl
 LOG2E = tl.constexpr(1.4426950408889634)
 ALIBI = tl.constexpr(1)
 TABLE = tl.constexpr(2)
-LEFT = tl.constexpr(0)  # places of a tile: all of its keys are LIMIT or more to the left of its queries
+LEFT = tl.constexpr(0)  # where a tile is: all of its keys are LIMIT or more to the left of its queries
 NEAR = tl.constexpr(1)
 RIGHT = tl.constexpr(2)
 
@@ -45,7 +45,7 @@ def hyperbolic_tangent(x, FAST: tl.constexpr):
 
 @triton.jit
 def clipped(i, j, LIMIT: tl.constexpr):
-    """j − i as a place in a table of distances."""
+    """j − i as an index into a table of distances."""
     return tl.minimum(tl.maximum(j - i, -LIMIT), LIMIT) + LIMIT
 
 
@@ -88,6 +88,44 @@ def seen(i, j, left, right, length, HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.conste
     if HAS_RIGHT:
         allowed = allowed & (j <= i + right)
     return allowed
+
+
+@triton.jit
+def row_block(queries, BLOCK_Q: tl.constexpr, LISTED: tl.constexpr):
+    """Batch row and head as one number, and the block of queries, of this program."""
+    blocks = tl.cdiv(queries, BLOCK_Q)
+    if LISTED:  # rows of blocks may differ much: the longest, those of global blocks, come first in all heads
+        planes = tl.num_programs(0) // blocks
+        plane, block = tl.program_id(0) % planes, tl.program_id(0) // planes
+    else:  # programs that run together share the keys of a head; the longest rows of a causal mask are the last ones
+        plane, block = tl.program_id(0) // blocks, blocks - 1 - tl.program_id(0) % blocks
+    return plane, block
+
+
+@triton.jit
+def far_of(table, stride, row, queries, factor, LIMIT: tl.constexpr, USED: tl.constexpr):
+    """What a table has for all distances beyond ±LIMIT, one number per query for each side."""
+    left = tl.zeros([row.shape[0]], tl.float32)
+    right = left
+    if USED:
+        left = tl.load(table + row * stride, mask=row < queries, other=0.0).to(tl.float32) * factor
+        right = tl.load(table + row * stride + 2 * LIMIT, mask=row < queries, other=0.0).to(tl.float32) * factor
+    return left, right
+
+
+@triton.jit
+def numbers_of(b, plane, h, keys, Slopes, Lengths, Seed, BIAS: tl.constexpr, HAS_LENGTHS: tl.constexpr, DROP: tl.constexpr):
+    """ALiBi's slope of a head, the number of keys of a row, the seed of both."""
+    slope = 0.0
+    length = keys
+    seed = 0
+    if BIAS == ALIBI:
+        slope = tl.load(Slopes + h) * LOG2E
+    if HAS_LENGTHS:
+        length = tl.maximum(tl.minimum(keys, tl.load(Lengths + b).to(tl.int32)), 0)
+    if DROP:
+        seed = tl.load(Seed) + plane
+    return slope, length, seed
 
 
 @triton.jit
