@@ -125,7 +125,9 @@ def test_dropout_drops_weights_and_the_gradient_knows_which() -> None:
     expected = plain * kept / 0.6
     torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-5)
     pull = torch.randn_like(output)
-    for found, wanted in zip(torch.autograd.grad(output, [q, k, v], pull), torch.autograd.grad(expected, [q, k], pull), strict=False):
+    for found, wanted in zip(
+        torch.autograd.grad(output, [q, k, v], pull), torch.autograd.grad(expected, [q, k], pull), strict=False
+    ):
         torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-4)
 
 
@@ -138,6 +140,19 @@ def test_operations_of_a_kernel_are_counted_as_eagers_are() -> None:
             attend(q, k, v, mask=masks.causal(), backend=backend).sum().backward()
         counts.append(counted.get_total_flops())
     assert counts[0] == counts[1] > 0
+
+
+@runs
+@pytest.mark.slow
+def test_a_compiled_function_holds_the_kernel_as_one_operator() -> None:
+    made = Mechanism(position=positions.T5Buckets(2, 8, 12)).to(DEVICE)
+    q, k, v = (torch.randn(1, 2, 20, 16, device=DEVICE, requires_grad=True) for _ in range(3))
+    run = lambda *qkv: attend(*qkv, made, masks.causal(), backend="triton")  # noqa: E731
+    compiled = torch.compile(run, backend="aot_eager", fullgraph=True)
+    inputs = [q, k, v, made.position.table]
+    plain, found = (torch.autograd.grad(one(q, k, v).square().sum(), inputs) for one in (run, compiled))
+    for one, other in zip(found, plain, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 class Steeper(positions.Alibi):

@@ -12,7 +12,6 @@ from ..masks import Both, Causal, Full, Mask, Padding, Prepared, Window, may_rea
 from ..normalizers import Softmax
 from ..positions import Alibi, Shaw, T5Buckets
 from ..scores import SoftCapped
-from .blocked import is_plain
 from .call import Backend, Call, CannotCompile, repeat_heads, table, unchanged
 from .flex import LONG, Counted, signature
 
@@ -134,13 +133,21 @@ def biased(call: Call) -> bool:
 
 def refuses_parts(call: Call) -> str | None:
     score, position, positions = call.score, call.position, call.positions
-    if not score.dot and not (type(score) is SoftCapped and is_plain(score)):
+    own = (
+        "compare",
+        "scale",
+        "bias",
+        "values",
+        "bucket",
+        "index",
+    )  # methods that the kernel does not call: set on an object, they would be lost
+    if not score.dot and (type(score) is not SoftCapped or any(name in score.__dict__ for name in own)):
         return "the score is not a dot product, plain or soft-capped"
     if not unchanged(call.normalize, Softmax):
         return "the normalizer is not softmax"
     if positions is None or not biased(call):
         return None
-    if type(position) not in (Alibi, T5Buckets, Shaw) or not is_plain(position):
+    if type(position) not in (Alibi, T5Buckets, Shaw) or any(name in position.__dict__ for name in own):
         return "of positions that add to scores or values it knows ALiBi, T5 and Shaw alone"
     if not positions.in_line or call.q.shape[2] > call.key.shape[2]:
         return "it counts positions from the first key to the last query, and others were given"
