@@ -76,6 +76,18 @@ def test_linear_attention_is_taken_where_it_saves_something(keys: int, chosen: s
     assert backends.choose(call) is backends.table[chosen]
 
 
+@pytest.mark.parametrize("position", [None, positions.Rotary()], ids=["none", "rotary"])
+def test_what_a_part_overrides_is_seen_while_a_function_is_compiled(position: positions.Position | None) -> None:
+    mechanism, (q, k, v), reasons = Mechanism(position=position), tensors(3, 3), []
+
+    def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        reasons.append(backends.sdpa.backend.refuses(pose(q, k, v, mechanism, masks.causal(), None, 0.0)))
+        return q
+
+    torch.compile(run, backend="eager", fullgraph=True)(q, k, v)
+    assert reasons == [None], "a compiled model runs on the fused kernel too"
+
+
 # --- traps of SDPA ---
 
 

@@ -67,6 +67,7 @@ def shares(score: scores.Score, found: Tensor) -> Tensor:
 
 FORMULAS: dict[str, Callable[..., float]] = {
     "dot": lambda score, h, q, k: dot(q, k),
+    "soft-capped": lambda score, h, q, k: score.cap * math.tanh(dot(q, k) / math.sqrt(len(q)) / score.cap),
     "scaled-dot": lambda score, h, q, k: dot(q, k) / math.sqrt(len(q)),
     "bilinear": bilinear,
     "reduced-rank": reduced_rank,

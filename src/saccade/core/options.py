@@ -35,7 +35,7 @@ Share = Annotated[float, Range(0.0, 0.99)]  # of what dropout removes
 
 def overrides(thing: object, method: str, base: type) -> bool:
     """Whether a method of an object is another than `base`'s own: overridden in a subclass, or set on the object."""
-    return getattr(getattr(thing, method), "__func__", None) is not getattr(base, method)
+    return method in thing.__dict__ or getattr(type(thing), method) is not getattr(base, method)  # as torch.compile can follow it
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import SaccadeError
-from .options import Natural, Range, Width
+from .options import Natural, Range, Width, overrides
 from .table import Table
 
 table: Table[type[Score]] = Table("scores", "score", facts=("dim_q", "dim_k", "heads"))
@@ -36,7 +36,7 @@ class Score(nn.Module):
     @property
     def dot(self) -> bool:
         """Whether compare is scale · (query · key), which fused kernels compute: true unless `compare` was overridden."""
-        return getattr(self.compare, "__func__", None) is Score.compare and type(self.scale(1)) is float
+        return not overrides(self, "compare", Score) and type(self.scale(1)) is float
 
     def scale(self, width: int) -> float:
         """The factor on the dot product; `width` is that of the projected queries."""
@@ -85,6 +85,18 @@ class ScaledDot(Score):
 
     def scale(self, width: int) -> float:
         return 1.0 / math.sqrt(width)
+
+
+@table.add("soft-capped", paper="Gemma Team 2024 (Gemma 2)", example={"cap": 2.0})
+class SoftCapped(ScaledDot):
+    """c · tanh(q·k / (c √D)), so that no score leaves ±c, the `cap`."""
+
+    def __init__(self, cap: Annotated[float, Range(1e-3, 1e6)] = 50.0) -> None:
+        super().__init__()
+        self.cap = cap
+
+    def compare(self, query: Tensor, key: Tensor) -> Tensor:
+        return self.cap * torch.tanh(super().compare(query, key) / self.cap)
 
 
 @table.add("bilinear", paper="Luong et al. 2015")

@@ -1,0 +1,206 @@
+"""The softmax kernels of saccade's own: scaled and capped dot products, any mask, ALiBi, T5's and Shaw's positions, in memory linear in
+the length, forward and backward; blocks of keys that a mask hides cost nothing."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
+
+from ..kernels import missing
+from ..masks import Both, Causal, Full, Mask, Padding, Prepared, Window, may_read
+from ..normalizers import Softmax
+from ..positions import Alibi, Shaw, T5Buckets
+from ..scores import SoftCapped
+from .call import Backend, Call, CannotCompile, repeat_heads, table, unchanged
+from .flex import LONG, Counted, signature
+
+WIDEST = 256  # a head
+MOST = 1024  # distances whose gradients are kept for each query
+SHORT = 128  # positions, for what no other fused kernel does
+TYPES = (torch.float32, torch.bfloat16, torch.float16)
+Span = tuple[int, int, tuple[Tensor, ...]]
+
+
+class Triton(Backend):
+    """Dot-product scores, also soft-capped, softmax, any mask, positions that encode, ALiBi, T5 and Shaw."""
+
+    def __init__(self) -> None:
+        self.failed: dict[tuple[Any, ...], str] = {}  # calls whose kernel did not compile, and why
+        self.compiled: set[tuple[Any, ...]] = set()
+
+    def refuses(self, call: Call) -> str | None:
+        reason = missing(call.q.device) or refuses_parts(call) or refuses_sizes(call)
+        if reason is None and not may_read() and span(call.mask.mask) is None and "tiles" not in call.mask.kept:
+            reason = "the blocks of its mask cannot be listed while a pass is compiled or captured"
+        return reason or (self.failed.get(kind(call)) if self.failed else None)
+
+    def rank(self, call: Call) -> int:
+        if call.q.device.type != "cuda":
+            return 300  # interpreted: only when asked for
+        pairs = call.q.shape[2] * call.key.shape[2]
+        if not call.score.dot or (call.positions is not None and call.position.adds_values):
+            return 5 if pairs >= SHORT**2 else 110
+        if (call.unmasked or (call.causal and call.q.shape[2] == call.key.shape[2])) and not biased(call):
+            return 25
+        return 5 if pairs >= LONG**2 else 25
+
+    def run(self, call: Call) -> Tensor:
+        if torch.compiler.is_compiling():
+            return attention(call)
+        if torch._C._len_torch_dispatch_stack():  # operations are counted, and none of a kernel is seen
+            with _disable_current_modes():
+                output = self.run(call)
+            made: Tensor = Counted.apply(output, (*call.query.shape, *call.value.shape[-2:]))
+            return made
+        which = kind(call)
+        if which in self.compiled:
+            return attention(call)
+        try:
+            output = attention(call)
+            if output.requires_grad:  # the backward kernels are compiled now, while one can turn back
+                wanted = [x for x in (call.query, call.key, call.value) if x.requires_grad]
+                torch.autograd.grad(output, wanted, torch.randn_like(output), retain_graph=True, allow_unused=True)
+        except CannotCompile as error:
+            self.failed[which] = str(error)
+            raise
+        self.compiled.add(which)
+        return output
+
+
+def kind(call: Call) -> tuple[Any, ...]:
+    """What its kernels depend on."""
+    learned = [parameter.requires_grad for parameter in call.position.parameters()]
+    return *signature(call), type(call.score), call.dropout > 0, reach(call), *learned
+
+
+def attention(call: Call) -> Tensor:
+    from ..kernels.flash import flash
+    from ..kernels.launch import Extras, Options
+
+    kind_of_device, query = call.q.device.type, call.query
+    autocast = torch.is_autocast_enabled(kind_of_device)
+    dtype = torch.get_autocast_dtype(kind_of_device) if autocast else query.dtype
+    q, k, v = (x.to(dtype) for x in (query, call.key, repeat_heads(call.value, call.key.shape[1])))
+    extras, (left, right) = Extras(), (-1, -1)
+    closed = span(call.mask.mask)
+    if closed is None:
+        from ..kernels.plan import make_plan
+
+        plan = call.mask.once("tiles", lambda: make_plan(call.mask.mask, call.sizes, call.q.device))
+        extras = extras._replace(rows=plan.rows, columns=plan.columns, bits=plan.bits, partly=plan.partly)
+    else:
+        left, right, lengths = closed
+        if lengths:
+            call.mask.mask.check(*call.sizes)
+            extras = extras._replace(lengths=call.mask.once("lengths", lambda: least(lengths, call.q.device)))
+    if call.dropout:
+        extras = extras._replace(seed=torch.randint(2**31 - 1, (1,), device=query.device, dtype=torch.int32))
+    cap = call.score.cap if type(call.score) is SoftCapped else 0.0
+    options = Options(call.scale, cap, call.dropout, left, right, reach(call))
+    return flash(q, k, v, options, with_position(call, extras, dtype))
+
+
+def with_position(call: Call, extras: Any, dtype: torch.dtype) -> Any:
+    """What a kernel needs of a position: slopes, or scores and vectors for each distance from −limit to limit."""
+    position, limit = call.position, reach(call)
+    if not biased(call):
+        return extras
+    if type(position) is T5Buckets:
+        distances = torch.arange(-limit, limit + 1, device=call.q.device)
+        by_distance = position.table[position.bucket(distances)].transpose(0, 1)
+        return extras._replace(table=by_distance[None, :, None].contiguous())
+    if type(position) is Shaw:
+        near = slice(position.max_distance - limit, position.max_distance + limit + 1)
+        scale, keys = call.score.scale(call.q.shape[-1]), position.keys[near].to(dtype)
+        vectors = None if position.value_vectors is None else position.value_vectors[near]
+        return extras._replace(table=scale * (call.q.to(dtype) @ keys.transpose(0, 1)), vectors=vectors)
+    assert type(position) is Alibi, "other positions are refused"
+    return extras._replace(slopes=position.slopes.float())
+
+
+def reach(call: Call) -> int:
+    """The distance beyond which all keys are alike to a position."""
+    position = call.position
+    if isinstance(position, T5Buckets | Shaw) and biased(call):
+        return min(position.max_distance, max(call.key.shape[2] - 1, 1))
+    return 0
+
+
+def biased(call: Call) -> bool:
+    return call.positions is not None and (call.position.biases or call.position.adds_values)
+
+
+def refuses_parts(call: Call) -> str | None:
+    score, position, positions = call.score, call.position, call.positions
+    own = (
+        "compare",
+        "scale",
+        "bias",
+        "values",
+        "bucket",
+        "index",
+    )  # methods that the kernel does not call: set on an object, they would be lost
+    if not score.dot and (type(score) is not SoftCapped or any(name in score.__dict__ for name in own)):
+        return "the score is not a dot product, plain or soft-capped"
+    if not unchanged(call.normalize, Softmax):
+        return "the normalizer is not softmax"
+    if positions is None or not biased(call):
+        return None
+    if type(position) not in (Alibi, T5Buckets, Shaw) or any(name in position.__dict__ for name in own):
+        return "of positions that add to scores or values it knows ALiBi, T5 and Shaw alone"
+    if not positions.in_line or call.q.shape[2] > call.key.shape[2]:
+        return "it counts positions from the first key to the last query, and others were given"
+    if type(position) is Shaw and call.dropout and position.value_vectors is not None:
+        return "it has no dropout on weights by which vectors of distances are summed"
+    return None
+
+
+def refuses_sizes(call: Call) -> str | None:
+    position = call.position
+    if call.query.dtype not in TYPES:
+        return f"it does not run in {str(call.query.dtype).removeprefix('torch.')}"
+    if max(call.query.shape[-1], call.value.shape[-1]) > WIDEST:
+        return f"its heads are {WIDEST} wide at most"
+    if not call.q.shape[0]:
+        return "the batch is empty"
+    if biased(call) and type(position) is Shaw and call.q.shape[-1] != position.keys.shape[1]:
+        return "the position is made for queries of another width"
+    if (call.needs_grad or type(position) is Shaw) and 2 * reach(call) + 1 > MOST:
+        return f"it keeps gradients of {MOST} distances at most, got {2 * reach(call) + 1}"
+    return None
+
+
+def span(mask: Mask) -> Span | None:
+    """How far a mask reaches to the left and the right (−1: to the end), and lengths of keys; None for a mask that is more."""
+    kind_of_mask = type(mask)
+    if isinstance(mask, Prepared):
+        return span(mask.mask)
+    if isinstance(mask, Both) and kind_of_mask is Both:
+        one, two = span(mask.first), span(mask.second)
+        if one is None or two is None:
+            return None
+        left, right = (min((side for side in pair if side >= 0), default=-1) for pair in zip(one[:2], two[:2], strict=True))
+        return left, right, one[2] + two[2]
+    if isinstance(mask, Window) and kind_of_mask is Window:
+        return mask.left, mask.right, ()
+    if isinstance(mask, Padding) and kind_of_mask is Padding:
+        return -1, -1, (mask.values,)
+    return {Full: (-1, -1, ()), Causal: (-1, 0, ())}.get(kind_of_mask)
+
+
+def least(lengths: tuple[Tensor, ...], device: torch.device) -> Tensor:
+    return torch.stack([each.to(device) for each in lengths]).amin(0).int()
+
+
+def facts(call: Call) -> tuple[Any, ...] | None:
+    """What its answers depend on besides the kinds of parts."""
+    if call.q.device.type != "cuda":
+        return None
+    pairs, listed = call.q.shape[2] * call.key.shape[2], not may_read() and span(call.mask.mask) is None
+    placed = call.positions is not None and call.positions.in_line
+    return pairs >= SHORT**2, call.q.shape[2] > call.key.shape[2], placed, listed, refuses_sizes(call)
+
+
+backend = Triton()
+table.add("triton")(backend)

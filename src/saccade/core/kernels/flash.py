@@ -1,0 +1,116 @@
+"""Softmax attention in one family of kernels, as operators that `torch.compile` takes as they are, with their gradients.
+
+B batch, H heads, Q queries, K keys, D and E widths, R distances from −limit to limit. Nothing that is Q × K is ever held.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import custom_op
+
+from .backward_keys import backward_keys
+from .backward_queries import backward_queries
+from .forward import forward
+from .launch import Extras, Options, launch
+
+Given = Tensor | None
+
+
+def flash(q: Tensor, k: Tensor, v: Tensor, options: Options, extras: Extras) -> Tensor:
+    """B H Q D, B H' K D, B H' K E → B H Q E."""
+    found: Tensor = run_forward(*(x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v)), *extras, *options)[0]
+    return found
+
+
+@custom_op("saccade::flash_forward", mutates_args=())
+def run_forward(q: Tensor, k: Tensor, v: Tensor, table: Given, vectors: Given, slopes: Given, lengths: Given, rows: Given,
+                columns: Given, bits: Given, seed: Given, partly: Sequence[int], scale: float, cap: float, drop: float,
+                left: int, right: int, limit: int) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """The output, log₂ of each row's sum of weights (B H Q), and the weights by distance (B H Q R) where values have vectors."""
+    options = Options(scale, cap, drop, left, right, limit)
+    extras = Extras(table, vectors, slopes, lengths, rows, columns, bits, seed, partly)
+    output, lse, weights = outputs(q, k, v, table, vectors)
+    band, ends = lse, lse
+    if vectors is not None:
+        band = torch.full(weights.shape, float("-inf"), device=q.device)
+        ends = torch.empty(*lse.shape, 2, device=q.device)
+    tensors = (q, k, v, output, lse, table, band, ends, slopes, lengths, rows, bits, seed)
+    strides = (*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *output.stride()[:3])
+    launch(forward, "forward", q.shape[2], lse.shape[0] * lse.shape[1], tensors, strides, (q, k, v), options, extras)
+    if vectors is not None:
+        band = torch.exp2(band - lse.unsqueeze(-1))
+        band[..., 0], band[..., -1] = ends[..., 0], ends[..., 1]
+        weights.copy_(band)
+        output += weights @ vectors.to(q.dtype)
+    return output, lse, weights
+
+
+@run_forward.register_fake
+def outputs(q: Tensor, k: Tensor, v: Tensor, table: Given, vectors: Given, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Empty ones. The output's memory is in the order of q's, so that heads lie side by side where they did."""
+    batch, heads, queries, _ = q.shape
+    side_by_side = q.stride(1) < q.stride(2)
+    sizes = (batch, queries, heads, v.shape[-1]) if side_by_side else (batch, heads, queries, v.shape[-1])
+    output = q.new_empty(sizes).transpose(1, 2) if side_by_side else q.new_empty(sizes)
+    lse = q.new_empty(batch, heads, queries, dtype=torch.float32)
+    return output, lse, q.new_empty(0) if vectors is None else q.new_empty(batch, heads, queries, len(vectors))
+
+
+@custom_op("saccade::flash_backward", mutates_args=())
+def run_backward(grad: Tensor, output: Tensor, lse: Tensor, learned: bool, q: Tensor, k: Tensor, v: Tensor, table: Given,
+                 vectors: Given, slopes: Given, lengths: Given, rows: Given, columns: Given, bits: Given, seed: Given,
+                 partly: Sequence[int], scale: float, cap: float, drop: float, left: int, right: int,
+                 limit: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """The gradients of q, k and v, and of the scores by distance (B H Q R) where they are `learned`."""
+    options = Options(scale, cap, drop, left, right, limit)
+    extras = Extras(table, vectors, slopes, lengths, rows, columns, bits, seed, partly)
+    dq, dk, dv, band = gradients(grad, output, lse, learned, q, k, v, table)
+    band.zero_()
+    delta, planes = torch.empty_like(lse), lse.shape[0] * lse.shape[1]
+    pulls = lse if vectors is None else (grad @ vectors.to(grad.dtype).transpose(0, 1)).contiguous()
+    around, given = (slopes, lengths), (*q.stride()[:3], *k.stride()[:3], *v.stride()[:3])
+    tensors = (q, k, v, output, lse, grad, delta, dq, table, pulls, band, *around, rows, bits, seed)
+    strides = (*given, *output.stride()[:3], *grad.stride()[:3], *dq.stride()[:3])
+    launch(backward_queries, "queries", q.shape[2], planes, tensors, strides, (q, k, v), options, extras, LEARNED=learned)
+    others = (q, k, v, lse, grad, delta, dk, dv, table, pulls, *around, columns, bits, seed)
+    strides = (*given, *grad.stride()[:3], *dk.stride()[:3], *dv.stride()[:3])
+    launch(backward_keys, "keys", k.shape[2], k.shape[0] * k.shape[1], others, strides, (q, k, v), options, extras)
+    return dq, dk, dv, band
+
+
+@run_backward.register_fake
+def gradients(grad: Tensor, output: Tensor, lse: Tensor, learned: bool, q: Tensor, k: Tensor, v: Tensor, table: Given,
+              *rest: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Empty ones."""
+    band = q.new_empty(*lse.shape, table.shape[-1]) if learned and table is not None else q.new_empty(0)
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), band
+
+
+def save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    ctx.save_for_backward(*output, *inputs[:11])
+    ctx.rest = inputs[11:]
+    ctx.set_materialize_grads(False)
+
+
+def backward(ctx: Any, grad: Given, *_: Any) -> tuple[Any, ...]:
+    """The gradients of q, k, v, the scores by distance and the vectors by distance; nothing else has one."""
+    nothing = (None,) * (6 + len(ctx.rest))
+    if grad is None:
+        return (None,) * 5 + nothing
+    output, lse, weights, *tensors = ctx.saved_tensors
+    q, table, vectors = tensors[0], tensors[3], tensors[4]
+    learned = table is not None and ctx.needs_input_grad[3]
+    grad = (grad if grad.stride(-1) == 1 else grad.contiguous()).to(q.dtype)
+    dq, dk, dv, band = run_backward(grad, output, lse, learned, *tensors, *ctx.rest)
+    d_table = d_vectors = None
+    if learned:
+        shared = [axis for axis in (0, 2) if table.shape[axis] < band.shape[axis]]
+        d_table = (band.sum(shared, keepdim=True, dtype=torch.float32) if shared else band).to(table.dtype)
+    if vectors is not None and ctx.needs_input_grad[4]:
+        d_vectors = (weights.flatten(0, 2).transpose(0, 1) @ grad.flatten(0, 2)).to(vectors.dtype)
+    return dq, dk, dv, d_table, d_vectors, *nothing
+
+
+run_forward.register_autograd(backward, setup_context=save)

@@ -1,0 +1,144 @@
+"""Launches of the softmax kernels: what a call consists of, and which block sizes it gets."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from ..backends.call import CannotCompile
+from ..masks import may_read
+from . import interpreted
+from .plan import SIZE
+
+Config = tuple[int, int, int, int]  # queries and keys of a block, warps, stages
+# By kernel and width of a head, for 16 bits; the first is taken where nothing can be timed.
+CONFIGS: dict[str, dict[int, list[Config]]] = {
+    "forward": {
+        64: [(128, 64, 4, 3), (128, 128, 8, 3), (128, 64, 8, 3)],
+        128: [(128, 64, 8, 3), (128, 128, 8, 2)],
+        256: [(64, 32, 4, 2), (128, 64, 8, 2)],
+    },
+    "queries": {64: [(64, 64, 4, 3), (128, 64, 8, 3)], 128: [(128, 64, 8, 2), (64, 64, 4, 2)], 256: [(64, 32, 8, 2)]},
+    "keys": {
+        64: [(64, 128, 8, 3), (64, 64, 4, 3), (32, 128, 8, 3)],
+        128: [(64, 128, 8, 2), (32, 128, 8, 2)],
+        256: [(32, 64, 8, 2)],
+    },
+}
+LISTED: dict[int, list[Config]] = {64: [(SIZE, SIZE, 4, 3)], 128: [(SIZE, SIZE, 8, 2)], 256: [(SIZE, SIZE, 8, 2)]}
+ROWS: dict[int, list[Config]] = {64: [(64, 32, 4, 2)], 128: [(64, 32, 8, 2)], 256: [(64, 32, 8, 1)]}
+WIDE = {
+    "forward": ROWS,
+    "queries": ROWS,
+    "keys": {64: [(32, 64, 4, 2)], 128: [(32, 64, 8, 2)], 256: [(16, 64, 8, 1)]},
+}  # of 32 bits
+INTERPRETED: list[Config] = [(32, 16, 4, 1)]
+chosen: dict[tuple[Any, ...], Config] = {}  # kind of launch → the fastest
+
+
+class Options(NamedTuple):
+    """The numbers of a call; −1 for a side of the mask that is open, 0.0 for no cap and no dropout."""
+
+    scale: float
+    cap: float = 0.0
+    drop: float = 0.0
+    left: int = -1
+    right: int = -1
+    limit: int = 0
+
+
+class Extras(NamedTuple):
+    """The tensors of a call besides q, k and v: scores by distance (B|1 H Q|1 R), vectors added to values by distance (R E), slopes of
+    ALiBi (H), lengths (B), the plan of a mask, the seed of dropout."""
+
+    table: Tensor | None = None
+    vectors: Tensor | None = None
+    slopes: Tensor | None = None
+    lengths: Tensor | None = None
+    rows: Tensor | None = None
+    columns: Tensor | None = None
+    bits: Tensor | None = None
+    seed: Tensor | None = None
+    partly: Sequence[int] = (0, 0)
+
+
+def launch(kernel: Any, name: str, positions: int, planes: int, tensors: tuple[Tensor | None, ...], strides: tuple[int, ...],
+           qkv: tuple[Tensor, Tensor, Tensor], options: Options, extras: Extras, **constants: Any) -> None:  # fmt: skip
+    """Runs a kernel with the fastest of its block sizes."""
+    q, k, v = qkv
+    along = 1 if name == "keys" else 0
+    plan, partly = (extras.columns if along else extras.rows), extras.partly[along]
+    table, any_tensor = extras.table, tensors[0]
+    given = [any_tensor if one is None else one for one in tensors]  # a kernel that is built without a tensor never looks at it
+    of_table = (0, 0, 0) if table is None else tuple(0 if table.shape[n] == 1 else table.stride(n) for n in range(3))
+    of_plan = (0, 0, 0) if plan is None else tuple(0 if plan.shape[n] == 1 and n < 2 else plan.stride(n) for n in range(3))
+    group = q.shape[1] // k.shape[1]
+    numbers = (*strides, *of_table, *of_plan, partly, q.shape[1], group, q.shape[2], k.shape[2], options.left, options.right)
+    exact = q.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
+    constants |= {
+        "WIDTH": q.shape[3], "PADDED": padded(q.shape[3]), "WIDTH_V": v.shape[3], "PADDED_V": padded(v.shape[3]),
+        "BIAS": 1 if extras.slopes is not None else 2 if table is not None else 0, "LIMIT": options.limit,
+        "CAPPED": options.cap > 0, "FAST": q.dtype != torch.float32 and not interpreted(), "LISTED": plan is not None,
+        "HAS_LEFT": options.left >= 0, "HAS_RIGHT": options.right >= 0, "HAS_LENGTHS": extras.lengths is not None,
+        "VALUES": extras.vectors is not None, "DROP": options.drop > 0, "PRECISION": "tf32x3" if exact else "tf32",
+    }  # fmt: skip
+    which = (name, q.dtype, q.device, group > 1, *constants.values())
+    candidates = [chosen[which]] if which in chosen else configs(name, q.dtype, q.shape[3], v.shape[3], plan is not None)
+
+    def run(config: Config) -> None:
+        grid = (planes * triton.cdiv(positions, config[along]),)
+        sizes = {"BLOCK_Q": config[0], "BLOCK_K": config[1], "num_warps": config[2], "num_stages": config[3]}
+        kernel[grid](*given, *numbers, options.scale, options.cap, options.drop, **constants, **sizes)
+
+    if len(candidates) == 1 or not may_read():
+        fastest([candidates[0]], run)
+    else:
+        chosen[which] = fastest(candidates, run)
+
+
+def padded(width: int) -> int:
+    return max(16, triton.next_power_of_2(width))
+
+
+def configs(name: str, dtype: torch.dtype, width: int, width_v: int, is_listed: bool) -> list[Config]:
+    """The block sizes worth trying."""
+    size = max(64, padded(width), padded(width_v))
+    if is_listed:
+        return LISTED[size]
+    if interpreted():
+        return INTERPRETED
+    return WIDE[name][size] if dtype == torch.float32 else CONFIGS[name][size]
+
+
+def fastest(candidates: list[Config], run: Any) -> Config:
+    """Runs them all and says which took the least time; one that does not fit the GPU is left out, and where none fits, that is said."""
+    best, least, wrong = None, float("inf"), ""
+    for config in candidates:
+        try:
+            run(config)
+            took = 0.0 if len(candidates) == 1 else milliseconds(run, config)
+        except (torch.OutOfMemoryError, CannotCompile):
+            raise
+        except Exception as error:  # whatever Triton raises: shared memory, registers, an instruction that is missing
+            wrong = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+            continue
+        if took < least:
+            best, least = config, took
+    if best is None:
+        raise CannotCompile(f"its kernel does not compile here ({wrong})")
+    return best
+
+
+def milliseconds(run: Any, config: Config) -> float:
+    """The shortest of a few runs."""
+    times = []
+    for _ in range(4):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        run(config)
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end))
+    return min(times)
