@@ -107,6 +107,8 @@ class AttendingGru(torch.autograd.Function):
 def is_plain(reader: Reader, rnn: Recurrence) -> bool:
     """Whether the steps are a GRU's and additive attention's, of which nothing was changed, and nobody looks at the weights."""
     score, normalize = reader.mechanism.score, reader.mechanism.normalize
+    if type(reader) is not Reader or type(rnn) is not Recurrence:
+        return False
     looked_at = reader.tape is not None or extras.asks_weights() or reader._forward_hooks or reader._forward_pre_hooks
     if looked_at or type(score) is not Additive or {"query", "key", "compare"} & vars(score).keys() or len(score.v) != 1:
         return False
