@@ -326,7 +326,10 @@ def test_mixed_pictures_have_no_caption() -> None:
         ({"model": {"family": "vit"}}, "model.family is 'vit', which is not a model that describes images"),
         ({"data": {"train": "phrasebook:train"}}, "the corpus 'phrasebook' has no pictures with captions"),
         ({"model": {**MODEL, "family": "fixed-context", "grid_embedding": "learned"}}, "model.grid_embedding"),
-        ({"model": {**MODEL, "image_encoder": {**CNN, "dim": 3}, "grid_embedding": "sinusoidal"}}, "a width that 4 divides, got 6"),
+        (
+            {"model": {**MODEL, "image_encoder": {**CNN, "dim": 3}, "grid_embedding": "sinusoidal"}},
+            "a width that 4 divides, got 6",
+        ),
     ],
     ids=lambda one: "",
 )
