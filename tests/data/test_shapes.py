@@ -5,13 +5,28 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 import pytest
 import torch
 
 from saccade.data.corpora import ASKED, CAPTIONED, PAIRS, PICTURED, documents, read
-from saccade.data.generated.shapes import COLORS, SHAPES, VISIBLE, WORDS, Drawing, Thing, outline, owners, relation, shapes
+from saccade.data.generated.shapes import (
+    COLORS,
+    LARGE,
+    SHAPES,
+    SMALL,
+    VISIBLE,
+    WORDS,
+    Drawing,
+    Thing,
+    outline,
+    owners,
+    relation,
+    shapes,
+)
 from saccade.data.pictures import Asked, Captioned, Pictured, stack
 from saccade.errors import SaccadeError
 
@@ -120,6 +135,35 @@ def test_every_object_can_be_recognized(captions: list[Captioned]) -> None:
             overlaps += shown < whole
     assert VISIBLE >= 50
     assert overlaps > 200
+
+
+def test_no_other_object_looks_like_one_that_is_partly_hidden(captions: list[Captioned]) -> None:
+    """Every other shape and size is put where the object is, behind what hides it: its visible pixels differ by more than a few."""
+    hidden = [
+        (things, n, owners(things, 64))
+        for things in map(things_of, captions)
+        for n, one in enumerate(things, 1)
+        if (owners(things, 64) == n).sum() < 0.85 * outline(one.shape, one.side).sum()
+    ]
+    assert len(hidden) > 100
+    for things, n, owner in hidden[:12]:
+        closest = min(int((seen != (owner == n)).sum()) for seen in others_seen(things, n, owner))
+        assert closest > 8, things[n - 1].words
+
+
+def others_seen(things: tuple[Thing, ...], n: int, owner: np.ndarray) -> Iterator[np.ndarray]:
+    """What would be seen of each other shape and size within a few pixels of object n."""
+    one, in_front = things[n - 1], owner > n
+    for shape, sizes in product(SHAPES, (SMALL, LARGE)):
+        if (shape, sizes) == (one.shape, LARGE if one.large else SMALL):
+            continue
+        for side in range(sizes[0], sizes[1] + 1):
+            start = (side - one.side) // 2
+            for y, x in product(range(one.y - start - 6, one.y - start + 7), range(one.x - start - 6, one.x - start + 7)):
+                if 0 <= x <= 64 - side and 0 <= y <= 64 - side:
+                    seen = np.zeros((64, 64), dtype=bool)
+                    seen[y : y + side, x : x + side] = outline(shape, side)
+                    yield seen & ~in_front
 
 
 def test_outlines_differ_and_are_whole() -> None:

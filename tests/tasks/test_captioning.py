@@ -262,6 +262,25 @@ def test_every_kind_of_captioner_trains_and_describes(model: dict[str, Any], tmp
     assert again.caption(pictures[0]) == system.caption(pictures[0])
 
 
+@pytest.mark.parametrize("family", ["bahdanau", "luong"])
+@torch.no_grad()
+def test_an_rnn_knows_where_something_is_by_the_grid_embedding_alone(family: str) -> None:
+    """Patches that know no positions, in another order: the same to a model without a grid embedding."""
+    patches = {"family": "vit", "dim": 8, "hidden": 8, "depth": 1, "heads": 1, "patch": 8, "grid_embedding": "none"}
+    images = torch.rand(1, 3, 16, 16)
+    moved = torch.cat([images[..., 8:], images[..., :8]], -1)
+    target, lengths = torch.tensor([[1, 5, 6]]), torch.tensor([1])
+    for grid, same in (("none", True), ("sinusoidal", False), ("learned", False)):
+        made = {**MODEL, "family": family, "image_encoder": patches, "grid_embedding": grid}
+        model = api.build(recipe(model=made)).model.eval()
+        logits = [model(one, lengths, target) for one in (images, moved)]
+        assert torch.allclose(*logits, atol=1e-6) == same, grid
+        state = model.start(images, lengths)  # type: ignore[operator]
+        for n, token in enumerate(target[0]):
+            step, state = model.step(token.unsqueeze(0), state)  # type: ignore[operator]
+            torch.testing.assert_close(step[0], logits[0][0, n], msg="in use as in training")
+
+
 def test_hard_attention_learns_where_to_look(tmp_path: Path) -> None:
     hard = {**MODEL, "normalize": {"name": "hard", "warmup": 0, "soft": 0.0}}
     begun = api.build(recipe(model=hard))
@@ -306,6 +325,11 @@ def test_mixed_pictures_have_no_caption() -> None:
         ({"training": {"watch": "accuracy"}}, "training.watch is 'accuracy'"),
         ({"model": {"family": "vit"}}, "model.family is 'vit', which is not a model that describes images"),
         ({"data": {"train": "phrasebook:train"}}, "the corpus 'phrasebook' has no pictures with captions"),
+        ({"model": {**MODEL, "family": "fixed-context", "grid_embedding": "learned"}}, "model.grid_embedding"),
+        (
+            {"model": {**MODEL, "image_encoder": {**CNN, "dim": 3}, "grid_embedding": "sinusoidal"}},
+            "a width that 4 divides, got 6",
+        ),
     ],
     ids=lambda one: "",
 )

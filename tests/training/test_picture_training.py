@@ -99,6 +99,24 @@ def test_no_number_is_read_in_forward_and_backward(body: str, task: str, monkeyp
     assert any(parameter.grad is not None and bool(parameter.grad.any()) for parameter in model.parameters())
 
 
+CAPTURED = [*(f"shapes-captions-{name}" for name in ("soft", "hard", "fixed", "transformer")), "shapes-questions"]
+
+
+@pytest.mark.parametrize("name", CAPTURED)
+def test_recipes_that_ask_for_graphs_read_no_number_either(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = ("data.shapes={train: 6, dev: 2, test: 2}", "training.tokens=60", "device=cpu")
+    recipe = config.read_recipe(name, small)
+    assert recipe.training.graphs
+    model, work = work_of(recipe)
+    batch = work.batch(work.epoch(0)[0])
+    work.loss(model.train(), batch)
+    for one in ("is_initialized", "is_current_stream_capturing"):
+        monkeypatch.setattr(torch.cuda, one, lambda: True)
+    with NothingRead():
+        work.loss(model.train(), batch).backward()
+    assert all(bool(parameter.grad.isfinite().all()) for parameter in model.parameters() if parameter.grad is not None)
+
+
 def test_a_batch_is_the_same_whenever_it_is_made_and_differs_by_seed_and_epoch() -> None:
     _, work = work_of(made())
     _, again = work_of(made())

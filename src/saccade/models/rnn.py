@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..core import Mechanism, Ready, State, masks, normalizers, scores
 from ..core.options import Choice, number, part, setting
-from ..layers import attending_gru, embeddings, heads, inputs, windows
+from ..layers import attending_gru, embeddings, heads, images, inputs, windows
 from ..layers.attention import Reader
 from ..layers.recurrent import Bidirectional, Gru, Recurrence, Unidirectional, cells
 from .families import Builds, Sizes, add_family, named_sizes
@@ -50,6 +50,7 @@ class BahdanauConfig(Config):
     gated_context: bool = setting(
         False, "a context is multiplied by σ(w·s + b) of the state s that asked for it (Xu et al. 2015)"
     )
+    grid_embedding: Choice = part(images.table, images.NoGridEmbedding, "rows and columns of an image that is attended to")
 
 
 @dataclass(frozen=True)
@@ -279,9 +280,13 @@ class RnnCaptioner(RnnGenerator, ImageToText):
         super().__init__()
         self.image, self.target = image, make_words(vocab, c)
         self.make_output(vocab, c, decoder, image.dim)
+        self.grid: nn.Module = images.NoGridEmbedding()
+        if self.decoder.reads_memory:  # else one vector of all positions is read, which says nothing of where they are
+            self.grid = c.grid_embedding(dim=image.dim, rows=8, columns=8)  # type: ignore[attr-defined]
 
     def start(self, source: Tensor, lengths: Tensor) -> State:
-        memory = self.dropout(self.image(source))
+        found = self.image(source).transpose(1, 2).unflatten(2, self.image.grid(*source.shape[2:]))
+        memory = self.dropout(self.grid(found).flatten(2).transpose(1, 2))
         return self.decoder.start(memory, memory.mean(1), torch.full((len(memory),), memory.shape[1], device=memory.device))
 
 
