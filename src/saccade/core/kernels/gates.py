@@ -16,17 +16,18 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .tiles import LOG2E, keys_seen, load_tile, reciprocal, shared, sizes, store_tile
+from .tiles import LOG2E, block_range, keys_seen, load_tile, reciprocal, row_range, shared, sizes, store_tile
 
 RELU, SIGMOID, SPARSEMAX, ENTMAX = range(4)
 EXPONENT = tl.constexpr(LOG2E)
 
 
 @triton.jit
-def weigh(x, FORM: tl.constexpr):
-    """From s − τ (s/2 − τ of entmax) to the weight, and the factor of ∂s."""
+def weigh(s, inner, tau, FORM: tl.constexpr):
+    """From q·k to the weight, and the factor of ∂s."""
+    x = s * inner - tau
     if FORM == 1:
-        weight = reciprocal(1.0 + tl.exp2(x * -EXPONENT))
+        weight = reciprocal(1.0 + tl.exp2(x))
         slope = weight - weight * weight
     elif FORM == 3:
         slope = tl.maximum(x, 0.0)
@@ -39,7 +40,7 @@ def weigh(x, FORM: tl.constexpr):
 
 @triton.jit
 def row_terms(TAU, plane, rows, queries, seen, BY_COUNT: tl.constexpr, FORM: tl.constexpr):
-    """τ of each row, and what its weights are multiplied by."""
+    """τ of each row (of a sigmoid in powers of 2, with the other sign), and what its weights are multiplied by."""
     factor = tl.full(rows.shape, 1.0, tl.float32)
     if FORM >= 2:
         tau = tl.load(TAU + plane * queries + rows, mask=rows < queries, other=0.0)
@@ -48,10 +49,20 @@ def row_terms(TAU, plane, rows, queries, seen, BY_COUNT: tl.constexpr, FORM: tl.
         if BY_COUNT:
             count = tl.maximum(seen, 1).to(tl.float32)
             if FORM == 1:
-                tau = tl.log(count)
+                tau = -tl.log2(count)
             else:
                 factor = 1.0 / count
     return tau, factor
+
+
+@triton.jit
+def inner_factor(scale, FORM: tl.constexpr):
+    """What q·k is multiplied by before τ is subtracted."""
+    if FORM == 1:
+        scale = scale * -EXPONENT
+    elif FORM == 3:
+        scale = scale * 0.5
+    return scale
 
 
 @triton.jit
@@ -68,24 +79,17 @@ def gates_forward(
     rows = block * BM + tl.arange(0, BM)
     seen = keys_seen(LENGTHS, b, rows, offset, keys, CAUSAL)
     tau, factor = row_terms(Q, plane, rows, queries, seen, BY_COUNT, FORM)
-    q = load_tile(Q + plane * queries * A, rows, queries, A, BA)
+    q, inner = load_tile(Q + plane * queries * A, rows, queries, A, BA), inner_factor(scale, FORM)
     total = tl.zeros([BM, BE], tl.float32)
-    whole = tl.min(seen) // BN * BN  # blocks of which every row sees every key need no mask
-    for start in tl.range(0, whole, BN):
-        columns = start + tl.arange(0, BN)
-        k = load_tile(K, columns, keys, A, BA)
-        s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
-        weight, _ = weigh(s - tau[:, None], FORM)
-        v = load_tile(V, columns, keys, E, BE)
-        total = tl.dot(weight.to(v.dtype), v, total, input_precision=PRECISION)
-    for start in tl.range(whole, tl.max(seen), BN):
-        columns = start + tl.arange(0, BN)
-        k = load_tile(K, columns, keys, A, BA)
-        s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
-        weight, _ = weigh(s - tau[:, None], FORM)
-        weight = tl.where(columns[None, :] < seen[:, None], weight, 0.0)
-        v = load_tile(V, columns, keys, E, BE)
-        total = tl.dot(weight.to(v.dtype), v, total, input_precision=PRECISION)
+    for masked in tl.static_range(2):  # first the blocks of which every row sees every key
+        begin, end = block_range(seen, BN, masked)
+        for start in tl.range(begin, end, BN):
+            columns = start + tl.arange(0, BN)
+            k, v = load_tile(K, columns, keys, A, BA), load_tile(V, columns, keys, E, BE)
+            weight, _ = weigh(tl.dot(q, tl.trans(k), input_precision=PRECISION), inner, tau[:, None], FORM)
+            if masked:
+                weight = tl.where(columns[None, :] < seen[:, None], weight, 0.0)
+            total = tl.dot(weight.to(v.dtype), v, total, input_precision=PRECISION)
     store_tile(O + plane * queries * E, total * factor[:, None], rows, queries, E, BE)
 
 
@@ -104,25 +108,24 @@ def query_gradient(
     rows = block * BM + tl.arange(0, BM)
     seen = keys_seen(LENGTHS, b, rows, offset, keys, CAUSAL)
     tau, factor = row_terms(TAU, plane, rows, queries, seen, BY_COUNT, FORM)
-    q = load_tile(Q + plane * queries * A, rows, queries, A, BA)
+    q, inner = load_tile(Q + plane * queries * A, rows, queries, A, BA), inner_factor(scale, FORM)
     grad = load_tile(DO + plane * queries * E, rows, queries, E, BE)
     delta = tl.zeros([BM], tl.float32)
     if FORM >= 2:
         mean = load_tile(MEAN + plane * queries * E, rows, queries, E, BE)
         delta = tl.sum(grad.to(tl.float32) * mean.to(tl.float32), 1)
         tl.store(DELTA + plane * queries + rows, delta, mask=rows < queries)
-    inner = scale * 0.5 if FORM == 3 else scale
     total = tl.zeros([BM, BA], tl.float32)
-    for start in tl.range(0, tl.max(seen), BN):
-        columns = start + tl.arange(0, BN)
-        k = load_tile(K, columns, keys, A, BA)
-        v = load_tile(V, columns, keys, E, BE)
-        s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * inner
-        dw = tl.dot(grad, tl.trans(v), input_precision=PRECISION)
-        _, slope = weigh(s - tau[:, None], FORM)
-        ds = slope * (dw - delta[:, None])
-        ds = tl.where(columns[None, :] < seen[:, None], ds, 0.0)
-        total = tl.dot(ds.to(k.dtype), k, total, input_precision=PRECISION)
+    for masked in tl.static_range(2):
+        begin, end = block_range(seen, BN, masked)
+        for start in tl.range(begin, end, BN):
+            columns = start + tl.arange(0, BN)
+            k, v = load_tile(K, columns, keys, A, BA), load_tile(V, columns, keys, E, BE)
+            _, slope = weigh(tl.dot(q, tl.trans(k), input_precision=PRECISION), inner, tau[:, None], FORM)
+            ds = slope * (tl.dot(grad, tl.trans(v), input_precision=PRECISION) - delta[:, None])
+            if masked:
+                ds = tl.where(columns[None, :] < seen[:, None], ds, 0.0)
+            total = tl.dot(ds.to(k.dtype), k, total, input_precision=PRECISION)
     store_tile(DQ + plane * queries * A, total * (factor * scale)[:, None], rows, queries, A, BA)
 
 
@@ -134,33 +137,31 @@ def key_gradient(
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of one head of queries; everything is transposed, so that the weights are the left side of a product as they are."""
-    plane = tl.program_id(1).to(tl.int64)
+    origin, plane = tl.program_id(0) * BN, tl.program_id(1).to(tl.int64)
     b, h = plane // H, plane % H
-    columns = tl.program_id(0) * BN + tl.arange(0, BN)
+    columns, inner = origin + tl.arange(0, BN), inner_factor(scale, FORM)
     k = load_tile(K + (b * (H // GK) + h // GK) * keys * A, columns, keys, A, BA)
     v = load_tile(V + (b * (H // GV) + h // GV) * keys * E, columns, keys, E, BE)
-    inner = scale * 0.5 if FORM == 3 else scale
-    dk = tl.zeros([BN, BA], tl.float32)
-    dv = tl.zeros([BN, BE], tl.float32)
-    first = tl.program_id(0) * 0
-    if CAUSAL:
-        first = tl.maximum(tl.program_id(0) * BN - offset, 0) // BM * BM
-    for start in tl.range(first, queries, BM):
-        rows = start + tl.arange(0, BM)
-        seen = tl.where(rows < queries, keys_seen(LENGTHS, b, rows, offset, keys, CAUSAL), 0)
-        tau, factor = row_terms(TAU, plane, rows, queries, seen, BY_COUNT, FORM)
-        q = load_tile(Q + plane * queries * A, rows, queries, A, BA)
-        grad = load_tile(DO + plane * queries * E, rows, queries, E, BE)
-        s = tl.dot(k, tl.trans(q), input_precision=PRECISION) * inner
-        weight, slope = weigh(s - tau[None, :], FORM)
-        allowed = columns[:, None] < seen[None, :]
-        weight = tl.where(allowed, weight * factor[None, :], 0.0)
-        dv = tl.dot(weight.to(grad.dtype), grad, dv, input_precision=PRECISION)
-        dw = tl.dot(v, tl.trans(grad), input_precision=PRECISION)
-        if FORM >= 2:
-            dw = dw - tl.load(DELTA + plane * queries + rows, mask=rows < queries, other=0.0)[None, :]
-        ds = tl.where(allowed, slope * factor[None, :] * dw, 0.0)
-        dk = tl.dot(ds.to(q.dtype), q, dk, input_precision=PRECISION)
+    Q, DO = Q + plane * queries * A, DO + plane * queries * E
+    dk, dv = tl.zeros([BN, BA], tl.float32), tl.zeros([BN, BE], tl.float32)
+    first, free, last = row_range(LENGTHS, b, origin, offset, queries, CAUSAL, BM, BN)
+    for masked in tl.static_range(2):
+        for start in tl.range(first if masked else free, free if masked else last, BM):
+            rows = start + tl.arange(0, BM)  # rows after the last one are zeros, and add nothing
+            seen = keys_seen(LENGTHS, b, rows, offset, keys, CAUSAL)
+            tau, factor = row_terms(TAU, plane, rows, queries, seen, BY_COUNT, FORM)
+            q, grad = load_tile(Q, rows, queries, A, BA), load_tile(DO, rows, queries, E, BE)
+            weight, slope = weigh(tl.dot(k, tl.trans(q), input_precision=PRECISION), inner, tau[None, :], FORM)
+            if BY_COUNT:
+                weight, slope = weight * factor[None, :], slope * factor[None, :]
+            if masked:
+                weight = tl.where(columns[:, None] < seen[None, :], weight, 0.0)
+                slope = tl.where(columns[:, None] < seen[None, :], slope, 0.0)
+            dv = tl.dot(weight.to(grad.dtype), grad, dv, input_precision=PRECISION)
+            dw = tl.dot(v, tl.trans(grad), input_precision=PRECISION)
+            if FORM >= 2:
+                dw -= tl.load(DELTA + plane * queries + rows, mask=rows < queries, other=0.0)[None, :]
+            dk = tl.dot((slope * dw).to(q.dtype), q, dk, input_precision=PRECISION)
     store_tile(DK + plane * keys * A, dk * scale, columns, keys, A, BA)
     store_tile(DV + plane * keys * E, dv, columns, keys, E, BE)
 
@@ -175,6 +176,7 @@ def layout(query: Tensor, value: Tensor, which: str) -> dict[str, int]:
 # widest head, then queries, keys, warps, stages
 LAYOUTS: dict[str, list[tuple[int, tuple[int, int, int, int]]]] = {
     "forward": [(64, (128, 128, 8, 3)), (128, (128, 64, 8, 3)), (256, (64, 64, 4, 2)), (512, (32, 32, 4, 2))],
+    "threshold": [(64, (128, 64, 8, 3)), (128, (128, 64, 8, 2)), (256, (64, 32, 8, 2)), (512, (32, 32, 8, 1))],
     "query": [(64, (128, 64, 8, 3)), (128, (128, 64, 8, 2)), (256, (64, 32, 4, 2)), (512, (32, 32, 4, 1))],
     "key": [(64, (64, 128, 8, 3)), (128, (64, 128, 8, 2)), (256, (32, 64, 8, 1)), (512, (32, 32, 8, 1))],
 }

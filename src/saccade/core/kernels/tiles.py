@@ -43,6 +43,30 @@ def keys_seen(LENGTHS, b, rows, offset, keys, CAUSAL: tl.constexpr):
     return seen
 
 
+@triton.jit
+def block_range(seen, BN: tl.constexpr, MASKED: tl.constexpr):
+    """Where blocks of keys begin and end of which every row sees every key, or those after them, which need a mask."""
+    whole = tl.min(seen) // BN * BN
+    begin, end = whole * 0, whole
+    if MASKED:
+        begin, end = whole, tl.max(seen)
+    return begin, end
+
+
+@triton.jit
+def row_range(LENGTHS, b, origin, offset, queries, CAUSAL: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    """For a block of keys: the first row that sees some of them, the first that sees all of them, and after which none does."""
+    first, free, last = origin * 0, origin * 0, origin * 0 + queries
+    if CAUSAL:
+        first = tl.maximum(origin - offset, 0) // BM * BM
+        free = tl.cdiv(tl.maximum(origin + BN - 1 - offset, 0), BM) * BM
+    if LENGTHS is not None:
+        length = tl.load(LENGTHS + b)
+        last = tl.where(origin >= length, first, last)
+        free = tl.where(origin + BN > length, last, free)
+    return first, tl.minimum(free, last), last
+
+
 if interpreted():
 
     @triton.jit
