@@ -1,15 +1,17 @@
-"""Triton's interpreter, as it is run by `make test-kernels`."""
+"""Triton's interpreter with a NumPy that no longer takes an array of one number for a number."""
 
-import os
+from __future__ import annotations
 
-if os.environ.get("TRITON_INTERPRET") == "1":
+import importlib.util
+from typing import Any
+
+if importlib.util.find_spec("triton") is not None:
     from triton.runtime import interpreter
 
-    patch_tensor = interpreter._patch_lang_tensor
+    plain = interpreter._patch_lang_tensor
 
-    def patch_index(tensor, scope) -> None:  # type: ignore[no-untyped-def]
-        """NumPy 2.4 makes no number of an array of one number, and the interpreter of Triton 3.6 asks for that in loops."""
-        patch_tensor(tensor, scope)
+    def patched(tensor: Any, scope: Any) -> None:
+        plain(tensor, scope)
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
-    interpreter._patch_lang_tensor = patch_index
+    interpreter._patch_lang_tensor = patched

@@ -14,7 +14,21 @@ from ...errors import SaccadeError
 from . import blocked, eager, flex, fused, gather, linear, sdpa
 from .call import Backend, Call, CannotCompile, table
 
-__all__ = ["Backend", "Call", "all_named", "blocked", "choose", "eager", "flex", "fused", "gather", "linear", "run", "sdpa", "table"]
+__all__ = [
+    "Backend",
+    "Call",
+    "all_named",
+    "blocked",
+    "choose",
+    "eager",
+    "flex",
+    "fused",
+    "gather",
+    "linear",
+    "run",
+    "sdpa",
+    "table",
+]
 
 
 def all_named() -> list[tuple[str, Backend]]:

@@ -122,9 +122,10 @@ def attention(call: Call, form: Form) -> Tensor:
     dtype = call.query.dtype
     if torch.is_autocast_enabled(device.type):
         kind = dtype = torch.get_autocast_dtype(device.type)
-    tensors = [call.query.to(dtype), call.key.to(dtype), call.value.to(dtype)]
+    query, key, value = (x.to(dtype).contiguous() for x in (call.query, call.key, call.value))
+    counts = call.mask.once("lengths", lambda: lengths(rest, call))
     with torch.autocast(device.type, enabled=False):
-        output = form.run(call, *[x.contiguous() for x in tensors], call.mask.once("lengths", lambda: lengths(rest, call)), causal)
+        output = form.run(call, query, key, value, counts, causal)
     return output.to(kind)
 
 

@@ -26,7 +26,11 @@ SCALE = tl.constexpr(2 * LOG2E)
 PAIRS = 2**23  # numbers of ∂s that are held at a time
 ROWS = 64  # queries and keys are padded to a multiple of it
 AT_ONCE = 512  # programs of `spread` that fill a GPU
-TILE = (32, 64, 4)  # queries, keys and warps of a tile of the forward pass: fewer keys than threads, so that they need not be shared
+TILE = (
+    32,
+    64,
+    4,
+)  # queries, keys and warps of a tile of the forward pass: fewer keys than threads, so that they need not be shared
 
 
 @triton.jit
@@ -42,7 +46,11 @@ def prepare(
     X, Y, FLAG, count, padded, A: tl.constexpr, WIDTH: tl.constexpr, TRANSPOSED: tl.constexpr, BR: tl.constexpr, BA: tl.constexpr
 ):
     """exp(2x), or log₂ of it where some are large, in float32; rows and width are rounded up, so that no load needs a mask."""
-    plane, rows, at = tl.program_id(1).to(tl.int64), tl.program_id(0) * BR + tl.arange(0, BR), tl.program_id(2) * BA + tl.arange(0, BA)
+    plane, rows, at = (
+        tl.program_id(1).to(tl.int64),
+        tl.program_id(0) * BR + tl.arange(0, BR),
+        tl.program_id(2) * BA + tl.arange(0, BA),
+    )
     there = (rows[:, None] < count) & (at[None, :] < A)
     x = tl.load(X + (plane * count + rows[:, None]) * A + at[None, :], mask=there, other=0.0).to(tl.float32) * SCALE
     if tl.load(FLAG) == 0:
@@ -84,7 +92,7 @@ def compare(X, Y, V, FLAG, wide, long, A: tl.constexpr, BM: tl.constexpr, BN: tl
 
 @triton.jit
 def additive_forward(
-    X, Y, U, V, FLAG, LENGTHS, O, LSE, offset, queries, keys, wide, long,
+    X, Y, U, V, FLAG, LENGTHS, RESULT, LSE, offset, queries, keys, wide, long,
     CAUSAL: tl.constexpr, H: tl.constexpr, SETS: tl.constexpr, GV: tl.constexpr, A: tl.constexpr, E: tl.constexpr,
     BE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -108,14 +116,14 @@ def additive_forward(
             total = tl.dot(weight.to(v.dtype), v, total * shrink[:, None], input_precision=PRECISION)
             count, top = count * shrink + tl.sum(weight, 1), higher
     some = count > 0.0
-    store_tile(O + plane * queries * E, total / tl.where(some, count, 1.0)[:, None], rows, queries, E, BE)
+    store_tile(RESULT + plane * queries * E, total / tl.where(some, count, 1.0)[:, None], rows, queries, E, BE)
     lse = tl.where(some, top + tl.log2(tl.where(some, count, 1.0)), float("inf"))
     tl.store(LSE + plane * queries + rows, lse, mask=rows < queries)
 
 
 @triton.jit
 def score_gradient(
-    X, Y, U, V, FLAG, LENGTHS, LSE, O, DO, DS, P, first, chunk, offset, queries, keys, wide, long,
+    X, Y, U, V, FLAG, LENGTHS, LSE, RESULT, DO, DS, P, first, chunk, offset, queries, keys, wide, long,
     CAUSAL: tl.constexpr, H: tl.constexpr, SETS: tl.constexpr, GV: tl.constexpr, A: tl.constexpr, E: tl.constexpr,
     BE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -136,7 +144,7 @@ def score_gradient(
         for e in tl.range(0, E, BE):
             at = e + tl.arange(0, BE)
             of_rows, there = (plane * queries + rows[:, None]) * E + at[None, :], (rows[:, None] < queries) & (at[None, :] < E)
-            grad, out = tl.load(DO + of_rows, mask=there, other=0.0), tl.load(O + of_rows, mask=there, other=0.0)
+            grad, out = tl.load(DO + of_rows, mask=there, other=0.0), tl.load(RESULT + of_rows, mask=there, other=0.0)
             v = tl.load(V + columns[:, None] * E + at[None, :], mask=(columns[:, None] < keys) & (at[None, :] < E), other=0.0)
             dw = tl.dot(grad, tl.trans(v), dw, input_precision=PRECISION)
             delta += tl.sum(grad.to(tl.float32) * out.to(tl.float32), 1)
@@ -202,7 +210,9 @@ def unit_block(x: Tensor) -> int:
     return min(64, power(x.shape[-1]))
 
 
-def spread_over(x: Tensor, y: Tensor, ds: Tensor, flag: Tensor, first: int, of_queries: bool, units: int) -> tuple[Tensor, Tensor | None]:
+def spread_over(
+    x: Tensor, y: Tensor, ds: Tensor, flag: Tensor, first: int, of_queries: bool, units: int
+) -> tuple[Tensor, Tensor | None]:
     """Σ ∂s (r − r²) for the queries of a chunk, or for all keys over the queries of a chunk and Σ ∂s r over all of them, B H A'."""
     (batch, heads, chunk, long), a = ds.shape, x.shape[-1]
     rows, others = (chunk, long) if of_queries else (long, chunk)
@@ -233,7 +243,14 @@ class AdditiveSoftmax(torch.autograd.Function):
         x, y = prepared(query, flag, True), prepared(key, flag, True)
         u = F.pad(v.float() * (-2 * LOG2E), (0, x.shape[2] - a)).contiguous()
         output, lse = query.new_empty(batch, heads, queries, e), query.new_empty(batch, heads, queries, dtype=torch.float32)
-        known = {"CAUSAL": causal, "H": heads, "SETS": len(v), "GV": heads // value.shape[1], "A": x.shape[2], "E": e}
+        known: dict[str, Any] = {
+            "CAUSAL": causal,
+            "H": heads,
+            "SETS": len(v),
+            "GV": heads // value.shape[1],
+            "A": x.shape[2],
+            "E": e,
+        }
         known |= {"queries": queries, "keys": keys, "wide": x.shape[3], "long": y.shape[3], "PRECISION": precision(query)}
         size = e * value.element_size()
         rows, columns, warps = TILE if size <= 512 else (16, 32, 4) if size <= 1024 else (16, 16, 8)
@@ -267,7 +284,7 @@ class AdditiveSoftmax(torch.autograd.Function):
             dq[:, :, first : first + chunk], _ = spread_over(x, y, ds, flag, first, True, unit_block(query))
             of_keys, of_v = spread_over(y, x, ds, flag, first, False, unit_block(query))
             dk += of_keys
-            du += of_v
+            du += 0 if of_v is None else of_v
         factor = 4 * v.float().unsqueeze(1)
         dq, dk = ((found[:, :, :n, :a] * factor).to(query.dtype) for found, n in ((dq, queries), (dk, keys)))
         of_v = -2 * du[..., :a].sum(0)

@@ -49,7 +49,7 @@ def scan(
 
 @triton.jit
 def threshold_forward(
-    Q, K, V, LENGTHS, O, TAU, MEAN, scale, offset, queries, keys,
+    Q, K, V, LENGTHS, OUT, TAU, MEAN, scale, offset, queries, keys,
     FORM: tl.constexpr, BY_COUNT: tl.constexpr, CAUSAL: tl.constexpr, H: tl.constexpr, GK: tl.constexpr, GV: tl.constexpr,
     A: tl.constexpr, E: tl.constexpr, BA: tl.constexpr, BE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -85,7 +85,7 @@ def threshold_forward(
             if MEAN is not None:
                 mean = tl.dot(root.to(v.dtype), v, mean, input_precision=PRECISION)
                 count += tl.sum(root, 1)
-    store_tile(O + plane * queries * E, total, rows, queries, E, BE)
+    store_tile(OUT + plane * queries * E, total, rows, queries, E, BE)
     if MEAN is not None:
         store_tile(MEAN + plane * queries * E, mean / tl.maximum(count, 1e-30)[:, None], rows, queries, E, BE)
         tl.store(TAU + plane * queries + rows, tau, mask=rows < queries)

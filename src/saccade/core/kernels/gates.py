@@ -67,7 +67,7 @@ def inner_factor(scale, FORM: tl.constexpr):
 
 @triton.jit
 def gates_forward(
-    Q, K, V, LENGTHS, O, scale, offset, queries, keys,
+    Q, K, V, LENGTHS, OUT, scale, offset, queries, keys,
     FORM: tl.constexpr, BY_COUNT: tl.constexpr, CAUSAL: tl.constexpr, H: tl.constexpr, GK: tl.constexpr, GV: tl.constexpr,
     A: tl.constexpr, E: tl.constexpr, BA: tl.constexpr, BE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -90,7 +90,7 @@ def gates_forward(
             if masked:
                 weight = tl.where(columns[None, :] < seen[:, None], weight, 0.0)
             total = tl.dot(weight.to(v.dtype), v, total, input_precision=PRECISION)
-    store_tile(O + plane * queries * E, total * factor[:, None], rows, queries, E, BE)
+    store_tile(OUT + plane * queries * E, total * factor[:, None], rows, queries, E, BE)
 
 
 @triton.jit

@@ -36,18 +36,18 @@ def load_queries(Q, at, offset, queries, A: tl.constexpr, BA: tl.constexpr):
 
 
 @triton.jit
-def load_gradient(DO, O, Z, at, offset, queries, E: tl.constexpr, BE: tl.constexpr):
+def load_gradient(DO, RESULT, Z, at, offset, queries, E: tl.constexpr, BE: tl.constexpr):
     """∂n and ∂z."""
     rows = at - offset
     z = tl.load(Z + rows, mask=(rows >= 0) & (rows < queries), other=1.0)
     some = z > TINY  # else nothing is there to attend to
     dn = tl.where(some[:, None], load_queries(DO, at, offset, queries, E, BE) / z[:, None], 0.0)
-    return dn, -tl.sum(dn * load_queries(O, at, offset, queries, E, BE), 1)
+    return dn, -tl.sum(dn * load_queries(RESULT, at, offset, queries, E, BE), 1)
 
 
 @triton.jit
 def linear_scan(
-    Q, K, V, LENGTHS, DO, O, Z, STATES, SUMS, OUT, OUT_V, scale, offset, length, queries, keys,
+    Q, K, V, LENGTHS, DO, RESULT, Z, STATES, SUMS, OUT, OUT_V, scale, offset, length, queries, keys,
     PASS: tl.constexpr, H: tl.constexpr, GK: tl.constexpr, GV: tl.constexpr, A: tl.constexpr, E: tl.constexpr,
     BA: tl.constexpr, BE: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -70,7 +70,9 @@ def linear_scan(
         if PASS != 0:
             q = load_queries(Q, at, offset, queries, A, BA) * scale
         if PASS >= 2:
-            dn, dz = load_gradient(DO + plane * queries * E, O + plane * queries * E, Z + plane * queries, at, offset, queries, E, BE)
+            dn, dz = load_gradient(
+                DO + plane * queries * E, RESULT + plane * queries * E, Z + plane * queries, at, offset, queries, E, BE
+            )
         if PASS == 1:
             scores = tl.where(inner[:, None] >= inner[None, :], tl.dot(q, tl.trans(k), input_precision=PRECISION), 0.0)
             z = tl.maximum(tl.sum(scores, 1) + tl.sum(q * summed[None, :], 1), TINY)
@@ -121,12 +123,17 @@ class Scan:
         self.length = triton.cdiv(chunks, segments) * CHUNK
         self.grid = (triton.cdiv(keys, self.length), planes)
 
-    def run(self, which: int, states: list[Tensor], grad: Tensor | None, output: Tensor | None, z: Tensor | None, *to: Tensor | None) -> None:
+    def run(
+        self, which: int, states: list[Tensor], grad: Tensor | None, output: Tensor | None, z: Tensor | None, *to: Tensor | None
+    ) -> None:
         at = (*self.given, grad, output, z, *states, *to, *(None,) * (2 - len(to)), self.scale, self.offset, self.length)
-        wide = self.known["BA"] * self.known["BE"] > 4096
-        linear_scan[self.grid](*at, **self.known, PASS=which, C=CHUNK, num_warps=8 if wide else 4, num_stages=1 if wide else 2)
+        wide = self.known["BA"] * self.known["BE"] > 4096  # the state then fills most registers, and so do five products
+        chunk = 16 if wide else CHUNK // 2 if which == 4 else CHUNK
+        linear_scan[self.grid](*at, **self.known, PASS=which, C=chunk, num_warps=8 if wide else 4, num_stages=1 if wide else 2)
 
-    def states(self, which: int, grad: Tensor | None = None, output: Tensor | None = None, z: Tensor | None = None) -> list[Tensor]:
+    def states(
+        self, which: int, grad: Tensor | None = None, output: Tensor | None = None, z: Tensor | None = None
+    ) -> list[Tensor]:
         """The state before each segment, or after it where the scan is from the end: sums over the segments in between."""
         (segments, planes), query = self.grid, self.given[0]
         shapes = ((planes, segments, self.known["BA"], self.known["BE"]), (planes, segments, self.known["BA"]))
@@ -154,7 +161,9 @@ class CausalSums(torch.autograd.Function):
         query, key, value, lengths, output, z = ctx.saved_tensors
         scan, grad = Scan(query, key, value, lengths, ctx.scale), grad.contiguous()
         (batch, heads), dq = query.shape[:2], torch.empty_like(query)
-        dk, dv = (x.new_empty(batch, heads, *x.shape[2:], dtype=torch.float32 if x.shape[1] < heads else x.dtype) for x in (key, value))
+        dk, dv = (
+            x.new_empty(batch, heads, *x.shape[2:], dtype=torch.float32 if x.shape[1] < heads else x.dtype) for x in (key, value)
+        )
         scan.run(2, scan.states(0), grad, output, z, dq)
         scan.run(4, scan.states(3, grad, output, z), grad, output, z, dk, dv)
         return dq, shared(dk, key), shared(dv, value), None, None

@@ -78,9 +78,7 @@ else:
     @triton.jit
     def reciprocal(x):
         """One instruction; a division would be scaled for numbers that never come."""
-        return tl.inline_asm_elementwise(
-            "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-        )
+        return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
 
 
 def power(width: int) -> int:
