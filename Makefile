@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint clean
+.PHONY: help setup demo test test-all test-kernels lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -28,6 +28,10 @@ test: $(VENV)/ready ## the tests (under 8 minutes on 2 cores)
 
 test-all: $(VENV)/ready ## the slow tests too
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -q -m 'slow or not slow'
+
+test-kernels: $(VENV)/ready ## the Triton kernels against eager, on a GPU or, where Triton is installed, in its interpreter on a CPU
+	@if $(BIN)/python -c 'import sys, torch; sys.exit(torch.cuda.is_available())'; then export TRITON_INTERPRET=1; fi; \
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m 'slow or not slow' tests/kernels
 
 lint: $(VENV)/ready ## the linter and the type checker
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -17,6 +17,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from .tiles import LOG2E, block_range, keys_seen, load_tile, power, precision, reciprocal, shared, store_tile
@@ -263,6 +264,7 @@ class AdditiveSoftmax(torch.autograd.Function):
         return output
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, v, lengths, flag, u, output, lse = ctx.saved_tensors
         (batch, heads, queries, a), (keys, e), grad = query.shape, value.shape[2:], grad.contiguous()

@@ -12,6 +12,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from .gates import gradients, inner_factor, layout, weigh
 from .tiles import block_range, keys_seen, load_tile, sizes, store_tile
@@ -112,6 +113,7 @@ class Threshold(torch.autograd.Function):
         return output
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, lengths, tau, mean = ctx.saved_tensors
         return *gradients(query, key, value, lengths, grad.contiguous(), tau, mean, ctx.scale, ctx.known), *(None,) * 4

@@ -15,6 +15,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from .tiles import LOG2E, block_range, keys_seen, load_tile, reciprocal, row_range, shared, sizes, store_tile
 
@@ -200,6 +201,7 @@ class Gates(torch.autograd.Function):
         return output
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, lengths = ctx.saved_tensors
         return *gradients(query, key, value, lengths, grad.contiguous(), None, None, ctx.scale, ctx.known), *(None,) * 5

@@ -12,6 +12,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from .tiles import load_tile, shared, sizes, store_tile
 
@@ -157,6 +158,7 @@ class CausalSums(torch.autograd.Function):
         return output
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, lengths, output, z = ctx.saved_tensors
         scan, grad = Scan(query, key, value, lengths, ctx.scale), grad.contiguous()
