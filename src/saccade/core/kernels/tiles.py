@@ -92,7 +92,7 @@ def precision(x: Tensor) -> str:
 
 
 def sizes(query: Tensor, key: Tensor, value: Tensor) -> dict[str, Any]:
-    """What every kernel is told of its tensors."""
+    """Sizes that every kernel asks for."""
     (_, heads, queries, a), (keys, e) = query.shape, value.shape[2:]
     known = {"H": heads, "A": a, "E": e, "GK": heads // key.shape[1], "GV": heads // value.shape[1]}
     return {"queries": queries, "keys": keys, **known, "BA": power(a), "BE": power(e), "PRECISION": precision(query)}
