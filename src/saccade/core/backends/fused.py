@@ -175,7 +175,9 @@ def of_pairs(call: Call) -> tuple[int, int]:
     batch, heads, queries, keys = call.sizes
     every = batch * heads * queries * keys
     compared, summed = every * call.query.shape[-1], every * call.value.shape[-1]
-    one_set = isinstance(call.score, Additive) and len(call.score.v) == 1  # the gradient of a matrix times a vector adds nothing up
+    one_set = (
+        isinstance(call.score, Additive) and len(call.score.v) == 1
+    )  # the gradient of a matrix times a vector adds nothing up
     return compared + summed, (1 if one_set else 2) * compared + 2 * summed
 
 
