@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...errors import SaccadeError
-from . import blocked, eager, flex, gather, linear, sdpa, triton
+from . import blocked, eager, flex, fused, gather, linear, sdpa, triton
 from .call import Backend, Call, CannotCompile, table
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "choose",
     "eager",
     "flex",
+    "fused",
     "gather",
     "linear",
     "run",
@@ -41,6 +42,7 @@ def choose(call: Call, without: Backend | None = None) -> Backend:
         without is not None
         or call.score.kernel
         or flex.backend.failed
+        or fused.backend.failed
         or triton.backend.failed
         or len(table._entries) > OWN
         or torch.compiler.is_compiling()
@@ -72,7 +74,8 @@ def kind_of(call: Call) -> tuple[Any, ...]:
     grad = torch.is_grad_enabled() and (query.requires_grad or call.key.requires_grad or value.requires_grad)
     sizes = (queries == 1, long, width, value.shape[3], query.device, query.dtype, grad)
     at_all = call.positions is not None and (True, position.adds_values)  # a position around another one has what that one has
-    return methods, added, hooks, sizes, type(call.mask.mask), blocked.worth(call), call.dropout > 0, at_all, triton.facts(call)
+    mask = (type(call.mask.mask), call.mask.mask.causal_and_keys() is None)
+    return methods, added, hooks, sizes, mask, blocked.worth(call), call.dropout > 0, at_all, triton.facts(call)
 
 
 def best_of(call: Call, without: Backend | None = None) -> Backend:
