@@ -22,7 +22,7 @@ from .backends.call import Call
 from .foreign import LOCK, OPEN, ForeignLook, Watch, count, notice
 from .masks import Mask
 from .mechanism import Mechanism
-from .record import Look, Seen, Site, listeners, walk
+from .record import Look, Seen, Site, listeners
 
 SIGNATURE = signature(F.multi_head_attention_forward)
 CAUSAL: Callable[..., Tensor] = lambda b, h, i, j: j <= i  # noqa: E731
@@ -155,7 +155,7 @@ def is_own(module: nn.Module) -> bool:
 @contextmanager
 def watch(model: nn.Module, seen: Seen) -> Iterator[None]:
     """Listens to a model, unless all of its attention passes saccade's sites. A compiled one runs uncompiled, as nothing inside is seen."""
-    modules = [module for _, module in walk(model)]
+    modules = list(model.modules())
     if all(map(is_own, modules)):
         yield
         return

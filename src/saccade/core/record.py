@@ -71,19 +71,11 @@ class Site(nn.Module):
 
 def sites(model: nn.Module) -> dict[str, Site]:
     """The layers that attend, by their path in the model (`decoder.2.cross`); a layer by itself is called `attention`."""
-    return {path_of(path) or "attention": module for path, module in walk(model) if isinstance(module, Site)}
-
-
-def walk(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """What `named_modules` gives, in the same order and a fraction of the time: a record is opened for each pass that is looked at."""
-    seen, waiting = set(), [("", model)]
-    while waiting:
-        path, module = waiting.pop()
-        if id(module) not in seen:
-            seen.add(id(module))
-            yield path, module
-            below = [(f"{path}.{name}" if path else name, one) for name, one in module._modules.items() if one is not None]
-            waiting.extend(reversed(below))
+    found = {}
+    for path, module in model.named_modules():
+        if isinstance(module, Site):
+            found[path_of(path) or "attention"] = module
+    return found
 
 
 def path_of(path: str) -> str:
