@@ -1,0 +1,139 @@
+"""One decoding of one batch, step by step: by a model's own `start` and `step`, or by the fast decoder. R rows, S sentences, T positions."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ..core import State
+from ..models.kinds import Decodable
+from .able import why_plain
+from .engine import Engine, Memory
+from .matrices import layout_for
+
+STEP = 32  # positions by which caches grow
+engines: weakref.WeakKeyDictionary[nn.Module, tuple[Any, dict[str, Engine]]] = weakref.WeakKeyDictionary()
+
+
+class Session(Protocol):
+    """What the loop drives."""
+
+    def reorder(self, rows: Tensor) -> None:
+        """Row n becomes row rows[n] of those so far."""
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """The last tokens, R → logits R V."""
+
+
+class PlainSession:
+    """A model's own steps."""
+
+    def __init__(self, model: Decodable, source: Tensor, lengths: Tensor) -> None:
+        self.model, self.state = model, model.start(source, lengths)
+
+    def reorder(self, rows: Tensor) -> None:
+        self.state = self.state.reorder(rows)
+
+    def step(self, tokens: Tensor) -> Tensor:
+        logits, self.state = self.model.step(tokens, self.state)
+        return logits
+
+
+def marks(model: nn.Module) -> tuple[Any, ...]:
+    """What changes when somebody changes a model's parameters: where they are, how often they were written, and one number of each."""
+    every = [*model.parameters(), *model.buffers()]
+    versions = [None if one.is_inference() else one._version for one in every]
+    some = [one.detach().reshape(-1)[one.numel() // 2] for one in every if one.numel() and one.is_floating_point()]
+    middle = torch.stack([one.float() for one in some]).tolist() if every[0].device.type == "cpu" else ()
+    return tuple(id(part) for part in model.modules()), tuple(one.data_ptr() for one in every), tuple(versions), tuple(middle)
+
+
+def engine_of(model: nn.Module, rows: int) -> Engine:
+    """The fast decoder of a model, made once for as long as its parameters stay as they are."""
+    like = next(model.parameters())
+    layout, now = layout_for(rows, like), marks(model)
+    before, made = engines.get(model, (None, {}))
+    if before != now or like.is_inference() or like.device.type != "cpu":
+        made = {}
+    if layout not in made:
+        made[layout] = Engine(model, layout)
+        engines[model] = (now, made)
+    return made[layout]
+
+
+class FastSession:
+    """The fast decoder: caches with room for what comes, written in place; one memory per sentence, however wide the beam."""
+
+    def __init__(self, model: Any, source: Tensor, lengths: Tensor, width: int, longest: int) -> None:
+        self.engine, self.width = engine_of(model, len(source) * width), width
+        self.memory = read_memory(model, source, lengths) if hasattr(model, "encode") else None
+        state = None if self.memory is not None else model.start(source, lengths)
+        self.length: int = 0 if state is None else state.length
+        self.longest = self.length + longest
+        first = self.engine.layers[0].mixer
+        room = min(self.longest, self.length + STEP)
+        shape = (len(self.engine.layers), len(source), 2, first.heads, room, first.width)
+        self.cache = self.engine.like.new_empty(shape)
+        self.spare: Tensor | None = None
+        if state is not None and self.length:
+            for cache, one in zip(self.cache, state.caches, strict=True):
+                cache[:, 0, :, : self.length], cache[:, 1, :, : self.length] = one.mixer.key, one.mixer.value
+
+    def reorder(self, rows: Tensor) -> None:
+        memory, beams = self.memory, self.width
+        if memory is not None and (beams == 1 or len(rows) != beams * len(memory) or memory.width != beams):
+            memory.reorder(rows[::beams] // memory.width)  # the rows of a beam stay with their sentence
+            memory.width = beams
+        if self.length == 0:
+            self.cache = self.cache.new_empty(self.cache.shape[0], len(rows), *self.cache.shape[2:])
+        elif len(rows) != self.cache.shape[1]:
+            self.cache, self.spare = self.cache.index_select(1, rows), None
+        else:
+            self.spare = torch.empty_like(self.cache) if self.spare is None else self.spare
+            for here, there in zip(self.cache, self.spare, strict=True):
+                torch.index_select(here.flatten(1), 0, rows, out=there.flatten(1))
+            self.cache, self.spare = self.spare, self.cache
+
+    def step(self, tokens: Tensor) -> Tensor:
+        self.engine.check(self.length)
+        if self.length == self.cache.shape[4]:
+            room = min(self.longest, self.length + max(STEP, self.length // 2))
+            larger = self.cache.new_empty(*self.cache.shape[:4], room, self.cache.shape[5])
+            larger[:, :, :, :, : self.length] = self.cache
+            self.cache, self.spare = larger, None
+        self.engine.prepare(self.cache.shape[4])
+        now, end = self.length, self.length + 1
+        self.new = self.cache[:, :, :, :, now].unbind(0)
+        self.keys, self.values = self.cache[:, :, 0, :, :end].unbind(0), self.cache[:, :, 1, :, :end].unbind(0)
+        logits = self.engine.step(tokens, self, self.memory)
+        self.length = end
+        return logits
+
+    def pick(self, table: Tensor) -> Tensor:
+        return table[self.length : self.length + 1]
+
+    def keep(self, n: int, pair: Tensor) -> tuple[Tensor, Tensor]:
+        self.new[n].copy_(pair)
+        return self.keys[n], self.values[n]
+
+    def bias(self, table: Tensor | None) -> Tensor | None:
+        return None if table is None else table[:, -(self.length + 1) :]
+
+
+def read_memory(model: Any, source: Tensor, lengths: Tensor) -> Memory:
+    """Each block's keys and values of what the encoder makes of the sources."""
+    memory = model.encode(source, lengths)
+    allowed = model.readable(memory, lengths, 1).allowed()
+    pairs = []
+    for n, block in enumerate(model.decoder):
+        ready = block.prepare(model.decoder.memory_at(n, memory))
+        pairs.append((ready.key.contiguous(), ready.value.contiguous()))
+    mask = None
+    if not bool(allowed.all()):
+        hidden = ~(allowed | ~allowed.any(-1, keepdim=True))
+        mask = torch.zeros(len(memory), 1, 1, memory.shape[1], dtype=memory.dtype, device=memory.device)
+        mask = mask.masked_fill_(hidden, float("-inf"))
+    return Memory(pairs, mask, 1)
