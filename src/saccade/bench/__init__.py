@@ -1,0 +1,1 @@
+"""Benchmarks: ours beside what people use today, in one run."""
