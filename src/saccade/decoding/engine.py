@@ -23,7 +23,7 @@ from ..layers.int8 import Int8Head
 from ..layers.norms import LayerNorm, RMSNorm
 from ..layers.residuals import DeepNorm, PostNorm, PreNorm, Residual, ReZero
 from .able import LINEAR, exactly
-from .matrices import Product, of_weight, product
+from .matrices import Copies, Product, of_weight, product
 
 Join = Callable[[Tensor, Tensor], Tensor]
 
@@ -119,10 +119,10 @@ def head_of(head: nn.Module, layout: str) -> Product:
 class Attention:
     """Self-attention of one query per row, or attention to a memory."""
 
-    def __init__(self, layer: MultiHeadAttention, layout: str, cross: bool) -> None:
+    def __init__(self, layer: MultiHeadAttention, layout: str, cross: bool, copies: Copies) -> None:
         self.heads, self.groups, self.width = layer.kv_heads, layer.heads // layer.kv_heads, layer.width
         self.scale = layer.mechanism.score.scale(layer.width)
-        self.project = product([layer.q] if cross else [layer.q, layer.k, layer.v], layout)
+        self.project = product([layer.q] if cross else [layer.q, layer.k, layer.v], layout, copies=copies)
         self.out = product([layer.out], layout)
         self.position = layer.mechanism.position
         self.biases: Tensor | None = None  # H × distances, the last one 0
@@ -131,7 +131,8 @@ class Attention:
     def prepare(self, size: int, like: Tensor) -> None:
         """What depends on positions, for texts of `size` tokens at most, by the position's own code."""
         if isinstance(self.position, Rotary):
-            self.angles = self.position.angles(torch.arange(size, device=like.device), self.width // 2, like.dtype)
+            if self.angles is None or len(self.angles[0]) < size:
+                self.angles = self.position.angles(torch.arange(size, device=like.device), self.width // 2, like.dtype)
         elif self.position.biases:
             query = like.new_zeros(1, self.heads * self.groups, 1, self.width)
             found = self.position.bias(query, Positions.line(1, size, like.device), self.scale)
@@ -179,11 +180,11 @@ class Attention:
 class Layer:
     """One block."""
 
-    def __init__(self, block: Block, layout: str) -> None:
+    def __init__(self, block: Block, layout: str, copies: Copies) -> None:
         assert isinstance(block.mixer, MultiHeadAttention)
-        self.mixer = Attention(block.mixer, layout, cross=False)
+        self.mixer = Attention(block.mixer, layout, False, copies)
         self.before_mixer, self.join_mixer = residual_of(block.around_mixer)
-        self.cross = None if block.cross is None else Attention(block.cross, layout, cross=True)
+        self.cross = None if block.cross is None else Attention(block.cross, layout, True, copies)
         if block.around_cross is not None:
             self.before_cross, self.join_cross = residual_of(block.around_cross)
         self.feedforward = None if block.feedforward is None else feedforward_of(block.feedforward, layout)
@@ -206,8 +207,8 @@ class Engine:
     """A model's decoder, with its matrices in one layout."""
 
     def __init__(self, model: Any, layout: str) -> None:
-        self.layout = layout
-        layers = {id(block): Layer(block, layout) for block in model.decoder}
+        self.copies: Copies = []
+        layers = {id(block): Layer(block, layout, self.copies) for block in model.decoder}
         self.layers = [layers[id(block)] for block in model.decoder]  # shared blocks are there once
         self.norm, self.head = norm_of(model.decoder.norm), head_of(model.head, layout)
         self.input: PositionedInput = model.target if hasattr(model, "target") else model.embedding
@@ -220,6 +221,7 @@ class Engine:
         self.largest = len(position.vectors) if joined and isinstance(position, Learned) else None
         self.places: Tensor | None = None
         self.joined, self.size = joined, 0
+        self.resident: Any = None  # decodings that stay on a GPU
 
     def prepare(self, size: int) -> None:
         """Makes what depends on positions, for texts of `size` tokens at most."""
@@ -232,6 +234,20 @@ class Engine:
             known = size if self.largest is None else min(size, self.largest)
             places = self.input.position.vectors_at(torch.arange(known, device=self.like.device))  # type: ignore[operator]
             self.places = places.to(self.like.dtype)
+
+    def refresh(self) -> None:
+        """Writes what was copied from the parameters again, where it is: captured steps read it there."""
+        for whole, parts in self.copies:
+            torch.cat(parts, out=whole)
+        before = [(layer.mixer.biases, layer.mixer) for layer in self.layers]
+        places, size, self.size = self.places, self.size, 0
+        if size:
+            self.prepare(size)
+        for biases, mixer in before:
+            if biases is not None and mixer.biases is not None:
+                mixer.biases = biases.copy_(mixer.biases)
+        if places is not None and self.places is not None:
+            self.places = places.copy_(self.places)
 
     def check(self, position: int) -> None:
         """Raises where a position is beyond a learned table, as the model itself would."""

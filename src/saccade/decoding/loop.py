@@ -10,6 +10,7 @@ from ..core import State, record
 from ..core.record import source_weights
 from ..errors import SaccadeError
 from ..models.kinds import CarryingLM, Decodable
+from . import resident
 from .able import why_plain
 from .searches import Beam, Hypothesis, Search
 from .session import FastSession, PlainSession, Session
@@ -45,8 +46,11 @@ def begin(model: Decodable, source: Tensor, lengths: Tensor, search: Search, lon
     return FastSession(model, source, lengths, search.width if type(search) is Beam else 1, longest)
 
 
+@torch.inference_mode()
 def decode(model: Decodable, source: Tensor, lengths: Tensor, search: Search, limits: list[int]) -> list[list[Hypothesis]]:
     """Hypotheses for each source, the best first; sentence n gets at most limits[n] tokens."""
+    if resident.able(model, search, source, max(limits, default=0)):
+        return resident.decode(model, source, lengths, search, limits)
     for _ in steps(model, source, lengths, search, limits):
         pass
     return search.results()

@@ -10,20 +10,21 @@ from torch.nn import functional as F
 from ..layers.int8 import Int8Linear
 
 Product = Callable[[Tensor], Tensor]  # R K → R N
-FEW = 2  # rows up to which a product reads its matrix once and does little else
+Copies = list[tuple[Tensor, list[Tensor]]]  # a tensor, and those that it was joined of
+FEW, MANY = 2, 64  # rows up to which a product does little but read its matrix, and from which blocks gain nothing
 
 
 def layout_for(rows: int, like: Tensor) -> str:
     """`plain`, `turned` (a row of memory per input) or `packed` (oneDNN's blocks): as measured on CPUs; GPUs take all alike."""
     if like.device.type != "cpu" or like.dtype != torch.float32:
         return "plain"
-    if rows <= FEW:
+    if rows <= FEW or rows >= MANY:
         return "turned"
     return "packed" if torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise") else "plain"
 
 
-def product(layers: Sequence[nn.Module], layout: str, activation: str = "none") -> Product:
-    """The linear layers of one input as one product; `activation`: none or relu, applied to what comes out."""
+def product(layers: Sequence[nn.Module], layout: str, activation: str = "none", copies: Copies | None = None) -> Product:
+    """The linear layers of one input as one product; `activation`: none or relu, applied to what comes out. `copies` gets what is joined."""
     if all(isinstance(layer, Int8Linear) for layer in layers):
         joined = layers[0] if len(layers) == 1 else Int8Linear.joined(list(layers))  # type: ignore[arg-type]
         return joined if activation == "none" else partial(relu_after, joined)
@@ -33,6 +34,10 @@ def product(layers: Sequence[nn.Module], layout: str, activation: str = "none") 
     bias = biases[0]
     if len(layers) > 1 and any(one is not None for one in biases):
         bias = torch.cat([one if one is not None else w.new_zeros(len(w)) for one, w in zip(biases, weights, strict=True)])  # type: ignore[arg-type, operator, misc]
+    if copies is not None and len(layers) > 1 and layout == "plain":
+        copies.append((weight, weights))  # type: ignore[arg-type]
+        if bias is not None and all(one is not None for one in biases):
+            copies.append((bias, biases))  # type: ignore[arg-type]
     return of_weight(weight, bias, layout, activation)  # type: ignore[arg-type]
 
 

@@ -45,10 +45,12 @@ class PlainSession:
 def marks(model: nn.Module) -> tuple[Any, ...]:
     """What changes when somebody changes a model's parameters: where they are, how often they were written, and one number of each."""
     every = [*model.parameters(), *model.buffers()]
+    where = tuple(id(part) for part in model.modules()), tuple(one.data_ptr() for one in every)
+    if every[0].device.type != "cpu":
+        return where  # what was copied is copied again for each batch
     versions = [None if one.is_inference() else one._version for one in every]
     some = [one.detach().reshape(-1)[one.numel() // 2] for one in every if one.numel() and one.is_floating_point()]
-    middle = torch.stack([one.float() for one in some]).tolist() if every[0].device.type == "cpu" else ()
-    return tuple(id(part) for part in model.modules()), tuple(one.data_ptr() for one in every), tuple(versions), tuple(middle)
+    return *where, tuple(versions), tuple(torch.stack([one.float() for one in some]).tolist())
 
 
 def engine_of(model: nn.Module, rows: int) -> Engine:
@@ -56,7 +58,7 @@ def engine_of(model: nn.Module, rows: int) -> Engine:
     like = next(model.parameters())
     layout, now = layout_for(rows, like), marks(model)
     before, made = engines.get(model, (None, {}))
-    if before != now or like.is_inference() or like.device.type != "cpu":
+    if before != now or (like.is_inference() and like.device.type == "cpu"):
         made = {}
     if layout not in made:
         made[layout] = Engine(model, layout)
@@ -69,18 +71,20 @@ class FastSession:
 
     def __init__(self, model: Any, source: Tensor, lengths: Tensor, width: int, longest: int) -> None:
         self.engine, self.width = engine_of(model, len(source) * width), width
+        if source.device.type != "cpu":
+            self.engine.refresh()
         self.memory = read_memory(model, source, lengths) if hasattr(model, "encode") else None
         state = None if self.memory is not None else model.start(source, lengths)
         self.length: int = 0 if state is None else state.length
         self.longest = self.length + longest
         first = self.engine.layers[0].mixer
         room = min(self.longest, self.length + STEP)
-        shape = (len(self.engine.layers), len(source), 2, first.heads, room, first.width)
+        shape = (len(self.engine.layers), len(source), room, 2, first.heads, first.width)
         self.cache = self.engine.like.new_empty(shape)
         self.spare: Tensor | None = None
         if state is not None and self.length:
             for cache, one in zip(self.cache, state.caches, strict=True):
-                cache[:, 0, :, : self.length], cache[:, 1, :, : self.length] = one.mixer.key, one.mixer.value
+                cache[:, : self.length, 0], cache[:, : self.length, 1] = (x.transpose(1, 2) for x in (one.mixer.key, one.mixer.value))
 
     def reorder(self, rows: Tensor) -> None:
         memory, beams = self.memory, self.width
@@ -92,22 +96,23 @@ class FastSession:
         elif len(rows) != self.cache.shape[1]:
             self.cache, self.spare = self.cache.index_select(1, rows), None
         else:
-            self.spare = torch.empty_like(self.cache) if self.spare is None else self.spare
-            for here, there in zip(self.cache, self.spare, strict=True):
-                torch.index_select(here.flatten(1), 0, rows, out=there.flatten(1))
-            self.cache, self.spare = self.spare, self.cache
+            spare = torch.empty_like(self.cache) if self.spare is None else self.spare
+            for here, there in zip(self.cache, spare, strict=True):
+                torch.index_select(here[:, : self.length], 0, rows, out=there[:, : self.length])
+            self.cache, self.spare = spare, self.cache
 
     def step(self, tokens: Tensor) -> Tensor:
         self.engine.check(self.length)
-        if self.length == self.cache.shape[4]:
+        if self.length == self.cache.shape[2]:
             room = min(self.longest, self.length + max(STEP, self.length // 2))
-            larger = self.cache.new_empty(*self.cache.shape[:4], room, self.cache.shape[5])
-            larger[:, :, :, :, : self.length] = self.cache
+            larger = self.cache.new_empty(*self.cache.shape[:2], room, *self.cache.shape[3:])
+            larger[:, :, : self.length] = self.cache
             self.cache, self.spare = larger, None
-        self.engine.prepare(self.cache.shape[4])
+        self.engine.prepare(self.cache.shape[2])
         now, end = self.length, self.length + 1
-        self.new = self.cache[:, :, :, :, now].unbind(0)
-        self.keys, self.values = self.cache[:, :, 0, :, :end].unbind(0), self.cache[:, :, 1, :, :end].unbind(0)
+        self.new = self.cache[:, :, now].unbind(0)
+        seen = self.cache[:, :, :end].transpose(2, 4)  # L R H' 2 T D
+        self.keys, self.values = seen[:, :, :, 0].unbind(0), seen[:, :, :, 1].unbind(0)
         logits = self.engine.step(tokens, self, self.memory)
         self.length = end
         return logits
