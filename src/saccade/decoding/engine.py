@@ -134,10 +134,14 @@ class Attention:
             if self.angles is None or len(self.angles[0]) < size:
                 self.angles = self.position.angles(torch.arange(size, device=like.device), self.width // 2, like.dtype)
         elif self.position.biases:
-            query = like.new_zeros(1, self.heads * self.groups, 1, self.width)
-            found = self.position.bias(query, Positions.line(1, size, like.device), self.scale)
-            assert found is not None
-            self.biases = found.reshape(self.heads * self.groups, size).to(like.dtype)
+            self.biases = self.biases_for(size, like)
+
+    def biases_for(self, size: int, like: Tensor) -> Tensor:
+        """What the last of `size` positions adds to the scores of all of them."""
+        query = like.new_zeros(1, self.heads * self.groups, 1, self.width)
+        found = self.position.bias(query, Positions.line(1, size, like.device), self.scale)
+        assert found is not None
+        return found.reshape(self.heads * self.groups, size).to(like.dtype)
 
     def own(self, x: Tensor, n: int, at: At) -> Tensor:
         rows, heads, groups, width = len(x), self.heads, self.groups, self.width
@@ -231,23 +235,22 @@ class Engine:
         for layer in {id(layer): layer for layer in self.layers}.values():
             layer.mixer.prepare(size, self.like)
         if self.plain_input and self.joined:
-            known = size if self.largest is None else min(size, self.largest)
-            places = self.input.position.vectors_at(torch.arange(known, device=self.like.device))  # type: ignore[operator]
-            self.places = places.to(self.like.dtype)
+            self.places = self.vectors(size if self.largest is None else min(size, self.largest))
+
+    def vectors(self, size: int) -> Tensor:
+        """The position embeddings of the first `size` positions."""
+        found: Tensor = self.input.position.vectors_at(torch.arange(size, device=self.like.device))  # type: ignore[operator]
+        return found.to(self.like.dtype)
 
     def refresh(self) -> None:
         """Writes what was copied from the parameters again, where it is: captured steps read it there."""
         for whole, parts in self.copies:
             torch.cat(parts, out=whole)
-        before = [(layer.mixer.biases, layer.mixer) for layer in self.layers]
-        places, size, self.size = self.places, self.size, 0
-        if size:
-            self.prepare(size)
-        for biases, mixer in before:
-            if biases is not None and mixer.biases is not None:
-                mixer.biases = biases.copy_(mixer.biases)
-        if places is not None and self.places is not None:
-            self.places = places.copy_(self.places)
+        if self.places is not None and self.largest is not None:
+            self.places.copy_(self.vectors(len(self.places)))
+        for mixer in {id(layer): layer.mixer for layer in self.layers}.values():
+            if mixer.biases is not None:
+                mixer.biases.copy_(mixer.biases_for(mixer.biases.shape[1], self.like))
 
     def check(self, position: int) -> None:
         """Raises where a position is beyond a learned table, as the model itself would."""

@@ -11,13 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .able import why_plain
+from ..layers.inputs import Learned
+from ..models.transformer import ReadingDecoder, Transformer
+from .able import STACKS, exactly, why_plain
 from .engine import Engine, Memory
 from .searches import Beam, Hypothesis, Sample, Search
 from .session import engine_of, read_memory
 
 LAG = 3  # steps that the device may be ahead of the question whether all sentences have ended
-KEPT = 8  # sets of buffers, with the graphs that read them
+KEPT, BYTES = 8, 4 * 2**30  # sets of buffers that are kept with the graphs that read them, and their size
 FEWEST = 8  # sentences; a smaller batch does not shrink
 on_cpu = False  # for tests: the same steps without graphs
 
@@ -27,10 +29,10 @@ def able(model: nn.Module, search: Search, source: Tensor, longest: int) -> bool
     greedy = type(search) is Sample and search.temperature == 0
     if not greedy and not (type(search) is Beam and not search.wants_weights):
         return False
-    if longest < 1 or not (source.is_cuda or on_cpu) or not hasattr(model, "encode") or why_plain(model) is not None:
+    if longest < 1 or not (source.is_cuda or on_cpu) or not isinstance(model, ReadingDecoder) or why_plain(model) is not None:
         return False
-    largest = engine_of(model, len(source)).largest
-    return largest is None or longest <= largest
+    position = model.target.position
+    return not isinstance(position, Learned) or longest <= len(position.vectors)  # beyond it the model itself raises
 
 
 def rounded(size: int, least: int) -> int:
@@ -68,7 +70,7 @@ class Buffers:
         self.values = torch.zeros(self.room, 2, sentences, self.width, device=like.device)  # score, that of one that ended or −∞
         self.graphs: dict[int, Any] = {}
         self.seen: set[int] = set()
-        self.reached = like.shape and 0
+        self.reached = 0
 
     def fill(self, sentences: list[int], memory: Memory, tokens: Tensor, limits: Tensor) -> None:
         """A new batch: the first of these sentences; the rest of the buffers are sentences that are done."""
@@ -166,29 +168,80 @@ class Buffers:
         if bucket in self.graphs:
             self.graphs[bucket].replay()
             return
-        if bucket in self.seen and self.cache.is_cuda and not Resident.refused:
-            try:
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph):
-                    self.step(bucket)
+        if bucket in self.seen and self.cache.is_cuda:
+            graph = captured("a decoding step", lambda: self.step(bucket))
+            if graph is not None:
                 self.graphs[bucket] = graph
                 graph.replay()
                 return
-            except RuntimeError as error:
-                Resident.refused = True
-                why = (str(error).strip().splitlines() or [""])[0]
-                warnings.warn(f"the steps of this model cannot be captured ({why}); continuing without", stacklevel=2)
         self.seen.add(bucket)
         self.step(bucket)
+
+
+class Captures:
+    """Work captured as CUDA graphs, all in one pool of memory: no two of them run at the same time."""
+
+    def __init__(self) -> None:
+        self.refused: set[str] = set()  # what could not be captured, and is not tried again
+        self.pool: Any = None
+
+    def __call__(self, what: str, work: Callable[[], object]) -> Any:
+        """The work as a graph, which has not run yet; None where it cannot be captured."""
+        if what in self.refused:
+            return None
+        here, stream, graph = torch.cuda.current_stream(), torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        stream.wait_stream(here)
+        try:
+            with torch.cuda.stream(stream):  # `torch.cuda.graph` would also empty PyTorch's memory each time
+                graph.capture_begin(pool=self.pool) if self.pool is not None else graph.capture_begin()
+                try:
+                    work()
+                finally:
+                    graph.capture_end()
+        except RuntimeError as error:
+            self.refused.add(what)
+            why = (str(error).strip().splitlines() or [""])[0]
+            warnings.warn(f"{what} cannot be captured as a CUDA graph ({why}); continuing kernel by kernel", stacklevel=2)
+            return None
+        here.wait_stream(stream)
+        self.pool = graph.pool() if self.pool is None else self.pool
+        return graph
+
+
+captured = Captures()
+
+
+class Encoder:
+    """What a model makes of sources; from its second batch of a size on, that is one graph."""
+
+    def __init__(self) -> None:
+        self.seen: set[tuple[int, ...]] = set()
+        self.graphs: dict[tuple[int, ...], tuple[Any, Tensor, Tensor, Memory]] = {}
+
+    def __call__(self, model: Any, source: Tensor, lengths: Tensor) -> Memory:
+        size, known = tuple(source.shape), exactly(model, Transformer) and exactly(model.encoder, *STACKS)
+        if size not in self.graphs:
+            if size not in self.seen or not source.is_cuda or not known or len(self.graphs) >= 4 * KEPT:
+                self.seen.add(size)
+                return read_memory(model, source, lengths)
+            made: list[Memory] = []
+            given = source.clone(), lengths.to(source.device, copy=True)
+            graph = captured("the encoder", lambda: made.append(read_memory(model, *given)))
+            if graph is None:
+                return read_memory(model, source, lengths)
+            self.graphs[size] = graph, *given, made[0]
+        graph, here, sizes, memory = self.graphs[size]
+        here.copy_(source)
+        sizes.copy_(lengths)
+        graph.replay()
+        return Memory(memory.pairs, memory.mask, 1)  # a copy, which may be reordered
 
 
 class Resident:
     """The decodings of one model."""
 
-    refused = False  # a capture has failed
-
     def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+        self.engine, self.encode = engine, Encoder()
         self.kept: OrderedDict[tuple[Any, ...], Buffers] = OrderedDict()
 
     def buffers(self, count: int, width: int, longest: int, columns: int, search: Search) -> Buffers:
@@ -200,7 +253,7 @@ class Resident:
             self.engine.prepare(sizes[2])
         found = self.kept.pop(key, None) or Buffers(self.engine, sizes, search)
         self.kept[key] = found
-        while len(self.kept) > KEPT:
+        while len(self.kept) > KEPT or (len(self.kept) > 2 and sum(one.cache.nbytes for one in self.kept.values()) > BYTES):
             self.kept.popitem(last=False)
         return found
 
@@ -252,21 +305,18 @@ def answer(there: Tensor, event: Any) -> int:
 
 def collect(search: Search, here: Buffers, slots: set[int]) -> None:
     """What was chosen for some sentences, into the search's results."""
-    chosen, values = here.chosen[: here.reached].tolist(), here.values[: here.reached].tolist()
+    chosen, values = here.chosen[: here.reached].cpu().numpy(), here.values[: here.reached].cpu().numpy()
     for slot in sorted(slots):
         sentence = here.sentences[slot]
         if isinstance(search, Beam):
-            collect_beams(search, sentence, [[row[slot] for row in step] for step in chosen], [[row[slot] for row in step] for step in values])
+            collect_beams(search, sentence, chosen[:, :, slot].tolist(), values[:, :, slot].tolist())
             continue
         assert isinstance(search, Sample)
-        for ((token,), *_), ((value,), *_) in zip(
-            ([row[slot] for row in step] for step in chosen[: search.limits[sentence]]), ([row[slot] for row in step] for step in values), strict=False
-        ):
-            search.log_probs[sentence] += value
-            if token == here.eos:
-                search.finished[sentence] = True
-                break
-            search.outputs[sentence].append(token)
+        tokens = chosen[: search.limits[sentence], 0, slot, 0].tolist()
+        search.finished[sentence] = here.eos in tokens
+        count = tokens.index(here.eos) + 1 if here.eos in tokens else len(tokens)
+        search.outputs[sentence] = tokens[: count - search.finished[sentence]]
+        search.log_probs[sentence] = sum(values[:count, 0, slot, 0].tolist())
 
 
 def collect_beams(search: Beam, sentence: int, chosen: list[Any], values: list[Any]) -> None:
@@ -300,5 +350,5 @@ def decode(model: Any, source: Tensor, lengths: Tensor, search: Search, limits: 
     engine.refresh()
     if engine.resident is None:
         engine.resident = Resident(engine)
-    engine.resident.decode(read_memory(model, source, lengths), search, limits)
+    engine.resident.decode(engine.resident.encode(model, source, lengths), search, limits)
     return search.results()

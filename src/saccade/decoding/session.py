@@ -137,7 +137,7 @@ def read_memory(model: Any, source: Tensor, lengths: Tensor) -> Memory:
         ready = block.prepare(model.decoder.memory_at(n, memory))
         pairs.append((ready.key.contiguous(), ready.value.contiguous()))
     mask = None
-    if not bool(allowed.all()):
+    if allowed.is_cuda or not bool(allowed.all()):  # a GPU is not asked: one would have to wait for it
         hidden = ~(allowed | ~allowed.any(-1, keepdim=True))
         mask = torch.zeros(len(memory), 1, 1, memory.shape[1], dtype=memory.dtype, device=memory.device)
         mask = mask.masked_fill_(hidden, float("-inf"))
