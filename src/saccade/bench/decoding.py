@@ -5,6 +5,7 @@ A Transformer base with random parameters reads 24 tokens and generates 32 (no e
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
@@ -22,8 +23,8 @@ from ..errors import SaccadeError
 SOURCE, TARGET, VOCAB = 24, 32, 8000
 CASES = {"batch 1 greedy": (1, 1), "batch 1 beam 5": (1, 5), "batch 32 greedy": (32, 1), "batch 32 beam 5": (32, 5)}
 GPU_CASES = {"batch 1 greedy": (1, 1), "batch 64 greedy": (64, 1), "batch 64 beam 5": (64, 5), "batch 512 greedy": (512, 1)}
-BASE = {"family": "transformer-base", "dim": 512, "hidden": 2048, "depth": 6, "heads": 8, "dropout": 0.0}
-SHORT = {"depth": 1, "dim": 32, "hidden": 64, "heads": 4}  # for a trial of the programs themselves
+BASE: dict[str, Any] = {"family": "transformer-base", "dim": 512, "hidden": 2048, "depth": 6, "heads": 8, "dropout": 0.0}
+SHORT: dict[str, Any] = {"depth": 1, "dim": 32, "hidden": 64, "heads": 4}  # for a trial of the programs themselves
 Generate = Callable[[int, int], int]  # from a batch's size and a beam's width to the number of tokens generated
 
 
@@ -51,10 +52,10 @@ def ours(kind: str, device: str, small: bool) -> Generate:
     from ..decoding import Beam, Sample
     from ..layers.int8 import to_int8
 
-    model = our_model(small).to(device)
+    model: Any = our_model(small).to(device)
     model = to_int8(model) if kind == "int8" else model.bfloat16() if kind == "bf16" else model
     if kind == "plain":
-        decoding.loop.why_plain = decoding.resident.why_plain = lambda model: "asked for"  # type: ignore[assignment]
+        decoding.loop.why_plain = decoding.resident.why_plain = lambda model: "asked for"
 
     def generate(batch: int, beam: int) -> int:
         never = (0, 2, 3)  # and with <eos> no output ends early
@@ -96,7 +97,7 @@ def hugging_face(kind: str, device: str, small: bool) -> Generate:
 
 def ctranslate2(kind: str, threads: int, small: bool) -> Generate:
     """CTranslate2 with our parameters."""
-    import ctranslate2 as peer
+    peer: Any = importlib.import_module("ctranslate2")
 
     model = our_model(small)
     folder = tempfile.TemporaryDirectory()
@@ -104,7 +105,9 @@ def ctranslate2(kind: str, threads: int, small: bool) -> Generate:
     spec.validate()
     spec.optimize(quantization="int8" if kind == "int8" else "float32")
     spec.save(folder.name)
-    translator = peer.Translator(folder.name, compute_type=kind.replace("fp32", "float32"), intra_threads=threads, inter_threads=1)
+    translator = peer.Translator(
+        folder.name, compute_type=kind.replace("fp32", "float32"), intra_threads=threads, inter_threads=1
+    )
 
     def generate(batch: int, beam: int) -> int:
         given = [[f"w{id}" for id in row] for row in sources(batch).tolist()]
@@ -200,7 +203,8 @@ def process(name: str, kind: str, device: str, threads: int, more: dict[str, str
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         env={**os.environ, "OMP_NUM_THREADS": str(threads), **more},
     )  # fmt: skip
-    assert run.stdin is not None and run.stdout is not None
+    assert run.stdin is not None
+    assert run.stdout is not None
     send, receive = run.stdin, run.stdout
 
     def ask(batch: int, beam: int, repeats: int) -> Any:

@@ -4,4 +4,16 @@ from .able import why_plain
 from .loop import Ensemble, Sliding, decode, steps
 from .searches import Beam, Hypothesis, MakeSearch, Sample, Search, searcher
 
-__all__ = ["Beam", "Ensemble", "Hypothesis", "MakeSearch", "Sample", "Search", "Sliding", "decode", "searcher", "steps", "why_plain"]
+__all__ = [
+    "Beam",
+    "Ensemble",
+    "Hypothesis",
+    "MakeSearch",
+    "Sample",
+    "Search",
+    "Sliding",
+    "decode",
+    "searcher",
+    "steps",
+    "why_plain",
+]

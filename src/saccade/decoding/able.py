@@ -41,16 +41,17 @@ def why_plain(model: nn.Module) -> str | None:
     changed = next((name for name in methods if overrides(model, name, base)), None)
     if changed is not None:
         return f"{type(model).__name__} has a `{changed}` of its own"
-    if not exactly(model.decoder, *STACKS):
-        return f"the stack {type(model.decoder).__name__} is not a plain one"
+    decoder: Any = model.decoder
+    if not exactly(decoder, *STACKS):
+        return f"the stack {type(decoder).__name__} is not a plain one"
     if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         return "autocast is on"
     if any(part.training for part in model.modules()):
         return "the model is in training mode"
     if extras.asks_weights() or any(part.tape is not None for part in model.modules() if isinstance(part, Site)):
         return "a record of the weights is open"
-    reasons = (reason for block in model.decoder for reason in reasons_of(block))
-    return next(reasons, None) or differing(list(model.decoder))
+    reasons = (reason for block in decoder for reason in reasons_of(block))
+    return next(reasons, None) or differing(list(decoder))
 
 
 def reasons_of(block: Block) -> Iterator[str]:
@@ -66,7 +67,7 @@ def reasons_of(block: Block) -> Iterator[str]:
             yield from reasons_of_attention(attention, attention is block.cross)
 
 
-def reasons_of_attention(attention: nn.Module, cross: bool) -> Iterator[str]:
+def reasons_of_attention(attention: Any, cross: bool) -> Iterator[str]:
     """What is unknown in an attention layer."""
     if not exactly(attention, MultiHeadAttention):
         yield f"the mixer {type(attention).__name__} is not attention as it is"

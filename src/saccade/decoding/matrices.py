@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,17 +29,17 @@ def product(layers: Sequence[nn.Module], layout: str, activation: str = "none", 
     if all(isinstance(layer, Int8Linear) for layer in layers):
         joined = layers[0] if len(layers) == 1 else Int8Linear.joined(list(layers))  # type: ignore[arg-type]
         return joined if activation == "none" else partial(relu_after, joined)
-    weights = [layer.weight for layer in layers]
-    biases = [layer.bias for layer in layers]
-    weight = weights[0] if len(layers) == 1 else torch.cat(weights)  # type: ignore[arg-type]
+    weights: list[Any] = [layer.weight for layer in layers]
+    biases: list[Any] = [layer.bias for layer in layers]
+    weight = weights[0] if len(layers) == 1 else torch.cat(weights)
     bias = biases[0]
     if len(layers) > 1 and any(one is not None for one in biases):
-        bias = torch.cat([one if one is not None else w.new_zeros(len(w)) for one, w in zip(biases, weights, strict=True)])  # type: ignore[arg-type, operator, misc]
+        bias = torch.cat([one if one is not None else w.new_zeros(len(w)) for one, w in zip(biases, weights, strict=True)])
     if copies is not None and len(layers) > 1 and layout == "plain":
-        copies.append((weight, weights))  # type: ignore[arg-type]
+        copies.append((weight, weights))
         if bias is not None and all(one is not None for one in biases):
-            copies.append((bias, biases))  # type: ignore[arg-type]
-    return of_weight(weight, bias, layout, activation)  # type: ignore[arg-type]
+            copies.append((bias, biases))
+    return of_weight(weight, bias, layout, activation)
 
 
 def of_weight(weight: Tensor, bias: Tensor | None, layout: str, activation: str = "none") -> Product:

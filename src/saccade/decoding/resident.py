@@ -3,7 +3,6 @@ chosen is read at the end. S sentences, W beams, R = S · W rows, T positions, M
 
 from __future__ import annotations
 
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +13,8 @@ from torch import Tensor, nn
 from ..layers.inputs import Learned
 from ..models.transformer import ReadingDecoder, Transformer
 from .able import STACKS, exactly, why_plain
+from .capture import captured
+from .collecting import collect
 from .engine import Engine, Memory
 from .searches import Beam, Hypothesis, Sample, Search
 from .session import engine_of, read_memory
@@ -178,39 +179,6 @@ class Buffers:
         self.step(bucket)
 
 
-class Captures:
-    """Work captured as CUDA graphs, all in one pool of memory: no two of them run at the same time."""
-
-    def __init__(self) -> None:
-        self.refused: set[str] = set()  # what could not be captured, and is not tried again
-        self.pool: Any = None
-
-    def __call__(self, what: str, work: Callable[[], object]) -> Any:
-        """The work as a graph, which has not run yet; None where it cannot be captured."""
-        if what in self.refused:
-            return None
-        here, stream, graph = torch.cuda.current_stream(), torch.cuda.Stream(), torch.cuda.CUDAGraph()
-        stream.wait_stream(here)
-        try:
-            with torch.cuda.stream(stream):  # `torch.cuda.graph` would also empty PyTorch's memory each time
-                graph.capture_begin(pool=self.pool) if self.pool is not None else graph.capture_begin()
-                try:
-                    work()
-                finally:
-                    graph.capture_end()
-        except RuntimeError as error:
-            self.refused.add(what)
-            why = (str(error).strip().splitlines() or [""])[0]
-            warnings.warn(f"{what} cannot be captured as a CUDA graph ({why}); continuing kernel by kernel", stacklevel=2)
-            return None
-        here.wait_stream(stream)
-        self.pool = graph.pool() if self.pool is None else self.pool
-        return graph
-
-
-captured = Captures()
-
-
 class Encoder:
     """What a model makes of sources; from its second batch of a size on, that is one graph."""
 
@@ -301,47 +269,6 @@ def answer(there: Tensor, event: Any) -> int:
     if event is not None:
         event.synchronize()
     return int(there)
-
-
-def collect(search: Search, here: Buffers, slots: set[int]) -> None:
-    """What was chosen for some sentences, into the search's results."""
-    chosen, values = here.chosen[: here.reached].cpu().numpy(), here.values[: here.reached].cpu().numpy()
-    for slot in sorted(slots):
-        sentence = here.sentences[slot]
-        if isinstance(search, Beam):
-            collect_beams(search, sentence, chosen[:, :, slot].tolist(), values[:, :, slot].tolist())
-            continue
-        assert isinstance(search, Sample)
-        tokens = chosen[: search.limits[sentence], 0, slot, 0].tolist()
-        search.finished[sentence] = here.eos in tokens
-        count = tokens.index(here.eos) + 1 if here.eos in tokens else len(tokens)
-        search.outputs[sentence] = tokens[: count - search.finished[sentence]]
-        search.log_probs[sentence] = sum(values[:count, 0, slot, 0].tolist())
-
-
-def collect_beams(search: Beam, sentence: int, chosen: list[Any], values: list[Any]) -> None:
-    """As `Beam.advance` collects, step by step, from tokens, parents and scores."""
-
-    def prefix(at: int, beam: int) -> list[int]:
-        found = []
-        while at >= 0:
-            tokens, parents, _ = chosen[at]
-            found.append(tokens[beam])
-            at, beam = at - 1, parents[beam]
-        return found[::-1]
-
-    ended, nothing = search.ended[sentence], float("-inf")
-    for at, (scores, ends) in enumerate(values):
-        for rank, log_prob in enumerate(ends):
-            if log_prob > nothing:
-                search._take(sentence, prefix(at - 1, chosen[at][2][rank]), log_prob, True, 0)
-        last = at + 1 >= search.limits[sentence]
-        if last and not ended:
-            for beam, score in enumerate(scores):
-                if score > nothing:
-                    search._take(sentence, prefix(at, beam), score, False, 0)
-        if last or len(ended) >= search.width or scores[0] == nothing:
-            return
 
 
 def decode(model: Any, source: Tensor, lengths: Tensor, search: Search, limits: list[int]) -> list[list[Hypothesis]]:

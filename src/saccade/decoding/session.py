@@ -8,9 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from ..core import State
 from ..models.kinds import Decodable
-from .able import why_plain
 from .engine import Engine, Memory
 from .matrices import layout_for
 
@@ -43,9 +41,10 @@ class PlainSession:
 
 
 def marks(model: nn.Module) -> tuple[Any, ...]:
-    """What changes when somebody changes a model's parameters: where they are, how often they were written, and one number of each."""
+    """What changes when somebody changes a model: its parts, where parameters are, how often they were written, and one number of each."""
     every = [*model.parameters(), *model.buffers()]
-    where = tuple(id(part) for part in model.modules()), tuple(one.data_ptr() for one in every)
+    parts = tuple((id(part), type(part), len(vars(part)), len(part._forward_hooks)) for part in model.modules())
+    where = parts, tuple(one.data_ptr() for one in every)
     if every[0].device.type != "cpu":
         return where  # what was copied is copied again for each batch
     versions = [None if one.is_inference() else one._version for one in every]
@@ -84,7 +83,9 @@ class FastSession:
         self.spare: Tensor | None = None
         if state is not None and self.length:
             for cache, one in zip(self.cache, state.caches, strict=True):
-                cache[:, : self.length, 0], cache[:, : self.length, 1] = (x.transpose(1, 2) for x in (one.mixer.key, one.mixer.value))
+                cache[:, : self.length, 0], cache[:, : self.length, 1] = (
+                    x.transpose(1, 2) for x in (one.mixer.key, one.mixer.value)
+                )
 
     def reorder(self, rows: Tensor) -> None:
         memory, beams = self.memory, self.width

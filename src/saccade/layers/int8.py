@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import SaccadeError
+from .attention import MultiHeadAttention
 from .embeddings import Tokens
+from .feedforward import MLP, Gated
 from .heads import LinearHead
 
 LACKING = "this PyTorch has no 8-bit kernels for this machine; choose another precision"
@@ -76,13 +78,13 @@ class Int8Head(LinearHead):
 
 
 def to_int8(model: nn.Module) -> nn.Module:
-    """A copy of a model on a CPU whose linear layers and head are in 8 bits; what else multiplies by a matrix stays as it is."""
+    """A copy of a model on a CPU whose attention, feed-forward parts and head are in 8 bits; what else has a matrix stays as it is."""
     if any(parameter.device.type != "cpu" for parameter in model.parameters()):
         raise SaccadeError("int8 runs on a CPU, got a model on another device; load it with device cpu, or choose bf16")
     made = copy.deepcopy(model)
     for part in list(made.modules()):
         for name, child in list(part.named_children()):
-            if type(child) is nn.Linear:
+            if type(child) is nn.Linear and isinstance(part, MultiHeadAttention | MLP | Gated):
                 setattr(part, name, Int8Linear.of(child.weight, child.bias))
             elif type(child) is LinearHead and (child._tied[0] is None or type(child._tied[0]) is Tokens):
                 setattr(part, name, Int8Head(child))
