@@ -62,6 +62,7 @@ MAY["comparing"] = {*MAY["api"], "api", "significance"}
 MAY["varying"] = {*MAY["config"], "config"}
 MAY["demo"] = {*MAY["api"], "api"}
 MAY["tables"] = {*MAY["api"], "api"}
+MAY["bench"] = {*MAY["tables"], "tables"}
 MAY["huggingface"] = {"core"}
 MAY["looking"] = {"core", "errors", "huggingface", "views"}
 MAY["__init__"] = {*MAY["api"], "api", "looking"}
