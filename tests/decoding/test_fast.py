@@ -208,7 +208,7 @@ def test_a_model_in_training_or_with_an_open_record_decodes_by_itself() -> None:
     assert seen["decoder.0.cross"].calls
     found = decode(model, source, lengths, Beam(BOS, EOS, NEVER, width=2, coverage_penalty=0.5), LIMITS)
     assert len(found) == len(LIMITS)
-    assert "no Transformer" in str(why_plain(nn.Linear(2, 2)))
+    assert "not a Transformer" in str(why_plain(nn.Linear(2, 2)))
 
 
 @pytest.mark.parametrize("device_search", [False, True], ids=["steps", "resident"])

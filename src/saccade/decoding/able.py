@@ -36,7 +36,7 @@ def why_plain(model: nn.Module) -> str | None:
     own = (ReadingDecoder, LanguageModel)
     base = next((kind for kind in own if isinstance(model, kind)), None)
     if base is None:
-        return f"{type(model).__name__} is no Transformer with a decoder"
+        return f"{type(model).__name__} is not a Transformer with a decoder"
     methods = ("start", "step") if base is ReadingDecoder else ("start", "step", "read")
     changed = next((name for name in methods if overrides(model, name, base)), None)
     if changed is not None:

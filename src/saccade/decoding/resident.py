@@ -94,7 +94,7 @@ class Buffers:
         self.scores[:, 0] = 0.0
 
     def take(self, other: Buffers, slots: list[int]) -> None:
-        """Goes on with some sentences of larger buffers."""
+        """Continues some sentences of larger buffers."""
         count, at = len(slots), torch.tensor(slots, device=self.position.device)
         rows = (at.unsqueeze(1) * self.width + torch.arange(self.width, device=at.device)).flatten()
         pairs = [(key.index_select(0, at), value.index_select(0, at)) for key, value in other.memory.pairs]
@@ -256,7 +256,7 @@ class Resident:
 
 
 def ask(alive: Tensor) -> tuple[Tensor, Any]:
-    """Begins to read a number; the device goes on."""
+    """Begins to read a number; the device continues."""
     if not alive.is_cuda:
         return alive.clone(), None
     there, event = torch.empty(1, dtype=alive.dtype, pin_memory=True), torch.cuda.Event()

@@ -66,7 +66,7 @@ def engine_of(model: nn.Module, rows: int) -> Engine:
 
 
 class FastSession:
-    """The fast decoder: caches with room for what comes, written in place; one memory per sentence, however wide the beam."""
+    """The fast decoder: caches that are written without a copy, with space for what comes; one memory per sentence, however wide the beam."""
 
     def __init__(self, model: Any, source: Tensor, lengths: Tensor, width: int, longest: int) -> None:
         self.engine, self.width = engine_of(model, len(source) * width), width
