@@ -25,7 +25,7 @@ MAY: dict[str, set[str]] = {
     "core": {"table", "errors"},
     "layers": {"core", "errors"},
     "models": {"layers", "core", "errors"},
-    "decoding": {"models", "core", "errors"},
+    "decoding": {"models", "layers", "core", "errors"},
     "training": {"core", "recipe", *EVERY},
     "data": {"table", *EVERY},
     "views": EVERY,

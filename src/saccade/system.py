@@ -21,6 +21,7 @@ from .data.vocabulary import Vocabulary
 from .errors import SaccadeError, with_article
 from .files import MANIFEST, Writer, settle, verified
 from .fitting import fit_to_data
+from .layers.int8 import to_int8
 from .models import EfficientNetLite0
 from .recipe import WORDLESS
 from .tasks.task import Task, WrongExample, from_tokens
@@ -34,6 +35,7 @@ from .upgrade import VERSION, upgrade_parameter
 from .using import Usable, example_of, items
 from .views.results import Metrics
 
+PRECISIONS = ("float32", "bf16", "int8")
 MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
 CALL = 'm.evaluate("test.tsv")'
 SAMPLES = 6  # dev examples that a report shows
@@ -227,8 +229,11 @@ def model_files(system: System) -> dict[str, Writer]:
     }
 
 
-def load(folder: str | Path, device: str = "auto") -> System:
-    """The system in a model folder (or in the `best/`, else `last/`, of a run folder), checked against its manifest."""
+def load(folder: str | Path, device: str = "auto", precision: str = "float32") -> System:
+    """The system in a model folder (or in the `best/`, else `last/`, of a run folder), checked against its manifest; to be used in 32 bits
+    (`float32`), 16 (`bf16`), or on a CPU with linear layers in 8 (`int8`)."""
+    if precision not in PRECISIONS:
+        raise SaccadeError(f"expected a precision of {', '.join(PRECISIONS)}, got '{precision}'; choose one of them")
     path = model_folder(Path(folder))
     if os.path.exists(path / METADATA):
         raise SaccadeError(f"{path} is a sharded checkpoint; make a model of it with `saccade convert {folder} --out FOLDER`")
@@ -247,7 +252,9 @@ def load(folder: str | Path, device: str = "auto") -> System:
         if path.name == "last" != Path(folder).name
         else ()
     )
-    return System(recipe, model.to(config.device(device)).eval(), task, notes, folder=path)
+    model = model.to(config.device("cpu" if (device, precision) == ("auto", "int8") else device)).eval()
+    model = to_int8(model) if precision == "int8" else model.bfloat16() if precision == "bf16" else model
+    return System(recipe, model, task, notes, folder=path)
 
 
 def model_folder(path: Path) -> Path:

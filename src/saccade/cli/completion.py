@@ -91,6 +91,10 @@ def devices(incomplete: str) -> list[str]:
     return [name for name in ("auto", "cpu", "cuda", "mps") if name.startswith(incomplete)]
 
 
+def precisions(incomplete: str) -> list[str]:
+    return [name for name in ("float32", "bf16", "int8") if name.startswith(incomplete)]
+
+
 def table_names(incomplete: str) -> list[tuple[str, str]]:
     """The tables that can be made."""
     return [(name, about) for name, about in TABLES.items() if name.startswith(incomplete)]

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .completion import devices, run_folders, settings
+from .completion import devices, precisions, run_folders, settings
 
 
 def flag(name: str, text: str, **more: Any) -> Any:
@@ -22,6 +22,8 @@ WITH = "Add a model with the same vocabulary: an ensemble, the mean of their pro
 With = Annotated[list[Path] | None, typer.Option("--with", metavar="<path>", help=WITH, autocompletion=run_folders)]
 OutFolder = Annotated[Path, typer.Option("--out", help="The model folder to write.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.", autocompletion=devices)]
+PRECISION = "float32, bf16 (16 bits, for GPUs), or int8 (linear layers in 8 bits, on a CPU)."
+Precision = Annotated[str, typer.Option("--precision", help=PRECISION, autocompletion=precisions)]
 Json = Annotated[bool, flag("--json", "Print one JSON object per line.")]
 Words = Annotated[bool, flag("--words", "Words instead of their pieces: weights of a word's pieces are added.")]
 Beam = Annotated[int, typer.Option("--beam", help="Beam width; 1 is greedy.")]

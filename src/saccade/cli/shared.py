@@ -112,11 +112,11 @@ def as_lines(raw: bytes, name: str, first: int = 1) -> list[str]:
     return [readable(line.removesuffix("\r"), "line", Path(name), number) for number, line in enumerate(lines, first)]
 
 
-def load(model: Path, device: str, others: list[Path] | None = None) -> System:
+def load(model: Path, device: str, others: list[Path] | None = None, precision: str = "float32") -> System:
     """The system in a model folder or run folder; what should be known about it is printed on stderr. With others, the ensemble."""
     from .. import api
 
-    systems = [api.load(folder, device) for folder in (model, *(others or []))]
+    systems = [api.load(folder, device, precision) for folder in (model, *(others or []))]
     for text in [text for system in systems for text in system.notes]:
         note(text)
     return api.ensemble(systems) if others else systems[0]

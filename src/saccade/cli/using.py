@@ -9,7 +9,7 @@ import typer
 from ..errors import SaccadeError
 from .image_files import classify_images
 from .incoming import TOGETHER, answer_each
-from .options import Beam, Device, Input, Json, MaxLength, Model, Seed, Text, TopK, TopP, With, Words, flag
+from .options import Beam, Device, Input, Json, MaxLength, Model, Precision, Seed, Text, TopK, TopP, With, Words, flag
 from .shared import check_drawable, draw, keep_given, load, note, note_cut, note_unknown, print_json, read_lines, report, write
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def translate(
     max_length: MaxLength = None,
     with_alignment: Annotated[bool, flag("--align", "Also print the word alignment as source-target pairs (Pharaoh).")] = False,
     device: Device = "auto",
+    precision: Precision = "float32",
     json_: Json = False,
 ) -> None:
     """Translate a text, a file or stdin; outputs come in the input's order, those of stdin as its lines come.
@@ -57,7 +58,7 @@ def translate(
     if beam > 1 and sample:
         raise SaccadeError("a beam and sampling were both asked for; leave out --beam, or --temperature, --top-k and --top-p")
     search = api.searcher(beam, length_penalty, {**sample, "seed": seed} if sample else None, length_rule, coverage_penalty)
-    system = load(model, device, others)
+    system = load(model, device, others, precision)
     system.check_translatable([])  # a mistake is reported before anything is read
 
     def answer(lines: list[str], first: int) -> None:
@@ -110,6 +111,7 @@ def generate(
     top_p: TopP = None,
     seed: Seed = 0,
     device: Device = "auto",
+    precision: Precision = "float32",
     json_: Json = False,
 ) -> None:
     """Continue a text; tokens are printed as they are generated.
@@ -119,7 +121,7 @@ def generate(
         saccade generate runs/shakespeare --seed 3 --top-p 0.9 --json
     """
 
-    system = load(model, device)
+    system = load(model, device, precision=precision)
     pieces = system.generate(prompt, limit, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     note_unknown(system, [prompt] if prompt else [])
     if json_:

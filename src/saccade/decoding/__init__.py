@@ -1,6 +1,19 @@
 """Decoding: one loop for every model that has `start` and `step`."""
 
+from .able import why_plain
 from .loop import Ensemble, Sliding, decode, steps
 from .searches import Beam, Hypothesis, MakeSearch, Sample, Search, searcher
 
-__all__ = ["Beam", "Ensemble", "Hypothesis", "MakeSearch", "Sample", "Search", "Sliding", "decode", "searcher", "steps"]
+__all__ = [
+    "Beam",
+    "Ensemble",
+    "Hypothesis",
+    "MakeSearch",
+    "Sample",
+    "Search",
+    "Sliding",
+    "decode",
+    "searcher",
+    "steps",
+    "why_plain",
+]

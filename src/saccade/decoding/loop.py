@@ -10,31 +10,47 @@ from ..core import State, record
 from ..core.record import source_weights
 from ..errors import SaccadeError
 from ..models.kinds import CarryingLM, Decodable
-from .searches import Hypothesis, Search
+from . import resident
+from .able import why_plain
+from .searches import Beam, Hypothesis, Search
+from .session import FastSession, PlainSession, Session
 
 
 @torch.inference_mode()
 def steps(model: Decodable, source: Tensor, lengths: Tensor, search: Search, limits: list[int]) -> Iterator[dict[int, int]]:
     """Decodes step by step; yields `search.latest` after each. Finished sentences leave the batch."""
-    state = model.start(source, lengths)
+    session = begin(model, source, lengths, search, max(limits, default=0))
     rows = search.begin(limits, source.device)
     padding = torch.arange(source.shape[1], device=source.device) >= lengths.unsqueeze(1) if search.wants_weights else None
     while search.active:
         if rows is not None:
-            state = state.reorder(rows)
+            session.reorder(rows)
             padding = None if padding is None else padding.index_select(0, rows)
         if padding is None:
-            logits, state = model.step(search.tokens, state)
+            logits = session.step(search.tokens)
         else:
             with record(model, quiet=True) as seen:
-                logits, state = model.step(search.tokens, state)
+                logits = session.step(search.tokens)
             search.look(source_weights(seen).squeeze(1).masked_fill(padding, 1.0))
         rows = search.advance(logits.float().log_softmax(-1))
         yield search.latest
 
 
+def begin(model: Decodable, source: Tensor, lengths: Tensor, search: Search, longest: int) -> Session:
+    """The decoding of a batch of sources by the fast decoder, or by the model's own steps where it cannot (`why_plain`)."""
+    inner = model.model if type(model) is Sliding else model
+    if search.wants_weights or longest < 1 or why_plain(inner) is not None:
+        return PlainSession(model, source, lengths)
+    if type(model) is Sliding:
+        return SlidingSession(model, source, longest)
+    return FastSession(model, source, lengths, search.width if type(search) is Beam else 1, longest)
+
+
+@torch.inference_mode()
 def decode(model: Decodable, source: Tensor, lengths: Tensor, search: Search, limits: list[int]) -> list[list[Hypothesis]]:
     """Hypotheses for each source, the best first; sentence n gets at most limits[n] tokens."""
+    if resident.able(model, search, source, max(limits, default=0)):
+        return resident.decode(model, source, lengths, search, limits)
     for _ in steps(model, source, lengths, search, limits):
         pass
     return search.results()
@@ -57,6 +73,31 @@ class Sliding(Decodable):
             state = self.start(state.read, tokens)
         logits, inner = self.model.step(tokens, state.inner)  # type: ignore[operator]
         return logits, State(inner=inner, read=torch.cat([state.read, tokens.unsqueeze(1)], 1))
+
+
+class SlidingSession:
+    """A sliding language model on the fast decoder."""
+
+    def __init__(self, model: Sliding, source: Tensor, longest: int) -> None:
+        self.model, self.longest, self.read = model, longest, source
+        self.start()
+
+    def start(self) -> None:
+        block, read = self.model.block, self.read
+        self.read = read if read.shape[1] < block else read[:, -max(block // 2, 1) :]
+        room = max(min(self.longest, block - self.read.shape[1]), 1)
+        sizes = torch.full((len(read),), self.read.shape[1])
+        self.inner = FastSession(self.model.model, self.read, sizes, 1, room)
+
+    def reorder(self, rows: Tensor) -> None:
+        self.read = self.read.index_select(0, rows)
+        self.inner.reorder(rows)
+
+    def step(self, tokens: Tensor) -> Tensor:
+        if self.read.shape[1] >= self.model.block:
+            self.start()
+        self.read = torch.cat([self.read, tokens.unsqueeze(1)], 1)
+        return self.inner.step(tokens)
 
 
 class Ensemble(Decodable):

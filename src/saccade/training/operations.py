@@ -9,19 +9,23 @@ A multiplication and its addition are 2 operations. Papers count in other ways (
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+
+if TYPE_CHECKING:  # elsewhere imported where it is used: it loads Triton
+    from torch.utils.flop_counter import FlopCounterMode
 
 aten = torch.ops.aten
 Shape = Sequence[int]
 
 
-def counter(lookups: bool = False) -> FlopCounterMode:
+def counter(lookups: bool = False) -> "FlopCounterMode":
     """Counts while it is open; the same numbers on every device and with every kernel, on the `meta` device without any memory.
 
     With `lookups`, a token's vector counts as the product of a one-hot vector and the table, as it is computed on TPUs."""
+    from torch.utils.flop_counter import FlopCounterMode
+
     return FlopCounterMode(display=False, custom_mapping=FORMULAS | LOOKUPS if lookups else FORMULAS)
 
 

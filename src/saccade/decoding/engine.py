@@ -1,0 +1,275 @@
+"""A Transformer's decoder as one row of tensor operations, without modules between them.
+
+R rows of the batch (W beams of each of S sentences), H' heads of keys and values, G heads of queries on each, D width of a head, T positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..core.positions import Positions, Rotary, check_within
+from ..layers.attention import MultiHeadAttention
+from ..layers.block import Block
+from ..layers.embeddings import Tokens
+from ..layers.feedforward import MLP, Relu
+from ..layers.heads import LinearHead
+from ..layers.inputs import Add, Learned, NoPositionEmbedding, PositionedInput, Sinusoidal
+from ..layers.int8 import Int8Head
+from ..layers.norms import LayerNorm, RMSNorm
+from ..layers.residuals import DeepNorm, PostNorm, PreNorm, Residual, ReZero
+from .able import LINEAR, exactly
+from .matrices import Copies, Product, of_weight, product
+
+Join = Callable[[Tensor, Tensor], Tensor]
+
+
+class At(Protocol):
+    """One step's position: where its keys go, and what it sees."""
+
+    def pick(self, table: Tensor) -> Tensor:
+        """The row of this position, 1 × …, of a table by position."""
+
+    def keep(self, n: int, pair: Tensor) -> tuple[Tensor, Tensor]:
+        """Keeps block n's new key and value (R 2 H' D); all of them so far, R H' T D each."""
+
+    def bias(self, table: Tensor | None) -> Tensor | None:
+        """What is added to the scores, from a table H × distances that ends at distance 0."""
+
+
+class Memory:
+    """Keys and values of each block's memory, S H' M D, and what hides its padding; W rows of the batch read each."""
+
+    def __init__(self, pairs: list[tuple[Tensor, Tensor]], mask: Tensor | None, width: int) -> None:
+        self.pairs, self.mask, self.width = pairs, mask, width
+
+    def __len__(self) -> int:
+        """Sentences."""
+        return len(self.pairs[0][0])
+
+    def reorder(self, sentences: Tensor) -> None:
+        self.pairs = [(key.index_select(0, sentences), value.index_select(0, sentences)) for key, value in self.pairs]
+        self.mask = None if self.mask is None else self.mask.index_select(0, sentences)
+
+
+def norm_of(norm: nn.Module) -> Callable[[Tensor], Tensor] | None:
+    """A norm as one call; another part is called as it is."""
+    if type(norm) is nn.Identity:
+        return None
+    if exactly(norm, LayerNorm):
+        assert isinstance(norm, LayerNorm)
+        shape, weight, bias, eps = norm.weight.shape, norm.weight.detach(), norm.bias.detach(), norm.eps
+        return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
+    if exactly(norm, RMSNorm):
+        assert isinstance(norm, RMSNorm)
+        shape, weight, eps = norm.weight.shape, norm.weight.detach(), norm.eps
+        return lambda x: torch.rms_norm(x, shape, weight, eps)
+    return by_position(norm)
+
+
+def by_position(part: nn.Module) -> Callable[[Tensor], Tensor]:
+    """A part that is called with rows as positions of a batch: R dim → R …"""
+    return lambda x: part(x.unsqueeze(1)).squeeze(1)
+
+
+def residual_of(around: Residual) -> tuple[Callable[[Tensor], Tensor] | None, Join]:
+    """What a residual does before its part (None: nothing), and how it joins what comes out."""
+    norm = norm_of(around.norm)
+    if isinstance(around, PreNorm):
+        return norm, torch.add
+    if isinstance(around, ReZero):
+        alpha = around.alpha.detach()
+        return norm, lambda x, y: x + alpha * y
+    if isinstance(around, DeepNorm):
+        factor = around.alpha
+        join: Join = lambda x, y: torch.add(y, x, alpha=factor)  # noqa: E731
+    else:
+        assert isinstance(around, PostNorm)
+        join = torch.add
+    return None, join if norm is None else (lambda x, y: norm(join(x, y)))
+
+
+def feedforward_of(part: nn.Module, layout: str) -> Product:
+    """A feed-forward part as two products where it is an MLP; any other is called as it is."""
+    if not exactly(part, MLP) or not (exactly(part.inner, *LINEAR) and exactly(part.outer, *LINEAR)):
+        return by_position(part)
+    relu = exactly(part.activation, Relu)
+    inner, outer = product([part.inner], layout, "relu" if relu else "none"), product([part.outer], layout)  # type: ignore[list-item]
+    activation = part.activation
+    assert isinstance(activation, nn.Module)
+    return (lambda x: outer(inner(x))) if relu else (lambda x: outer(activation(inner(x))))
+
+
+def head_of(head: nn.Module, layout: str) -> Product:
+    """From the last vectors to logits."""
+    if exactly(head, Int8Head) or not exactly(head, LinearHead):
+        return by_position(head)
+    assert isinstance(head, LinearHead)
+    [tied] = head._tied
+    if tied is not None and not exactly(tied, Tokens):
+        return by_position(head)
+    made = of_weight(head.weight if tied is None else tied.weight, head.bias, layout)  # type: ignore[arg-type]
+    return made if head.scale == 1.0 else (lambda x: made(x * head.scale))
+
+
+class Attention:
+    """Self-attention of one query per row, or attention to a memory."""
+
+    def __init__(self, layer: MultiHeadAttention, layout: str, cross: bool, copies: Copies) -> None:
+        self.heads, self.groups, self.width = layer.kv_heads, layer.heads // layer.kv_heads, layer.width
+        self.scale = layer.mechanism.score.scale(layer.width)
+        self.project = product([layer.q] if cross else [layer.q, layer.k, layer.v], layout, copies=copies)
+        self.out = product([layer.out], layout)
+        self.position = layer.mechanism.position
+        self.biases: Tensor | None = None  # H × distances, the last one 0
+        self.angles: tuple[Tensor, Tensor] | None = None
+
+    def prepare(self, size: int, like: Tensor) -> None:
+        """What depends on positions, for texts of `size` tokens at most, by the position's own code."""
+        if isinstance(self.position, Rotary):
+            if self.angles is None or len(self.angles[0]) < size:
+                self.angles = self.position.angles(torch.arange(size, device=like.device), self.width // 2, like.dtype)
+        elif self.position.biases:
+            self.biases = self.biases_for(size, like)
+
+    def biases_for(self, size: int, like: Tensor) -> Tensor:
+        """What the last of `size` positions adds to the scores of all of them."""
+        query = like.new_zeros(1, self.heads * self.groups, 1, self.width)
+        found = self.position.bias(query, Positions.line(1, size, like.device), self.scale)
+        assert found is not None
+        return found.reshape(self.heads * self.groups, size).to(like.dtype)
+
+    def own(self, x: Tensor, n: int, at: At) -> Tensor:
+        rows, heads, groups, width = len(x), self.heads, self.groups, self.width
+        qkv = self.project(x)
+        cut = heads * groups * width
+        pair = qkv[:, cut:].view(rows, 2, heads, width)
+        if self.angles is None:
+            query = qkv[:, :cut].view(rows, heads, groups, width)
+        else:
+            both = self.rotate(qkv[:, : cut + heads * width].view(rows, -1, width), at)
+            query = both[:, : heads * groups].reshape(rows, heads, groups, width)
+            pair = torch.stack([both[:, heads * groups :], pair[:, 1]], 1)
+        keys, values = at.keep(n, pair)
+        bias = at.bias(self.biases)
+        if bias is not None and bias.shape[0] != 1:
+            bias = bias.view(heads, groups, -1)
+        return self.out(F.scaled_dot_product_attention(query, keys, values, bias, scale=self.scale).reshape(rows, cut))
+
+    def rotate(self, x: Tensor, at: At) -> Tensor:
+        assert self.angles is not None
+        cos, sin = (at.pick(table) for table in self.angles)
+        left, right = x.chunk(2, -1)
+        return torch.cat([torch.addcmul(left * cos, right, sin, value=-1), torch.addcmul(left * sin, right, cos)], -1)
+
+    def read(self, x: Tensor, n: int, memory: Memory) -> Tensor:
+        """The beams of a sentence are further queries of one memory, whose keys and values are there once."""
+        rows, beams, heads, groups, width = len(x), memory.width, self.heads, self.groups, self.width
+        query = self.project(x).view(rows // beams, beams, heads, groups, width)
+        if beams == 1:
+            query = query.squeeze(1)
+        else:
+            query = query.transpose(1, 2).reshape(rows // beams, heads, beams * groups, width)
+        key, value = memory.pairs[n]
+        found = F.scaled_dot_product_attention(query, key, value, memory.mask, scale=self.scale)
+        if beams > 1:
+            found = found.view(rows // beams, heads, beams, groups * width).transpose(1, 2)
+        return self.out(found.reshape(rows, heads * groups * width))
+
+
+class Layer:
+    """One block."""
+
+    def __init__(self, block: Block, layout: str, copies: Copies) -> None:
+        assert isinstance(block.mixer, MultiHeadAttention)
+        self.mixer = Attention(block.mixer, layout, False, copies)
+        self.before_mixer, self.join_mixer = residual_of(block.around_mixer)
+        self.cross = None if block.cross is None else Attention(block.cross, layout, True, copies)
+        if block.around_cross is not None:
+            self.before_cross, self.join_cross = residual_of(block.around_cross)
+        self.feedforward = None if block.feedforward is None else feedforward_of(block.feedforward, layout)
+        if block.around_feedforward is not None:
+            self.before_feedforward, self.join_feedforward = residual_of(block.around_feedforward)
+
+    def __call__(self, x: Tensor, n: int, at: At, memory: Memory | None) -> Tensor:
+        before = self.before_mixer
+        x = self.join_mixer(x, self.mixer.own(x if before is None else before(x), n, at))
+        if self.cross is not None and memory is not None:
+            before = self.before_cross
+            x = self.join_cross(x, self.cross.read(x if before is None else before(x), n, memory))
+        if self.feedforward is not None:
+            before = self.before_feedforward
+            x = self.join_feedforward(x, self.feedforward(x if before is None else before(x)))
+        return x
+
+
+class Engine:
+    """A model's decoder, with its matrices in one layout."""
+
+    def __init__(self, model: Any, layout: str) -> None:
+        self.copies: Copies = []
+        layers = {id(block): Layer(block, layout, self.copies) for block in model.decoder}
+        self.layers = [layers[id(block)] for block in model.decoder]  # shared blocks are there once
+        self.norm, self.head = norm_of(model.decoder.norm), head_of(model.head, layout)
+        self.input: PositionedInput = model.target if hasattr(model, "target") else model.embedding
+        self.like = next(model.parameters()).detach()
+        position, tokens = self.input.position, self.input.tokens
+        self.table = tokens.weight.detach() if exactly(tokens, Tokens) else None
+        joined = exactly(position, Sinusoidal, Learned) and exactly(position.join, Add)
+        self.plain_input = self.table is not None and exactly(self.input, PositionedInput)
+        self.plain_input = self.plain_input and (joined or exactly(position, NoPositionEmbedding))
+        self.largest = len(position.vectors) if joined and isinstance(position, Learned) else None
+        self.places: Tensor | None = None
+        self.joined, self.size = joined, 0
+        self.resident: Any = None  # decodings that stay on a GPU
+
+    def prepare(self, size: int) -> None:
+        """Makes what depends on positions, for texts of `size` tokens at most."""
+        if size <= self.size:
+            return
+        self.size = size
+        for layer in {id(layer): layer for layer in self.layers}.values():
+            layer.mixer.prepare(size, self.like)
+        if self.plain_input and self.joined:
+            self.places = self.vectors(size if self.largest is None else min(size, self.largest))
+
+    def vectors(self, size: int) -> Tensor:
+        """The position embeddings of the first `size` positions."""
+        found: Tensor = self.input.position.vectors_at(torch.arange(size, device=self.like.device))  # type: ignore[operator]
+        return found.to(self.like.dtype)
+
+    def refresh(self) -> None:
+        """Writes what was copied from the parameters again, where it is: captured steps read it there."""
+        for whole, parts in self.copies:
+            torch.cat(parts, out=whole)
+        if self.places is not None and self.largest is not None:
+            self.places.copy_(self.vectors(len(self.places)))
+        for mixer in {id(layer): layer.mixer for layer in self.layers}.values():
+            if mixer.biases is not None:
+                mixer.biases.copy_(mixer.biases_for(mixer.biases.shape[1], self.like))
+
+    def check(self, position: int) -> None:
+        """Raises where a position is beyond a learned table, as the model itself would."""
+        if self.largest is not None and position >= self.largest:
+            check_within(torch.tensor([position]), self.largest)
+
+    def embed(self, tokens: Tensor, at: At) -> Tensor:
+        if not self.plain_input:
+            where = torch.arange(self.size, device=tokens.device)
+            return self.input(tokens.unsqueeze(1), at.pick(where)).squeeze(1)
+        assert self.table is not None
+        x = F.embedding(tokens, self.table)
+        if self.places is None:
+            return x * self.input.scale
+        return torch.add(at.pick(self.places), x, alpha=self.input.scale)
+
+    def step(self, tokens: Tensor, at: At, memory: Memory | None) -> Tensor:
+        """The last tokens, R → logits R V."""
+        x = self.embed(tokens, at)
+        for n, layer in enumerate(self.layers):
+            x = layer(x, n, at, memory)
+        return self.head(x if self.norm is None else self.norm(x))

@@ -1,0 +1,60 @@
+"""Matrix products of a decoder's steps: the same numbers in the layout that is fastest for so many rows. R rows, K inputs, N outputs."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..layers.int8 import Int8Linear
+
+Product = Callable[[Tensor], Tensor]  # R K → R N
+Copies = list[tuple[Tensor, list[Tensor]]]  # a tensor, and those that it was joined of
+FEW, MANY = 2, 64  # rows up to which a product does little but read its matrix, and from which blocks gain nothing
+
+
+def layout_for(rows: int, like: Tensor) -> str:
+    """`plain`, `turned` (a row of memory per input) or `packed` (oneDNN's blocks): as measured on CPUs; GPUs take all alike."""
+    if like.device.type != "cpu" or like.dtype != torch.float32:
+        return "plain"
+    if rows <= FEW or rows >= MANY:
+        return "turned"
+    return "packed" if torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise") else "plain"
+
+
+def product(layers: Sequence[nn.Module], layout: str, activation: str = "none", copies: Copies | None = None) -> Product:
+    """The linear layers of one input as one product; `activation`: none or relu, applied to what comes out. `copies` gets what is joined."""
+    if all(isinstance(layer, Int8Linear) for layer in layers):
+        joined = layers[0] if len(layers) == 1 else Int8Linear.joined(list(layers))  # type: ignore[arg-type]
+        return joined if activation == "none" else partial(relu_after, joined)
+    weights: list[Any] = [layer.weight for layer in layers]
+    biases: list[Any] = [layer.bias for layer in layers]
+    weight = weights[0] if len(layers) == 1 else torch.cat(weights)
+    bias = biases[0]
+    if len(layers) > 1 and any(one is not None for one in biases):
+        bias = torch.cat([one if one is not None else w.new_zeros(len(w)) for one, w in zip(biases, weights, strict=True)])
+    if copies is not None and len(layers) > 1 and layout == "plain":
+        copies.append((weight, weights))
+        if bias is not None and all(one is not None for one in biases):
+            copies.append((bias, biases))
+    return of_weight(weight, bias, layout, activation)
+
+
+def of_weight(weight: Tensor, bias: Tensor | None, layout: str, activation: str = "none") -> Product:
+    """x Wᵀ + b for a weight N K."""
+    weight, bias = weight.detach(), None if bias is None else bias.detach()
+    if layout == "packed":
+        blocks = torch.ops.mkldnn._reorder_linear_weight(weight)
+        return lambda x: torch.ops.mkldnn._linear_pointwise(x, blocks, bias, activation, [], "")
+    if layout == "turned" and weight.shape[0] >= weight.shape[1]:
+        turned = weight.t().contiguous()
+        made: Product = partial(torch.mm, mat2=turned) if bias is None else lambda x: torch.addmm(bias, x, turned)
+    else:
+        made = partial(F.linear, weight=weight, bias=bias)
+    return made if activation == "none" else partial(relu_after, made)
+
+
+def relu_after(made: Product, x: Tensor) -> Tensor:
+    return made(x).relu_()

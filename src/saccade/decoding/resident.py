@@ -1,0 +1,281 @@
+"""Greedy and beam search that stay on the device: a step chooses its tokens there, is captured as a CUDA graph and replayed, and what was
+chosen is read at the end. S sentences, W beams, R = S · W rows, T positions, M memory positions, V vocabulary."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..layers.inputs import Learned
+from ..models.transformer import ReadingDecoder, Transformer
+from .able import STACKS, exactly, why_plain
+from .capture import captured
+from .collecting import collect
+from .engine import Engine, Memory
+from .searches import Beam, Hypothesis, Sample, Search
+from .session import engine_of, read_memory
+
+LAG = 3  # steps that the device may be ahead of the question whether all sentences have ended
+KEPT, BYTES = 8, 4 * 2**30  # sets of buffers that are kept with the graphs that read them, and their size
+FEWEST = 8  # sentences; a smaller batch does not shrink
+on_cpu = False  # for tests: the same steps without graphs
+
+
+def able(model: nn.Module, search: Search, source: Tensor, longest: int) -> bool:
+    """Whether a batch is decoded here: an encoder–decoder on a GPU, greedily or by a beam without a coverage penalty."""
+    greedy = type(search) is Sample and search.temperature == 0
+    if not greedy and not (type(search) is Beam and not search.wants_weights):
+        return False
+    if longest < 1 or not (source.is_cuda or on_cpu) or not isinstance(model, ReadingDecoder) or why_plain(model) is not None:
+        return False
+    position = model.target.position
+    return not isinstance(position, Learned) or longest <= len(position.vectors)  # beyond it the model itself raises
+
+
+def rounded(size: int, least: int) -> int:
+    """The next size of which there are few: `least`, and from there steps of an eighth to a quarter."""
+    step = least
+    while size > 8 * step:
+        step *= 2
+    return -(-size // step) * step
+
+
+class Buffers:
+    """All that a step reads and writes, where it stays: caches, memory, the last tokens, and what was chosen at each position."""
+
+    def __init__(self, engine: Engine, sizes: tuple[int, int, int, int], search: Search) -> None:
+        sentences, self.width, self.room, columns = sizes
+        like, first, rows = engine.like, engine.layers[0].mixer, sizes[0] * sizes[1]
+        self.engine, self.eos, self.sentences = engine, search.eos, list[int]()
+        self.cache = like.new_zeros(len(engine.layers), rows, self.room, 2, first.heads, first.width)
+        pairs = []
+        for layer in engine.layers:
+            assert layer.cross is not None
+            shape = (sentences, layer.cross.heads, columns, layer.cross.width)
+            pairs.append((like.new_zeros(shape), like.new_zeros(shape)))
+        self.memory = Memory(pairs, like.new_zeros(sentences, 1, 1, columns), self.width)
+        whole: Callable[..., Tensor] = lambda *shape: torch.zeros(*shape, dtype=torch.long, device=like.device)  # noqa: E731
+        self.position, self.tokens, self.limits, self.ended, self.alive = (
+            whole(n) for n in (1, rows, sentences, sentences, 1)
+        )  # fmt: skip
+        self.done = torch.ones(sentences, dtype=torch.bool, device=like.device)
+        self.scores = torch.zeros(sentences, self.width, device=like.device)
+        self.never = torch.tensor(search.never, dtype=torch.long, device=like.device)
+        self.places = torch.arange(self.room, device=like.device)
+        self.first_rows = torch.arange(sentences, device=like.device).unsqueeze(1) * self.width
+        self.chosen = whole(self.room, 3, sentences, self.width)  # token, parent, the parent of an output that ended
+        self.values = torch.zeros(self.room, 2, sentences, self.width, device=like.device)  # score, that of one that ended or −∞
+        self.graphs: dict[int, Any] = {}
+        self.seen: set[int] = set()
+        self.reached = 0
+
+    def fill(self, sentences: list[int], memory: Memory, tokens: Tensor, limits: Tensor) -> None:
+        """A new batch: the first of these sentences; the rest of the buffers are sentences that are done."""
+        count, columns = len(sentences), memory.pairs[0][0].shape[2]
+        self.sentences, self.reached = sentences, 0
+        for (key, value), (new_key, new_value) in zip(self.memory.pairs, memory.pairs, strict=True):
+            key[:count, :, :columns], value[:count, :, :columns] = new_key, new_value
+        assert self.memory.mask is not None
+        self.memory.mask[:count].fill_(float("-inf"))
+        self.memory.mask[:count, :, :, :columns] = 0.0 if memory.mask is None else memory.mask
+        self.memory.mask[count:] = 0.0
+        for whole in (self.position, self.ended):
+            whole.zero_()
+        self.tokens.fill_(0)
+        self.tokens[: count * self.width] = tokens
+        self.limits[:count] = limits
+        self.done.fill_(True)
+        self.done[:count] = False
+        self.scores.fill_(float("-inf"))
+        self.scores[:, 0] = 0.0
+
+    def take(self, other: Buffers, slots: list[int]) -> None:
+        """Continues some sentences of larger buffers."""
+        count, at = len(slots), torch.tensor(slots, device=self.position.device)
+        rows = (at.unsqueeze(1) * self.width + torch.arange(self.width, device=at.device)).flatten()
+        pairs = [(key.index_select(0, at), value.index_select(0, at)) for key, value in other.memory.pairs]
+        assert other.memory.mask is not None
+        memory = Memory(pairs, other.memory.mask.index_select(0, at), self.width)
+        self.fill([other.sentences[slot] for slot in slots], memory, other.tokens[rows], other.limits[at])
+        self.cache[:, : len(rows)] = other.cache[:, rows]
+        self.position.copy_(other.position)
+        self.ended[:count], self.scores[:count] = other.ended[at], other.scores[at]
+        self.chosen[:, :, :count], self.values[:, :, :count] = other.chosen[:, :, at], other.values[:, :, at]
+        self.reached = other.reached
+
+    def pick(self, table: Tensor) -> Tensor:
+        return table.index_select(0, self.position)
+
+    def keep(self, n: int, pair: Tensor) -> tuple[Tensor, Tensor]:
+        self.cache[n].index_copy_(1, self.position, pair.unsqueeze(1))
+        seen = self.cache[n, :, : self.bucket].transpose(1, 3)  # R H' 2 T D
+        return seen[:, :, 0], seen[:, :, 1]
+
+    def bias(self, table: Tensor | None) -> Tensor | None:
+        if table is None:
+            return self.hidden
+        return self.hidden + table.index_select(1, (self.where + table.shape[1] - 1).clamp_max(table.shape[1] - 1))
+
+    def step(self, bucket: int) -> None:
+        """One token for every row, of which the first `bucket` positions may be taken."""
+        self.bucket = bucket
+        self.where = self.places[:bucket] - self.position  # distances of the keys
+        self.hidden = torch.zeros(1, bucket, dtype=self.cache.dtype, device=self.cache.device)
+        self.hidden.masked_fill_(self.where.unsqueeze(0) > 0, float("-inf"))
+        log_probs = self.engine.step(self.tokens, self, self.memory).float().log_softmax(-1)
+        if len(self.never):
+            log_probs.index_fill_(1, self.never, float("-inf"))
+        (self.take_best if self.width == 1 else self.take_beams)(log_probs)
+        self.position.add_(1)
+        self.done.logical_or_(self.position >= self.limits)
+        self.alive.copy_((~self.done).sum())
+
+    def take_best(self, log_probs: Tensor) -> None:
+        values, tokens = log_probs.max(-1)
+        self.tokens.copy_(tokens)
+        self.chosen[:, 0].index_copy_(0, self.position, tokens.view(1, -1, 1))
+        self.values[:, 0].index_copy_(0, self.position, values.view(1, -1, 1))
+        self.done.logical_or_(tokens == self.eos)
+
+    def take_beams(self, log_probs: Tensor) -> None:
+        """As `Beam.advance`; what ended is noted by the score and the parent of each rank."""
+        count, width = self.scores.shape
+        some = min(2 * width, log_probs.shape[-1])
+        top, tokens = log_probs.topk(some, -1)
+        total = (self.scores.unsqueeze(-1) + top.view(count, width, some)).flatten(1)
+        best, index = total.topk(min(2 * width, width * some), -1)
+        parents, tokens = index // some, tokens.view(count, -1).gather(1, index)
+        end = tokens == self.eos
+        ends = best[:, :width].masked_fill(~end[:, :width], float("-inf"))
+        scores, order = best.masked_fill(end, float("-inf")).topk(width, -1)
+        next_parents, next_tokens = parents.gather(1, order), tokens.gather(1, order)
+        self.chosen.index_copy_(0, self.position, torch.stack([next_tokens, next_parents, parents[:, :width]]).unsqueeze(0))
+        self.values.index_copy_(0, self.position, torch.stack([scores, ends]).unsqueeze(0))
+        self.scores.copy_(scores)
+        self.tokens.copy_(next_tokens.flatten())
+        self.ended.add_((ends > float("-inf")).sum(1))
+        self.done.logical_or_((self.ended >= width) | scores[:, 0].isneginf())
+        rows = (self.first_rows + next_parents).flatten()
+        self.cache[:, :, : self.bucket] = self.cache[:, :, : self.bucket].index_select(1, rows)
+
+    def run(self) -> None:
+        """One step: the first of a bucket kernel by kernel (libraries set themselves up in it), the second captured, all others replayed."""
+        bucket = min(rounded(self.reached + 1, 32), self.room)
+        self.reached += 1
+        if bucket in self.graphs:
+            self.graphs[bucket].replay()
+            return
+        if bucket in self.seen and self.cache.is_cuda:
+            graph = captured("a decoding step", lambda: self.step(bucket))
+            if graph is not None:
+                self.graphs[bucket] = graph
+                graph.replay()
+                return
+        self.seen.add(bucket)
+        self.step(bucket)
+
+
+class Encoder:
+    """What a model makes of sources; from its second batch of a size on, that is one graph."""
+
+    def __init__(self) -> None:
+        self.seen: set[tuple[int, ...]] = set()
+        self.graphs: dict[tuple[int, ...], tuple[Any, Tensor, Tensor, Memory]] = {}
+
+    def __call__(self, model: Any, source: Tensor, lengths: Tensor) -> Memory:
+        size, known = tuple(source.shape), exactly(model, Transformer) and exactly(model.encoder, *STACKS)
+        if size not in self.graphs:
+            if size not in self.seen or not source.is_cuda or not known or len(self.graphs) >= 4 * KEPT:
+                self.seen.add(size)
+                return read_memory(model, source, lengths)
+            made: list[Memory] = []
+            given = source.clone(), lengths.to(source.device, copy=True)
+            graph = captured("the encoder", lambda: made.append(read_memory(model, *given)))
+            if graph is None:
+                return read_memory(model, source, lengths)
+            self.graphs[size] = graph, *given, made[0]
+        graph, here, sizes, memory = self.graphs[size]
+        here.copy_(source)
+        sizes.copy_(lengths)
+        graph.replay()
+        return Memory(memory.pairs, memory.mask, 1)  # a copy, which may be reordered
+
+
+class Resident:
+    """The decodings of one model."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.encode = engine, Encoder()
+        self.kept: OrderedDict[tuple[Any, ...], Buffers] = OrderedDict()
+
+    def buffers(self, count: int, width: int, longest: int, columns: int, search: Search) -> Buffers:
+        """Those of the next larger sizes, kept from earlier batches."""
+        sizes = (rounded(count, 1), width, rounded(longest, 32), rounded(columns, 16))
+        key = (*sizes, search.eos, search.never)
+        if sizes[2] > self.engine.size:  # graphs read tables of the old size
+            self.kept.clear()
+            self.engine.prepare(sizes[2])
+        found = self.kept.pop(key, None) or Buffers(self.engine, sizes, search)
+        self.kept[key] = found
+        while len(self.kept) > KEPT or (len(self.kept) > 2 and sum(one.cache.nbytes for one in self.kept.values()) > BYTES):
+            self.kept.popitem(last=False)
+        return found
+
+    def decode(self, memory: Memory, search: Search, limits: list[int]) -> None:
+        """Fills the search's results."""
+        width = search.width if isinstance(search, Beam) else 1
+        device = self.engine.like.device
+        rows = search.begin(limits, device)
+        sentences = [n for n, limit in enumerate(limits) if limit > 0]
+        if rows is not None and len(sentences) < len(limits):
+            memory.reorder(torch.tensor(sentences, device=device))
+        columns, longest = memory.pairs[0][0].shape[2], max(limits)
+        here = self.buffers(len(sentences), width, longest, columns, search)
+        here.fill(sentences, memory, search.tokens, torch.tensor([limits[n] for n in sentences], device=device))
+        questions: list[tuple[Tensor, Any]] = []
+        while here.reached < longest:
+            here.run()
+            questions.append(ask(here.alive))
+            alive = answer(*questions.pop(0)) if len(questions) > (LAG if here.cache.is_cuda else 0) else len(here.sentences)
+            if alive == 0:
+                break
+            if len(here.sentences) >= FEWEST and 2 * alive <= len(here.sentences):
+                done = here.done.tolist()
+                collect(search, here, {slot for slot in range(len(here.sentences)) if done[slot]})
+                staying = [slot for slot in range(len(here.sentences)) if not done[slot]]
+                if not staying:
+                    return
+                smaller = self.buffers(len(staying), width, longest, columns, search)
+                smaller.take(here, staying)
+                here, questions = smaller, []
+        collect(search, here, set(range(len(here.sentences))))
+
+
+def ask(alive: Tensor) -> tuple[Tensor, Any]:
+    """Begins to read a number; the device continues."""
+    if not alive.is_cuda:
+        return alive.clone(), None
+    there, event = torch.empty(1, dtype=alive.dtype, pin_memory=True), torch.cuda.Event()
+    there.copy_(alive, non_blocking=True)
+    event.record()
+    return there, event
+
+
+def answer(there: Tensor, event: Any) -> int:
+    if event is not None:
+        event.synchronize()
+    return int(there)
+
+
+def decode(model: Any, source: Tensor, lengths: Tensor, search: Search, limits: list[int]) -> list[list[Hypothesis]]:
+    """Hypotheses for each source, the best first."""
+    engine = engine_of(model, len(source))
+    engine.refresh()
+    if engine.resident is None:
+        engine.resident = Resident(engine)
+    engine.resident.decode(engine.resident.encode(model, source, lengths), search, limits)
+    return search.results()

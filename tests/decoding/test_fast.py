@@ -1,0 +1,250 @@
+"""The fast decoder generates what the plain loop does, and leaves to the model itself what it does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from saccade import decoding
+from saccade.building import Builder
+from saccade.core import masks, record
+from saccade.decoding import Beam, Hypothesis, Sample, Search, Sliding, decode, loop, resident, session, why_plain
+from saccade.errors import SaccadeError
+from saccade.layers.int8 import Int8Linear, to_int8
+from saccade.layers.norms import LayerNorm
+from saccade.models.kinds import CausalLM, Seq2Seq
+
+VOCAB, BOS, EOS, NEVER = 14, 2, 3, (0, 2)
+SMALL = {"family": "transformer", "dim": 16, "hidden": 24, "depth": 2, "heads": 4, "dropout": 0.0}
+MODELS: dict[str, dict[str, Any]] = {
+    "sinusoidal": {},
+    "post-norm, one embedding": {"residual": "post-norm", "shared": True},
+    "rotary, grouped heads": {"position": "rotary", "kv_heads": 2},
+    "alibi, one head of keys": {"position": "alibi", "kv_heads": 1},
+    "t5, rms norms": {"position": "t5", "norm": "rms", "residual": "deepnorm"},
+    "learned positions, own output matrix": {"position_embedding": {"name": "learned", "max_len": 40}, "tied": False},
+    "gated, other heads for the source": {"feedforward": "swiglu", "cross_heads": 2, "stack": "transparent"},
+    "factorized, shared blocks": {"embedding": {"name": "factorized", "rank": 5}, "stack": "shared", "head": "mixture"},
+    "rezero, gelu, plain dot products": {
+        "residual": "rezero",
+        "feedforward": {"name": "mlp", "activation": "gelu"},
+        "score": "dot",
+    },
+}
+SEARCHES: dict[str, Callable[[], Search]] = {
+    "greedy": lambda: Sample(BOS, EOS, NEVER, temperature=0.0),
+    "sampled": lambda: Sample(BOS, EOS, NEVER, temperature=1.2, top_k=8, seed=5),
+    "beam": lambda: Beam(BOS, EOS, NEVER, width=3),
+    "beam, gnmt": lambda: Beam(BOS, EOS, NEVER, width=4, length_penalty=0.6, length_rule="gnmt"),
+}
+LENGTHS = [9, 1, 4, 9, 7, 2, 9, 5, 3, 8, 6, 9]
+LIMITS = [35, 5, 13, 0, 20, 1, 35, 3, 8, 35, 2, 4]
+
+
+def model_of(seed: int = 0, **settings: Any) -> Any:
+    torch.manual_seed(seed)
+    made = Builder({**SMALL, **settings}).make(Seq2Seq, VOCAB, VOCAB).eval()
+    with torch.no_grad():
+        for parameter in made.parameters():  # far from the first numbers, where norms and biases do nothing
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return made
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    return torch.randint(4, VOCAB, (len(LENGTHS), 9), generator=torch.Generator().manual_seed(1)), torch.tensor(LENGTHS)
+
+
+def plain(monkeypatch: pytest.MonkeyPatch, *given: Any) -> list[list[Hypothesis]]:
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "why_plain", lambda model: "asked for")
+        patch.setattr(resident, "why_plain", lambda model: "asked for")
+        return decode(*given)
+
+
+def check_same(wanted: list[list[Hypothesis]], got: list[list[Hypothesis]]) -> None:
+    assert [[one.tokens for one in each] for each in got] == [[one.tokens for one in each] for each in wanted]
+    assert [[one.finished for one in each] for each in got] == [[one.finished for one in each] for each in wanted]
+    for each, other in zip(wanted, got, strict=True):
+        for one, two in zip(each, other, strict=True):
+            assert two.log_prob == pytest.approx(one.log_prob, rel=1e-3, abs=1e-3)
+            assert two.score == pytest.approx(one.score, rel=1e-3, abs=1e-3)
+
+
+@pytest.mark.parametrize("device_search", [False, True], ids=["steps", "resident"])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_same_tokens_as_the_plain_loop(name: str, device_search: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of(**MODELS[name])
+    assert why_plain(model) is None
+    monkeypatch.setattr(resident, "on_cpu", device_search)
+    source, lengths = batch()
+    for how in SEARCHES.values():
+        wanted = plain(monkeypatch, model, source, lengths, how(), LIMITS)
+        check_same(wanted, decode(model, source, lengths, how(), LIMITS))
+        one = plain(monkeypatch, model, source[:1], lengths[:1], how(), [12])
+        check_same(one, decode(model, source[:1], lengths[:1], how(), [12]))
+
+
+def test_sentences_leave_in_groups_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, (source, lengths), taken = model_of(3), batch(), list[int]()
+    original = resident.Buffers.take
+
+    def take(self: resident.Buffers, other: resident.Buffers, slots: list[int]) -> None:
+        taken.append(len(slots))
+        original(self, other, slots)
+
+    monkeypatch.setattr(resident.Buffers, "take", take)
+    monkeypatch.setattr(resident, "on_cpu", True)
+    limits = [30, *[2] * 11]
+    for how in ("greedy", "beam"):
+        check_same(
+            plain(monkeypatch, model, source, lengths, SEARCHES[how](), limits),
+            decode(model, source, lengths, SEARCHES[how](), limits),
+        )
+    assert taken
+    assert max(taken) < len(LENGTHS)
+
+
+def test_the_fast_decoder_is_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, (source, lengths) = model_of(), batch()
+    monkeypatch.setattr(type(model), "step", lambda *given: pytest.fail("a step of the model itself"))
+    monkeypatch.setattr(loop, "why_plain", lambda model: None)
+    assert len(decode(model, source, lengths, SEARCHES["beam"](), LIMITS)) == len(LENGTHS)
+
+
+@pytest.mark.parametrize("settings", [{}, {"position": "rotary", "kv_heads": 2}, {"position": "alibi"}], ids=str)
+def test_language_models_continue_a_prompt_alike(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(2)
+    model = Builder({**SMALL, "family": "transformer-decoder", **settings}).make(CausalLM, VOCAB).eval()
+    assert why_plain(model) is None
+    for size in (0, 5, 30):
+        prompt = torch.randint(4, VOCAB, (1, size))
+        for how in ("greedy", "sampled"):
+            for reader in (model, Sliding(model, 16)):
+                given = (reader, prompt, torch.tensor([size]))
+                check_same(plain(monkeypatch, *given, SEARCHES[how](), [40]), decode(*given, SEARCHES[how](), [40]))
+
+
+class OwnNorm(LayerNorm):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * 2
+
+
+def all_readable(model: Any, memory: Tensor, queries: int) -> Any:
+    return masks.full().prepare(len(memory), model.heads, queries, memory.shape[1], memory.device)
+
+
+def own_parts() -> dict[str, Callable[[Any], object]]:
+    """What somebody may change in a model: each must be used, on the fast path or off it."""
+
+    def replace_norm(model: Any) -> None:
+        for block in model.decoder:
+            block.around_mixer.norm.__class__ = OwnNorm
+
+    def subclass(part: Any, name: str, body: Callable[..., Any]) -> None:
+        part.__class__ = type("Own", (type(part),), {name: body})
+
+    return {
+        "norm": replace_norm,
+        "score": lambda model: subclass(model.decoder.block(0).mixer.mechanism.score, "scale", lambda self, width: 0.7),
+        "block": lambda model: subclass(model.decoder.block(1), "after_mixer", lambda self, x, *more: x),
+        "linear": lambda model: subclass(model.decoder.block(0).cross.out, "forward", lambda self, x: x * 0.5),
+        "stack": lambda model: subclass(model.decoder, "step", lambda self, x, caches, *more: (x, caches)),
+        "model": lambda model: subclass(model, "readable", lambda self, memory, lengths, queries: all_readable(self, memory, queries)),
+        "hook": lambda model: model.decoder.block(0).mixer.register_forward_hook(lambda *given: None),
+        "hook of a projection": lambda model: model.decoder.block(0).mixer.q.register_forward_hook(lambda part, x, y: y * 2),
+        "feed-forward": lambda model: subclass(model.decoder.block(0).feedforward, "forward", lambda self, x: x.sin()),
+        "head": lambda model: subclass(model.head, "forward", lambda self, x: x[..., :VOCAB].cumsum(-1)),
+        "embedding": lambda model: subclass(model.target.tokens, "forward", lambda self, ids: nn.Embedding.forward(self, ids.flip(-1)).cos()),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", own_parts())
+@pytest.mark.parametrize("device_search", [False, True], ids=["steps", "resident"])
+def test_what_somebody_changed_is_used(name: str, device_search: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, (source, lengths) = model_of(4), batch()
+    before = decode(model, source, lengths, SEARCHES["greedy"](), [12] * 12)
+    own_parts()[name](model)
+    monkeypatch.setattr(resident, "on_cpu", device_search)
+    wanted = plain(monkeypatch, model, source, lengths, SEARCHES["greedy"](), [12] * 12)
+    check_same(wanted, decode(model, source, lengths, SEARCHES["greedy"](), [12] * 12))
+    assert name == "hook" or [one[0].log_prob for one in wanted] != [one[0].log_prob for one in before]
+
+
+def test_parameters_that_change_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, (source, lengths) = model_of(5), batch()
+    for change in (
+        lambda: model.decoder.block(0).mixer.q.weight.data.mul_(-1),
+        lambda: model.target.tokens.weight.detach().mul_(2),
+        lambda: setattr(model.decoder.block(1).mixer, "k", nn.Linear(16, 16)),
+        lambda: model.load_state_dict(model_of(6).state_dict()),
+    ):
+        decode(model, source, lengths, SEARCHES["greedy"](), [9] * 12)
+        with torch.no_grad():
+            change()
+        wanted = plain(monkeypatch, model, source, lengths, SEARCHES["greedy"](), [9] * 12)
+        check_same(wanted, decode(model, source, lengths, SEARCHES["greedy"](), [9] * 12))
+
+
+@pytest.mark.parametrize(
+    ("settings", "part"),
+    [({"mixer": "dynamic-convolution"}, "mixer"), ({"normalize": "sparsemax"}, "normalizer"), ({"position": "shaw"}, "position"),
+     ({"mask": {"name": "window", "left": 3}}, "mask"), ({"residual": "fixup"}, "residual"), ({"score": "additive"}, "score")],
+)  # fmt: skip
+def test_the_reason_names_the_part(settings: dict[str, Any], part: str) -> None:
+    assert f"the {part} " in str(why_plain(model_of(**settings)))
+
+
+def test_a_model_in_training_or_with_an_open_record_decodes_by_itself() -> None:
+    model, (source, lengths) = model_of(), batch()
+    assert why_plain(model.train()) == "the model is in training mode"
+    model.eval()
+    with record(model) as seen:
+        assert why_plain(model) == "a record of the weights is open"
+        decode(model, source[:2], lengths[:2], SEARCHES["greedy"](), [4, 4])
+    assert seen["decoder.0.cross"].calls
+    found = decode(model, source, lengths, Beam(BOS, EOS, NEVER, width=2, coverage_penalty=0.5), LIMITS)
+    assert len(found) == len(LIMITS)
+    assert "not a Transformer" in str(why_plain(nn.Linear(2, 2)))
+
+
+@pytest.mark.parametrize("device_search", [False, True], ids=["steps", "resident"])
+def test_a_position_beyond_a_learned_table_is_an_error(device_search: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of(position_embedding={"name": "learned", "max_len": 10})
+    monkeypatch.setattr(resident, "on_cpu", device_search)
+    source, lengths = batch()
+    with pytest.raises(SaccadeError, match="position 10 is beyond the learned table of 10"):
+        decode(model, source, lengths, Sample(BOS, EOS, (*NEVER, EOS), temperature=0.0), [20] * 12)
+
+
+def test_memory_is_kept_once_for_all_beams() -> None:
+    model, (source, lengths) = model_of(), batch()
+    with torch.inference_mode():
+        one = session.FastSession(model, source, lengths, 5, 8)
+        one.reorder(torch.arange(len(source)).repeat_interleave(5))
+        one.step(torch.full((5 * len(source),), BOS))
+    assert one.memory is not None
+    assert len(one.memory) == len(source)
+    assert one.cache.shape[1] == 5 * len(source)
+
+
+def test_eight_bits_are_close_and_decode_on_both_paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, (source, lengths) = model_of(7, dim=32, hidden=64), batch()
+    small = to_int8(model)
+    assert isinstance(small.decoder.block(0).mixer.q, Int8Linear)
+    assert why_plain(small) is None
+    target = torch.randint(4, VOCAB, (12, 6))
+    with torch.no_grad():
+        exact, near = model(source, lengths, target), small(source, lengths, target)
+    assert 0 < float((exact - near).norm() / exact.norm()) < 0.05
+    wanted = plain(monkeypatch, small, source, lengths, SEARCHES["beam"](), LIMITS)
+    got = decode(small, source, lengths, SEARCHES["beam"](), LIMITS)
+    same = sum(a[0].tokens == b[0].tokens for a, b in zip(wanted, got, strict=True))
+    assert same >= 10  # rounded inputs may round otherwise where a sum ends in another digit
+
+
+def test_the_searches_of_the_package_are_still_there() -> None:
+    assert decoding.why_plain is why_plain
