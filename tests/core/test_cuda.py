@@ -15,6 +15,7 @@ from saccade.models import Seq2Seq
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # inductor uses parts of torch that torch calls deprecated
+    pytest.mark.filterwarnings("ignore::UserWarning"),  # and gives advice once per process (TensorFloat32, few multiprocessors)
 ]
 
 LENGTHS = [0, 5, 160]

@@ -15,7 +15,10 @@ from saccade.layers.dropouts import WeightDropped
 from saccade.layers.recurrent import cells
 from saccade.models import CarryingLM, Encoder, Seq2Seq
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning"),  # the compiler's, once per process
+]
 ENCODERS = [entry.name for entry in models.table if entry.make.build(Encoder) is not None]
 
 
