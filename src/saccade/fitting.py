@@ -14,15 +14,11 @@ from .recipe import LANGUAGE, WORDLESS
 
 TOKENS_PER_LETTER = {"bpe": 0.4, "words": 0.2, "characters": 1.0}  # roughly
 TOKENS_PER_PICTURE, FEWEST_PICTURES, MOST_PICTURES = 64, 8, {False: 64, True: 512}  # a batch's, on a CPU and on a GPU
-ROUNDED = 8  # lengths on a GPU: few shapes of batches, each captured once
 MOST_TOKENS = {"words": 30_000, "characters": 5_000}  # of a vocabulary; of bpe by the amount of text
 
 
 def fit_to_data(recipe: Recipe, examples: Sequence[Any]) -> tuple[Recipe, tuple[str, ...]]:
     """The recipe with its model's size, its vocabulary's size and the tokens of a batch as numbers, and notes of what was chosen."""
-    on_gpu = config.device(recipe.device).type == "cuda"
-    if not recipe.training.round_to:
-        recipe = dataclasses.replace(recipe, training=dataclasses.replace(recipe.training, round_to=ROUNDED if on_gpu else 1))
     model, vocabulary, training = recipe.model, recipe.vocabulary, recipe.training
     chosen, notes = list[str](), list[str]()
     learns_words = not (recipe.start_from or recipe.task in WORDLESS)
@@ -32,6 +28,7 @@ def fit_to_data(recipe: Recipe, examples: Sequence[Any]) -> tuple[Recipe, tuple[
     tokens = letters * TOKENS_PER_LETTER[vocabulary.kind]
     if recipe.task in WORDLESS:
         tokens = len(examples) * TOKENS_PER_PICTURE
+    on_gpu = config.device(recipe.device).type == "cuda"
     if model.get("size") == AUTO:
         size = choose_size(tokens, on_gpu, training.minutes)
         model = config.recipe({**recipe.to_dict(), "model": {**model, "size": size}}).model
@@ -88,7 +85,7 @@ def advice(size: str, sizes: list[str], minutes: float) -> str:
 def adopt(recipe: Recipe, kept: Recipe) -> Recipe:
     """The recipe of a run that continues: what it leaves open is what was chosen when the run started."""
     now, then = recipe.training, kept.training
-    open_numbers = ("tokens", "round_to", "evaluate_every", "checkpoint_every")
+    open_numbers = ("tokens", "evaluate_every", "checkpoint_every")
     training: dict[str, Any] = {name: getattr(now, name) or getattr(then, name) for name in open_numbers}
     for name in ("graphs", "compile"):
         training[name] = getattr(then, name) if getattr(now, name) is None else getattr(now, name)

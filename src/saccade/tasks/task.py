@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -24,6 +25,9 @@ from ..training.losses import Batch
 from ..training.work import Work
 
 table: Table[type[Task]] = Table("tasks", "task")
+
+
+ROUNDED = 8  # lengths on a GPU: few shapes of batches, each captured once
 
 
 class Each(NamedTuple):
@@ -109,12 +113,8 @@ class ExampleTask(Task):
 
     def misfit(self, example: Any, recipe: Recipe) -> tuple[str, str] | None:
         """Why training cannot use a numbered example: the kind of reason for a count, and a sentence for this example; usually None."""
-        sizes, most, tokens, multiple = (
-            self.size(example),
-            recipe.data.max_length,
-            recipe.training.tokens,
-            recipe.training.round_to or 1,
-        )
+        training, most = recipe.training, recipe.data.max_length
+        sizes, tokens, multiple = self.size(example), training.tokens, training.round_to or 1
         has = f"line {example.line} of the training data has {{}} tokens"
         if most and max(sizes) > most:
             what = f"{has.format(max(sizes))} on a side, more than data.max_length={most}"
@@ -145,9 +145,12 @@ class ExampleWork(Work):
     """The work of any task with examples: batches of similar lengths, metrics on the dev set."""
 
     def __init__(self, task: ExampleTask, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device) -> None:
+        if not recipe.training.round_to:
+            rounding = ROUNDED if device.type == "cuda" else 1
+            recipe = replace(recipe, training=replace(recipe.training, round_to=rounding))
         self.task, self.device, self.measures = task, device, tuple(task.measures)
         self.tokens, self.smoothing, self.seed = recipe.training.tokens, recipe.training.smoothing, recipe.seed
-        self.multiple, self.agreement = recipe.training.round_to or 1, recipe.training.agreement
+        self.multiple, self.agreement = recipe.training.round_to, recipe.training.agreement
         self.doubly_stochastic = recipe.training.doubly_stochastic
         if self.doubly_stochastic:
             self.notes = ("training.doubly_stochastic: attention to the source runs on the backend eager, which has its weights",)
