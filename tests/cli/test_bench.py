@@ -25,6 +25,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "best", lambda call, seconds=0.0: (call(), 0.01)[1])
 
 
+@pytest.mark.slow
 def test_a_table_with_ratio_and_limit() -> None:
     printed = run_cli("bench", "attention", "--only", "window", "--scale", "tiny")
     assert printed.code == 0
@@ -49,6 +50,7 @@ def test_rows_as_json_and_a_result_file(tmp_path: Path, monkeypatch: pytest.Monk
     assert "medians of interleaved runs" in stored["notes"]
 
 
+@pytest.mark.slow
 def test_training_beside_its_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "real", lambda scale: None)
     monkeypatch.setattr(training, "missing", lambda: {"transformers": "not installed", "x-transformers": "not installed"})
