@@ -1,4 +1,4 @@
-"""The kernels of the backend `fused` against the definition in float64: in Triton's interpreter by `make test-kernels`, or on a GPU."""
+"""The kernels of other scores and normalizers against the definition in float64: in Triton's interpreter by `make test-kernels`, or on a GPU."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def check(mechanism: Mechanism, qkv: list[Tensor], mask: Mask | None, dtype: tor
     inputs = [x.to(DEVICE, dtype).requires_grad_() for x in qkv]
     mechanism, exact = mechanism.to(DEVICE, dtype), copy.deepcopy(mechanism).to(DEVICE, torch.float64)
     wide = [x.detach().double().requires_grad_() for x in inputs]
-    found = attend(*inputs, mechanism, mask, backend="fused")
+    found = attend(*inputs, mechanism, mask, backend="triton")
     expected = attend(*wide, exact, mask, backend="eager")
     pull = torch.randn_like(found)
     grads = torch.autograd.grad(found, [*inputs, *mechanism.parameters()], pull)
@@ -132,7 +132,9 @@ def test_additive_scores_hold_where_exponentials_would_overflow() -> None:
 def test_large_and_equal_scores_have_a_threshold(name: str) -> None:
     check(FORMS[name](16), [torch.randn(1, 1, 9, 16) * 30, *(torch.randn(1, 1, 40, 16) for _ in range(2))], None)
     q = torch.zeros(1, 1, 4, 16)
-    found = attend(q, q, torch.arange(64.0).view(1, 1, 4, 16), FORMS[name](16), backend="fused") if DEVICE.type == "cpu" else None
+    found = (
+        attend(q, q, torch.arange(64.0).view(1, 1, 4, 16), FORMS[name](16), backend="triton") if DEVICE.type == "cpu" else None
+    )
     if found is not None:
         torch.testing.assert_close(found, torch.arange(64.0).view(1, 1, 4, 16).mean(2, keepdim=True).expand(1, 1, 4, 16))
 
@@ -141,7 +143,7 @@ def test_large_and_equal_scores_have_a_threshold(name: str) -> None:
 @pytest.mark.parametrize("name", ["sigmoid", "sparsemax", "additive", "elu"])
 def test_operations_are_counted_as_those_of_the_definition(name: str) -> None:
     mechanism, counts = FORMS[name](16).to(DEVICE), {}
-    for backend in ("fused", "linear" if name == "elu" else "eager"):
+    for backend in ("triton", "linear" if name == "elu" else "eager"):
         q, k, v = (torch.randn(2, 1, 130 if name == "elu" else 30, 16, device=DEVICE, requires_grad=True) for _ in range(3))
         with counter() as forward:
             output = attend(q, k, v, mechanism, masks.causal(), backend=backend)
@@ -197,8 +199,8 @@ OWN: dict[str, Any] = {
 @pytest.mark.parametrize("name", OWN)
 def test_what_a_part_of_ones_own_changes_is_never_skipped(name: str) -> None:
     q = torch.randn(2, 1, 6, 4)
-    with pytest.raises(SaccadeError, match="backend 'fused' refuses: it has no kernel for this score with this normalizer"):
-        attend(q, q, q, OWN[name](), backend="fused")
+    with pytest.raises(SaccadeError, match="backend 'triton' refuses: "):
+        attend(q, q, q, OWN[name](), backend="triton")
 
 
 def test_a_projection_of_ones_own_in_an_additive_score_is_kept() -> None:
@@ -209,7 +211,7 @@ def test_a_projection_of_ones_own_in_an_additive_score_is_kept() -> None:
     mechanism, q = Mechanism(Doubled(4, 4, 5)).to(DEVICE), torch.randn(2, 1, 6, 4, device=DEVICE)
     if kernels.available(DEVICE):
         expected = attend(q, q, q, mechanism, backend="eager")
-        torch.testing.assert_close(attend(q, q, q, mechanism, backend="fused"), expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(attend(q, q, q, mechanism, backend="triton"), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -217,13 +219,12 @@ def test_a_projection_of_ones_own_in_an_additive_score_is_kept() -> None:
     [
         (Mechanism(None, normalizers.Relu()), masks.window(2), "is more than causal and padding"),
         (Mechanism(scores.EluKernel(), normalizers.Sum()), None, "is not causal"),
-        (Mechanism(), None, "it has no kernel for this score with this normalizer"),
     ],
-    ids=["window", "linear and not causal", "softmax"],
+    ids=["window", "linear and not causal"],
 )
 def test_what_it_cannot_do_it_refuses_by_name(mechanism: Mechanism, mask: Mask | None, reason: str) -> None:
     q = torch.randn(2, 1, 6, 4)
-    verdict = next(one for one in which_backend(q, q, mechanism, mask) if one.backend == "fused")
+    verdict = next(one for one in which_backend(q, q, mechanism, mask) if one.backend == "triton")
     assert verdict.reason is not None
     assert reason in verdict.reason
 
@@ -231,10 +232,10 @@ def test_what_it_cannot_do_it_refuses_by_name(mechanism: Mechanism, mask: Mask |
 def test_on_a_cpu_it_runs_only_in_the_interpreter_and_when_asked_for() -> None:
     q, mechanism = torch.randn(2, 1, 6, 4), Mechanism(None, normalizers.Sparsemax())
     found = which_backend(q, q, mechanism)
-    assert found.chosen != "fused"
+    assert found.chosen != "triton"
     if not kernels.available(torch.device("cpu")):
-        with pytest.raises(SaccadeError, match=r"backend 'fused' refuses: .*; leave `backend` out"):
-            attend(q, q, q, mechanism, backend="fused")
+        with pytest.raises(SaccadeError, match=r"backend 'triton' refuses: .*; leave `backend` out"):
+            attend(q, q, q, mechanism, backend="triton")
 
 
 @needs_kernels
@@ -245,14 +246,14 @@ def test_a_kernel_that_does_not_compile_is_replaced_and_the_next_call_knows(monk
         raise RuntimeError("PTXAS Error: too many registers")
 
     monkeypatch.setattr(gates, "layout", fail)
-    monkeypatch.setattr(backends.fused.Fused, "rank", lambda self, call: 1)
-    monkeypatch.setattr(backends.fused, "backend", backends.fused.backend)
-    monkeypatch.setattr(backends.fused.backend, "failed", {})
-    monkeypatch.setattr(backends.fused.backend, "compiled", set())
+    monkeypatch.setattr(backends.forms.Forms, "rank", lambda self, call: 1)
+    monkeypatch.setattr(backends.forms, "backend", backends.forms.backend)
+    monkeypatch.setattr(backends.forms.backend, "failed", {})
+    monkeypatch.setattr(backends.forms.backend, "compiled", set())
     backends._chosen.clear()
     mechanism, q = Mechanism(None, normalizers.Sigmoid()), torch.randn(2, 1, 6, 7, device=DEVICE)
     expected = attend(q, q, q, mechanism, backend="eager")
-    with pytest.warns(UserWarning, match="backend 'fused': its kernel does not compile here .*too many registers.*'eager' runs"):
+    with pytest.warns(UserWarning, match="backend 'triton': its kernel does not compile here .*too many registers.*'eager' runs"):
         torch.testing.assert_close(attend(q, q, q, mechanism), expected)
     torch.testing.assert_close(attend(q, q, q, mechanism), expected)  # without another warning
     backends._chosen.clear()
@@ -262,14 +263,14 @@ def test_a_kernel_that_does_not_compile_is_replaced_and_the_next_call_knows(monk
 def test_a_mask_of_another_batch_is_named() -> None:
     q = torch.randn(2, 1, 6, 4, device=DEVICE)
     with pytest.raises(SaccadeError, match="made for a batch of 3, got a batch of 2"):
-        attend(q, q, q, Mechanism(None, normalizers.Relu()), masks.padding([1, 2, 3]), backend="fused")
+        attend(q, q, q, Mechanism(None, normalizers.Relu()), masks.padding([1, 2, 3]), backend="triton")
 
 
 @needs_kernels
 def test_under_autocast_the_output_has_its_type() -> None:
     layer, q = nn.Linear(16, 16).to(DEVICE), torch.randn(2, 1, 20, 16, device=DEVICE)
     with torch.autocast(DEVICE.type, torch.bfloat16 if DEVICE.type == "cuda" else torch.float16):  # NumPy has no bfloat16
-        found = attend(layer(q), q, layer(q), Mechanism(None, normalizers.Sigmoid()), backend="fused")
+        found = attend(layer(q), q, layer(q), Mechanism(None, normalizers.Sigmoid()), backend="triton")
         expected = attend(layer(q), q, layer(q), Mechanism(None, normalizers.Sigmoid()), backend="eager")
     assert found.dtype == expected.dtype
     assert distance(found, expected) < 2e-2

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...errors import SaccadeError
-from . import blocked, eager, flex, fused, gather, linear, sdpa, triton
+from . import blocked, eager, flex, forms, gather, linear, sdpa, triton
 from .call import Backend, Call, CannotCompile, table
 
 __all__ = [
@@ -22,7 +22,7 @@ __all__ = [
     "choose",
     "eager",
     "flex",
-    "fused",
+    "forms",
     "gather",
     "linear",
     "run",
@@ -42,7 +42,7 @@ def choose(call: Call, without: Backend | None = None) -> Backend:
         without is not None
         or call.score.kernel
         or flex.backend.failed
-        or fused.backend.failed
+        or forms.backend.failed
         or triton.backend.failed
         or len(table._entries) > OWN
         or torch.compiler.is_compiling()

@@ -1,5 +1,5 @@
-"""The softmax kernels of saccade's own: scaled and capped dot products, any mask, ALiBi, T5's and Shaw's positions, in memory linear in
-the length, forward and backward; blocks of keys that a mask hides cost nothing."""
+"""Kernels of saccade's own. Here those of softmax: scaled and capped dot products, any mask, ALiBi, T5's and Shaw's positions, in memory linear in
+the length, forward and backward; blocks of keys that a mask hides cost nothing. Those of other scores and normalizers: forms.py."""
 
 from typing import Any
 
@@ -12,30 +12,36 @@ from ..masks import Both, Causal, Full, Mask, Padding, Prepared, Window, may_rea
 from ..normalizers import Softmax
 from ..positions import Alibi, Shaw, T5Buckets
 from ..scores import SoftCapped
+from . import forms
 from .call import Backend, Call, CannotCompile, repeat_heads, table, unchanged
 from .flex import LONG, Counted, signature
+from .forms import SHORT, form_of
 
 WIDEST = 256  # a head
 MOST = 1024  # distances whose gradients are kept for each query
-SHORT = 128  # positions, for what no other fused kernel does
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 Span = tuple[int, int, tuple[Tensor, ...]]
 
 
 class Triton(Backend):
-    """Dot-product scores, also soft-capped, softmax, any mask, positions that encode, ALiBi, T5 and Shaw."""
+    """Dot products, also soft-capped, with softmax, any mask, ALiBi, T5 and Shaw; additive scores with softmax; dot products with ReLU,
+    sigmoid, sparsemax or entmax-1.5; causal kernel scores with their sum."""
 
     def __init__(self) -> None:
         self.failed: dict[tuple[Any, ...], str] = {}  # calls whose kernel did not compile, and why
         self.compiled: set[tuple[Any, ...]] = set()
 
     def refuses(self, call: Call) -> str | None:
+        if form_of(call) is not None:
+            return forms.backend.refuses(call)
         reason = missing(call.q.device) or refuses_parts(call) or refuses_sizes(call)
         if reason is None and not may_read() and span(call.mask.mask) is None and "tiles" not in call.mask.kept:
             reason = "the blocks of its mask cannot be listed while a pass is compiled or captured"
         return reason or (self.failed.get(kind(call)) if self.failed else None)
 
     def rank(self, call: Call) -> int:
+        if form_of(call) is not None:
+            return forms.backend.rank(call)
         if call.q.device.type != "cuda":
             return 300  # interpreted: only when asked for
         pairs = call.q.shape[2] * call.key.shape[2]
@@ -46,6 +52,8 @@ class Triton(Backend):
         return 5 if pairs >= LONG**2 else 25
 
     def run(self, call: Call) -> Tensor:
+        if form_of(call) is not None:
+            return forms.backend.run(call)
         if torch.compiler.is_compiling():
             return attention(call)
         if torch._C._len_torch_dispatch_stack():  # operations are counted, and none of a kernel is seen

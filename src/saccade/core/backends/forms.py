@@ -15,11 +15,12 @@ from .. import kernels
 from ..masks import Both, Mask, Padding
 from ..normalizers import Entmax15, Entmax15Projection, Relu, Sigmoid, Softmax, Sparsemax, SparsemaxProjection, Sum
 from ..scores import Additive
-from .call import Backend, Call, CannotCompile, repeat_heads, table, unchanged
+from .call import Backend, Call, CannotCompile, repeat_heads, unchanged
 from .flex import short
 
 PLAIN_COMPARE = Additive.compare
 TYPES = (torch.float16, torch.bfloat16, torch.float32)
+SHORT = 128  # positions: below it, starting a kernel takes longer than what it saves
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def form_of(call: Call) -> Form | None:
     return None
 
 
-class Fused(Backend):
+class Forms(Backend):
     """Additive scores with a softmax, dot products with ReLU, sigmoid, sparsemax or entmax-1.5, causal kernel scores with their sum."""
 
     def __init__(self) -> None:
@@ -78,7 +79,9 @@ class Fused(Backend):
         return reason if reason is not None or not self.failed else self.failed.get(signature(call))
 
     def rank(self, call: Call) -> int:
-        return 5 if call.q.device.type == "cuda" else 300  # in the interpreter only when asked for
+        if call.q.device.type != "cuda":
+            return 300  # interpreted: only when asked for
+        return 5 if call.q.shape[2] * call.key.shape[2] >= SHORT**2 else 110
 
     def run(self, call: Call) -> Tensor:
         form, which = form_of(call), signature(call)
@@ -175,9 +178,8 @@ def of_pairs(call: Call) -> tuple[int, int]:
     batch, heads, queries, keys = call.sizes
     every = batch * heads * queries * keys
     compared, summed = every * call.query.shape[-1], every * call.value.shape[-1]
-    one_set = (
-        isinstance(call.score, Additive) and len(call.score.v) == 1
-    )  # the gradient of a matrix times a vector adds nothing up
+    # the gradient of a matrix times a vector adds nothing up
+    one_set = isinstance(call.score, Additive) and len(call.score.v) == 1
     return compared + summed, (1 if one_set else 2) * compared + 2 * summed
 
 
@@ -216,5 +218,4 @@ ADDITIVE = Form("additive", additive, of_pairs, lambda a, e: a <= 1024 and e <= 
 GATES = Form("gates", gates, of_pairs, lambda a, e: max(a, e) <= 256)
 SPARSE = Form("sparse", sparse, of_pairs, lambda a, e: max(a, e) <= 256)
 LINEAR = Form("linear", linear, of_chunks, lambda a, e: a <= 256 and e <= 256 and a * e <= 16384)
-backend = Fused()
-table.add("fused")(backend)
+backend = Forms()  # part of the backend `triton`
