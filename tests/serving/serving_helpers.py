@@ -1,0 +1,29 @@
+"""What tests of the service share: data, sentences, a client in this process."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+
+from saccade.serving.service import Service
+
+TEXT = "the cat saw the dog\nthe dog saw a mouse\n\na mouse ran\n" * 4
+REVIEWS = "text\tlabel\na good film\tgood\na bad film\tbad\ngood fun\tgood\nno fun at all\tbad\n"
+CONLLU = "1\tthe\tthe\tDET\tDT\t_\t2\tdet\t_\t_\n2\tcats\tcat\tNOUN\tNNS\t_\t0\troot\t_\t_\n\n1\tcats\tcat\tNOUN\tNNS\t_\t0\troot\t_\t_\n\n"
+SENTENCES = [
+    "the black cat sleeps", "a dog", "the small mouse saw the old house today", "I eat an apple", "the dog", "we see the green tree",
+    "the old woman reads a book", "she sings",
+]  # fmt: skip
+SMALL = {"heads": 2, "depth": 1, "dim": 16, "hidden": 16, "dropout": 0.0}
+
+
+@asynccontextmanager
+async def opened(service: Service, **options: Any) -> Any:
+    """A client of a service that has started."""
+    app = service.app()
+    base = options.pop("base_url", "http://127.0.0.1")
+    async with app.router.lifespan_context(app):
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=base, timeout=30, **options) as client:
+            yield client
