@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -27,3 +30,19 @@ async def opened(service: Service, **options: Any) -> Any:
     async with app.router.lifespan_context(app):
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=base, timeout=30, **options) as client:
             yield client
+
+
+def events(text: str) -> list[str]:
+    """What the events of a stream say."""
+    assert text.endswith("\n\n")
+    parts = text.removesuffix("\n\n").split("\n\n")
+    assert all(part.startswith("data: ") for part in parts)
+    return [part.removeprefix("data: ") for part in parts]
+
+
+async def until(true: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Waits for something to become true."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not happen in time"
+        await asyncio.sleep(0.02)

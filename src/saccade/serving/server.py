@@ -59,11 +59,11 @@ def bind(settings: Settings) -> socket.socket:
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((settings.host, settings.port))
+        made.listen(2048)  # who comes before all is ready waits
     except (OSError, OverflowError) as error:
         made.close()
         why = getattr(error, "strerror", None) or error
         raise SaccadeError(f"cannot listen at {settings.host}:{settings.port} ({why}); choose others with --host and --port") from None
-    made.set_inheritable(True)
     return made
 
 
