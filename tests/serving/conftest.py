@@ -21,6 +21,7 @@ from saccade.training.checkpoints import RunFolder
 from serving_helpers import CONLLU, REVIEWS, SMALL, TEXT, opened
 from support import tiny_recipe
 
+
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of models: two that translate (one by the fast decoder), two of language, one of labels, of tags, captions, questions."""
@@ -30,32 +31,39 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "words.conllu").write_text(CONLLU)
     book = {"data": {"phrasebook": {"train": 120, "dev": 4, "test": 4}}}
     learn = {"updates": 120, "tokens": 500, "learning_rate": 0.01, "warmup": 10, "smoothing": 0.0, "evaluate_every": 120}
-    few = {"updates": 2, "tokens": 200, "learning_rate": 0.01, "warmup": 1, "evaluate_every": 2}
-    language = {"task": "language-modelling", "language": {"block": 8}, "vocabulary": {"kind": "words"}}
+    language = {
+        "task": "language-modelling",
+        "language": {"block": 8},
+    }
     recipes: dict[str, dict[str, Any]] = {
         "en-fr": tiny_recipe(**book, model={"family": "transformer", **SMALL, "dim": 32}, training=learn),
-        "gru": tiny_recipe(**book, model={"family": "bahdanau", "dim": 16, "hidden": 16, "dropout": 0.0}, training=few),
+        "gru": tiny_recipe(**book, model={"family": "bahdanau", "dim": 16, "hidden": 16, "dropout": 0.0}),
         "words": {**language, "data": "text.txt", "model": {"family": "transformer-decoder", **SMALL}},
         "lstm": {**language, "data": "text.txt", "model": {"family": "rnn-decoder", "dim": 8, "hidden": 8}},
         "labels": {"task": "classification", "data": "reviews.tsv", "model": {"family": "transformer-encoder", **SMALL}},
-        "tags": {"task": "tagging", "data": "words.conllu", "model": {"family": "rnn-encoder", "dim": 8, "hidden": 8, "depth": 1}},
+        "tags": {
+            "task": "tagging",
+            "data": "words.conllu",
+            "model": {"family": "rnn-encoder", "dim": 8, "hidden": 8, "depth": 1},
+        },
     }
     for name, made in recipes.items():
         if isinstance(made["data"], str):
             where = str(root / made.pop("data"))
-            made |= {"data": {"train": where, "dev": where}, "training": few, "device": "cpu"}
-            made.setdefault("vocabulary", {"kind": "words"})
-        api.fit(made, root / name)
+            made |= {"data": {"train": where, "dev": where}, "vocabulary": {"kind": "words"}}
+        recipes[name] = made
+    api.fit(recipes.pop("en-fr"), root / "en-fr")
     seen = {"family": "cnn", "dim": 8, "depths": [1], "stem_stride": 4}
     decoder = {"vocabulary": {"kind": "words"}, "model": {"family": "transformer", **SMALL, "image_encoder": seen}}
     reader = {"vocabulary": {"kind": "words"}, "model": {"family": "transformer-encoder", **SMALL, "image_encoder": seen}}
+    drawn = {"data": {"train": "shapes:train", "shapes": {"train": 20}}}
     pictures: dict[str, dict[str, Any]] = {
         "captions": {"task": "captioning", **decoder},
         "questions": {"task": "questions", **reader},
         "shapes": {"task": "image-classification", "model": {"family": "vit", **SMALL, "patch": 16}},
     }
-    for name, made in pictures.items():
-        built = api.build({**made, "data": {"train": "shapes:train", "shapes": {"train": 20}}, "device": "cpu"})
+    for name, made in (recipes | {name: {**made, **drawn} for name, made in pictures.items()}).items():
+        built = api.build({**made, "device": "cpu"})
         RunFolder(root, api.model_files(built)).save(name, built.model)
     return root
 

@@ -60,9 +60,7 @@ def test_an_output_is_that_of_the_sentence_alone(name: str, search: str) -> None
     assert why_plain(model) is None
     draw = torch.Generator().manual_seed(1)
     sources = [torch.randint(4, VOCAB, (size,), generator=draw).tolist() for size in LENGTHS]
-    outputs = [
-        Output(source, SEARCHES[search](n), limit) for n, (source, limit) in enumerate(zip(sources, LIMITS, strict=True))
-    ]
+    outputs = [Output(source, SEARCHES[search](n), limit) for n, (source, limit) in enumerate(zip(sources, LIMITS, strict=True))]
     run(Flow(model, 3 if search == "beam" else 1, NEVER, PAD), list(outputs))
     for n, (one, limit) in enumerate(zip(outputs, LIMITS, strict=True)):
         alone = decode(model, torch.tensor([one.source]), torch.tensor([len(one.source)]), SEARCHES[search](n), [limit])[0]
@@ -92,9 +90,7 @@ def test_language_models_slide_each_for_itself(name: str) -> None:
 def test_what_nobody_waits_for_leaves() -> None:
     flow = Flow(model_of(Seq2Seq, "transformer"), 1, (*NEVER, EOS), PAD)
     wanted = [True, True]
-    outputs = [
-        Output([5, 6, 7 + n], SEARCHES["greedy"](n), 9, is_wanted=lambda n=n: wanted[n]) for n in range(2)
-    ]
+    outputs = [Output([5, 6, 7 + n], SEARCHES["greedy"](n), 9, is_wanted=lambda n=n: wanted[n]) for n in range(2)]
     flow.enter(outputs)
     flow.step()
     wanted[0] = False

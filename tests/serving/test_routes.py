@@ -106,7 +106,9 @@ def test_pictures_in_json_and_in_forms(models: Path, ask: Any, tmp_path: Path) -
         return [
             await client.post("/v1/caption", json={"image": encoded(), "beam": 2}),
             await client.post("/v1/caption", files=file, data={"beam": "2"}),
-            await client.post("/v1/answer", json={"image": "data:image/png;base64," + encoded(), "question": "what color is it ?"}),
+            await client.post(
+                "/v1/answer", json={"image": "data:image/png;base64," + encoded(), "question": "what color is it ?"}
+            ),
             await client.post("/v1/answer", files=file, data={"question": "what color is it ?"}),
             await client.post("/v1/classify", json={"image": encoded()}),
             await client.post("/v1/classify", files=file),

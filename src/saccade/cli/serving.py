@@ -24,7 +24,9 @@ def serve(
     key_file: Annotated[Path | None, typer.Option(help=KEYS)] = None,
     open_: Annotated[bool, flag("--open", "Let anybody in without a key, from other machines too.")] = False,
     names: Annotated[list[str] | None, typer.Option("--allow-host", help="A further name of this service; repeatable.")] = None,
-    cors: Annotated[list[str] | None, typer.Option(help="An origin whose pages may ask (https://example.org); repeatable.")] = None,
+    cors: Annotated[
+        list[str] | None, typer.Option(help="An origin whose pages may ask (https://example.org); repeatable.")
+    ] = None,
     reload: Annotated[bool, flag("--reload", "Load a model again when its folder changes.")] = False,
     queue: Annotated[int, typer.Option(help=QUEUE, min=1, max=100_000)] = 256,
     seconds: Annotated[float, typer.Option(help="The longest time of one request.", min=0.1, max=3600)] = 30.0,

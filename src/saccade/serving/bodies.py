@@ -75,7 +75,7 @@ def parse_json(body: bytes) -> Any:
     try:
         return json.loads(body.decode(), parse_constant=refuse)
     except (ValueError, RecursionError):  # also bytes that are not UTF-8, and numbers of thousands of digits
-        raise Refused(400, "the body is not JSON; send an object such as {\"text\": \"…\"} in UTF-8") from None
+        raise Refused(400, 'the body is not JSON; send an object such as {"text": "…"} in UTF-8') from None
 
 
 def parse_form(body: bytes) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from starlette.requests import Request
+
 from .replies import answer_error
 from .schema import Refused
 
@@ -58,7 +60,7 @@ class Guard:
         except Exception as failure:
             error = failure
         if error is not None and not status:
-            await answer_error(None, error)(scope, receive, answer)
+            await answer_error(Request(scope), error)(scope, receive, answer)
         path = scope["path"] if scope["path"] in self.paths else "other"
         self.service.measures.request(path, status, time.perf_counter() - begun)
 

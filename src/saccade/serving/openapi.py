@@ -42,6 +42,7 @@ RESULTS: dict[str, dict[str, Any]] = {
 CHOICE = shape({"index": WHOLE, "text": TEXT, "finish_reason": {"type": ["string", "null"]}})
 USAGE = shape({"prompt_tokens": WHOLE, "completion_tokens": WHOLE, "total_tokens": WHOLE})
 COMPLETED = shape({"id": TEXT, "object": TEXT, "created": WHOLE, "model": TEXT, "choices": listing(CHOICE)}, usage=USAGE)
+ERROR = shape({"error": {"anyOf": [TEXT, shape({"message": TEXT})]}})  # the second as OpenAI's clients want it
 MODEL = shape({"id": TEXT, "object": TEXT, "task": TEXT, "family": TEXT, "parameters": WHOLE, "does": listing(TEXT)})
 SPOKEN = shape({"code": TEXT, "name": TEXT, "targets": listing(TEXT)})
 MAYBE = {"anyOf": [TEXT, listing(TEXT)]}
@@ -78,16 +79,15 @@ def document(service: Service) -> dict[str, Any]:
         paths[f"/health/{name}"]["get"]["security"] = []
     paths["/metrics"] = get("metrics", "Counters for Prometheus.", TEXT, "text/plain")
     made: dict[str, Any] = {"openapi": "3.1.0", "info": {"title": "saccade", "version": __version__}, "paths": paths}
-    made["components"] = {"schemas": {"Error": shape({"error": TEXT})}}
     if service.settings.keys:
-        made["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        made["components"] = {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}}
         made["security"] = [{"key": []}]
     return made
 
 
 def answers(value: Any, media: str = "application/json", streams: bool = False) -> dict[str, Any]:
     content = {media: {"schema": value}} | ({"text/event-stream": {"schema": TEXT}} if streams else {})
-    error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    error = {"application/json": {"schema": ERROR}}
     return {"200": {"description": "the answer", "content": content}} | {
         code: {"description": text, "content": error} for code, text in ERRORS.items()
     }
@@ -96,7 +96,9 @@ def answers(value: Any, media: str = "application/json", streams: bool = False) 
 def post(name: str, kind: type, asked: Any, answer: Any, forms: list[str], streams: bool = False) -> dict[str, Any]:
     content = {form: {"schema": asked, "example": example(kind)} for form in forms}
     about = {"operationId": name, "summary": (kind.__doc__ or "").partition("\n")[0]}
-    return {"post": {**about, "requestBody": {"required": True, "content": content}, "responses": answers(answer, streams=streams)}}
+    return {
+        "post": {**about, "requestBody": {"required": True, "content": content}, "responses": answers(answer, streams=streams)}
+    }
 
 
 def get(name: str, text: str, answer: Any, media: str = "application/json") -> dict[str, Any]:

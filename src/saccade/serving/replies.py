@@ -13,6 +13,7 @@ from starlette.responses import Response
 from ..errors import SaccadeError
 from .schema import Refused
 
+LIKE_OPENAI = ("/v1/completions",)
 log = logging.getLogger("saccade.serving")
 
 
@@ -40,13 +41,20 @@ def event(value: Any) -> bytes:
 
 
 def answer_error(request: Any, error: Exception) -> Response:
-    """One sentence for whatever went wrong."""
+    """One sentence for whatever went wrong; clients of OpenAI look for it elsewhere."""
+    status, headers, sentence = 500, dict[str, str](), "the service failed here; its log says why"
     if isinstance(error, Refused):
-        return reply({"error": str(error)}, error.status, error.headers)
-    if isinstance(error, SaccadeError):
-        return reply({"error": str(error)}, 400)
-    if isinstance(error, HTTPException):
+        status, headers, sentence = error.status, error.headers, str(error)
+    elif isinstance(error, SaccadeError):
+        status, sentence = 400, str(error)
+    elif isinstance(error, HTTPException):
         known = {404: "there is no such route; see /openapi.json", 405: "this route has another method; see /openapi.json"}
-        return reply({"error": known.get(error.status_code, str(error.detail))}, error.status_code, dict(error.headers or {}))
-    log.error("a request failed", exc_info=error)
-    return reply({"error": "the service failed here; its log says why"}, 500)
+        status, headers = error.status_code, dict(error.headers or {})
+        sentence = known.get(status, str(error.detail))
+    else:
+        log.error("a request failed", exc_info=error)
+    if request.scope["path"] in LIKE_OPENAI:
+        return reply(
+            {"error": {"message": sentence, "type": "invalid_request_error", "param": None, "code": None}}, status, headers
+        )
+    return reply({"error": sentence}, status, headers)

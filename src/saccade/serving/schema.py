@@ -14,6 +14,7 @@ from .settings import Limits
 
 T = TypeVar("T")
 NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", type(None): "null", dict: "object"}
+HUGE = 10**30
 WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", types.NoneType: "null"}
 
 
@@ -95,8 +96,9 @@ def check(value: Any, hint: Any, about: About, limits: Limits, name: str) -> Any
         if value is None and one is types.NoneType:
             return None
         if one in (int, float) and isinstance(value, int | float) and not isinstance(value, bool):
-            if one is float or value == math.floor(value if math.isfinite(value) else 0.5):
-                return check_range(one(value), about, limits, name)
+            value = value if isinstance(value, float) or abs(value) < HUGE else float("inf")
+            if one is float or not math.isfinite(value) or value == math.floor(value):
+                return check_range(value if one is float or not math.isfinite(value) else int(value), about, limits, name)
     expected = " or ".join(WORDS.get(one, "a list" if typing.get_origin(one) is list else "an object") for one in choices(hint))
     raise Refused(400, f"expected {expected} as '{name}', got {describe(value)}; see /openapi.json")
 
@@ -122,7 +124,7 @@ def check_range(value: Any, about: About, limits: Limits, name: str) -> Any:
 
 def describe(value: Any) -> str:
     if value is None or isinstance(value, bool | int | float):
-        return safe(json.dumps(value)) if not isinstance(value, int) or abs(value) < 10**30 else "a huge number"
+        return "a huge number" if isinstance(value, float) and math.isinf(value) else json.dumps(value)
     return {str: "a text", list: "a list", dict: "an object"}.get(type(value), "something else")
 
 

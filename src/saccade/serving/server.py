@@ -63,7 +63,9 @@ def bind(settings: Settings) -> socket.socket:
     except (OSError, OverflowError) as error:
         made.close()
         why = getattr(error, "strerror", None) or error
-        raise SaccadeError(f"cannot listen at {settings.host}:{settings.port} ({why}); choose others with --host and --port") from None
+        raise SaccadeError(
+            f"cannot listen at {settings.host}:{settings.port} ({why}); choose others with --host and --port"
+        ) from None
     return made
 
 

@@ -112,7 +112,9 @@ class Service:
         """Begins to end: what is not answered in time is refused."""
         self.stopping = True
         late = Refused(503, "the service is ending; ask again in a moment", Retry_After="5")
-        asyncio.get_running_loop().call_later(STOPPING, lambda: [job.fail(late) or job.end_stream() for job in self.worker.active])
+        asyncio.get_running_loop().call_later(
+            STOPPING, lambda: [job.fail(late) or job.end_stream() for job in self.worker.active]
+        )
 
     def check_open(self) -> None:
         """Refuses at once what there is no space for."""

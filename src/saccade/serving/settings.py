@@ -94,5 +94,7 @@ def read_keys(path: Path) -> tuple[str, ...]:
     short = next((n for n, key in enumerate(lines, 1) if len(key) < SHORTEST_KEY), None)
     if short is not None or not lines:
         got = f"key {short} of {path} is shorter" if short else f"{path} is empty"
-        raise SaccadeError(f"expected keys of at least {SHORTEST_KEY} characters, one per line; {got}; make one: openssl rand -hex 32")
+        raise SaccadeError(
+            f"expected keys of at least {SHORTEST_KEY} characters, one per line; {got}; make one: openssl rand -hex 32"
+        )
     return tuple(lines)
