@@ -14,11 +14,12 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("prometheus_client")
 pytest.importorskip("httpx")
 
+from serving_helpers import CONLLU, REVIEWS, SMALL, TEXT, opened
+
 from saccade import api
 from saccade.serving.service import Service
 from saccade.serving.settings import Limits, Settings
 from saccade.training.checkpoints import RunFolder
-from serving_helpers import CONLLU, REVIEWS, SMALL, TEXT, opened
 from support import tiny_recipe
 
 

@@ -27,9 +27,12 @@ async def opened(service: Service, **options: Any) -> Any:
     """A client of a service that has started."""
     app = service.app()
     base = options.pop("base_url", "http://127.0.0.1")
-    async with app.router.lifespan_context(app):
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=base, timeout=30, **options) as client:
-            yield client
+    transport = httpx.ASGITransport(app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url=base, timeout=30, **options) as client,
+    ):
+        yield client
 
 
 def events(text: str) -> list[str]:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from serving_helpers import SENTENCES, events
 
 from saccade import api
 from saccade.serving.compatible import Writer
 from saccade.serving.messages import Completion
-from serving_helpers import SENTENCES, events
 
 
 def test_libretranslate_forms(models: Path, ask: Any) -> None:

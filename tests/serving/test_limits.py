@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from serving_helpers import until
 
 from saccade.errors import SaccadeError
 from saccade.serving.models import name_models
 from saccade.serving.service import VERBS
 from saccade.serving.settings import Limits, Settings, read_keys
-from serving_helpers import until
 
 KEY = "0123456789abcdef-key"
 JSON = {"content-type": "application/json"}
@@ -34,14 +34,14 @@ WRONG: list[tuple[str, Any, int, str]] = [
     (TRANSLATE, f'{{"text": "a", "beam": {HUGE}}}'.encode(), 400, "not JSON"),
     (TRANSLATE, f'{{"text": "a", "beam": {"9" * 4000}}}'.encode(), 400, "got a huge number"),
     (TRANSLATE, b'{"text": "\\ud800"}', 400, "half of a surrogate pair"),
-    (TRANSLATE, b'{"\\ud800": 1}', 400, "there is no field"),
+    (TRANSLATE, b'{"\\ud800": 1}', 400, "unknown field"),
     (TRANSLATE, [], 400, "expected an object, got a list"),
     (TRANSLATE, {}, 400, "the field 'text' is missing; give a text, or a list of texts"),
     (TRANSLATE, {"text": 3}, 400, "expected a text or a list as 'text', got 3"),
     (TRANSLATE, {"text": []}, 400, "expected 1 to 64 items in 'text', got 0"),
     (TRANSLATE, {"text": ["a", None]}, 400, "expected a text as 'text[1]', got null"),
     (TRANSLATE, {"text": "a" * 5001}, 400, "expected at most 5,000 characters as 'text', got 5,001"),
-    (TRANSLATE, {"text": "a", "bean": 2}, 400, "there is no field 'bean'; did you mean 'beam'?"),
+    (TRANSLATE, {"text": "a", "bean": 2}, 400, "unknown field 'bean'; did you mean 'beam'?"),
     (TRANSLATE, {"text": "a", "beam": 17}, 400, "expected 1 to 16 as 'beam', got 17"),
     (TRANSLATE, {"text": "a", "beam": True}, 400, "expected a whole number as 'beam', got true"),
     (TRANSLATE, {"text": "a", "beam": 1.5}, 400, "expected a whole number as 'beam', got 1.5"),
@@ -170,15 +170,15 @@ def test_every_answer_has_the_headers_that_keep_browsers_in_check(ask: Any) -> N
 
 def test_surplus_is_refused_at_once(ask: Any) -> None:
     async def work(client: Any, service: Any) -> None:
-        held = service.worker.turn
-        service.worker.turn = lambda: None  # nothing is done
+        held = service.worker.advance
+        service.worker.advance = lambda: None  # nothing is done
         waiting = [asyncio.create_task(client.post(TRANSLATE, json={"text": ["a dog", "a cat"]})) for _ in range(2)]
         await until(lambda: len(service.worker.active) == 4)
         got = await client.post(TRANSLATE, json={"text": "a dog"})
         assert got.status_code == 429
         assert got.headers["retry-after"] == "1"
         assert "4 texts are waiting already" in got.json()["error"]
-        service.worker.turn = held
+        service.worker.advance = held
         assert [one.status_code for one in await asyncio.gather(*waiting)] == [200, 200]
         assert (await client.post(TRANSLATE, json={"text": ["a dog"] * 5})).status_code == 429
         assert (await client.post(TRANSLATE, json={"text": ["a dog"] * 4})).status_code == 200
@@ -188,7 +188,7 @@ def test_surplus_is_refused_at_once(ask: Any) -> None:
 
 def test_a_request_that_takes_too_long_is_given_up(ask: Any) -> None:
     async def work(client: Any, service: Any) -> None:
-        service.worker.turn = lambda: None
+        service.worker.advance = lambda: None
         got = await client.post(TRANSLATE, json={"text": "a dog"})
         assert (got.status_code, got.headers["retry-after"]) == (503, "5")
         assert "longer than 0.2 seconds" in got.json()["error"]
@@ -236,7 +236,7 @@ def test_one_bad_text_does_not_spoil_the_batch(ask: Any) -> None:
     """Texts of a batch that cannot be read are refused by themselves."""
 
     async def work(client: Any, service: Any) -> None:
-        task, held = service.shelf.models["labels"].task, service.worker.turn
+        task, held = service.shelf.models["labels"].task, service.worker.advance
         real = task.classify
 
         def classify(model: Any, texts: Any) -> Any:
@@ -245,11 +245,11 @@ def test_one_bad_text_does_not_spoil_the_batch(ask: Any) -> None:
             return real(model, texts)
 
         task.classify = classify
-        service.worker.turn = lambda: None
+        service.worker.advance = lambda: None
         texts = ["good", "bad", "fun"]
         waiting = [asyncio.create_task(client.post("/v1/classify", json={"text": text})) for text in texts]
         await until(lambda: len(service.worker.active) == 3)
-        service.worker.turn = held
+        service.worker.advance = held
         got = await asyncio.gather(*waiting)
         assert [one.status_code for one in got] == [200, 400, 200]
         assert got[1].json() == {"error": "a text cannot be read; send another"}

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from serving_helpers import SENTENCES, events
 
 from saccade import api
 from saccade.views.choosing import best_site
-from serving_helpers import SENTENCES, events
 
 
 def png(size: int = 40) -> bytes:
@@ -176,8 +176,9 @@ def test_models_health_and_metrics(ask: Any) -> None:
 
 
 def test_a_changed_folder_is_loaded_beside_the_old_one(models: Path, ask: Any, tmp_path: Path) -> None:
-    from saccade.training.checkpoints import RunFolder
     from serving_helpers import until
+
+    from saccade.training.checkpoints import RunFolder
 
     def put(name: str) -> None:
         system = api.load(models / name, "cpu")
@@ -202,9 +203,10 @@ def test_a_changed_folder_is_loaded_beside_the_old_one(models: Path, ask: Any, t
         assert await text() == after
         watching.cancel()
 
+    from serving_helpers import opened
+
     from saccade.serving.service import Service
     from saccade.serving.settings import Settings
-    from serving_helpers import opened
 
     async def whole() -> None:
         service = Service(Settings({"here": tmp_path / "here"}, device="cpu"))

@@ -27,8 +27,8 @@ from .using import classify, generate, tag, translate
 
 # in the order of a first visit
 COMMANDS = (
-    demo, train, convert, average, compare, table, bench, translate, generate, tag, classify, caption, answer, reconstruct, evaluate, report, show,
-    explain, list_, check, fetch, serve,
+    demo, train, convert, average, compare, table, bench, translate, generate, tag, classify, caption, answer, reconstruct, serve, evaluate, report,
+    show, explain, list_, check, fetch,
 )  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """The command serve."""
 
+import json
 import logging
 from pathlib import Path
 from typing import Annotated
@@ -34,6 +35,7 @@ def serve(
     longest_text: Annotated[int, typer.Option(help="The most characters of one text.", min=1, max=50_000)] = 5000,
     device: Device = "auto",
     precision: Precision = "float32",
+    json_: Annotated[bool, flag("--json", "Print the address as one JSON object on stdout.")] = False,
 ) -> None:
     """Serve models over HTTP: translate, tag, classify, generate, caption and answer, batched across clients; Ctrl-C ends it.
 
@@ -74,4 +76,10 @@ def serve(
         note("note: anybody who reaches this address may use the models; --key-file limits that")
     from ..serving.server import serve as run
 
-    raise typer.Exit(run(settings, note))
+    def say(where: str) -> None:
+        if json_:
+            print(json.dumps({"url": where, "models": list(settings.models)}), flush=True)
+        else:
+            note(f"serving {', '.join(settings.models)} at {where}")
+
+    raise typer.Exit(run(settings, say))

@@ -51,7 +51,7 @@ class Libre:
     async def read(self, request: Request, kind: type) -> Any:
         self.service.check_open()
         try:
-            asked = await message(request, kind, self.service.limits, self.service.limits.body)
+            asked: Any = await message(request, kind, self.service.limits, self.service.limits.body)
         except Refused as error:
             if request.scope.get("needs_key") and error.status == 400:
                 raise unknown_key() from None  # who has no key learns nothing about bodies

@@ -170,13 +170,13 @@ class Flow:
         rows, ended, width = [], [], self.width
         for n, (one, part) in enumerate(zip(self.outputs, log_probs.split(width), strict=True)):
             assert isinstance(one.search, Beam)
-            chosen = one.search.advance(part)
+            chosen: Any = one.search.advance(part)
             if not one.search.active:
                 one.found = one.search.results()[0]
                 ended.append(one)
                 rows.append(torch.arange(width, device=part.device) + n * width)
             else:
-                rows.append(chosen + n * width)  # type: ignore[operator]
+                rows.append(chosen + n * width)
         self.cache = self.cache.index_select(1, torch.cat(rows))
         self.retain([n for n, one in enumerate(self.outputs) if one.found is None], bool(ended))
         if self.outputs:

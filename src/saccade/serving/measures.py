@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -17,7 +18,7 @@ class Measures:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        make = {"registry": self.registry}
+        make: dict[str, Any] = {"registry": self.registry}
         self.requests = Counter("saccade_requests", "Requests by route and status.", ["route", "status"], **make)
         self.seconds = Histogram("saccade_request_seconds", "Seconds to an answer.", ["route"], buckets=SECONDS, **make)
         self.batches = Histogram("saccade_batch_size", "Texts in one step or batch.", buckets=SIZES, **make)

@@ -13,6 +13,7 @@ from typing import Any
 
 from .. import api
 from ..data.images import read_image
+from ..data.pairs import Pair
 from ..data.pictures import Kept, Picture
 from ..decoding import MakeSearch, why_plain
 from ..errors import SaccadeError, did_you_mean, with_article
@@ -25,7 +26,7 @@ from ..tasks.image_classification import ImageClassification
 from ..tasks.language import LanguageModelling
 from ..tasks.questions import Questions
 from ..tasks.tagging import Tagging
-from ..tasks.translation import Translation
+from ..tasks.translation import Numbered, Translation
 from ..using import sentence_of
 from ..views.choosing import best_site
 from ..views.document import Document
@@ -117,7 +118,7 @@ class Served:
             never = tuple({words.pad, words.bos} - {words.eos})
             output = Output(ids, search(words.bos, words.eos, never), limit)
             made = Job(self.flow(asked.beam, never, task.source.pad), output)
-            made.finish = lambda found: next(task.spell(self.model, [text], [ids], [found]))
+            made.finish = lambda found: next(task.spell(self.model, [Numbered(ids, found[0].tokens, Pair(text, ""), 0)], [found]))
             output.is_wanted = lambda: not made.cancelled
             return made
         most = asked.max_length or (limit if limit == self.limits.tokens else None)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .service import Service
 
 ERRORS = {
-    "400": "something in the request is wrong", "401": "a key is needed", "404": "there is no such model", "408": "the body came too slowly",
+    "400": "something in the request is wrong", "401": "a key is needed", "404": "no model of this name can do it", "408": "the body came too slowly",
     "411": "a length is needed", "413": "the body is too large", "415": "the body is of a kind that is not read",
     "429": "too much is waiting", "503": "the service is busy, starting or ending",
 }  # fmt: skip

@@ -48,7 +48,7 @@ def answer_error(request: Any, error: Exception) -> Response:
     elif isinstance(error, SaccadeError):
         status, sentence = 400, str(error)
     elif isinstance(error, HTTPException):
-        known = {404: "there is no such route; see /openapi.json", 405: "this route has another method; see /openapi.json"}
+        known = {404: "no route has this path; see /openapi.json", 405: "this route has another method; see /openapi.json"}
         status, headers = error.status_code, dict(error.headers or {})
         sentence = known.get(status, str(error.detail))
     else:

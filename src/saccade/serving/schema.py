@@ -68,7 +68,7 @@ def read(kind: type[T], values: Any, limits: Limits, where: str = "") -> T:
     for name in values:
         if name not in known:
             shown = safe(name)
-            raise Refused(400, f"there is no field '{prefix}{shown}'{did_you_mean(shown, known)}")
+            raise Refused(400, f"unknown field '{prefix}{shown}'{did_you_mean(shown, known)}")
     found, types_of = {}, hints(kind)
     for name, one in known.items():
         if name in values:
@@ -125,7 +125,7 @@ def check_range(value: Any, about: About, limits: Limits, name: str) -> Any:
 def describe(value: Any) -> str:
     if value is None or isinstance(value, bool | int | float):
         return "a huge number" if isinstance(value, float) and math.isinf(value) else json.dumps(value)
-    return {str: "a text", list: "a list", dict: "an object"}.get(type(value), "something else")
+    return "a text" if isinstance(value, str) else "a list" if isinstance(value, list) else "an object"
 
 
 def safe(text: str) -> str:

@@ -43,11 +43,11 @@ def serve(settings: Settings, say: Any) -> int:
         address = f"[{settings.host}]" if ":" in settings.host else settings.host
         where = f"http://{address}:{here.getsockname()[1]}"
         if settings.workers == 1:
-            return run(settings, here, lambda: say(f"serving {', '.join(settings.models)} at {where}"))
+            return run(settings, here, lambda: say(where))
         folder = tempfile.mkdtemp(prefix="saccade-metrics-")
         os.environ[SHARED] = folder
         try:
-            say(f"serving {', '.join(settings.models)} at {where} with {settings.workers} processes")
+            say(where)
             return run_many(settings, here)
         finally:
             shutil.rmtree(folder, ignore_errors=True)

@@ -70,7 +70,7 @@ class Service:
         handlers: Any = dict.fromkeys((Refused, SaccadeError, HTTPException), answer_error)
         made = Starlette(routes=routes, exception_handlers=handlers, lifespan=self.lifespan)
         made.router.redirect_slashes = False
-        made.add_middleware(Guard, service=self, paths=[one.path for one in routes])  # type: ignore[arg-type]
+        made.add_middleware(Guard, service=self, paths=[one.path for one in routes])
         if self.settings.origins:
             from starlette.middleware.cors import CORSMiddleware
 
@@ -112,12 +112,10 @@ class Service:
         """Begins to end: what is not answered in time is refused."""
         self.stopping = True
         late = Refused(503, "the service is ending; ask again in a moment", Retry_After="5")
-        asyncio.get_running_loop().call_later(
-            STOPPING, lambda: [job.fail(late) or job.end_stream() for job in self.worker.active]
-        )
+        asyncio.get_running_loop().call_later(STOPPING, lambda: self.worker.refuse(list(self.worker.active), late))
 
     def check_open(self) -> None:
-        """Refuses at once what there is no space for."""
+        """Refuses at once what has no space here."""
         if self.stopping:
             raise Refused(503, "the service is ending; ask again in a moment", Retry_After="5")
         self.worker.check_room()
@@ -126,7 +124,7 @@ class Service:
         async def answer(request: Request) -> Response:
             self.check_open()
             kind, most = VERBS[verb].kind, self.limits.image_body if VERBS[verb].image else self.limits.body
-            asked = await message(request, kind, self.limits, most)
+            asked: Any = await message(request, kind, self.limits, most)
             served = self.shelf.choose(verb, asked.model)
             found: Response = await getattr(self, verb)(request, served, asked)
             return found
@@ -139,7 +137,8 @@ class Service:
         together = asyncio.gather(*(job.future for job in jobs))
         gone = asyncio.ensure_future(request.receive())
         try:
-            await asyncio.wait({together, gone}, timeout=self.limits.seconds, return_when=asyncio.FIRST_COMPLETED)
+            both: set[asyncio.Future[Any]] = {together, gone}
+            await asyncio.wait(both, timeout=self.limits.seconds, return_when=asyncio.FIRST_COMPLETED)
             if together.done():
                 return list(together.result())
             if gone.done():

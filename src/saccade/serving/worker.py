@@ -121,7 +121,7 @@ class Worker(threading.Thread):
                 new, self.inbox = self.inbox, deque()
             for job in new:
                 self.sort(job)
-            self.turn()
+            self.advance()
 
     def sort(self, job: Job) -> None:
         if job.flow is not None:
@@ -131,7 +131,7 @@ class Worker(threading.Thread):
         else:
             self.grouped.setdefault(job.key, deque()).append(job)
 
-    def turn(self) -> None:
+    def advance(self) -> None:
         """A little of everything that is there."""
         for flow in list(self.waiting):
             self.enter(flow)

@@ -155,22 +155,19 @@ class Translation(ExampleTask):
             started = search(words.bos, words.eos, tuple({words.pad, words.bos} - {words.eos}))
             limits = [max_length or self.lengths.limit(len(encoded[n])) for n in chosen]
             found = decode(model, source, lengths, started, limits)  # type: ignore[arg-type]
-            made = self.spell(model, [texts[n] for n in chosen], [encoded[n] for n in chosen], found)
-            yield from zip(chosen, made, strict=True)
+            given = [Numbered(encoded[n], one[0].tokens, Pair(texts[n], ""), 0) for n, one in zip(chosen, found, strict=True)]
+            yield from zip(chosen, self.spell(model, given, found), strict=True)
 
-    def spell(
-        self, model: nn.Module, texts: Sequence[str], encoded: Sequence[list[int]], found: Sequence[list[Hypothesis]]
-    ) -> Iterator[Translated]:
-        """The translations that were found for texts, as text."""
+    def spell(self, model: nn.Module, given: Sequence[Numbered], found: Sequence[list[Hypothesis]]) -> Iterator[Translated]:
+        """What was found for sources, the first of each being their targets, as text."""
         words = self.target
-        outputs = [Numbered(ids, one[0].tokens, Pair(text, ""), 0) for text, ids, one in zip(texts, encoded, found, strict=True)]
-        for source, hypotheses, copies in zip(texts, found, self.copy_unknown(model, outputs), strict=True):
+        for one, hypotheses, copies in zip(given, found, self.copy_unknown(model, given), strict=True):
             best = hypotheses[0]
-            text, *more = (words.decode(one.tokens, keep_unknown=True) for one in hypotheses)
+            text, *more = (words.decode(each.tokens, keep_unknown=True) for each in hypotheses)
             if copies:
                 text = " ".join(copies[at][0] if at in copies else words.token(id) for at, id in enumerate(best.tokens))
             copied = tuple((word, at) for at, (_, word) in copies.items())
-            yield Translated(text, best.log_prob, best.score, best.tokens, best.finished, more, source, copied)
+            yield Translated(text, best.log_prob, best.score, best.tokens, best.finished, more, one.pair.source, copied)
 
     @torch.no_grad()
     def copy_unknown(self, model: nn.Module, outputs: Sequence[Numbered]) -> list[dict[int, tuple[str, int]]]:
