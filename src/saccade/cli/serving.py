@@ -1,7 +1,10 @@
 """The command serve."""
 
+import contextlib
 import json
 import logging
+import os
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -46,40 +49,43 @@ def serve(
         saccade serve en-fr=runs/mine runs/shakespeare --port 9000 --reload
         saccade serve runs/mine --host 0.0.0.0 --key-file keys.txt --workers 2
     """
-    try:
-        import prometheus_client  # noqa: F401
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise SaccadeError(f"serve needs the package {error.name}; install it with: pip install 'saccade[serve]'") from None
-    from ..serving.models import name_models
-    from ..serving.settings import Limits, Settings, read_keys
+    with contextlib.ExitStack() as stack:
+        if workers > 1:  # where they count together; read when prometheus_client is imported
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = stack.enter_context(tempfile.TemporaryDirectory(prefix="saccade-"))
+        try:
+            import prometheus_client  # noqa: F401
+            import starlette  # noqa: F401
+            import uvicorn  # noqa: F401
+        except ImportError as error:
+            raise SaccadeError(f"serve needs the package {error.name}; install it with: pip install 'saccade[serve]'") from None
+        from ..serving.models import name_models
+        from ..serving.settings import Limits, Settings, read_keys
 
-    logging.basicConfig(format="saccade: %(message)s", level=logging.WARNING)
-    logging.getLogger("saccade.serving").setLevel(logging.INFO)
-    limits = Limits(queue=queue, seconds=seconds, tokens=most_tokens, text=longest_text)
-    settings = Settings(
-        name_models(models),
-        host,
-        port,
-        workers,
-        () if key_file is None else read_keys(key_file),
-        tuple(names or ()),
-        tuple(cors or ()),
-        open_,
-        reload,
-        device,
-        precision,
-        limits,
-    )
-    if open_ and not settings.keys:
-        note("note: anybody who reaches this address may use the models; --key-file limits that")
-    from ..serving.server import serve as run
+        logging.basicConfig(format="saccade: %(message)s", level=logging.WARNING)
+        logging.getLogger("saccade.serving").setLevel(logging.INFO)
+        limits = Limits(queue=queue, seconds=seconds, tokens=most_tokens, text=longest_text)
+        settings = Settings(
+            name_models(models),
+            host,
+            port,
+            workers,
+            () if key_file is None else read_keys(key_file),
+            tuple(names or ()),
+            tuple(cors or ()),
+            open_,
+            reload,
+            device,
+            precision,
+            limits,
+        )
+        if open_ and not settings.keys:
+            note("note: anybody who reaches this address may use the models; --key-file limits that")
+        from ..serving.server import serve as run
 
-    def say(where: str) -> None:
-        if json_:
-            print(json.dumps({"url": where, "models": list(settings.models)}), flush=True)
-        else:
-            note(f"serving {', '.join(settings.models)} at {where}")
+        def say(where: str) -> None:
+            if json_:
+                print(json.dumps({"url": where, "models": list(settings.models)}), flush=True)
+            else:
+                note(f"serving {', '.join(settings.models)} at {where}")
 
-    raise typer.Exit(run(settings, say))
+        raise typer.Exit(run(settings, say))

@@ -65,12 +65,13 @@ def document(service: Service) -> dict[str, Any]:
     able = {verb for one in models for verb in one.does}
     if "generate" in able:
         names = [one.name for one in models if "generate" in one.does]
-        asked = schema(Completion, limits)
-        asked["properties"]["model"]["enum"] = names
+        asked = schema(Completion, limits, {"model": names})
         paths["/v1/completions"] = post("completions", Completion, asked, COMPLETED, ["application/json"], True)
     if "translate" in able:
         forms = ["application/json", "application/x-www-form-urlencoded"]
-        paths["/translate"] = post("libretranslate", LibreTranslate, schema(LibreTranslate, limits), TRANSLATED, forms)
+        pairs = [one.languages for one in models if "translate" in one.does]
+        codes = {"source": ["auto", *(pair[0] for pair in pairs)], "target": [pair[1] for pair in pairs], "format": ["text"]}
+        paths["/translate"] = post("libretranslate", LibreTranslate, schema(LibreTranslate, limits, codes), TRANSLATED, forms)
         paths["/detect"] = post("detect", Detect, schema(Detect, limits), listing(shape(LANGUAGE)), forms)
         paths["/languages"] = get("languages", "The languages of the models.", listing(SPOKEN))
     paths["/v1/models"] = get("models", "The models.", shape({"object": TEXT, "data": listing(MODEL)}))
@@ -86,7 +87,7 @@ def document(service: Service) -> dict[str, Any]:
 
 
 def answers(value: Any, media: str = "application/json", streams: bool = False) -> dict[str, Any]:
-    content = {media: {"schema": value}} | ({"text/event-stream": {"schema": TEXT}} if streams else {})
+    content = {media: {"schema": value}} | ({"text/event-stream": {"schema": shape({"data": TEXT})}} if streams else {})
     error = {"application/json": {"schema": ERROR}}
     return {"200": {"description": "the answer", "content": content}} | {
         code: {"description": text, "content": error} for code, text in ERRORS.items()

@@ -140,7 +140,7 @@ def schema(kind: type, limits: Limits, names: dict[str, list[str]] | None = None
         about: About = one.metadata["about"]
         shape = schema_of(types_of[one.name], about, limits)
         if names and one.name in names:
-            shape = {"type": ["string", "null"], "enum": [*names[one.name], None]}
+            shape = {"enum": [*names[one.name], *([None] if one.default is None else [])]}
         made[one.name] = {**shape, "description": about.text}
         if one.default is not MISSING and one.default is not None:
             made[one.name]["default"] = one.default

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
 import uvicorn
+from prometheus_client.multiprocess import mark_process_dead
 
 from ..errors import SaccadeError
-from .measures import SHARED
 from .service import Service
 from .settings import STOPPING, Settings
 
@@ -44,13 +41,8 @@ def serve(settings: Settings, say: Any) -> int:
         where = f"http://{address}:{here.getsockname()[1]}"
         if settings.workers == 1:
             return run(settings, here, lambda: say(where))
-        folder = tempfile.mkdtemp(prefix="saccade-metrics-")
-        os.environ[SHARED] = folder
-        try:
-            say(where)
-            return run_many(settings, here)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        say(where)
+        return run_many(settings, here)
 
 
 def bind(settings: Settings) -> socket.socket:
@@ -110,7 +102,7 @@ def run_many(settings: Settings, here: socket.socket) -> int:
             children[start(settings, here)] = time.monotonic()
         child, status = os.wait()
         begun = children.pop(child, 0.0)
-        Path(os.environ[SHARED]).joinpath(f"gauge_livesum_{child}.db").unlink(missing_ok=True)
+        mark_process_dead(child)  # what it counted stays, what it was doing does not
         if not ending and time.monotonic() - begun < 5:  # it would fail again
             code = os.waitstatus_to_exitcode(status) or 1
             end()
