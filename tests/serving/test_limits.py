@@ -232,6 +232,18 @@ def test_a_client_that_goes_away_cancels_its_work(ask: Any, body: dict[str, Any]
     ask(["en-fr", "words"], work)
 
 
+def test_a_body_that_does_not_arrive_is_given_up(ask: Any) -> None:
+    async def slowly() -> Any:
+        yield b"{"
+        await asyncio.sleep(20)
+
+    async def work(client: Any, service: Any) -> Any:
+        return await client.post(TRANSLATE, content=slowly(), headers={**JSON, "content-length": "100"})
+
+    got = ask(["en-fr"], work, limits={"seconds": 0.2})
+    assert (got.status_code, got.json()["error"]) == (408, "the body did not arrive within 0.2 seconds; send it faster")
+
+
 def test_one_bad_text_does_not_spoil_the_batch(ask: Any) -> None:
     """Texts of a batch that cannot be read are refused by themselves."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -91,6 +92,23 @@ def check_stop(models: Path, process: subprocess.Popen[str], where: str, header:
         assert [one["text"] for one in json.loads(got.partition("\r\n\r\n")[2])["results"]] == [expected] * 8
 
 
+def check_hostile(where: str) -> None:
+    """What no HTTP library sends is refused at once."""
+    host, port = where.removeprefix("http://").split(":")
+    post, key = f"POST /v1/translate HTTP/1.1\r\nHost: {host}\r\n", f"X-API-Key: {KEY}\r\n"
+    for sent in (
+        post + "".join(f"X-{n}: 1\r\n" for n in range(10_000)) + "\r\n",
+        post + key + "Transfer-Encoding: chunked\r\n\r\n" + "1\r\n \r\n" * 1000,
+        post + key + "Content-Length: 1e9\r\n\r\n",
+        post + key + "Content-Length: 5\r\nContent-Encoding: gzip\r\n\r\n12345",
+        "GET /../../etc/passwd HTTP/1.1\r\nHost: " + host + "\r\n" + key + "\r\n",
+        "nonsense\r\n\r\n",
+    ):
+        with socket.create_connection((host, int(port)), 20) as here, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            here.sendall(sent.encode())
+            assert re.match(rb"HTTP/1.1 4\d\d ", here.recv(65536)), sent[:200]
+
+
 def test_real_clients_and_the_lines_of_the_docs(models: Path, tmp_path: Path) -> None:
     """`libretranslatepy`, `openai` and `curl`, all with a key."""
     libre, openai = pytest.importorskip("libretranslatepy"), pytest.importorskip("openai")
@@ -119,6 +137,7 @@ def test_real_clients_and_the_lines_of_the_docs(models: Path, tmp_path: Path) ->
         wrong = pytest.raises(openai.AuthenticationError, match="a key is needed")
         with openai.OpenAI(base_url=f"{where}/v1", api_key="wrong", max_retries=0) as client, wrong:
             client.completions.create(**how)
+        check_hostile(where)
         if shutil.which("curl") is None:
             pytest.skip("there is no curl")
         page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")

@@ -24,7 +24,7 @@ class Limits:
     pixels: int = 16_000_000
     beam: int = 16
     tokens: int = 1024  # of one output
-    cells: int = 1_000_000  # weights in one answer
+    cells: int = 250_000  # weights in one answer
     seconds: float = 30.0
     queue: int = 256  # texts that wait or are worked on
     together: int = 64  # texts that are worked on together
