@@ -31,7 +31,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "reviews.tsv").write_text(REVIEWS)
     (root / "words.conllu").write_text(CONLLU)
     book = {"data": {"phrasebook": {"train": 120, "dev": 4, "test": 4}}}
-    learn = {"updates": 120, "tokens": 500, "learning_rate": 0.01, "warmup": 10, "smoothing": 0.0, "evaluate_every": 120}
+    learn = {"updates": 80, "tokens": 500, "learning_rate": 0.01, "warmup": 10, "smoothing": 0.0, "evaluate_every": 80}
     language = {
         "task": "language-modelling",
         "language": {"block": 8},

@@ -244,6 +244,22 @@ def test_a_body_that_does_not_arrive_is_given_up(ask: Any) -> None:
     assert (got.status_code, got.json()["error"]) == (408, "the body did not arrive within 0.2 seconds; send it faster")
 
 
+def test_what_is_not_answered_in_time_when_it_ends_is_refused(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("saccade.serving.service.STOPPING", 0.2)
+
+    async def work(client: Any, service: Any) -> None:
+        service.worker.advance = lambda: None
+        stream = asyncio.create_task(client.post("/v1/generate", json={"prompt": "a", "stream": True}))
+        waiting = asyncio.create_task(client.post(TRANSLATE, json={"text": "a dog"}))
+        await until(lambda: len(service.worker.active) == 2)
+        service.stop()
+        for got in (await client.post(TRANSLATE, json={"text": "a cat"}), await client.get("/health/ready"), await waiting):
+            assert (got.status_code, "retry-after" in got.headers) == (503, True)
+        assert "the service is ending" in (await stream).text
+
+    ask(["en-fr", "words"], work)
+
+
 def test_one_bad_text_does_not_spoil_the_batch(ask: Any) -> None:
     """Texts of a batch that cannot be read are refused by themselves."""
 
