@@ -34,14 +34,16 @@ ALL = ["en-fr", "words", "labels", "tags", "captions", "questions"]
 def started(models: Path, *names: str, options: tuple[str, ...] = ()) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A service in a process of its own, and its address."""
     words = [f"{name}={models / name}" for name in names]
-    command = [sys.executable, "-m", "saccade", "serve", *words, "--port", "0", "--device", "cpu", *options]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}) as process:
+    command = [sys.executable, "-m", "saccade", "serve", *words, "--port", "0", "--device", "cpu", "--json", *options]
+    how: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, **how) as process:
+        assert process.stdout is not None
         assert process.stderr is not None
         try:
-            line = process.stderr.readline()
-            found = re.search(r"http://\S+", line)
-            assert found, line + process.stderr.read()
-            yield process, found[0]
+            line = process.stdout.readline()
+            assert line, process.stderr.read()
+            assert json.loads(line)["models"] == list(names)
+            yield process, json.loads(line)["url"]
         finally:
             if process.poll() is None:
                 process.terminate()

@@ -1,19 +1,18 @@
 """The command serve."""
 
-import contextlib
-import json
 import logging
 import os
+import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ..errors import SaccadeError
 from .completion import run_folders
 from .options import Device, Precision, flag
-from .shared import note
+from .shared import note, print_json
 
 MODELS = "Model or run folders; NAME=FOLDER names one, and a name such as en-fr its languages."
 KEYS = "A file with keys, one per line, of which every request must send one."
@@ -49,43 +48,47 @@ def serve(
         saccade serve en-fr=runs/mine runs/shakespeare --port 9000 --reload
         saccade serve runs/mine --host 0.0.0.0 --key-file keys.txt --workers 2
     """
-    with contextlib.ExitStack() as stack:
+    limits = {"queue": queue, "seconds": seconds, "tokens": most_tokens, "text": longest_text}
+    given = {
+        "host": host,
+        "port": port,
+        "workers": workers,
+        "open": open_,
+        "reload": reload,
+        "device": device,
+        "precision": precision,
+    }
+    known = {"hosts": tuple(names or ()), "origins": tuple(cors or ())}
+    with tempfile.TemporaryDirectory(prefix="saccade-") as folder:
         if workers > 1:  # where they count together; read when prometheus_client is imported
-            os.environ["PROMETHEUS_MULTIPROC_DIR"] = stack.enter_context(tempfile.TemporaryDirectory(prefix="saccade-"))
-        try:
-            import prometheus_client  # noqa: F401
-            import starlette  # noqa: F401
-            import uvicorn  # noqa: F401
-        except ImportError as error:
-            raise SaccadeError(f"serve needs the package {error.name}; install it with: pip install 'saccade[serve]'") from None
-        from ..serving.models import name_models
-        from ..serving.settings import Limits, Settings, read_keys
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+        raise typer.Exit(run(models, limits, key_file, json_, **given, **known))
 
-        logging.basicConfig(format="saccade: %(message)s", level=logging.WARNING)
-        logging.getLogger("saccade.serving").setLevel(logging.INFO)
-        limits = Limits(queue=queue, seconds=seconds, tokens=most_tokens, text=longest_text)
-        settings = Settings(
-            name_models(models),
-            host,
-            port,
-            workers,
-            () if key_file is None else read_keys(key_file),
-            tuple(names or ()),
-            tuple(cors or ()),
-            open_,
-            reload,
-            device,
-            precision,
-            limits,
-        )
-        if open_ and not settings.keys:
-            note("note: anybody who reaches this address may use the models; --key-file limits that")
-        from ..serving.server import serve as run
 
-        def say(where: str) -> None:
-            if json_:
-                print(json.dumps({"url": where, "models": list(settings.models)}), flush=True)
-            else:
-                note(f"serving {', '.join(settings.models)} at {where}")
+def run(models: list[str], limits: dict[str, Any], key_file: Path | None, as_json: bool, **given: Any) -> int:
+    """Serves until a signal comes; the exit code."""
+    try:
+        import prometheus_client  # noqa: F401
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise SaccadeError(f"serve needs the package {error.name}; install it with: pip install 'saccade[serve]'") from None
+    from ..serving.models import name_models
+    from ..serving.settings import Limits, Settings, read_keys
 
-        raise typer.Exit(run(settings, say))
+    keys = () if key_file is None else read_keys(key_file)
+    settings = Settings(name_models(models), keys=keys, limits=Limits(**limits), **given)
+    from ..serving.server import serve as serve_models
+
+    def say(where: str) -> None:
+        if as_json:
+            print_json({"url": where, "models": list(settings.models)})
+            sys.stdout.flush()
+        else:
+            note(f"serving {', '.join(settings.models)} at {where}")
+
+    logging.basicConfig(format="saccade: %(message)s", level=logging.WARNING)
+    logging.getLogger("saccade.serving").setLevel(logging.INFO)
+    if settings.open and not keys:
+        note("note: anybody who reaches this address may use the models; --key-file limits that")
+    return serve_models(settings, say)
