@@ -62,11 +62,12 @@ MAY["comparing"] = {*MAY["api"], "api", "significance"}
 MAY["varying"] = {*MAY["config"], "config"}
 MAY["demo"] = {*MAY["api"], "api"}
 MAY["tables"] = {*MAY["api"], "api"}
+MAY["serving"] = {*MAY["api"], "api", "seeing", "using", "__init__"}
 MAY["bench"] = {*MAY["tables"], "tables"}
 MAY["huggingface"] = {"core"}
 MAY["looking"] = {"core", "errors", "huggingface", "views"}
 MAY["__init__"] = {*MAY["api"], "api", "looking"}
-MAY["cli"] = {*MAY["demo"], "demo", "seeing", "tables", "bench", "comparing", "varying", "looking", "__init__"}
+MAY["cli"] = {*MAY["demo"], "demo", "seeing", "tables", "bench", "comparing", "varying", "looking", "serving", "__init__"}
 MAY["__main__"] = {"cli", "errors"}
 
 

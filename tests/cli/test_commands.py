@@ -25,7 +25,7 @@ TEXT = "the black cat ate the mouse"
 
 def test_the_commands_in_the_order_of_a_first_visit() -> None:
     wanted = (
-        "demo train convert average compare table bench translate generate tag classify caption answer reconstruct"
+        "demo train convert average compare table bench translate generate tag classify caption answer reconstruct serve"
         " evaluate report show explain list check fetch"
     )
     assert wanted.split() == COMMANDS

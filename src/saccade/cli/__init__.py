@@ -19,6 +19,7 @@ from .looking import check, evaluate, explain, list_, show
 from .options import flag
 from .pictures import answer, caption
 from .reporting import report
+from .serving import serve
 from .shared import rank
 from .tables import table
 from .training import average, compare, convert, demo, train
@@ -26,8 +27,8 @@ from .using import classify, generate, tag, translate
 
 # in the order of a first visit
 COMMANDS = (
-    demo, train, convert, average, compare, table, bench, translate, generate, tag, classify, caption, answer, reconstruct, evaluate, report, show,
-    explain, list_, check, fetch,
+    demo, train, convert, average, compare, table, bench, translate, generate, tag, classify, caption, answer, reconstruct, serve, evaluate, report,
+    show, explain, list_, check, fetch,
 )  # fmt: skip
 
 

@@ -38,7 +38,7 @@ class At(Protocol):
         """Keeps block n's new key and value (R 2 H' D); all of them so far, R H' T D each."""
 
     def bias(self, table: Tensor | None) -> Tensor | None:
-        """What is added to the scores, from a table H × distances that ends at distance 0."""
+        """What is added to the scores (H T, or R H' G T), from a table H × distances that ends at distance 0."""
 
 
 class Memory:
@@ -156,7 +156,7 @@ class Attention:
             pair = torch.stack([both[:, heads * groups :], pair[:, 1]], 1)
         keys, values = at.keep(n, pair)
         bias = at.bias(self.biases)
-        if bias is not None and bias.shape[0] != 1:
+        if bias is not None and bias.dim() == 2 and bias.shape[0] != 1:
             bias = bias.view(heads, groups, -1)
         return self.out(F.scaled_dot_product_attention(query, keys, values, bias, scale=self.scale).reshape(rows, cut))
 

@@ -194,16 +194,24 @@ class LanguageModelling(Task):
 
     def generate(self, model: nn.Module, prompt: str, limit: int, sample: Mapping[str, Any]) -> Iterator[str]:
         """Continues a prompt, piece by piece, until <eos> ends a document or `limit` tokens are generated."""
-        self.check_causal("cannot continue a text")
         model.eval()
-        text, ids, device = self.text, self.encode_prompt(prompt), device_of(model)
+        ids, search, device = *self.begin(prompt, sample), device_of(model)
+        reader = model if isinstance(model, CarryingLM) else Sliding(model, self.how.block)
+        before = torch.tensor([ids], dtype=torch.long, device=device)
+        decided = steps(reader, before, torch.tensor([len(ids)]), search, [limit])
+        return self.spell(prompt, (step[0] for step in decided if step))
+
+    def begin(self, prompt: str, sample: Mapping[str, Any]) -> tuple[list[int], Sample]:
+        """The tokens of a prompt but its last, and the search that begins with the last."""
+        self.check_causal("cannot continue a text")
+        text, ids = self.text, self.encode_prompt(prompt)
         never = {text.pad, text.bos, text.unk, text.eos} - ({text.eos} if self.several or self.lines_end else set())
         end = text.eos if self.several else -1  # in one long text <eos> ends a line at most
-        search = Sample(ids[-1], end, tuple(never), **sample)
-        reader = model if isinstance(model, CarryingLM) else Sliding(model, self.how.block)
-        before = torch.tensor([ids[:-1]], dtype=torch.long, device=device)
-        decided = steps(reader, before, torch.tensor([len(ids) - 1]), search, [limit])
-        return spell(self, (step[0] for step in decided if step), not prompt or prompt[-1].isspace())
+        return ids[:-1], Sample(ids[-1], end, tuple(never), **sample)
+
+    def spell(self, prompt: str, tokens: Iterable[int]) -> Iterator[str]:
+        """The pieces of text that tokens add to a prompt, one per token and one for what is left."""
+        return spell(self, tokens, not prompt or prompt[-1].isspace())
 
     @torch.no_grad()
     def look(self, model: nn.Module, text: str) -> tuple[list[str], str]:

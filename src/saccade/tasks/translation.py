@@ -19,7 +19,7 @@ from ..data.pairs import Pair
 from ..data.scripts import unspaced_script
 from ..data.skipping import Skipped, lopsided
 from ..data.vocabulary import Vocabulary
-from ..decoding import MakeSearch, decode, searcher
+from ..decoding import Hypothesis, MakeSearch, decode, searcher
 from ..errors import SaccadeError
 from ..models.kinds import Seq2Seq
 from ..recipe import Recipe
@@ -155,14 +155,19 @@ class Translation(ExampleTask):
             started = search(words.bos, words.eos, tuple({words.pad, words.bos} - {words.eos}))
             limits = [max_length or self.lengths.limit(len(encoded[n])) for n in chosen]
             found = decode(model, source, lengths, started, limits)  # type: ignore[arg-type]
-            outputs = [Numbered(encoded[n], one[0].tokens, Pair(texts[n], ""), 0) for n, one in zip(chosen, found, strict=True)]
-            for n, hypotheses, copies in zip(chosen, found, self.copy_unknown(model, outputs), strict=True):
-                best = hypotheses[0]
-                text, *more = (words.decode(one.tokens, keep_unknown=True) for one in hypotheses)
-                if copies:
-                    text = " ".join(copies[at][0] if at in copies else words.token(id) for at, id in enumerate(best.tokens))
-                copied = tuple((word, at) for at, (_, word) in copies.items())
-                yield n, Translated(text, best.log_prob, best.score, best.tokens, best.finished, more, texts[n], copied)
+            given = [Numbered(encoded[n], one[0].tokens, Pair(texts[n], ""), 0) for n, one in zip(chosen, found, strict=True)]
+            yield from zip(chosen, self.spell(model, given, found), strict=True)
+
+    def spell(self, model: nn.Module, given: Sequence[Numbered], found: Sequence[list[Hypothesis]]) -> Iterator[Translated]:
+        """What was found for sources, the first of each being their targets, as text."""
+        words = self.target
+        for one, hypotheses, copies in zip(given, found, self.copy_unknown(model, given), strict=True):
+            best = hypotheses[0]
+            text, *more = (words.decode(each.tokens, keep_unknown=True) for each in hypotheses)
+            if copies:
+                text = " ".join(copies[at][0] if at in copies else words.token(id) for at, id in enumerate(best.tokens))
+            copied = tuple((word, at) for at, (_, word) in copies.items())
+            yield Translated(text, best.log_prob, best.score, best.tokens, best.finished, more, one.pair.source, copied)
 
     @torch.no_grad()
     def copy_unknown(self, model: nn.Module, outputs: Sequence[Numbered]) -> list[dict[int, tuple[str, int]]]:

@@ -1,0 +1,246 @@
+"""Continuous decoding: a batch that sentences enter and leave at any step, each at a position of its own, by the fast decoder.
+
+S sentences, W beams of each, R = S · W rows, H' heads of keys and values, G heads of queries on each, T positions, M memory positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..decoding import Beam, Hypothesis, Sample, Search
+from ..decoding.engine import Engine, Memory
+from ..decoding.matrices import layout_for
+from ..decoding.session import STEP, engine_of, read_memory
+
+
+@dataclass(eq=False)
+class Output:
+    """One output in the making: what it is made from, how its tokens are chosen, and what it is so far."""
+
+    source: list[int]  # those of a prompt without its last
+    search: Search
+    limit: int
+    block: int = 0  # tokens that a language model reads at once
+    hear: Callable[[int], None] | None = None  # called with each token
+    is_wanted: Callable[[], bool] = lambda: True  # one that is not leaves at the next step
+    tokens: list[int] = field(default_factory=list)
+    log_prob: float = 0.0
+    found: list[Hypothesis] | None = None  # the result
+    position: int = 0  # of the token that is read next
+    read: list[int] = field(default_factory=list)  # what a language model has read of its window
+    columns: int = 0  # of the memory
+
+    @property
+    def greedy(self) -> bool:
+        return isinstance(self.search, Sample) and self.search.temperature == 0
+
+    def take(self, token: int, log_prob: float) -> bool:
+        """The next token of one that has no beams; whether it was the last."""
+        self.log_prob += log_prob
+        ended = token == self.search.eos
+        if not ended:
+            self.tokens.append(token)
+            if self.hear is not None:
+                self.hear(token)
+        if ended or len(self.tokens) >= self.limit:
+            self.found = [Hypothesis(self.tokens, self.log_prob, self.log_prob, ended)]
+        return self.found is not None
+
+
+class Flow:
+    """The outputs of one model and one beam width that are generated together."""
+
+    def __init__(self, model: Any, width: int, never: tuple[int, ...], pad: int) -> None:
+        self.model, self.width, self.never, self.pad = model, width, list(never), pad
+        self.outputs: list[Output] = []
+        self.engines: dict[str, Engine] = {}
+        self.memory: Memory | None = None
+        self.tokens = torch.zeros(0, dtype=torch.long)
+        self.cache = torch.zeros(0)
+
+    def choose_engine(self) -> None:
+        rows, like = max(len(self.tokens), 1), next(self.model.parameters())
+        layout = layout_for(rows, like)
+        if layout not in self.engines:
+            self.engines[layout] = engine_of(self.model, rows)
+        self.engine = self.engines[layout]
+
+    @torch.inference_mode()
+    def enter(self, new: Sequence[Output]) -> None:
+        """Reads the sources of new outputs together; they take part from the next step on."""
+        device, width = next(self.model.parameters()).device, self.width
+        if hasattr(self.model, "encode"):
+            self.read(new, device)
+        self.choose_engine()
+        for one in new:
+            if self.memory is not None:  # a table of learned positions has an end
+                one.limit = min(one.limit, self.engine.largest or one.limit)
+            one.search.begin([one.limit], device)
+        first = torch.cat([one.search.tokens for one in new])
+        before, old = len(self.outputs), self.cache
+        self.tokens = torch.cat([self.tokens.to(device), first]) if before else first
+        self.choose_engine()
+        mixer, layers = self.engine.layers[0].mixer, len(self.engine.layers)
+        longest = max(len(one.source) for one in new) if self.memory is None else 0
+        room = max(longest + STEP, old.shape[2] if before else 0)
+        # zeros, not whatever was in memory: a hidden key has the weight 0, and 0 · NaN is NaN
+        self.cache = self.engine.like.new_zeros(layers, len(self.tokens), room, 2, mixer.heads, mixer.width)
+        if before:
+            self.cache[:, : before * width, : old.shape[2]] = old
+        self.outputs.extend(new)
+        for row, one in enumerate(new if self.memory is None else (), before):
+            self.read_prompt(row, one, one.source)
+
+    def read(self, new: Sequence[Output], device: torch.device) -> None:
+        """The memory of new sentences, beside that of those which are here."""
+        sizes = [len(one.source) for one in new]
+        source = torch.tensor([[*one.source, *[self.pad] * (max(sizes) - len(one.source))] for one in new], device=device)
+        memory = read_memory(self.model, source, torch.tensor(sizes, device=device))
+        columns = memory.pairs[0][0].shape[2]
+        for one, size in zip(new, sizes, strict=True):
+            one.columns = size if columns == max(sizes) else columns  # an encoder may shorten
+        if self.memory is not None:
+            memory = beside(self.memory, memory)
+        self.memory = Memory(memory.pairs, memory.mask, self.width)
+
+    def read_prompt(self, row: int, one: Output, tokens: list[int]) -> None:
+        """A language model's keys and values of what comes before the next token; of a full block the last half is read, as `Sliding` does."""
+        one.read = tokens if len(tokens) < one.block else tokens[-max(one.block // 2, 1) :]
+        one.position = len(one.read)
+        if not one.read:
+            return
+        state = self.model.start(torch.tensor([one.read], device=self.tokens.device), torch.tensor([one.position]))
+        for cache, block in zip(self.cache, state.caches, strict=True):
+            cache[row, : one.position, 0] = block.mixer.key[0].transpose(0, 1)
+            cache[row, : one.position, 1] = block.mixer.value[0].transpose(0, 1)
+
+    @torch.inference_mode()
+    def step(self) -> list[Output]:
+        """One token of every output; those that ended, or that nobody waits for, leave and are returned."""
+        gone = [one for one in self.outputs if not one.is_wanted()]
+        if gone:
+            self.retain([n for n, one in enumerate(self.outputs) if one not in gone])
+        if not self.outputs:
+            return gone
+        for row, one in enumerate(self.outputs):
+            if one.block and one.position >= one.block:
+                self.read_prompt(row, one, one.read)
+        for one, token in zip(self.outputs, self.tokens.tolist() if self.memory is None else (), strict=False):
+            one.read.append(token)
+        positions = [one.position for one in self.outputs for _ in range(self.width)]
+        self.now, self.end, self.level = positions[0], max(positions) + 1, min(positions) == max(positions)
+        if self.end > self.cache.shape[2]:
+            self.cache = F.pad(self.cache, (0, 0, 0, 0, 0, 0, 0, max(STEP, self.cache.shape[2] // 2)))
+        self.engine.prepare(self.cache.shape[2])
+        if not self.level:
+            device = self.tokens.device
+            self.where, self.rows = torch.tensor(positions, device=device), torch.arange(len(positions), device=device)
+            self.distance = torch.arange(self.end, device=device) - self.where.unsqueeze(1)  # R T, above 0 what comes later
+            hidden = torch.zeros_like(self.distance, dtype=self.cache.dtype)
+            self.hidden = hidden.masked_fill_(self.distance > 0, float("-inf"))[:, None, None]
+        seen = self.cache[:, :, : self.end].transpose(2, 4)  # L R H' 2 T D
+        self.keys, self.values = seen[:, :, :, 0].unbind(0), seen[:, :, :, 1].unbind(0)
+        log_probs = self.engine.step(self.tokens, self, self.memory).float().log_softmax(-1)
+        for one in self.outputs:
+            one.position += 1
+        return gone + (self.take(log_probs) if self.width == 1 else self.take_beams(log_probs))
+
+    def take(self, log_probs: Tensor) -> list[Output]:
+        if self.never:
+            log_probs[:, self.never] = float("-inf")
+        tokens = log_probs.argmax(-1)
+        for row, one in enumerate(self.outputs):
+            if not one.greedy:
+                tokens[row] = one.search.pick(log_probs[row : row + 1])[0]  # type: ignore[attr-defined]
+        chosen = log_probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1).tolist()
+        each = zip(self.outputs, tokens.tolist(), chosen, strict=True)
+        ended = [one for one, token, log_prob in each if one.take(token, log_prob)]
+        self.tokens = tokens
+        if ended:
+            self.retain([n for n, one in enumerate(self.outputs) if one.found is None])
+        return ended
+
+    def take_beams(self, log_probs: Tensor) -> list[Output]:
+        rows, ended, width = [], [], self.width
+        for n, (one, part) in enumerate(zip(self.outputs, log_probs.split(width), strict=True)):
+            assert isinstance(one.search, Beam)
+            chosen: Any = one.search.advance(part)
+            if not one.search.active:
+                one.found = one.search.results()[0]
+                ended.append(one)
+                rows.append(torch.arange(width, device=part.device) + n * width)
+            else:
+                rows.append(chosen + n * width)
+        self.cache = self.cache.index_select(1, torch.cat(rows))
+        self.retain([n for n, one in enumerate(self.outputs) if one.found is None], bool(ended))
+        if self.outputs:
+            self.tokens = torch.cat([one.search.tokens for one in self.outputs])
+        return ended
+
+    def retain(self, staying: list[int], fewer: bool = True) -> None:
+        """The sentences that stay, by their numbers."""
+        if not fewer:
+            return
+        device = self.tokens.device
+        self.outputs = [self.outputs[n] for n in staying]
+        at = torch.tensor(staying, dtype=torch.long, device=device)
+        rows = (at.unsqueeze(1) * self.width + torch.arange(self.width, device=device)).flatten()
+        self.tokens, self.cache = self.tokens[rows], self.cache.index_select(1, rows)
+        if not staying:
+            self.memory, self.cache = None, self.cache[:, :0]
+            return
+        if self.memory is not None:
+            self.memory.reorder(at)
+            most = max(one.columns for one in self.outputs)  # padding that only sentences who left needed goes with them
+            self.memory.pairs = [(key[:, :, :most], value[:, :, :most]) for key, value in self.memory.pairs]
+            self.memory.mask = None if self.memory.mask is None else self.memory.mask[..., :most]
+        self.choose_engine()
+
+    # what a step's attention asks for, as `decoding.engine.At` says
+
+    def pick(self, table: Tensor) -> Tensor:
+        if self.level:
+            return table[self.now : self.now + 1]
+        found = table[self.where]
+        return found if table is self.engine.places else found.unsqueeze(1)
+
+    def keep(self, n: int, pair: Tensor) -> tuple[Tensor, Tensor]:
+        if self.level:
+            self.cache[n, :, self.now] = pair
+        else:
+            self.cache[n].index_put_((self.rows, self.where), pair)
+        return self.keys[n], self.values[n]
+
+    def bias(self, table: Tensor | None) -> Tensor | None:
+        if self.level:
+            return None if table is None else table[:, -self.end :]
+        if table is None:
+            return self.hidden
+        heads = self.engine.layers[0].mixer.heads
+        last = table.shape[1] - 1
+        found = table[:, (self.distance + last).clamp_max(last)]  # H R T
+        return found.transpose(0, 1).unflatten(1, (heads, -1)) + self.hidden
+
+
+def beside(first: Memory, second: Memory) -> Memory:
+    """Two memories as one, the shorter padded with what is hidden."""
+    sizes = [one.pairs[0][0].shape[2] for one in (first, second)]
+    most = max(sizes)
+
+    def joined(a: Tensor, b: Tensor) -> Tensor:
+        return torch.cat([F.pad(a, (0, 0, 0, most - a.shape[2])), F.pad(b, (0, 0, 0, most - b.shape[2]))])
+
+    pairs = [(joined(a, c), joined(b, d)) for (a, b), (c, d) in zip(first.pairs, second.pairs, strict=True)]
+    if first.mask is None and second.mask is None and sizes[0] == sizes[1]:
+        return Memory(pairs, None, first.width)
+    masks = []
+    for one, size in zip((first, second), sizes, strict=True):
+        mask = pairs[0][0].new_zeros(len(one), 1, 1, size) if one.mask is None else one.mask
+        masks.append(F.pad(mask, (0, most - size), value=float("-inf")))
+    return Memory(pairs, torch.cat(masks), first.width)

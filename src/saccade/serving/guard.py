@@ -1,0 +1,95 @@
+"""What is checked before every route (the Host header, keys, sizes), and the headers that every answer has."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+
+from .replies import answer_error
+from .schema import Refused
+
+if TYPE_CHECKING:
+    from .service import Service
+
+FREE = ("/health/live", "/health/ready")  # no key is needed
+KEY_IN_BODY = ("/translate", "/languages", "/detect")  # where LibreTranslate's clients send it
+HEADERS = {
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+class Guard:
+    """An ASGI layer around all routes."""
+
+    def __init__(self, app: Any, service: Service, paths: Sequence[str]) -> None:
+        self.app, self.service, self.paths = app, service, frozenset(paths)
+        self.headers = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+        if service.settings.origins:
+            self.headers = [one for one in self.headers if one[0] != b"cross-origin-resource-policy"]
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        begun, status = time.perf_counter(), 0
+
+        async def answer(part: Any) -> None:
+            nonlocal status
+            if part["type"] == "http.response.start":
+                status = part["status"]
+                known = {name.lower() for name, _ in part.get("headers", [])}
+                more = [one for one in self.headers if one[0] not in known]
+                part = {**part, "headers": [*part.get("headers", []), *more]}
+            await send(part)
+
+        try:
+            error: Exception | None = self.refusal(scope)
+            if error is None:
+                await self.app(scope, receive, answer)
+        except Exception as failure:
+            error = failure
+        if error is not None and not status:
+            await answer_error(Request(scope), error)(scope, receive, answer)
+        path = scope["path"] if scope["path"] in self.paths else "other"
+        self.service.measures.request(path, status, time.perf_counter() - begun)
+
+    def refusal(self, scope: Any) -> Refused | None:
+        """Why a request is answered without a look at its body."""
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        settings, limits = self.service.settings, self.service.limits
+        if not settings.knows_host(headers.get("host", "")):
+            return Refused(400, "this service has another name than the Host header says; name it with --allow-host")
+        origin = headers.get("origin", "")
+        if origin and origin not in settings.origins and origin.partition("://")[2] != headers["host"]:
+            return Refused(403, "pages of other origins may not ask here; name theirs with --cors")
+        if headers.get("content-encoding", "identity") != "identity":
+            return Refused(415, "a compressed body is not read; send it as it is")
+        if "transfer-encoding" in headers:
+            return Refused(411, "a body in chunks is not read; send its Content-Length")
+        length = headers.get("content-length", "0")
+        most = max(limits.body, limits.image_body)
+        if not length.isdigit() or len(length) > 15 or int(length) > most:
+            return Refused(413, f"expected a body of at most {most:,} bytes; send less in a request")
+        if settings.keys and scope["path"] not in FREE:
+            scheme, _, key = headers.get("authorization", "").partition(" ")
+            given = key.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+            if not settings.knows_key(given):
+                if scope["path"] not in KEY_IN_BODY:
+                    return unknown_key()
+                scope["needs_key"] = True
+        return None
+
+
+def unknown_key() -> Refused:
+    return Refused(401, "a key is needed; send it as the header Authorization: Bearer KEY", WWW_Authenticate="Bearer")

@@ -1,0 +1,166 @@
+"""What may be asked for: one dataclass per route, from which requests are checked and /openapi.json is made."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from .schema import given
+
+TEXT = "the black cat ate the mouse"
+LONGEST_PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4//8/AAX+Av4N70a4AAAAAElFTkSuQmCC"
+SEED = 2**63 - 1
+
+
+def name_of_model() -> Any:
+    return given("the name of a model of /v1/models; by default the first that can do this", None)
+
+
+def texts(example: str = TEXT, word: bool = False) -> Any:
+    return given("a text, or a list of texts", most="text", items="texts", example=example, word=word)
+
+
+def image() -> Any:
+    return given("an image file in base64 (PNG, JPEG, GIF, BMP, WebP, TIFF or PPM)", most="image_body", example=LONGEST_PIXEL)
+
+
+def look() -> Any:
+    return given("what attention to answer with, for one text or picture", None)
+
+
+def sampling(name: str) -> Any:
+    least, most, text = {
+        "temperature": (0, 100, "above 1 is bolder, below it is safer, 0 takes the likeliest"),
+        "top_k": (1, 1_000_000, "sample from the k likeliest tokens"),
+        "top_p": (0.000001, 1, "sample from the smallest set of tokens with this probability"),
+        "seed": (0, SEED, "the seed of sampling"),
+    }[name]
+    return given(text, None, least=least, most=most)
+
+
+@dataclass(frozen=True)
+class Look:
+    """Which weights are wanted."""
+
+    layer: str | None = given("the name of an attention; by default the one that singles out the most words", None, most=200)
+    heads: list[int] | None = given("the numbers of heads, from 0; by default all", None, least=0, most=10_000, items="texts")
+    rows: list[int] | None = given("the first row and the one after the last; by default all", None, least=0, most=1_000_000)
+
+
+@dataclass(frozen=True)
+class Translate:
+    """Translate texts."""
+
+    text: str | list[str] = texts()
+    model: str | None = name_of_model()
+    beam: int = given("the beam width; 1 is greedy", 1, least=1, most="beam")
+    length_penalty: float = given("outputs of a beam are ranked by log-probability / length^this", 1.0, least=-10, most=10)
+    temperature: float | None = sampling("temperature")
+    top_k: int | None = sampling("top_k")
+    top_p: float | None = sampling("top_p")
+    seed: int | None = sampling("seed")
+    max_length: int | None = given("cut an output after so many tokens", None, least=1, most="tokens")
+    look: Look | None = look()
+
+
+@dataclass(frozen=True)
+class Tag:
+    """Tag the words of texts."""
+
+    text: str | list[str] = texts("the cats sleep", word=True)
+    model: str | None = name_of_model()
+    look: Look | None = look()
+
+
+@dataclass(frozen=True)
+class Classify:
+    """Label texts, or an image."""
+
+    text: str | list[str] | None = given(
+        "a text, or a list of texts", None, most="text", items="texts", example="not a bad film", word=True
+    )
+    image: str | None = given("an image file in base64, for a model of pictures", None, most="image_body")
+    model: str | None = name_of_model()
+    look: Look | None = look()
+
+
+@dataclass(frozen=True)
+class Generate:
+    """Continue a text; streamed as server-sent events where `stream` is true."""
+
+    prompt: str = given("the beginning", "", most="text", example="the cat")
+    model: str | None = name_of_model()
+    limit: int = given("the largest number of tokens", 200, least=1, most="tokens", example=20)
+    temperature: float | None = sampling("temperature")
+    top_k: int | None = sampling("top_k")
+    top_p: float | None = sampling("top_p")
+    seed: int | None = sampling("seed")
+    stream: bool = given("answer piece by piece", False)
+    look: Look | None = given("what attention to the prompt to answer with; not with `stream`", None)
+
+
+@dataclass(frozen=True)
+class Describe:
+    """Describe an image."""
+
+    image: str = image()
+    model: str | None = name_of_model()
+    beam: int = given("the beam width; 1 is greedy", 1, least=1, most="beam")
+    max_length: int | None = given("cut a caption after so many tokens", None, least=1, most="tokens")
+    look: Look | None = look()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Answer a question about an image."""
+
+    image: str = image()
+    question: str = given("a question about the image", most="text", example="what color is the shape?", word=True)
+    model: str | None = name_of_model()
+    look: Look | None = look()
+
+
+@dataclass(frozen=True)
+class LibreTranslate:
+    """Translate as LibreTranslate does."""
+
+    q: str | list[str] = texts()
+    source: str = given("the code of a language of /languages, or auto", most=20, example="auto")
+    target: str = given("the code of a language of /languages", most=20, example="target")
+    format: str = given("text; nothing else is known here", "text", most=10)
+    alternatives: int = given("how many further translations are wanted", 0, least=0, most="beam")
+    api_key: str | None = given("a key, where one is needed", None, most=1000)
+
+
+@dataclass(frozen=True)
+class Detect:
+    """Name the language of a text, where there is only one."""
+
+    q: str = given("a text", most="text", example=TEXT)
+    api_key: str | None = given("a key, where one is needed", None, most=1000)
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """What a stream ends with."""
+
+    include_usage: bool = given("whether it ends with counts of tokens", False)
+
+
+@dataclass(frozen=True)
+class Completion:
+    """Continue a text as OpenAI's completions do; of their other fields the neutral values are accepted."""
+
+    model: str = given("the name of a model of /v1/models", most=200, example="words")
+    prompt: str | list[str] = given("the beginning; of a list, one", "", most="text", items="texts", example="the cat")
+    max_tokens: int | None = given("the largest number of tokens", 16, least=1, most="tokens", example=20)
+    temperature: float | None = given("0 takes the likeliest token", 1.0, least=0, most=2)
+    top_p: float | None = given("sample from the smallest set of tokens with this probability", 1.0, least=0.000001, most=1)
+    seed: int | None = sampling("seed")
+    stop: str | list[str] | None = given("texts that end the output", None, most=100, items="beam", word=False)
+    stream: bool | None = given("answer piece by piece", False)
+    stream_options: StreamOptions | None = given("what a stream ends with", None)
+    echo: bool | None = given("begin with the prompt", False)
+    n: int | None = given("1; one output is generated", 1, least=1, most=1)
+    best_of: int | None = given("1", 1, least=1, most=1)
+    frequency_penalty: float | None = given("0", 0, least=0, most=0)
+    presence_penalty: float | None = given("0", 0, least=0, most=0)
+    user: str | None = given("ignored: nothing is kept about users", None, most=1000)

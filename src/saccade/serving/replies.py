@@ -1,0 +1,60 @@
+"""Answers: strict JSON, events of a stream, and one sentence for whatever went wrong."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from ..errors import SaccadeError
+from .schema import Refused
+
+LIKE_OPENAI = ("/v1/completions",)
+log = logging.getLogger("saccade.serving")
+
+
+def reply(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """An answer as strict JSON."""
+    try:
+        body = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        body = json.dumps(finite(value), ensure_ascii=False, allow_nan=False)
+    return Response(body.encode("utf-8", "replace"), status, headers, "application/json")
+
+
+def finite(value: Any) -> Any:
+    """With null for every number that JSON does not have."""
+    if isinstance(value, dict):
+        return {name: finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def event(value: Any) -> bytes:
+    """One event of a stream."""
+    return f"data: {value if isinstance(value, str) else json.dumps(finite(value))}\n\n".encode()
+
+
+def answer_error(request: Any, error: Exception) -> Response:
+    """One sentence for whatever went wrong; clients of OpenAI look for it elsewhere."""
+    status, headers, sentence = 500, dict[str, str](), "the service failed here; its log says why"
+    if isinstance(error, Refused):
+        status, headers, sentence = error.status, error.headers, str(error)
+    elif isinstance(error, SaccadeError):
+        status, sentence = 400, str(error)
+    elif isinstance(error, HTTPException):
+        known = {404: "no route has this path; see /openapi.json", 405: "this route has another method; see /openapi.json"}
+        status, headers = error.status_code, dict(error.headers or {})
+        sentence = known.get(status, str(error.detail))
+    else:
+        log.error("a request failed", exc_info=error)
+    if request.scope["path"] in LIKE_OPENAI:
+        return reply(
+            {"error": {"message": sentence, "type": "invalid_request_error", "param": None, "code": None}}, status, headers
+        )
+    return reply({"error": sentence}, status, headers)

@@ -1,0 +1,126 @@
+"""The process of a service, or several of them on one socket: started, stopped by SIGTERM when all is answered."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+import torch
+import uvicorn
+from prometheus_client.multiprocess import mark_process_dead
+
+from ..errors import SaccadeError
+from .service import Service
+from .settings import STOPPING, Settings
+
+HEADERS = 32 * 1024  # bytes of a request's headers
+
+
+class Server(uvicorn.Server):
+    """Ends with 0 once accepted requests are answered."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self.service = service
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        self.service.stop()
+        await super().shutdown(sockets)
+        self._captured_signals.clear()  # it has been obeyed
+
+
+def serve(settings: Settings, say: Any) -> int:
+    """Serves until a signal ends it; the exit code."""
+    here = bind(settings)
+    with here:
+        address = f"[{settings.host}]" if ":" in settings.host else settings.host
+        where = f"http://{address}:{here.getsockname()[1]}"
+        if settings.workers == 1:
+            return run(settings, here, lambda: say(where))
+        say(where)
+        return run_many(settings, here)
+
+
+def bind(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((settings.host, settings.port))
+        made.listen(2048)  # who comes before all is ready waits
+    except (OSError, OverflowError) as error:
+        made.close()
+        why = getattr(error, "strerror", None) or error
+        raise SaccadeError(
+            f"cannot listen at {settings.host}:{settings.port} ({why}); choose others with --host and --port"
+        ) from None
+    return made
+
+
+def run(settings: Settings, here: socket.socket, ready: Any = lambda: None) -> int:
+    """One process."""
+    if settings.workers > 1:
+        torch.set_num_threads(max((os.cpu_count() or 1) // settings.workers, 1))
+    service = Service(settings)
+    service.load()
+    config = uvicorn.Config(
+        service.app(),
+        http="h11",
+        access_log=False,
+        log_level="error",
+        server_header=False,
+        proxy_headers=False,
+        h11_max_incomplete_event_size=HEADERS,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=int(STOPPING) + 1,
+    )
+    ready()
+    Server(config, service).run([here])
+    return 0
+
+
+def run_many(settings: Settings, here: socket.socket) -> int:
+    """Several processes; one that dies is started again, and one that cannot start ends all."""
+    ending = False
+
+    def end(*_: Any) -> None:
+        nonlocal ending
+        ending = True
+        for each in children:
+            os.kill(each, signal.SIGTERM)
+
+    children: dict[int, float] = {}
+    for sign in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(sign, end)
+    code = 0
+    while children or not ending:
+        while len(children) < settings.workers and not ending:
+            children[start(settings, here)] = time.monotonic()
+        child, status = os.wait()
+        begun = children.pop(child, 0.0)
+        mark_process_dead(child)  # what it counted stays, what it was doing does not
+        if not ending and time.monotonic() - begun < 5:  # it would fail again
+            code = os.waitstatus_to_exitcode(status) or 1
+            end()
+    return code
+
+
+def start(settings: Settings, here: socket.socket) -> int:
+    """A further process; its number."""
+    child = os.fork()
+    if child:
+        return child
+    for sign in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(sign, signal.SIG_DFL)
+    code = 1
+    try:
+        code = run(settings, here)
+    except SaccadeError as error:
+        print(f"saccade: {error.shell}", file=sys.stderr, flush=True)
+        code = 2
+    finally:
+        os._exit(code)

@@ -1,0 +1,259 @@
+"""The service: routes, and what each answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from ..errors import SaccadeError
+from .bodies import image_bytes, message
+from .measures import Measures
+from .messages import Answer, Classify, Describe, Generate, Tag, Translate
+from .models import Served, Shelf
+from .replies import answer_error, event, reply
+from .schema import Refused
+from .settings import STOPPING, Settings
+from .worker import Job, Worker
+
+log = logging.getLogger("saccade.serving")
+EVENTS = "text/event-stream"
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A route of our own: what it is asked and whether an image may come with it."""
+
+    kind: type
+    image: bool = False
+
+
+VERBS = {
+    "translate": Verb(Translate), "tag": Verb(Tag), "classify": Verb(Classify, True),
+    "generate": Verb(Generate), "caption": Verb(Describe, True), "answer": Verb(Answer, True),
+}  # fmt: skip
+
+
+class Service:
+    """What all routes share."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings, self.limits = settings, settings.limits
+        self.shelf, self.measures = Shelf(settings), Measures()
+        self.worker = Worker(self.limits, self.measures.observe)
+        self.stopping = False
+
+    def app(self) -> Starlette:
+        """The ASGI application, whose models are loaded by its lifespan where they are not yet."""
+        from .compatible import compatible_routes
+        from .guard import Guard
+        from .openapi import document
+
+        own = [Route(f"/v1/{verb}", self.endpoint(verb), methods=["POST"], name=verb) for verb in VERBS]
+        more = [
+            Route("/v1/models", self.models, methods=["GET"]),
+            Route("/health/live", self.live, methods=["GET"]),
+            Route("/health/ready", self.ready, methods=["GET"]),
+            Route("/metrics", self.metrics, methods=["GET"]),
+            Route("/openapi.json", lambda _: reply(document(self)), methods=["GET"]),
+        ]
+        routes = [*own, *more, *compatible_routes(self)]
+        handlers: Any = dict.fromkeys((Refused, SaccadeError, HTTPException), answer_error)
+        made = Starlette(routes=routes, exception_handlers=handlers, lifespan=self.lifespan)
+        made.router.redirect_slashes = False
+        made.add_middleware(Guard, service=self, paths=[one.path for one in routes])
+        if self.settings.origins:
+            from starlette.middleware.cors import CORSMiddleware
+
+            allowed = ["Authorization", "Content-Type", "X-API-Key"]
+            made.add_middleware(
+                CORSMiddleware, allow_origins=list(self.settings.origins), allow_methods=["GET", "POST"], allow_headers=allowed
+            )
+        return made
+
+    def load(self) -> None:
+        for name in self.settings.models:
+            if name not in self.shelf.models:
+                self.shelf.load(name)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, _: Any) -> AsyncIterator[None]:
+        self.load()
+        self.worker.start()
+        watching = asyncio.create_task(self.watch()) if self.settings.reload else None
+        try:
+            yield
+        finally:
+            if watching is not None:
+                watching.cancel()
+            self.worker.end()
+
+    async def watch(self, every: float = 1.0) -> None:
+        """Loads models again whose folders have changed; one that cannot be loaded leaves the old one at work."""
+        while True:
+            await asyncio.sleep(every)
+            for name in await asyncio.to_thread(self.shelf.changed):
+                try:
+                    await asyncio.to_thread(self.shelf.load, name)
+                    log.info("loaded %s again", name)
+                except Exception as error:
+                    log.warning("%s was not loaded again: %s", name, error)
+
+    def stop(self) -> None:
+        """Begins to end: what is not answered in time is refused."""
+        self.stopping = True
+        late = Refused(503, "the service is ending; ask again in a moment", Retry_After="5")
+        asyncio.get_running_loop().call_later(STOPPING, lambda: self.worker.refuse(list(self.worker.active), late))
+
+    def check_open(self) -> None:
+        """Refuses at once what has no space here."""
+        if self.stopping:
+            raise Refused(503, "the service is ending; ask again in a moment", Retry_After="5")
+        self.worker.check_room()
+
+    def endpoint(self, verb: str) -> Any:
+        async def answer(request: Request) -> Response:
+            self.check_open()
+            kind, most = VERBS[verb].kind, self.limits.image_body if VERBS[verb].image else self.limits.body
+            asked: Any = await message(request, kind, self.limits, most)
+            served = self.shelf.choose(verb, asked.model)
+            found: Response = await getattr(self, verb)(request, served, asked)
+            return found
+
+        return answer
+
+    async def wait(self, request: Request, jobs: Sequence[Job]) -> list[Any]:
+        """The results of jobs; they are given up when the client goes away or the time is over."""
+        self.worker.submit(jobs)
+        together = asyncio.gather(*(job.future for job in jobs))
+        gone = asyncio.ensure_future(request.receive())
+        try:
+            both: set[asyncio.Future[Any]] = {together, gone}
+            await asyncio.wait(both, timeout=self.limits.seconds, return_when=asyncio.FIRST_COMPLETED)
+            if together.done():
+                return list(together.result())
+            if gone.done():
+                raise Refused(400, "the client went away")
+            raise Refused(503, f"this took longer than {self.limits.seconds:g} seconds; try again later", Retry_After="5")
+        finally:
+            gone.cancel()
+            together.cancel()
+            for job in jobs:
+                job.cancel()
+
+    async def translate(self, request: Request, served: Served, asked: Translate) -> Response:
+        texts = listed(asked.text, asked.look)
+        found = await self.wait(request, [served.translate(text, asked) for text in texts])
+        named = ("text", "log_prob", "finished", "alternatives")
+        results = [{name: getattr(one, name) for name in named} for one in found]
+        return await self.with_look(request, served, asked, results, texts[0], found[0].text)
+
+    async def tag(self, request: Request, served: Served, asked: Tag) -> Response:
+        texts = listed(asked.text, asked.look)
+        found = await self.wait(request, [served.tag(text) for text in texts])
+        results = [{"words": one.words, "tags": list(one)} for one in found]
+        return await self.with_look(request, served, asked, results, texts[0])
+
+    async def classify(self, request: Request, served: Served, asked: Classify) -> Response:
+        if (asked.text is None) == (asked.image is None):
+            raise Refused(400, "expected one of 'text' and 'image'; send what the model labels")
+        if asked.image is not None:
+            items: list[Any] = [await self.picture(served, asked.image)]
+        else:
+            items = listed(asked.text or "", asked.look)
+        found = await self.wait(request, [served.classify(item) for item in items])
+        results = [{"label": one.label, "probabilities": one.probabilities} for one in found]
+        return await self.with_look(request, served, asked, results, items[0])
+
+    async def caption(self, request: Request, served: Served, asked: Describe) -> Response:
+        image = await self.picture(served, asked.image)
+        [found] = await self.wait(request, [served.caption(image, asked.beam, asked.max_length)])
+        results = [{name: getattr(found, name) for name in ("text", "log_prob", "finished", "alternatives")}]
+        return await self.with_look(request, served, asked, results, image, found.text)
+
+    async def answer(self, request: Request, served: Served, asked: Answer) -> Response:
+        image = await self.picture(served, asked.image)
+        [found] = await self.wait(request, [served.answer(image, asked.question)])
+        results = [{"answer": found.answer, "probabilities": found.probabilities}]
+        return await self.with_look(request, served, asked, results, image, asked.question)
+
+    async def picture(self, served: Served, text: str) -> Any:
+        if not hasattr(served.task, "image_size"):
+            raise Refused(400, f"the model '{served.name}' reads no images; send a text")
+        return await asyncio.to_thread(served.picture, image_bytes(text))
+
+    async def with_look(self, request: Request, served: Served, asked: Any, results: list[Any], *given: Any) -> Response:
+        if asked.look is not None:
+            [results[0]["look"]] = await self.wait(request, [served.look(asked.look, *given)])
+        return reply({"model": served.name, "results": results})
+
+    async def generate(self, request: Request, served: Served, asked: Generate) -> Response:
+        if asked.stream and asked.look is not None:
+            raise Refused(400, "'look' is not answered in a stream; leave out one of the two")
+        job = served.generate(asked, asked.prompt, asked.limit, asked.top_k)
+        if asked.stream:
+            return self.streamed(job, self.events(job, asked.limit))
+        [pieces] = await self.wait(request, [job])
+        results = [{"text": "".join(pieces), **ending(pieces, asked.limit)}]
+        return await self.with_look(request, served, asked, results, asked.prompt)
+
+    def streamed(self, job: Job, events: AsyncIterator[bytes]) -> Response:
+        self.worker.submit([job])
+        return StreamingResponse(self.until_late(job, events), media_type=EVENTS)
+
+    async def until_late(self, job: Job, events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """The events of a stream; an error, and the end of the time, is the last of them."""
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                async for one in events:
+                    yield one
+        except TimeoutError:
+            yield event({"error": f"this took longer than {self.limits.seconds:g} seconds; ask for fewer tokens"})
+        except (Refused, SaccadeError) as error:
+            yield event({"error": str(error)})
+        finally:
+            job.cancel()
+
+    async def events(self, job: Job, limit: int) -> AsyncIterator[bytes]:
+        async for piece in job.stream():
+            if piece:
+                yield event({"text": piece})
+        yield event({"done": True, **ending(job.spoken, limit)})
+
+    async def models(self, _: Request) -> Response:
+        return reply({"object": "list", "data": [one.facts() for one in self.shelf.models.values()]})
+
+    async def live(self, _: Request) -> Response:
+        return reply({"status": "live"})
+
+    async def ready(self, _: Request) -> Response:
+        if self.stopping or len(self.shelf.models) < len(self.settings.models):
+            raise Refused(503, "the service is starting or ending; ask again in a moment", Retry_After="1")
+        return reply({"status": "ready"})
+
+    async def metrics(self, _: Request) -> Response:
+        body, kind = self.measures.text(len(self.worker.active))
+        return Response(body, media_type=kind)
+
+
+def listed(text: str | list[str], look: Any) -> list[str]:
+    """Texts as a list; attention is answered for one."""
+    found = [text] if isinstance(text, str) else text
+    if look is not None and (len(found) > 1 or not found[0].strip()):
+        raise Refused(400, "'look' is for one text that has words; send it by itself")
+    return found
+
+
+def ending(pieces: Sequence[str], limit: int) -> dict[str, Any]:
+    """How a generated text ended: there is a piece for each token, and one more."""
+    count = max(len(pieces) - 1, 0)
+    return {"tokens": count, "finished": count < limit}

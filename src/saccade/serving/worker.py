@@ -1,0 +1,232 @@
+"""The one thread that runs models: outputs of the fast decoder flow together step by step, all else is run in batches by arrival."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from ..errors import SaccadeError
+from .flow import Flow, Output
+from .schema import Refused
+from .settings import Limits
+
+log = logging.getLogger("saccade.serving")
+ENDED = object()  # behind the last piece of a stream
+
+
+@dataclass(eq=False)
+class Job:
+    """One text's work and who waits for it: an output in a flow, one of a batch, or pieces that come one by one."""
+
+    flow: Flow | None = None
+    output: Output | None = None
+    finish: Callable[[Any], Any] | None = None
+    key: Hashable = None  # jobs of one key are run together, by the `run` of any of them
+    item: Any = None
+    run: Callable[[Sequence[Any]], Sequence[Any]] | None = None
+    pieces: Iterator[str] | None = None
+    streams: bool = False
+    cancelled: bool = False
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+
+    def __post_init__(self) -> None:
+        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self.queue: asyncio.Queue[Any] = asyncio.Queue()
+        self.spoken: list[str] = []
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more."""
+        self.cancelled = True
+        self.future.cancel()
+
+    def deliver(self, result: Any) -> None:
+        self.call(lambda: None if self.future.done() else self.future.set_result(result))
+
+    def fail(self, error: BaseException) -> None:
+        self.call(lambda: None if self.future.done() else self.future.set_exception(error))
+
+    def say(self, piece: str) -> None:
+        """Another piece, for who reads it as it comes."""
+        self.spoken.append(piece)
+        if self.streams:
+            self.call(lambda: self.queue.put_nowait(piece))
+
+    def end_stream(self) -> None:
+        if self.streams:
+            self.call(lambda: self.queue.put_nowait(ENDED))
+
+    async def stream(self) -> AsyncIterator[str]:
+        """The pieces as they come; an error of the work is raised behind them."""
+        while (piece := await self.queue.get()) is not ENDED:
+            yield piece
+        await self.future
+
+    def call(self, what: Callable[[], object]) -> None:
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(what)
+
+
+class Worker(threading.Thread):
+    """Takes jobs as they come. What enters a flow waits for no more than the step that is running."""
+
+    def __init__(self, limits: Limits, observe: Callable[[str, float], None] = lambda name, value: None) -> None:
+        super().__init__(name="saccade-worker", daemon=True)
+        self.limits, self.observe = limits, observe
+        self.changed = threading.Condition()
+        self.inbox: deque[Job] = deque()
+        self.active: set[Job] = set()  # those that somebody waits for
+        self.ended = False
+        self.waiting: dict[Flow, deque[Job]] = {}
+        self.flowing: dict[Output, Job] = {}
+        self.grouped: dict[Hashable, deque[Job]] = {}
+        self.speaking: list[Job] = []
+
+    def check_room(self, more: int = 1) -> None:
+        if len(self.active) + more > self.limits.queue:
+            raise Refused(429, f"{len(self.active):,} texts are waiting already; try again in a second", Retry_After="1")
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Takes all of them or none; called in the thread of the event loop."""
+        self.check_room(len(jobs))
+        for job in jobs:
+            self.active.add(job)
+            job.future.add_done_callback(partial(self.leave, job))
+        with self.changed:
+            self.inbox.extend(jobs)
+            self.changed.notify()
+
+    def leave(self, job: Job, future: asyncio.Future[Any]) -> None:
+        self.active.discard(job)
+        if not future.cancelled():
+            future.exception()  # seen, whether somebody asks for it or not
+
+    def end(self) -> None:
+        with self.changed:
+            self.ended = True
+            self.changed.notify()
+
+    def run(self) -> None:
+        while True:
+            with self.changed:
+                while not (self.inbox or self.ended or self.waiting or self.flowing or self.grouped or self.speaking):
+                    self.changed.wait()
+                if self.ended:
+                    return
+                new, self.inbox = self.inbox, deque()
+            for job in new:
+                self.sort(job)
+            self.advance()
+
+    def sort(self, job: Job) -> None:
+        if job.flow is not None:
+            self.waiting.setdefault(job.flow, deque()).append(job)
+        elif job.pieces is not None:
+            self.speaking.append(job)
+        else:
+            self.grouped.setdefault(job.key, deque()).append(job)
+
+    def advance(self) -> None:
+        """A little of everything that is there."""
+        for flow in list(self.waiting):
+            self.enter(flow)
+        for flow in {job.flow for job in self.flowing.values() if job.flow is not None}:
+            self.step(flow)
+        if self.grouped:
+            self.run_group(next(iter(self.grouped)))
+        for job in list(self.speaking):
+            self.speak(job)
+
+    def enter(self, flow: Flow) -> None:
+        """As many as there is space for."""
+        queue, space = self.waiting[flow], max(self.limits.together // flow.width, 1) - len(flow.outputs)
+        some = [queue.popleft() for _ in range(min(space, len(queue)))]
+        some = [job for job in some if not job.cancelled]
+        if not queue:
+            del self.waiting[flow]
+        if some:
+            self.enter_all(flow, some)
+
+    def enter_all(self, flow: Flow, jobs: list[Job]) -> None:
+        try:
+            flow.enter([job.output for job in jobs if job.output is not None])
+        except Exception as error:
+            if len(jobs) > 1:  # one of them cannot be read
+                for job in jobs:
+                    self.enter_all(flow, [job])
+                return
+            self.refuse(jobs, error)
+            return
+        self.flowing |= {job.output: job for job in jobs if job.output is not None}
+
+    def step(self, flow: Flow) -> None:
+        self.observe("batch", len(flow.outputs))
+        try:
+            ended = flow.step()
+        except Exception as error:
+            self.refuse([self.flowing.pop(one) for one in flow.outputs], error)
+            flow.retain([])
+            return
+        for one in ended:
+            job = self.flowing.pop(one)
+            if one.found is None:
+                continue
+            self.observe("tokens", len(one.found[0].tokens))
+            try:
+                assert job.finish is not None
+                job.deliver(job.finish(one.found))
+                job.end_stream()
+            except Exception as error:
+                self.refuse([job], error)
+
+    def run_group(self, key: Hashable) -> None:
+        queue = self.grouped[key]
+        jobs = [queue.popleft() for _ in range(min(self.limits.together, len(queue)))]
+        if not queue:
+            del self.grouped[key]
+        jobs = [job for job in jobs if not job.cancelled]
+        if jobs:
+            self.observe("batch", len(jobs))
+            self.run_all(jobs)
+
+    def run_all(self, jobs: list[Job]) -> None:
+        run = jobs[0].run
+        assert run is not None
+        try:
+            found = run([job.item for job in jobs])
+        except Exception as error:
+            if len(jobs) > 1:  # the others shall not pay for the one that is wrong
+                for job in jobs:
+                    self.run_all([job])
+                return
+            self.refuse(jobs, error)
+            return
+        for job, result in zip(jobs, found, strict=True):
+            job.deliver(result)
+
+    def speak(self, job: Job) -> None:
+        assert job.pieces is not None
+        assert job.finish is not None
+        try:
+            piece = None if job.cancelled else next(job.pieces, None)
+            if piece is not None:
+                job.say(piece)
+                return
+            job.deliver(job.finish(None))
+            job.end_stream()
+        except Exception as error:
+            self.refuse([job], error)
+        self.speaking.remove(job)
+
+    def refuse(self, jobs: Sequence[Job], error: Exception) -> None:
+        """A mistake of who asked, or a defect, which goes to the log."""
+        if not isinstance(error, SaccadeError | Refused):
+            log.error("a batch failed", exc_info=error)
+        for job in jobs:
+            job.fail(error)
+            job.end_stream()

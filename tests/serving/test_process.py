@@ -1,0 +1,199 @@
+"""The real command: started, asked by real clients, stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving_helpers import SENTENCES
+
+from saccade import api
+from support import run_cli
+
+ROOT = Path(__file__).parents[2]
+KEY = "0123456789abcdef-key"
+ALL = ["en-fr", "words", "labels", "tags", "captions", "questions"]
+
+
+@contextmanager
+def started(models: Path, *names: str, options: tuple[str, ...] = ()) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A service in a process of its own, and its address."""
+    words = [f"{name}={models / name}" for name in names]
+    command = [sys.executable, "-m", "saccade", "serve", *words, "--port", "0", "--device", "cpu", "--json", *options]
+    how: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, **how) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            line = process.stdout.readline()
+            assert line, process.stderr.read()
+            assert json.loads(line)["models"] == list(names)
+            yield process, json.loads(line)["url"]
+        finally:
+            if process.poll() is None:
+                process.terminate()
+            process.wait(30)
+
+
+def ask(where: str, body: dict[str, Any], path: str = "/v1/translate", **headers: str) -> Any:
+    request = urllib.request.Request(
+        where + path, json.dumps(body).encode(), {"Content-Type": "application/json", **headers}, method="POST"
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)
+
+
+def check_stop(models: Path, process: subprocess.Popen[str], where: str, header: str = "") -> None:
+    """Requests that were accepted before SIGTERM are answered, and it ends with 0 within 10 seconds."""
+    host, port = where.removeprefix("http://").split(":")
+    expected = api.load(models / "en-fr", "cpu").translate(SENTENCES[2]).text
+    accepted, found = threading.Barrier(9), list[str]()
+
+    def client() -> None:
+        body = json.dumps({"model": "en-fr", "text": [SENTENCES[2]] * 8}).encode()
+        head = f"POST /v1/translate HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n{header}\r\n"
+        with socket.create_connection((host, int(port)), 20) as here:
+            here.sendall(head.encode() + body[:-1])
+            time.sleep(0.3)  # it is accepted, and its body not whole yet when the signal comes
+            accepted.wait()
+            time.sleep(0.3)
+            here.sendall(body[-1:])
+            got = b""
+            while more := here.recv(65536):
+                got += more
+        found.append(got.decode())
+
+    threads = [threading.Thread(target=client) for _ in range(8)]
+    for one in threads:
+        one.start()
+    accepted.wait()
+    begun = time.monotonic()
+    process.terminate()
+    for one in threads:
+        one.join(20)
+    assert process.wait(15) == 0
+    assert time.monotonic() - begun < 10
+    assert len(found) == 8
+    for got in found:
+        assert got.startswith("HTTP/1.1 200 OK"), got
+        assert [one["text"] for one in json.loads(got.partition("\r\n\r\n")[2])["results"]] == [expected] * 8
+
+
+def check_hostile(where: str) -> None:
+    """What no HTTP library sends is refused at once."""
+    host, port = where.removeprefix("http://").split(":")
+    post, key = f"POST /v1/translate HTTP/1.1\r\nHost: {host}\r\n", f"X-API-Key: {KEY}\r\n"
+    for sent in (
+        post + "".join(f"X-{n}: 1\r\n" for n in range(10_000)) + "\r\n",
+        post + key + "Transfer-Encoding: chunked\r\n\r\n" + "1\r\n \r\n" * 1000,
+        post + key + "Content-Length: 1e9\r\n\r\n",
+        post + key + "Content-Length: 5\r\nContent-Encoding: gzip\r\n\r\n12345",
+        "GET /../../etc/passwd HTTP/1.1\r\nHost: " + host + "\r\n" + key + "\r\n",
+        "nonsense\r\n\r\n",
+    ):
+        with socket.create_connection((host, int(port)), 20) as here, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            here.sendall(sent.encode())
+            assert re.match(rb"HTTP/1.1 4\d\d ", here.recv(65536)), sent[:200]
+
+
+def test_real_clients_and_the_lines_of_the_docs(models: Path, tmp_path: Path) -> None:
+    """`libretranslatepy`, `openai` and `curl`, all with a key."""
+    libre, openai = pytest.importorskip("libretranslatepy"), pytest.importorskip("openai")
+    from PIL import Image
+
+    Image.linear_gradient("L").convert("RGB").save(tmp_path / "photo.png")
+    (tmp_path / "keys").write_text(KEY + "\n")
+    with started(models, *ALL, options=("--key-file", str(tmp_path / "keys"))) as (process, where):
+        client = libre.LibreTranslateAPI(where, KEY)
+        expected = api.load(models / "en-fr", "cpu").translate(SENTENCES[0]).text
+        assert client.translate(SENTENCES[0], "en", "fr") == expected
+        assert client.detect("a dog") == [{"confidence": 100, "language": "en"}]
+        assert [one["code"] for one in client.languages()] == ["en", "fr"]
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            libre.LibreTranslateAPI(where, "wrong").languages()
+        with openai.OpenAI(base_url=f"{where}/v1", api_key=KEY, max_retries=0) as client:
+            how: dict[str, Any] = {"model": "words", "prompt": "the cat", "max_tokens": 12, "temperature": 0}
+            expected = api.load(models / "words", "cpu").generate("the cat", 12, temperature=0).text
+            assert client.completions.create(**how).choices[0].text == expected
+            parts = [one.choices[0].text for one in client.completions.create(**how, stream=True)]
+            assert "".join(parts) == expected
+            assert len(parts) > 3
+            assert [one.id for one in client.models.list()] == ALL
+            with pytest.raises(openai.BadRequestError, match="expected 1 to 1 as 'n', got 2"):
+                client.completions.create(**how, n=2)
+        wrong = pytest.raises(openai.AuthenticationError, match="a key is needed")
+        with openai.OpenAI(base_url=f"{where}/v1", api_key="wrong", max_retries=0) as client, wrong:
+            client.completions.create(**how)
+        check_hostile(where)
+        if shutil.which("curl") is None:
+            pytest.skip("there is no curl")
+        page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+        lines = [line for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
+        assert len(lines) >= 15
+        for line in lines:
+            assert line.startswith("curl ")
+            typed = line.replace("http://127.0.0.1:8080", where).replace("Bearer KEY", f"Bearer {KEY}")
+            typed += "" if KEY in typed else f" -H 'X-API-Key: {KEY}'"
+            got = subprocess.run(["bash", "-c", f"{typed} -f"], cwd=tmp_path, capture_output=True, text=True, timeout=30)
+            assert got.returncode == 0, (line, got.stderr)
+            assert got.stdout
+        check_stop(models, process, where, f"X-API-Key: {KEY}\r\n")
+        assert process.stderr is not None
+        assert KEY not in process.stderr.read()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_accepted_requests_are_answered_when_it_is_stopped(models: Path, workers: str) -> None:
+    with started(models, "en-fr", options=("--workers", workers)) as (process, where):
+        ask(where, {"text": "a dog"})
+        check_stop(models, process, where)
+
+
+@pytest.mark.slow
+def test_several_processes_count_together(models: Path) -> None:
+    with started(models, "en-fr", options=("--workers", "2")) as (_, where):
+        for text in SENTENCES:
+            ask(where, {"text": text})
+        text = urllib.request.urlopen(f"{where}/metrics", timeout=10).read().decode()
+        assert f'saccade_requests_total{{route="/v1/translate",status="200"}} {len(SENTENCES)}.0' in text
+
+
+@pytest.mark.slow
+def test_a_foreign_program_finds_nothing_wrong(models: Path) -> None:
+    """Schemathesis asks what /openapi.json describes, and what it forbids."""
+    pytest.importorskip("schemathesis")
+    checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+    with started(models, *ALL) as (_, where):
+        command = [sys.executable, "-m", "schemathesis.cli", "run", f"{where}/openapi.json", "--checks", checks, "-n", "100"]
+        got = subprocess.run([*command, "--phases", "examples,fuzzing"], capture_output=True, text=True, timeout=600)
+        assert got.returncode == 0, got.stdout[-5000:]
+
+
+def test_mistakes_of_the_command(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def error(*words: object) -> str:
+        printed = run_cli("serve", *words, "--device", "cpu")
+        assert (printed.code, printed.out) == (2, "")
+        return printed.err
+
+    assert "no key is set; give --key-file FILE, or --open" in error(models / "en-fr", "--host", "0.0.0.0")
+    assert "config.json" in error(tmp_path, "--port", 0) or "model folder" in error(tmp_path, "--port", 0)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert "cannot listen at 127.0.0.1:" in error(models / "en-fr", "--port", taken.getsockname()[1])
+    monkeypatch.setitem(sys.modules, "starlette", None)
+    assert "serve needs the package starlette; install it with: pip install 'saccade[serve]'" in error(models / "en-fr")
