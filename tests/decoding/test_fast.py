@@ -228,7 +228,7 @@ def test_memory_is_kept_once_for_all_beams() -> None:
         one.step(torch.full((5 * len(source),), BOS))
     assert one.memory is not None
     assert len(one.memory) == len(source)
-    assert one.cache.shape[1] == 5 * len(source)
+    assert one.cache.shape[1] == len(source)
 
 
 def test_eight_bits_are_close_and_decode_on_both_paths(monkeypatch: pytest.MonkeyPatch) -> None:

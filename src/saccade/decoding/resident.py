@@ -47,6 +47,8 @@ def rounded(size: int, least: int) -> int:
 class Buffers:
     """All that a step reads and writes, where it stays: caches, memory, the last tokens, and what was chosen at each position."""
 
+    beams = 1  # each row has a cache of its own
+
     def __init__(self, engine: Engine, sizes: tuple[int, int, int, int], search: Search) -> None:
         sentences, self.width, self.room, columns = sizes
         like, first, rows = engine.like, engine.layers[0].mixer, sizes[0] * sizes[1]
