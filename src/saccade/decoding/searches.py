@@ -1,7 +1,6 @@
 """Searches: how the next tokens are chosen. R rows of the batch, S sentences, W beam width, V vocabulary."""
 
 import itertools
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
