@@ -232,11 +232,14 @@ def fastest(trial: dict[tuple[str, str], float], case: str, title: str) -> float
     return min(seconds for (other, name), seconds in trial.items() if other == case and name.partition(",")[0] == own)
 
 
-def cases(device: str = "cpu", rounds: int = 2, small: bool = False, only: tuple[str, ...] = ()) -> list[dict[str, Any]]:
-    """One row per case and engine: {case, engine, value, unit}, in sentences per second; an engine that fails is left out by name."""
+def cases(device: str = "cpu", rounds: int = 3, small: bool = False, only: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    """One row per case and engine: {case, engine, value, unit, processor}; an engine that fails is left out by name.
+
+    The value is in sentences per second, `processor` the milliseconds of all cores per sentence: others on the machine change it less.
+    """
     from contextlib import ExitStack
 
-    found: dict[tuple[str, str], list[float]] = {}
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     trial: dict[tuple[str, str], float] = {}
     chosen = CASES if device == "cpu" else GPU_CASES
     with ExitStack() as open_ones:
@@ -260,12 +263,13 @@ def cases(device: str = "cpu", rounds: int = 2, small: bool = False, only: tuple
                     if not count:  # the first round is a trial
                         trial[case, title] = answer["seconds"]
                     else:
-                        found.setdefault((case, title), []).append(batch / answer["seconds"])
-    unit = "sentences/s"
-    return [
-        {"case": case, "engine": title, "value": round(statistics.median(values), 3), "unit": unit}
-        for (case, title), values in found.items()
-    ]
+                        found.setdefault((case, title), []).append((answer["seconds"], answer["processor"]))
+    rows = []
+    for (case, title), values in found.items():
+        seconds, processor = (statistics.median(some) / chosen[case][0] for some in zip(*values, strict=True))
+        measured = {"value": round(1 / seconds, 3), "unit": "sentences/s", "processor": round(1000 * processor, 3)}
+        rows.append({"case": case, "engine": title, **measured})
+    return rows
 
 
 if __name__ == "__main__":
