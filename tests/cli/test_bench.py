@@ -130,20 +130,21 @@ def test_engines_of_decoding_are_compared_by_precision(monkeypatch: pytest.Monke
         ("ctranslate2 int8, 2 threads, MKL", 4.0),
         ("transformers fp32, 1 thread", 2.0),
     ]
-    found = [{"case": "batch 1 greedy", "engine": engine, "value": value, "unit": "sentences/s"} for engine, value in rows]
+    found = [{"case": "batch 1 greedy", "engine": engine, "value": value, "processor": 900 / value} for engine, value in rows]
     asked: list[Any] = []
-    module = SimpleNamespace(cases=lambda device, small: (asked.append((device, small)), found)[1])
+    module = SimpleNamespace(cases=lambda device, small, only: (asked.append((device, small, only)), found)[1])
     monkeypatch.setattr("saccade.bench.module_of", lambda kind: module)
-    printed = run_cli("bench", "decode", "--scale", "tiny", "--json")
+    printed = run_cli("bench", "decode", "--scale", "tiny", "--json", "--only", "saccade int8, 2", "--only", "greedy")
     first, second = (json.loads(line) for line in printed.out.splitlines())
     assert (first["case"], first["ours"], first["peer"]) == (
         "batch 1 greedy, fp32",
         "saccade fp32, 1 thread",
         "ctranslate2 fp32, 2 threads",
     )
-    assert first["ratio"] == 1.25, "our time over theirs"
+    assert first["ratio"] == first["processor_ratio"] == 1.25, "our time over theirs"
+    assert first["all"]["saccade fp32, 1 thread"] == {"sentences_per_second": 4.0, "processor_milliseconds": 225.0}
     assert (second["case"], second["milliseconds"], second["ratio"]) == ("batch 1 greedy, int8", 125.0, 0.5)
-    assert asked[0][1] is True
+    assert asked[0][1:] == (True, ("saccade int8, 2",)), "words of --only that name an engine"
 
 
 def test_a_measurement_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from saccade import decoding
 from saccade.building import Builder
 from saccade.core import masks, record
 from saccade.decoding import Beam, Hypothesis, Sample, Search, Sliding, decode, loop, resident, session, why_plain
+from saccade.decoding.searches import largest
 from saccade.errors import SaccadeError
 from saccade.layers.int8 import Int8Linear, to_int8
 from saccade.layers.norms import LayerNorm
@@ -74,8 +75,17 @@ def check_same(wanted: list[list[Hypothesis]], got: list[list[Hypothesis]]) -> N
             assert two.score == pytest.approx(one.score, rel=1e-3, abs=1e-3)
 
 
-@pytest.mark.parametrize("device_search", [False, True], ids=["steps", "resident"])
-@pytest.mark.parametrize("name", MODELS)
+RESIDENT = ("rotary, grouped heads", "alibi, one head of keys")  # the other models there take too long for each run of the tests
+PATHS = [
+    pytest.param(
+        name, there, id=f"{name}-{'resident' if there else 'steps'}", marks=[pytest.mark.slow] * (there and name not in RESIDENT)
+    )
+    for name in MODELS
+    for there in (False, True)
+]
+
+
+@pytest.mark.parametrize(("name", "device_search"), PATHS)
 def test_the_same_tokens_as_the_plain_loop(name: str, device_search: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of(**MODELS[name])
     assert why_plain(model) is None
@@ -86,6 +96,39 @@ def test_the_same_tokens_as_the_plain_loop(name: str, device_search: bool, monke
         check_same(wanted, decode(model, source, lengths, how(), LIMITS))
         one = plain(monkeypatch, model, source[:1], lengths[:1], how(), [12])
         check_same(one, decode(model, source[:1], lengths[:1], how(), [12]))
+
+
+@pytest.mark.parametrize("name", ["sinusoidal", "rotary, grouped heads", "alibi, one head of keys", "t5, rms norms"])
+def test_keys_that_no_beam_sees_any_more_are_dropped(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, (source, lengths), kept = model_of(8, **MODELS[name]), batch(), list[bool]()
+    original = session.FastSession.grow
+
+    def grow(self: session.FastSession) -> None:
+        before = self.filled
+        original(self)
+        kept.append(self.filled == before)
+
+    monkeypatch.setattr(session.FastSession, "grow", grow)
+    monkeypatch.setattr(session, "STEP", 3)
+    check_same(
+        plain(monkeypatch, model, source, lengths, SEARCHES["beam, gnmt"](), LIMITS),
+        decode(model, source, lengths, SEARCHES["beam, gnmt"](), LIMITS),
+    )
+    assert len(kept) > 2
+    assert not all(kept)
+
+
+@pytest.mark.parametrize("size", [200, 640, 1003, 4096])
+def test_the_largest_of_long_rows_are_those_of_topk(size: int) -> None:
+    x = torch.randn(9, size, generator=torch.Generator().manual_seed(size))
+    x[0, -1], x[1] = 9.0, float("-inf")
+    x[1, 5] = 1.0
+    for count in (1, 8):
+        values, where = largest(x, count)
+        assert torch.equal(values, x.topk(count, -1).values)
+        assert torch.equal(x.gather(1, where), values)
+        assert all(len(set(row)) == count for row in where.tolist())
+    assert torch.equal(largest(torch.zeros(9, size), 1)[1], torch.zeros(9, 1, dtype=torch.long))  # of equal ones the first
 
 
 def test_sentences_leave_in_groups_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,6 +165,8 @@ def test_language_models_continue_a_prompt_alike(settings: dict[str, Any], monke
     assert why_plain(model) is None
     for size in (0, 5, 30):
         prompt = torch.randint(4, VOCAB, (1, size))
+        given = (model, prompt, torch.tensor([size]))
+        check_same(plain(monkeypatch, *given, SEARCHES["beam"](), [36]), decode(*given, SEARCHES["beam"](), [36]))
         for how in ("greedy", "sampled"):
             for reader in (model, Sliding(model, 16)):
                 given = (reader, prompt, torch.tensor([size]))
@@ -228,7 +273,7 @@ def test_memory_is_kept_once_for_all_beams() -> None:
         one.step(torch.full((5 * len(source),), BOS))
     assert one.memory is not None
     assert len(one.memory) == len(source)
-    assert one.cache.shape[1] == 5 * len(source)
+    assert one.cache.shape[1] == len(source)
 
 
 def test_eight_bits_are_close_and_decode_on_both_paths(monkeypatch: pytest.MonkeyPatch) -> None:

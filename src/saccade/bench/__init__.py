@@ -35,11 +35,13 @@ def plan_of(kind: str, scale: str, device: torch.device) -> "Plan":
 def rows_of_engines(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row per case and precision, of engines such as `saccade int8, 2 threads`, whose values are sentences per second."""
     groups: dict[str, dict[str, float]] = {}
+    processor = {(one["case"], one["engine"]): one["processor"] for one in found}
     for one in found:
         precision = one["engine"].split()[1].strip(",").replace("plain", "fp32")
         groups.setdefault(f"{one['case']}, {precision}", {})[one["engine"]] = one["value"]
     rows = []
     for case, values in groups.items():
+        work = {engine: processor[case.rpartition(", ")[0], engine] for engine in values}
         row: dict[str, Any] = {"case": case}
         mine = [engine for engine in values if engine.startswith("saccade")]
         best, peer = (
@@ -51,5 +53,10 @@ def rows_of_engines(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             row |= {"peer": peer, "peer_milliseconds": round(1000 / values[peer], 3)}
         if best is not None and peer is not None:
             row["ratio"] = round(values[peer] / values[best], 3)
-        rows.append(row | {"all": {engine: {"sentences_per_second": value} for engine, value in values.items()}})
+            least = [min(work[one] for one in work if (one in mine) is own) for own in (True, False)]
+            row["processor_ratio"] = round(least[0] / least[1], 3)
+        every = {
+            engine: {"sentences_per_second": value, "processor_milliseconds": work[engine]} for engine, value in values.items()
+        }
+        rows.append(row | {"all": every})
     return rows

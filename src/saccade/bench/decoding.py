@@ -25,6 +25,7 @@ CASES = {"batch 1 greedy": (1, 1), "batch 1 beam 5": (1, 5), "batch 32 greedy": 
 GPU_CASES = {"batch 1 greedy": (1, 1), "batch 64 greedy": (64, 1), "batch 64 beam 5": (64, 5), "batch 512 greedy": (512, 1)}
 BASE: dict[str, Any] = {"family": "transformer-base", "dim": 512, "hidden": 2048, "depth": 6, "heads": 8, "dropout": 0.0}
 SHORT: dict[str, Any] = {"depth": 1, "dim": 32, "hidden": 64, "heads": 4}  # for a trial of the programs themselves
+SLOWER = 2.5  # a setting that takes so many times as long in a trial as the best one of its engine is not asked again
 Generate = Callable[[int, int], int]  # from a batch's size and a beam's width to the number of tokens generated
 
 
@@ -225,11 +226,21 @@ def process(name: str, kind: str, device: str, threads: int, more: dict[str, str
             run.kill()
 
 
+def fastest(trial: dict[tuple[str, str], float], case: str, title: str) -> float:
+    """Seconds of the best setting of an engine and a precision in the trial of a case."""
+    own = title.partition(",")[0]
+    return min(seconds for (other, name), seconds in trial.items() if other == case and name.partition(",")[0] == own)
+
+
 def cases(device: str = "cpu", rounds: int = 3, small: bool = False, only: tuple[str, ...] = ()) -> list[dict[str, Any]]:
-    """One row per case and engine: {case, engine, value, unit}, in sentences per second; an engine that fails is left out by name."""
+    """One row per case and engine: {case, engine, value, unit, processor}; an engine that fails is left out by name.
+
+    The value is in sentences per second, `processor` the milliseconds of all cores per sentence: others on the machine change it less.
+    """
     from contextlib import ExitStack
 
-    found: dict[tuple[str, str], list[float]] = {}
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    trial: dict[tuple[str, str], float] = {}
     chosen = CASES if device == "cpu" else GPU_CASES
     with ExitStack() as open_ones:
         running = {}
@@ -241,19 +252,24 @@ def cases(device: str = "cpu", rounds: int = 3, small: bool = False, only: tuple
             for case, (batch, beam) in chosen.items():
                 repeats = 4 if batch == 1 else 1
                 for title, ask in list(running.items()):
+                    if count and trial[case, title] > SLOWER * fastest(trial, case, title):
+                        continue
                     try:
                         answer = ask(batch, beam, repeats if count else 1)
                     except (SaccadeError, OSError):
                         print(f"{title} failed and is left out", file=sys.stderr)
                         del running[title]
                         continue
-                    if count:  # the first round is a trial
-                        found.setdefault((case, title), []).append(batch / answer["seconds"])
-    unit = "sentences/s"
-    return [
-        {"case": case, "engine": title, "value": round(statistics.median(values), 3), "unit": unit}
-        for (case, title), values in found.items()
-    ]
+                    if not count:  # the first round is a trial
+                        trial[case, title] = answer["seconds"]
+                    else:
+                        found.setdefault((case, title), []).append((answer["seconds"], answer["processor"]))
+    rows = []
+    for (case, title), values in found.items():
+        seconds, processor = (statistics.median(some) / chosen[case][0] for some in zip(*values, strict=True))
+        measured = {"value": round(1 / seconds, 3), "unit": "sentences/s", "processor": round(1000 * processor, 3)}
+        rows.append({"case": case, "engine": title, **measured})
+    return rows
 
 
 if __name__ == "__main__":

@@ -42,5 +42,5 @@ def collect_beams(search: Beam, sentence: int, chosen: list[Any], values: list[A
             for beam, score in enumerate(scores):
                 if score > nothing:
                     search._take(sentence, prefix(at, beam), score, False, 0)
-        if last or len(ended) >= search.width or scores[0] == nothing:
+        if last or scores[0] == nothing or search.settled(sentence, scores[0], at + 1):
             return

@@ -31,14 +31,17 @@ Join = Callable[[Tensor, Tensor], Tensor]
 class At(Protocol):
     """One step's position: where its keys go, and what it sees."""
 
+    beams: int  # rows that read the same keys
+
     def pick(self, table: Tensor) -> Tensor:
         """The row of this position, 1 × …, of a table by position."""
 
     def keep(self, n: int, pair: Tensor) -> tuple[Tensor, Tensor]:
-        """Keeps block n's new key and value (R 2 H' D); all of them so far, R H' T D each."""
+        """Keeps block n's new key and value (R 2 H' D); all of them so far, S H' T D each with S = R / beams."""
 
     def bias(self, table: Tensor | None) -> Tensor | None:
-        """What is added to the scores (H T, or R H' G T), from a table H × distances that ends at distance 0."""
+        """What is added to the scores, from a table H × distances that ends at distance 0: H T or 1 T, or R H' G T where rows are at
+        positions of their own; with beams S H W T or S 1 W T."""
 
 
 class Memory:
@@ -147,18 +150,18 @@ class Attention:
         rows, heads, groups, width = len(x), self.heads, self.groups, self.width
         qkv = self.project(x)
         cut = heads * groups * width
-        pair = qkv[:, cut:].view(rows, 2, heads, width)
-        if self.angles is None:
-            query = qkv[:, :cut].view(rows, heads, groups, width)
-        else:
+        query, pair = qkv[:, :cut], qkv[:, cut:].view(rows, 2, heads, width)
+        if self.angles is not None:
             both = self.rotate(qkv[:, : cut + heads * width].view(rows, -1, width), at)
-            query = both[:, : heads * groups].reshape(rows, heads, groups, width)
-            pair = torch.stack([both[:, heads * groups :], pair[:, 1]], 1)
+            query, pair = both[:, : heads * groups], torch.stack([both[:, heads * groups :], pair[:, 1]], 1)
         keys, values = at.keep(n, pair)
         bias = at.bias(self.biases)
-        if bias is not None and bias.dim() == 2 and bias.shape[0] != 1:
-            bias = bias.view(heads, groups, -1)
-        return self.out(F.scaled_dot_product_attention(query, keys, values, bias, scale=self.scale).reshape(rows, cut))
+        if bias is not None and at.beams == 1:
+            bias = bias.view(heads, groups, -1) if bias.dim() == 2 and bias.shape[0] != 1 else bias
+        elif bias is not None and groups > 1:  # S H W T or S 1 W T → S H' WG T
+            apart = bias.expand(-1, heads * groups, -1, -1).unflatten(1, (heads, groups))
+            bias = apart.transpose(2, 3).flatten(2, 3)
+        return self.attend(query, keys, values, bias, at.beams)
 
     def rotate(self, x: Tensor, at: At) -> Tensor:
         assert self.angles is not None
@@ -167,17 +170,24 @@ class Attention:
         return torch.cat([torch.addcmul(left * cos, right, sin, value=-1), torch.addcmul(left * sin, right, cos)], -1)
 
     def read(self, x: Tensor, n: int, memory: Memory) -> Tensor:
-        """The beams of a sentence are further queries of one memory, whose keys and values are there once."""
-        rows, beams, heads, groups, width = len(x), memory.width, self.heads, self.groups, self.width
-        query = self.project(x).view(rows // beams, beams, heads, groups, width)
-        if beams == 1:
-            query = query.squeeze(1)
-        else:
-            query = query.transpose(1, 2).reshape(rows // beams, heads, beams * groups, width)
         key, value = memory.pairs[n]
-        found = F.scaled_dot_product_attention(query, key, value, memory.mask, scale=self.scale)
-        if beams > 1:
-            found = found.view(rows // beams, heads, beams, groups * width).transpose(1, 2)
+        return self.attend(self.project(x), key, value, memory.mask, memory.width)
+
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, beams: int) -> Tensor:
+        """The beams of a sentence are further queries of the same keys and values."""
+        rows, heads, groups, width = len(query), self.heads, self.groups, self.width
+        if beams == 1:
+            query = query.reshape(rows, heads, groups, width)
+        elif groups == 1:
+            query = query.reshape(rows // beams, beams, heads, width).transpose(1, 2)
+        else:
+            apart = query.reshape(rows // beams, beams, heads, groups, width)
+            query = apart.transpose(1, 2).reshape(rows // beams, heads, beams * groups, width)
+        found = F.scaled_dot_product_attention(query, keys, values, bias, scale=self.scale)
+        if beams > 1 and groups == 1:
+            found = found.transpose(1, 2)
+        elif beams > 1:
+            found = found.reshape(rows // beams, heads, beams, groups * width).transpose(1, 2)
         return self.out(found.reshape(rows, heads * groups * width))
 
 

@@ -22,6 +22,7 @@ def steps(model: Decodable, source: Tensor, lengths: Tensor, search: Search, lim
     session = begin(model, source, lengths, search, max(limits, default=0))
     rows = search.begin(limits, source.device)
     padding = torch.arange(source.shape[1], device=source.device) >= lengths.unsqueeze(1) if search.wants_weights else None
+    log_probs = torch.empty(0)
     while search.active:
         if rows is not None:
             session.reorder(rows)
@@ -32,7 +33,10 @@ def steps(model: Decodable, source: Tensor, lengths: Tensor, search: Search, lim
             with record(model, quiet=True) as seen:
                 logits = session.step(search.tokens)
             search.look(source_weights(seen).squeeze(1).masked_fill(padding, 1.0))
-        rows = search.advance(logits.float().log_softmax(-1))
+        logits = logits.float()
+        if log_probs.shape != logits.shape:  # kept from step to step: pages of new memory cost more than the sum itself
+            log_probs = torch.empty_like(logits)
+        rows = search.advance(torch.log_softmax(logits, -1, out=log_probs))
         yield search.latest
 
 

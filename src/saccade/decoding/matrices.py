@@ -13,6 +13,7 @@ from ..layers.int8 import Int8Linear
 Product = Callable[[Tensor], Tensor]  # R K → R N
 Copies = list[tuple[Tensor, list[Tensor]]]  # a tensor, and those that it was joined of
 FEW, MANY = 2, 64  # rows up to which a product does little but read its matrix, and from which blocks gain nothing
+SMALL = 150_000  # numbers of a matrix below which oneDNN takes longer to begin than to multiply
 
 
 def layout_for(rows: int, like: Tensor) -> str:
@@ -27,8 +28,8 @@ def layout_for(rows: int, like: Tensor) -> str:
 def product(layers: Sequence[nn.Module], layout: str, activation: str = "none", copies: Copies | None = None) -> Product:
     """The linear layers of one input as one product; `activation`: none or relu, applied to what comes out. `copies` gets what is joined."""
     if all(isinstance(layer, Int8Linear) for layer in layers):
-        joined = layers[0] if len(layers) == 1 else Int8Linear.joined(list(layers))  # type: ignore[arg-type]
-        return joined if activation == "none" else partial(relu_after, joined)
+        joined: Any = layers[0] if len(layers) == 1 else Int8Linear.joined(list(layers))  # type: ignore[arg-type]
+        return joined.forward if activation == "none" else joined.then_relu
     weights: list[Any] = [layer.weight for layer in layers]
     biases: list[Any] = [layer.bias for layer in layers]
     weight = weights[0] if len(layers) == 1 else torch.cat(weights)
@@ -45,11 +46,15 @@ def product(layers: Sequence[nn.Module], layout: str, activation: str = "none", 
 def of_weight(weight: Tensor, bias: Tensor | None, layout: str, activation: str = "none") -> Product:
     """x Wᵀ + b for a weight N K."""
     weight, bias = weight.detach(), None if bias is None else bias.detach()
+    if layout == "packed" and weight.numel() < SMALL:
+        layout = "turned"
     if layout == "packed":
         blocks = torch.ops.mkldnn._reorder_linear_weight(weight)
         return lambda x: torch.ops.mkldnn._linear_pointwise(x, blocks, bias, activation, [], "")
     if layout == "turned" and weight.shape[0] >= weight.shape[1]:
         turned = weight.t().contiguous()
+        if activation == "relu" and bias is not None:
+            return lambda x: torch._addmm_activation(bias, x, turned)
         made: Product = partial(torch.mm, mat2=turned) if bias is None else lambda x: torch.addmm(bias, x, turned)
     else:
         made = partial(F.linear, weight=weight, bias=bias)

@@ -47,6 +47,8 @@ def rounded(size: int, least: int) -> int:
 class Buffers:
     """All that a step reads and writes, where it stays: caches, memory, the last tokens, and what was chosen at each position."""
 
+    beams = 1  # each row has a cache of its own
+
     def __init__(self, engine: Engine, sizes: tuple[int, int, int, int], search: Search) -> None:
         sentences, self.width, self.room, columns = sizes
         like, first, rows = engine.like, engine.layers[0].mixer, sizes[0] * sizes[1]
@@ -64,6 +66,9 @@ class Buffers:
         )  # fmt: skip
         self.done = torch.ones(sentences, dtype=torch.bool, device=like.device)
         self.scores = torch.zeros(sentences, self.width, device=like.device)
+        self.best_ended = torch.zeros(sentences, device=like.device)  # the highest score of an output that ended
+        divisor: Callable[[int], float] = search.divisor if isinstance(search, Beam) else float
+        self.divisors = torch.tensor([divisor(length) for length in range(1, self.room + 3)], device=like.device)
         self.never = torch.tensor(search.never, dtype=torch.long, device=like.device)
         self.places = torch.arange(self.room, device=like.device)
         self.first_rows = torch.arange(sentences, device=like.device).unsqueeze(1) * self.width
@@ -90,6 +95,7 @@ class Buffers:
         self.limits[:count] = limits
         self.done.fill_(True)
         self.done[:count] = False
+        self.best_ended.fill_(float("-inf"))
         self.scores.fill_(float("-inf"))
         self.scores[:, 0] = 0.0
 
@@ -104,6 +110,7 @@ class Buffers:
         self.cache[:, : len(rows)] = other.cache[:, rows]
         self.position.copy_(other.position)
         self.ended[:count], self.scores[:count] = other.ended[at], other.scores[at]
+        self.best_ended[:count] = other.best_ended[at]
         self.chosen[:, :, :count], self.values[:, :, :count] = other.chosen[:, :, at], other.values[:, :, at]
         self.reached = other.reached
 
@@ -158,7 +165,10 @@ class Buffers:
         self.scores.copy_(scores)
         self.tokens.copy_(next_tokens.flatten())
         self.ended.add_((ends > float("-inf")).sum(1))
-        self.done.logical_or_((self.ended >= width) | scores[:, 0].isneginf())
+        now, one_more = (self.divisors.index_select(0, self.position + more) for more in (0, 1))
+        torch.maximum(self.best_ended, ends.amax(1) / now, out=self.best_ended)
+        settled = (self.ended >= width) & (self.best_ended > scores[:, 0] / one_more)  # as `Beam.settled`, but for equal ones
+        self.done.logical_or_(settled | scores[:, 0].isneginf())
         rows = (self.first_rows + next_parents).flatten()
         self.cache[:, :, : self.bucket] = self.cache[:, :, : self.bucket].index_select(1, rows)
 
@@ -215,7 +225,8 @@ class Resident:
     def buffers(self, count: int, width: int, longest: int, columns: int, search: Search) -> Buffers:
         """Those of the next larger sizes, kept from earlier batches."""
         sizes = (rounded(count, 1), width, rounded(longest, 32), rounded(columns, 16))
-        key = (*sizes, search.eos, search.never)
+        rule = (search.length_rule, search.length_penalty) if isinstance(search, Beam) else ()
+        key = (*sizes, search.eos, search.never, *rule)
         if sizes[2] > self.engine.size:  # graphs read tables of the old size
             self.kept.clear()
             self.engine.prepare(sizes[2])

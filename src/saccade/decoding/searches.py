@@ -1,6 +1,7 @@
 """Searches: how the next tokens are chosen. R rows of the batch, S sentences, W beam width, V vocabulary."""
 
 import itertools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,6 +11,25 @@ import torch
 from torch import Tensor
 
 from ..errors import SaccadeError
+
+
+def largest(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest of each row and where they are, the largest first; PyTorch's own search of long rows is slow on a CPU."""
+    rows, size = x.shape
+    part = 64
+    parts = size // part
+    if x.is_cuda or rows < 8 or parts < 4 * count:
+        return x.topk(count, -1) if count > 1 else x.max(-1, keepdim=True)
+    # They are in those parts whose best are the largest, and in what remains when all parts are of one size.
+    inside, rest = x[:, : parts * part].unflatten(1, (parts, part)), x[:, parts * part :]
+    best = inside.amax(-1)
+    where = best.argmax(-1, keepdim=True) if count == 1 else best.topk(count, -1).indices
+    places = (where.unsqueeze(-1) * part + torch.arange(part)).flatten(1)
+    if rest.shape[1]:
+        places = torch.cat([places, torch.arange(parts * part, size).expand(rows, -1)], 1)
+    chosen = x.gather(1, places)
+    values, index = chosen.max(-1, keepdim=True) if count == 1 else chosen.topk(count, -1)
+    return values, places.gather(1, index)
 
 
 @dataclass(frozen=True)
@@ -77,7 +97,7 @@ class Sample(Search):
 
     def pick(self, log_probs: Tensor) -> Tensor:
         if self.temperature == 0:
-            return log_probs.argmax(-1)
+            return largest(log_probs, 1)[1].squeeze(-1)
         # counted from the best, so that no temperature, however low or high, makes all of them −∞ or one of them NaN
         scores = (log_probs - log_probs.amax(-1, keepdim=True)) / min(max(self.temperature, 1e-30), 1e30)
         if self.top_k is not None and self.top_k < scores.shape[-1]:
@@ -123,7 +143,8 @@ LENGTH_RULES: dict[str, Callable[[int], float]] = {"power": float, "gnmt": lambd
 
 @dataclass(eq=False)
 class Beam(Search):
-    """Keeps the `width` best beginnings of each sentence until so many have ended; ranks by log-probability / length^penalty.
+    """Keeps the `width` best beginnings of each sentence until so many have ended and none that is left is better; ranks by
+    log-probability / length^penalty.
 
     By the rule `gnmt` (Wu et al. 2016) it is divided by ((5 + length) / 6)^penalty instead. A `coverage_penalty` β adds
     β Σ log min(Σ weights, 1) over the source's positions, the weights being those of all steps: it ranks outputs that left out a
@@ -166,9 +187,11 @@ class Beam(Search):
 
     def advance(self, log_probs: Tensor) -> Tensor | None:
         count, width, vocab = len(self.sentences), self.width, log_probs.shape[-1]
-        total = self.scores.unsqueeze(-1) + self.without_never(log_probs).view(count, width, vocab)
-        best, index = total.flatten(1).topk(min(2 * width, width * vocab), -1)
-        parents, tokens = index // vocab, index % vocab
+        some = min(2 * width, vocab)
+        top, tokens = largest(self.without_never(log_probs), some)
+        total = self.scores.unsqueeze(-1) + top.view(count, width, some)
+        best, index = total.flatten(1).topk(min(2 * width, width * some), -1)
+        parents, tokens = index // some, tokens.view(count, -1).gather(1, index)
         # The outputs that ended among the `width` best of this step.
         ends = (tokens[:, :width] == self.eos) & best[:, :width].isfinite()
         for row, rank in ends.nonzero().tolist():
@@ -183,14 +206,15 @@ class Beam(Search):
         rows = torch.arange(count, device=self.device).unsqueeze(1) * width + parents
         # Sentences that are done leave the batch.
         length, staying = self.prefixes.shape[-1], []
-        dead = self.scores[:, 0].isneginf().tolist()
+        best_left = self.scores[:, 0].tolist()
+        dead = [math.isinf(score) for score in best_left]
         for row, sentence in enumerate(self.sentences):
             if length >= self.limits[sentence] and not self.ended[sentence]:
                 for beam in range(self.width):  # nothing ended in time: what there is, cut off
                     if bool(self.scores[row, beam].isfinite()):
                         prefix = self.prefixes[row, beam].tolist()
                         self._take(sentence, prefix, float(self.scores[row, beam]), False, int(rows[row, beam]))
-            if length < self.limits[sentence] and len(self.ended[sentence]) < self.width and not dead[row]:
+            if length < self.limits[sentence] and not dead[row] and not self.settled(sentence, best_left[row], length):
                 staying.append(row)
         if len(staying) < len(self.sentences):
             at = torch.tensor(staying, device=self.device, dtype=torch.long)
@@ -201,9 +225,17 @@ class Beam(Search):
             self.coverage = self.coverage[rows.flatten()]
         return rows.flatten()
 
+    def settled(self, sentence: int, best_left: float, length: int) -> bool:
+        """Whether enough outputs have ended, and none that is left would be better if it ended now."""
+        ended = self.ended[sentence]
+        return len(ended) >= self.width and max(one.score for one in ended) >= best_left / self.divisor(length + 1)
+
+    def divisor(self, length: int) -> float:
+        return float(LENGTH_RULES[self.length_rule](length) ** self.length_penalty)
+
     def _take(self, sentence: int, tokens: list[int], log_prob: float, finished: bool, row: int) -> None:
         """An output that came from a row of this step."""
-        score = log_prob / LENGTH_RULES[self.length_rule](max(len(tokens) + finished, 1)) ** self.length_penalty
+        score = log_prob / self.divisor(max(len(tokens) + finished, 1))
         if self.coverage is not None:
             score += self.coverage_penalty * float(self.coverage[row].clamp(1e-9, 1.0).log().sum())
         self.ended[sentence].append(Hypothesis(tokens, log_prob, score, finished))

@@ -12,7 +12,7 @@ from ..models.kinds import Decodable
 from .engine import Engine, Memory
 from .matrices import layout_for
 
-STEP = 32  # positions by which caches grow
+STEP = 32  # positions by which caches grow at least
 engines: weakref.WeakKeyDictionary[nn.Module, tuple[Any, dict[str, Engine]]] = weakref.WeakKeyDictionary()
 
 
@@ -66,67 +66,94 @@ def engine_of(model: nn.Module, rows: int) -> Engine:
 
 
 class FastSession:
-    """The fast decoder: caches that are written without a copy, with space for what comes; one memory per sentence, however wide the beam."""
+    """The fast decoder: caches that are written without a copy, with space for what comes; one memory per sentence, however wide the beam.
+
+    A sentence's beams share its cache too: each step adds W keys, and a beam sees those of its own past, by a mask. So nothing is copied
+    when beams continue one another, and keys that no beam sees any more are dropped when the cache is full.
+    """
 
     def __init__(self, model: Any, source: Tensor, lengths: Tensor, width: int, longest: int) -> None:
-        self.engine, self.width = engine_of(model, len(source) * width), width
+        self.engine, self.width, self.beams = engine_of(model, len(source) * width), width, 1
         if source.device.type != "cpu":
             self.engine.refresh()
         self.memory = read_memory(model, source, lengths) if hasattr(model, "encode") else None
         state = None if self.memory is not None else model.start(source, lengths)
         self.length: int = 0 if state is None else state.length
-        self.longest = self.length + longest
-        first = self.engine.layers[0].mixer
-        room = min(self.longest, self.length + STEP)
-        shape = (len(self.engine.layers), len(source), room, 2, first.heads, first.width)
-        self.cache = self.engine.like.new_empty(shape)
-        self.spare: Tensor | None = None
+        self.filled, self.longest = self.length, self.length + longest
+        first, like = self.engine.layers[0].mixer, self.engine.like
+        room = self.length + min(longest, STEP) * width
+        self.cache = like.new_empty(len(self.engine.layers), len(source), room, 2, first.heads, first.width)
         if state is not None and self.length:
             for cache, one in zip(self.cache, state.caches, strict=True):
                 cache[:, : self.length, 0], cache[:, : self.length, 1] = (
                     x.transpose(1, 2) for x in (one.mixer.key, one.mixer.value)
                 )
+        if width > 1:
+            self.hidden = like.new_zeros(len(source), room)  # R T: 0 or −∞
+            self.places = torch.arange(room, device=like.device).repeat(len(source), 1)  # S T: positions of the keys
+            self.apart = like.new_full((width, width), float("-inf")).fill_diagonal_(0.0)
 
     def reorder(self, rows: Tensor) -> None:
-        memory, beams = self.memory, self.width
-        if memory is not None and (beams == 1 or len(rows) != beams * len(memory) or memory.width != beams):
-            memory.reorder(rows[::beams] // memory.width)  # the rows of a beam stay with their sentence
-            memory.width = beams
-        if self.length == 0:
-            self.cache = self.cache.new_empty(self.cache.shape[0], len(rows), *self.cache.shape[2:])
-        elif len(rows) != self.cache.shape[1]:
-            self.cache, self.spare = self.cache.index_select(1, rows), None
-        else:
-            spare = torch.empty_like(self.cache) if self.spare is None else self.spare
-            for here, there in zip(self.cache, spare, strict=True):
-                torch.index_select(here[:, : self.length], 0, rows, out=there[:, : self.length])
-            self.cache, self.spare = spare, self.cache
+        memory, sentences = self.memory, rows[:: self.width] // self.beams  # the rows of a beam stay with their sentence
+        leaving = len(sentences) != self.cache.shape[1]
+        if memory is not None and leaving:
+            memory.reorder(sentences)
+        if leaving:
+            self.cache = self.cache.index_select(1, sentences)
+        if self.width > 1:
+            self.hidden = self.hidden.index_select(0, rows)
+            self.places = self.places.index_select(0, sentences) if leaving else self.places
+        self.beams = self.width
+        if memory is not None:
+            memory.width = self.width
+
+    def grow(self) -> None:
+        """Makes space; of keys that beams share, those that are still seen remain."""
+        count, before = self.cache.shape[1:3]
+        order = torch.arange(before, device=self.cache.device).expand(count, -1)
+        if self.beams > 1:
+            seen = (self.hidden[:, : self.filled] == 0).view(count, self.beams, self.filled).any(1)
+            self.filled = int(seen.sum(1).max())
+            order = seen.to(torch.uint8).argsort(dim=1, descending=True, stable=True)
+        more = min(max(STEP * self.beams, self.filled // 2), (self.longest - self.length) * self.beams)
+        order = nn.functional.pad(order[:, : self.filled], (0, more))  # what fills it is written before it is read
+        firsts = torch.arange(count, device=order.device).unsqueeze(1) * before
+        self.cache = self.cache.flatten(1, 2).index_select(1, (order + firsts).flatten()).unflatten(1, order.shape)
+        if self.beams > 1:
+            self.places = self.places.gather(1, order)
+            self.hidden = self.hidden.gather(1, order.repeat_interleave(self.beams, 0))
 
     def step(self, tokens: Tensor) -> Tensor:
         self.engine.check(self.length)
-        if self.length == self.cache.shape[2]:
-            room = min(self.longest, self.length + max(STEP, self.length // 2))
-            larger = self.cache.new_empty(*self.cache.shape[:2], room, *self.cache.shape[3:])
-            larger[:, :, : self.length] = self.cache
-            self.cache, self.spare = larger, None
-        self.engine.prepare(self.cache.shape[2])
-        now, end = self.length, self.length + 1
-        self.new = self.cache[:, :, now].unbind(0)
-        seen = self.cache[:, :, :end].transpose(2, 4)  # L R H' 2 T D
+        if self.filled + self.beams > self.cache.shape[2]:
+            self.grow()
+        self.engine.prepare(min(self.longest, self.length - self.length % STEP + STEP))
+        start, end = self.filled, self.filled + self.beams
+        self.new = self.cache[:, :, start:end].unbind(0)
+        seen = self.cache[:, :, :end].transpose(2, 4)  # L S H' 2 T D
         self.keys, self.values = seen[:, :, :, 0].unbind(0), seen[:, :, :, 1].unbind(0)
+        if self.beams > 1:
+            self.hidden.view(-1, self.beams, self.hidden.shape[1])[:, :, start:end] = self.apart
+            self.places[:, start:end] = self.length
+            self.mask = self.hidden[:, :end].view(-1, 1, self.beams, end)
         logits = self.engine.step(tokens, self, self.memory)
-        self.length = end
+        self.length, self.filled = self.length + 1, end
         return logits
 
     def pick(self, table: Tensor) -> Tensor:
         return table[self.length : self.length + 1]
 
     def keep(self, n: int, pair: Tensor) -> tuple[Tensor, Tensor]:
-        self.new[n].copy_(pair)
+        self.new[n].copy_(pair.view(self.new[n].shape))
         return self.keys[n], self.values[n]
 
     def bias(self, table: Tensor | None) -> Tensor | None:
-        return None if table is None else table[:, -(self.length + 1) :]
+        if self.beams == 1:
+            return None if table is None else table[:, -(self.length + 1) :]
+        if table is None:
+            return self.mask
+        distances = self.places[:, : self.mask.shape[-1]] + (table.shape[1] - 1 - self.length)
+        return table[:, distances].transpose(0, 1).unsqueeze(2) + self.mask
 
 
 def read_memory(model: Any, source: Tensor, lengths: Tensor) -> Memory:

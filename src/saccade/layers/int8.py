@@ -49,6 +49,11 @@ class Int8Linear(nn.Module):
         found: Tensor = torch.ops.quantized.linear_dynamic(x, self._packed, True)
         return found
 
+    def then_relu(self, x: Tensor) -> Tensor:
+        """The larger of what comes out and 0, in one call."""
+        found: Tensor = torch.ops.quantized.linear_relu_dynamic(x, self._packed, True)
+        return found
+
 
 def packed(integers: Tensor, factors: Tensor, bias: Tensor | None) -> object:
     """The weights as PyTorch's kernels want them."""

@@ -56,6 +56,8 @@ class Output:
 class Flow:
     """The outputs of one model and one beam width that are generated together."""
 
+    beams = 1  # each row has a cache of its own
+
     def __init__(self, model: Any, width: int, never: tuple[int, ...], pad: int) -> None:
         self.model, self.width, self.never, self.pad = model, width, list(never), pad
         self.outputs: list[Output] = []
