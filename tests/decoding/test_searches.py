@@ -99,7 +99,7 @@ def plain_beam(model: Scripted, source: tuple[int, ...], width: int, penalty: fl
         ways.sort(key=lambda way: -way[0])
         ended += [(score / length**penalty, p[:-1]) for score, p in ways[:width] if p[-1] == EOS]
         live = [way for way in ways[: 2 * width] if way[1][-1] != EOS][:width]
-        if len(ended) >= width:
+        if len(ended) >= width and max(ended)[0] >= live[0][0] / (length + 1) ** penalty:
             break
     if not ended:
         ended = [(score / len(p) ** penalty, p) for score, p in live]
@@ -119,6 +119,26 @@ def test_a_wide_beam_finds_what_brute_force_finds(seed: int, penalty: float) -> 
         for one, (_, log_prob, score) in zip(hypotheses, expected, strict=True):
             assert one.log_prob == pytest.approx(log_prob, abs=1e-4)
             assert one.score == pytest.approx(score, abs=1e-4)
+
+
+class Sure(Scripted):
+    """A model that is nearly certain of one long output; what it would say otherwise ends at once."""
+
+    script = (3, 4, 5, 3, 4, 5, 3, EOS)
+
+    def logits(self, source: tuple[int, ...], prefix: tuple[int, ...]) -> Tensor:
+        drawn = torch.tensor([0.0, 0.0, 10.0, 0.0, 0.0, 0.0])
+        at = len(prefix) - 1
+        if prefix[1:] == self.script[:at] and at < len(self.script):
+            drawn[self.script[at]] = 20.0
+        return drawn
+
+
+@pytest.mark.parametrize("penalty", [0.0, 1.0])
+@pytest.mark.parametrize("width", [1, 2, 3, 4])
+def test_a_likely_output_is_waited_for_while_others_end(width: int, penalty: float) -> None:
+    [[best, *_]] = run(Sure(), Beam(BOS, EOS, NEVER, width, penalty), [20])
+    assert best.tokens == list(Sure.script[:-1])
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 5])
