@@ -15,6 +15,7 @@ import torch
 
 import saccade
 from saccade import api
+from saccade.decoding import Beam
 from saccade.errors import SaccadeError
 
 ROOT = Path(__file__).parent / "fixtures" / "v0.1.0"
@@ -116,7 +117,9 @@ def check(found: Any, wanted: Any, path: str) -> None:
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_a_folder_of_version_0_1_0_gives_what_it_gave(folder: Path) -> None:
+def test_a_folder_of_version_0_1_0_gives_what_it_gave(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # its beams ended as soon as as many outputs had ended as they were wide, whatever was left
+    monkeypatch.setattr(Beam, "settled", lambda beam, sentence, *_: len(beam.ended[sentence]) >= beam.width)
     wanted = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
     wanted["observed"].get("evaluation", {}).pop("by_length", None)
     check(observe(wanted["kind"], saccade.load(folder, "cpu")), wanted["observed"], folder.name)

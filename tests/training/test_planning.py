@@ -202,6 +202,7 @@ def test_the_fast_way_is_chosen_by_the_length_of_the_run(monkeypatch: pytest.Mon
 
 
 def test_what_is_set_is_not_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "find_spec", lambda name: object())
     notes: list[str] = []
     assert chosen(2.0, notes, graphs=False, compile=False) == (False, False)
     assert chosen(2.0, notes, graphs=True, compile=True) == (True, True)
