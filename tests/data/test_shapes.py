@@ -137,6 +137,7 @@ def test_every_object_can_be_recognized(captions: list[Captioned]) -> None:
     assert overlaps > 200
 
 
+@pytest.mark.slow
 def test_no_other_object_looks_like_one_that_is_partly_hidden(captions: list[Captioned]) -> None:
     """Every other shape and size is put where the object is, behind what hides it: its visible pixels differ by more than a few."""
     hidden = [
