@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from saccade.layers import recurrent
 from saccade.layers.recurrent import Bidirectional, Recurrence, cells, mirrored
 
 DIM, HIDDEN = 5, 4
@@ -77,6 +78,16 @@ def test_whole_sequences_are_pytorchs_layer_and_the_steps_one_after_another(name
         torch.testing.assert_close(torch.stack(tops, 1), expected)
         for one, other in zip(memory, after, strict=True):
             torch.testing.assert_close(one, other)
+
+
+@each_cell
+def test_long_sequences_are_read_in_pieces(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, x = shaken(Recurrence(cells[name], DIM, HIDDEN, 2)), some(2, 7, DIM)
+    whole, after = ours(x)
+    monkeypatch.setattr(recurrent, "LONGEST", 3)
+    pieces, state = ours(x)
+    torch.testing.assert_close(pieces, whole)
+    torch.testing.assert_close(state, after)
 
 
 @each_cell

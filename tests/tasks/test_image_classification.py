@@ -139,6 +139,12 @@ def test_what_is_left_open_is_chosen_by_the_number_of_pictures(pictures: list[Pi
     assert fit_to_data(recipe(), pictures) == (recipe(), ())
 
 
+def test_a_picture_counts_once_on_a_gpu_too(pictures: list[Pictured]) -> None:
+    """Lengths of texts are rounded up to multiples of 8 there."""
+    made = api.build(recipe(), pictures)
+    assert made.task.work(recipe(), pictures, pictures, torch.device("cuda")).multiple == 1
+
+
 @pytest.mark.parametrize("word", ["vocabulary.kind=words", "data.max_length=5", "training.round_to=8", "data.swap=true"])
 def test_settings_of_texts_are_refused(word: str) -> None:
     assert f"{word.partition('=')[0].split('.kind')[0]} has no effect here" in error_of(lambda: recipe(word))

@@ -245,5 +245,5 @@ def test_captured_updates_equal_plain_ones_on_a_gpu(name: str, precision: str, t
         how = made(name, round_to=8, updates=40, evaluate_every=40, graphs=on, schedule="cosine", precision=precision)
         how = recipe({**how.to_dict(), "device": "cuda"})
         ends[kind] = saccade.fit(how, tmp_path / kind, watcher=watcher)[1].best
-        assert not [note for note in notes if "graphs" in note]
+        assert not [note for note in notes if "cannot be captured" in note]
     assert ends["graphs"] == pytest.approx(ends["plain"], rel=2e-2 if precision == "float32" else 5e-2)

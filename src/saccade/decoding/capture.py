@@ -12,29 +12,38 @@ class Captures:
 
     def __init__(self) -> None:
         self.refused: set[str] = set()  # what could not be captured, and is not tried again
-        self.pool: Any = None
+        self.anchor: Any = (
+            None  # a graph that is never freed: a pool ends with its last graph, and cannot be given to another one then
+        )
 
     def __call__(self, what: str, work: Callable[[], object]) -> Any:
         """The work as a graph, which has not run yet; None where it cannot be captured."""
         if what in self.refused:
             return None
-        here, stream, graph = torch.cuda.current_stream(), torch.cuda.Stream(), torch.cuda.CUDAGraph()
-        stream.wait_stream(here)
         try:
-            with torch.cuda.stream(stream):  # `torch.cuda.graph` would also empty PyTorch's memory each time
-                graph.capture_begin(pool=self.pool) if self.pool is not None else graph.capture_begin()
-                try:
-                    work()
-                finally:
-                    graph.capture_end()
+            if self.anchor is None:
+                number = torch.zeros(1, device="cuda")
+                self.anchor = capture(number.zero_, None)
+            return capture(work, self.anchor.pool())
         except RuntimeError as error:
             self.refused.add(what)
             why = (str(error).strip().splitlines() or [""])[0]
             warnings.warn(f"{what} cannot be captured as a CUDA graph ({why}); continuing kernel by kernel", stacklevel=2)
             return None
-        here.wait_stream(stream)
-        self.pool = graph.pool() if self.pool is None else self.pool
-        return graph
+
+
+def capture(work: Callable[[], object], pool: Any) -> Any:
+    """The work as a graph with memory of a pool, or of a new one; `torch.cuda.graph` would also empty PyTorch's memory each time."""
+    here, stream, graph = torch.cuda.current_stream(), torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    stream.wait_stream(here)
+    with torch.cuda.stream(stream):
+        graph.capture_begin(pool=pool) if pool is not None else graph.capture_begin()
+        try:
+            work()
+        finally:
+            graph.capture_end()
+    here.wait_stream(stream)
+    return graph
 
 
 captured = Captures()

@@ -38,15 +38,15 @@ class WeightDropped(Recurrence):
         super().__init__(cell, dim, hidden)
         self.share = share
 
-    def forward(self, x: Tensor, carried: Carried | None = None) -> tuple[Tensor, Carried]:
+    def read_piece(self, x: Tensor, carried: Carried) -> tuple[Tensor, Carried]:
         if not self.training or not self.share:
-            return super().forward(x, carried)
+            return super().read_piece(x, carried)
         weights = [self.parameter(name) for name in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")]
         weights[1] = F.dropout(weights[1], self.share)
         with warnings.catch_warnings():  # cuDNN wants all weights in one piece and makes one of these at every call
             warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
             # has biases, layers, dropout between layers, training, bidirectional, batch first: PyTorch takes them by position alone
-            output, *last = self.cell.run(x, self.first(x, carried), weights, True, 1, 0.0, True, False, True)
+            output, *last = self.cell.run(x, self.first(carried), weights, True, 1, 0.0, True, False, True)
         return output, self.last(tuple(last) if self.cell.carries > 1 else last[0])
 
     def extra_repr(self) -> str:

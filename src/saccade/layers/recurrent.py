@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from ..core.table import Table
 
+LONGEST = 16_384  # positions at a time: with 32,768 cuDNN's LSTM never ends (seen with torch 2.11 on an H200)
 cells: Table[type[Cell]] = Table("cells", "cell")
 Carried = tuple[Tensor, ...]  # what a recurrence carries: (h,) or (h, c), each B L H
 
@@ -112,15 +113,21 @@ class Recurrence(nn.Module):
 
     def forward(self, x: Tensor, carried: Carried | None = None) -> tuple[Tensor, Carried]:
         """B N dim → B N H and what is carried on."""
+        outputs, states = list[Tensor](), self.empty(x.shape[0], x) if carried is None else carried
+        for piece in x.split(LONGEST, 1):
+            output, states = self.read_piece(piece, states)
+            outputs.append(output)
+        return (outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)), states
+
+    def read_piece(self, x: Tensor, carried: Carried) -> tuple[Tensor, Carried]:
         with warnings.catch_warnings() if self.output else nullcontext():
             if self.output:
                 warnings.filterwarnings("ignore", "LSTM with projections")  # that oneDNN has none, on a CPU
-            output, last = self.layers(x, self.first(x, carried))
+            output, last = self.layers(x, self.first(carried))
         return output, self.last(last)
 
-    def first(self, x: Tensor, carried: Carried | None) -> Any:
+    def first(self, carried: Carried) -> Any:
         """What is carried as PyTorch's layer takes it: L B H, a pair of these for an LSTM."""
-        carried = self.empty(x.shape[0], x) if carried is None else carried
         first = tuple(part.transpose(0, 1).contiguous() for part in carried)
         return first if self.cell.carries > 1 else first[0]
 

@@ -69,7 +69,7 @@ def check_decoded(numbers: Sequence[Any]) -> None:
 def on_device(pixels: Sequence[Tensor], device: torch.device) -> Tensor:
     """B 3 H W, floats from 0 to 1."""
     together = torch.stack(list(pixels))
-    if device.type == "cuda":
+    if device.type == "cuda" and not together.is_cuda:
         together = together.pin_memory().to(device, non_blocking=True)
     return together.float().div_(255)
 

@@ -20,7 +20,7 @@ from ..data.skipping import Skipped
 from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError
 from ..models.kinds import Encoder
-from ..recipe import Recipe
+from ..recipe import WORDLESS, Recipe
 from ..training.losses import Batch
 from ..training.work import Work
 
@@ -146,7 +146,7 @@ class ExampleWork(Work):
 
     def __init__(self, task: ExampleTask, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device) -> None:
         if not recipe.training.round_to:
-            rounding = ROUNDED if device.type == "cuda" else 1
+            rounding = ROUNDED if device.type == "cuda" and recipe.task not in WORDLESS else 1
             recipe = replace(recipe, training=replace(recipe.training, round_to=rounding))
         self.task, self.device, self.measures = task, device, tuple(task.measures)
         self.tokens, self.smoothing, self.seed = recipe.training.tokens, recipe.training.smoothing, recipe.seed
