@@ -81,7 +81,8 @@ def looked(served: Served, look: Look, *given: Any) -> dict[str, Any]:
     cells = len(first[name].weights) * tokens**2
     if cells > MOST_CELLS:
         raise Refused(400, f"{tokens:,} tokens give up to {cells:,} weights, more than {MOST_CELLS:,}; send a shorter text")
-    whole = looks.find((served, given, name), lambda: show(*given, only=name))
+    text, target = (*given, None)[:2]
+    whole = looks.find((served, given, name), lambda: show(text, target, only=name))
     return view(whole, whole[name], names, look, limits)
 
 
@@ -118,7 +119,8 @@ def view(document: Document, site: Site, names: list[str], look: Look, limits: L
     cells = count * -(-(last - first) // pool) * -(-(right - left) // pool)
     if cells > limits.cells:
         raise Refused(400, f"expected at most {limits.cells:,} weights in an answer, got {cells:,}; ask for fewer rows or heads")
-    weights = site.weights[:, first:last, left:right][heads]
+    weights = site.weights[:, first:last, left:right]
+    weights = weights if look.heads is None else weights[heads]
     weights = pooled(weights.mean(0, keepdims=True) if look.mean else weights, pool)
     part = replace(site, rows=site.rows[first:last:pool], columns=site.columns[left:right:pool], weights=weights)
     whole = replace(document, sites=[part])
@@ -131,11 +133,6 @@ def view(document: Document, site: Site, names: list[str], look: Look, limits: L
 
 def pooled(weights: np.ndarray, size: int) -> np.ndarray:
     """The greatest weight of each square of rows and columns; those at the end may be smaller."""
-    if size == 1:
-        return weights
-    heads, rows, columns = weights.shape
-    down, across = -(-rows // size), -(-columns // size)
-    whole = np.full((heads, down * size, across * size), -np.inf)
-    whole[:, :rows, :columns] = weights
-    most: np.ndarray = whole.reshape(heads, down, size, across, size).max((2, 4))
-    return most
+    for axis in (1, 2) if size > 1 else ():
+        weights = np.maximum.reduceat(weights, range(0, weights.shape[axis], size), axis)
+    return weights

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import api
+from ..core import sites
 from ..data.images import read_image
 from ..data.pairs import Pair
 from ..data.pictures import Kept, Picture
@@ -96,6 +97,7 @@ class Served:
         facts = self.system.facts()
         count = int(facts["parameters"].replace(",", ""))
         own = {"task": facts["task"], "family": facts["family"], "parameters": count, "does": self.does}
+        own["attends"] = bool(sites(self.model)) or "classify" in self.does
         return {"id": self.name, "object": "model", "created": 0, "owned_by": "saccade", **own}
 
     def flow(self, width: int, never: tuple[int, ...], pad: int) -> Flow:

@@ -115,9 +115,8 @@ const showHistory = () => {
 
 /* ---- troubles, and waiting ---- */
 const tell = (trouble, again) => {
-  const [sentence] = [trouble instanceof Trouble ? trouble.message : `This page failed: ${trouble.message}.`];
   by("trouble").hidden = false;
-  by("trouble").querySelector("p").textContent = sentence;
+  by("trouble").querySelector("p").textContent = trouble instanceof Trouble ? trouble.message : `This page failed: ${trouble.message}.`;
   by("key-form").hidden = trouble.status !== 401;
   by("again").hidden = !again || trouble.status === 401;
   if (again) retry = again;
@@ -150,7 +149,8 @@ const run = async () => {
     const answer = given.do === "generate" ? await generate(given, now) : await once(given, now);
     remember(given, answer.short);
     const look = { model: given.model, ...answer.look };
-    await showView((wanted, signal) => ask("/v1/look", { ...look, look: wanted }, signal).then((got) => got.results[0].look), now.signal);
+    const view = (wanted, signal) => ask("/v1/look", { ...look, look: wanted }, signal).then((got) => got.results[0].look);
+    await showView(view, modelHere().attends && Object.values(answer.look).every((text) => text.trim()), now.signal);
     now.end();
   } catch (error) {
     now.end();

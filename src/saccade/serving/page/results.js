@@ -41,21 +41,15 @@ export const closeView = () => {
 };
 
 /* Asks for the first attention and shows it; `ask` gets which weights are wanted. */
-export const showView = async (ask, signal) => {
+export const showView = async (ask, attends, signal) => {
   askLook = ask;
-  by("no-view").hidden = true;
-  try {
-    const first = await ask({ pool: 0 }, signal);
-    by("layer").replaceChildren(...first.layers.map((name) => make("option", { value: name }, name)));
-    for (const part of ["layer-box", "save"]) by(part).hidden = false;
-    open(first);
-  } catch (error) {
-    if (error.status !== 400) throw error;
-    by("no-view").textContent = error.message; /* such as a model without attention */
-    by("no-view").hidden = false;
-    for (const part of ["layer-box", "save"]) by(part).hidden = true;
-  }
+  for (const part of ["layer-box", "save"]) by(part).hidden = !attends;
+  by("no-view").hidden = attends;
   by("seen").hidden = false;
+  if (!attends) return;
+  const first = await ask({ pool: 0 }, signal);
+  by("layer").replaceChildren(...first.layers.map((name) => make("option", { value: name }, name)));
+  open(first);
 };
 
 const open = (got) => {
@@ -64,8 +58,7 @@ const open = (got) => {
   const site = got.sites[0], root = make("div", { class: "attention", role: "group", "aria-label": `Attention ${site.name}` });
   by("layer").value = site.name;
   by("view").replaceChildren(root);
-  by("seen").hidden = false; /* before it is built, so that it knows how wide it is */
-  const large = !site.grid && Math.max(got.shape[1], got.shape[2]) > MOST_IN_VIEW;
+  const large = !site.grid && got.shape[1] > 1 && Math.max(got.shape[1], got.shape[2]) > MOST_IN_VIEW;
   view = large ? new Tiles(root, got, (wanted) => askLook({ layer: site.name, ...wanted })) : new View(root, got);
   root.saccade = view;
 };

@@ -170,7 +170,8 @@ export class Tiles {
   }
 
   drawNames(pen) {
-    const { cell, left, above, place: { x, y, first, last, start, end } } = this, every = Math.max(1, Math.ceil(14 / cell));
+    const { cell, left, above, place: { x, y, first, last, start, end } } = this;
+    const known = cell >= EXACT ? 1 : this.pool, every = Math.max(1, Math.ceil(14 / cell / known)) * known;
     pen.font = `12px ${this.colors.font}`;
     pen.textBaseline = "middle";
     const write = (name, chosen, at, turn, most) => {
