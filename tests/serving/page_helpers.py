@@ -43,7 +43,11 @@ def chromium() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api")
     with playwright.sync_playwright() as driver:
         own = Path(driver.chromium.executable_path)
-        path = str(own) if own.exists() else shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+        path = (
+            str(own)
+            if own.exists()
+            else shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+        )
         if path is None:
             pytest.skip("no Chromium on this machine; install one: make browser")
         browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])

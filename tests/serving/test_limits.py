@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from serving_helpers import until
 
 from saccade.errors import SaccadeError
-from saccade.serving.page import FILES
 from saccade.serving.models import name_models
+from saccade.serving.page import FILES
 from saccade.serving.service import VERBS
 from saccade.serving.settings import Limits, Settings, read_keys
 

@@ -42,7 +42,9 @@ def test_parts_of_an_attention_are_those_of_the_whole(models: Path, ask: Any) ->
     assert np.allclose(part["sites"][0]["weights"], site.weights[:, 1:4, 2:5], atol=1e-4)
     assert (part["sites"][0]["rows"], part["sites"][0]["columns"]) == (site.rows[1:4], site.columns[2:5])
     assert (part["row_range"], part["column_range"], part["shape"]) == ([1, 4], [2, 5], list(site.weights.shape))
-    squares = [[site.weights[1, r : r + 3, c : c + 3].max() for c in range(0, len(site.columns), 3)] for r in range(0, len(site.rows), 3)]
+    squares = [
+        [site.weights[1, r : r + 3, c : c + 3].max() for c in range(0, len(site.columns), 3)] for r in range(0, len(site.rows), 3)
+    ]
     assert np.allclose(pooled["sites"][0]["weights"][1], squares, atol=1e-4)
     assert pooled["sites"][0]["columns"] == site.columns[::3]
     assert np.allclose(mean["sites"][0]["weights"], site.weights.mean(0, keepdims=True), atol=1e-4)
@@ -172,4 +174,8 @@ def test_whether_a_model_has_attention_is_known(ask: Any) -> None:
     async def work(client: Any, service: Any) -> Any:
         return (await client.get("/v1/models")).json()["data"]
 
-    assert {one["id"]: one["attends"] for one in ask(["en-fr", "tags", "labels"], work)} == {"en-fr": True, "tags": False, "labels": True}
+    assert {one["id"]: one["attends"] for one in ask(["en-fr", "tags", "labels"], work)} == {
+        "en-fr": True,
+        "tags": False,
+        "labels": True,
+    }

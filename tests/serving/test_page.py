@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -53,9 +52,8 @@ def test_type_translate_hover_switch_head_save(models: Path, watched: Watched, t
     assert says(page) != sentence
     assert weights(page) != before
     page.get_by_role("radio", name="head 1").click()
-    [row] = [one for one in site.weights[1].tolist()[1:2]]
-    first = weights(page)[0]
-    assert abs(float(first.removesuffix(" %")) - 100 * row[0]) < 0.6, "the second head's weight of the second word"
+    shown_now = float(weights(page)[0].removesuffix(" %"))
+    assert abs(shown_now - 100 * site.weights[1, 1, 0]) < 0.6, "the second head's weight of the second word"
 
     with page.expect_download() as saving:
         page.get_by_role("button", name="Save picture").click()
@@ -112,7 +110,11 @@ def test_a_failing_server_is_told_in_a_sentence_and_tried_again(watched: Watched
     alert.wait_for(state="visible")
     assert alert.locator("p").inner_text() == "The server cannot be reached. Is it still running?"
     page.unroute("**/v1/translate")
-    busy = {"status": 429, "headers": {"Retry-After": "1"}, "json": {"error": "256 texts are waiting already; try again in a second"}}
+    busy = {
+        "status": 429,
+        "headers": {"Retry-After": "1"},
+        "json": {"error": "256 texts are waiting already; try again in a second"},
+    }
     page.route("**/v1/translate", lambda route: route.fulfill(**busy))
     page.get_by_role("button", name="Try again").click()
     page.get_by_text("The server says: 256 texts are waiting already").wait_for()

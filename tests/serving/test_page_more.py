@@ -121,9 +121,10 @@ def test_an_image_is_asked_about_and_labeled(models: Path, watched: Watched, pic
     page.locator("#go").click()
     page.wait_for_selector("#history li:nth-child(2)", state="attached")
     ready(page)
-    assert page.locator(".output").inner_text() == api.load(models / "questions", "cpu").answer(picture, "what color is it ?").answer
-    box = page.locator(".attention canvas").last.bounding_box()
-    page.mouse.move(box["x"] + box["width"] * 0.8, box["y"] + box["height"] * 0.8)
+    assert (
+        page.locator(".output").inner_text() == api.load(models / "questions", "cpu").answer(picture, "what color is it ?").answer
+    )
+    page.locator(".map canvas").hover(position={"x": 90, "y": 90})
     assert " · here row " in says(page)
     choose(page, "classify")
     page.locator("#model").select_option("shapes")
@@ -137,7 +138,7 @@ def test_a_slow_server_is_told_and_can_be_stopped(watched: Watched) -> None:
     page = watched.open()
     page.fill("#text", SENTENCES[0])
     held: list[Any] = []
-    page.route("**/v1/translate", held.append)
+    page.route("**/v1/translate", lambda route: held.append(route))
     page.locator("#go").click()
     page.get_by_text("The server is slow: no answer for 5 s. Wait, or stop.").wait_for()
     page.get_by_role("button", name="Stop").click()
@@ -181,7 +182,7 @@ def test_all_of_it_by_keyboard_alone(watched: Watched) -> None:
 
     tab_to("#tasks input")
     press("ArrowRight")
-    assert page.locator("#go").inner_text() == "Classify" or page.locator("#go").inner_text() == "Tag"
+    assert page.locator("#go").inner_text() == "Tag"
     press("ArrowLeft")
     tab_to("#text")
     page.keyboard.type(SENTENCES[0])
@@ -219,7 +220,9 @@ def test_all_of_it_by_keyboard_alone(watched: Watched) -> None:
 
 @pytest.mark.parametrize("task", ["translate", "tag", "classify", "generate", "caption", "answer", "learn"])
 def test_a_phone_needs_no_scrolling_aside(watched: Watched, picture: Path, task: str) -> None:
-    page = watched.open("#do=learn" if task == "learn" else "", viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
+    page = watched.open(
+        "#do=learn" if task == "learn" else "", viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True
+    )
     if task == "learn":
         page.fill("#words", "a rather long sentence of quite a few words")
         page.keyboard.press("Enter")
@@ -235,8 +238,9 @@ def test_a_phone_needs_no_scrolling_aside(watched: Watched, picture: Path, task:
             page.fill("#text", "the small mouse saw the old house today")
         page.locator("#go").tap()
         ready(page)
-        if page.locator(".attention .word").count():
-            page.locator(".attention .word").first.tap()
+        words = page.locator(".attention .word").filter(visible=True)
+        if words.count():
+            words.first.tap()
     assert page.evaluate(NO_SCROLL)
 
 
@@ -257,7 +261,11 @@ def test_axe_finds_no_serious_violation(watched: Watched, scheme: str) -> None:
     def check(page: Any) -> None:
         page.wait_for_timeout(200)
         found = axe.run(page).response["violations"]
-        serious = [(one["id"], [node["html"][:120] for node in one["nodes"]][:3]) for one in found if one["impact"] in ("serious", "critical")]
+        serious = [
+            (one["id"], [node["html"][:120] for node in one["nodes"]][:3])
+            for one in found
+            if one["impact"] in ("serious", "critical")
+        ]
         assert not serious
 
     page = watched.open(color_scheme=scheme, bypass_csp=True)
@@ -288,7 +296,7 @@ def choose_long(page: Any) -> str:
     choose(page, "classify")
     page.locator("#model").select_option("labels")
     chance = random.Random(0)
-    text = " ".join(chance.choice("a good film bad fun no at all".split()) for _ in range(2000))
+    text = " ".join(chance.choice(["a", "good", "film", "bad", "fun", "no", "at", "all"]) for _ in range(2000))
     page.fill("#text", text)
     page.locator("#go").click()
     page.wait_for_selector("#stop", state="hidden", timeout=60_000)

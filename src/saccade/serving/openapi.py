@@ -45,7 +45,9 @@ CHOICE = shape({"index": WHOLE, "text": TEXT, "finish_reason": {"type": ["string
 USAGE = shape({"prompt_tokens": WHOLE, "completion_tokens": WHOLE, "total_tokens": WHOLE})
 COMPLETED = shape({"id": TEXT, "object": TEXT, "created": WHOLE, "model": TEXT, "choices": listing(CHOICE)}, usage=USAGE)
 ERROR = shape({"error": {"anyOf": [TEXT, shape({"message": TEXT})]}})  # the second as OpenAI's clients want it
-MODEL = shape({"id": TEXT, "object": TEXT, "task": TEXT, "family": TEXT, "parameters": WHOLE, "does": listing(TEXT), "attends": TRUTH})
+MODEL = shape(
+    {"id": TEXT, "object": TEXT, "task": TEXT, "family": TEXT, "parameters": WHOLE, "does": listing(TEXT), "attends": TRUTH}
+)
 EXAMPLE = shape({}, text=TEXT, image=TEXT)
 MATRIX = shape({"name": TEXT, "matrix": listing(listing(NUMBER)), "row_names": listing(TEXT), "column_names": listing(TEXT)})
 STEP = shape({"title": TEXT, "text": TEXT, "matrices": listing(MATRIX)})

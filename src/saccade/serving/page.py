@@ -12,7 +12,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ..data.corpora import is_generated, read
-from ..data.pictures import Picture
 from ..views.document import data_of
 from ..views.worked import worked_example, worked_sentence
 from .bodies import message
@@ -76,15 +75,10 @@ def examples_of(served: Served) -> list[dict[str, str]]:
 def as_input(served: Served, one: Any) -> dict[str, str]:
     if hasattr(one, "image"):
         question = {"text": one.question} if hasattr(one, "question") else {}
-        return {"image": drawn(one.image), **question}
+        return {"image": data_of(one.image.pixels().permute(1, 2, 0).numpy()), **question}
     if hasattr(one, "words"):
         return {"text": " ".join(one.words)}
     text = getattr(one, "text", None) or (one.target if served.system.recipe.data.swap else one.source)
     if "generate" in served.does:  # the beginning of it
         text = text[: math.ceil(len(text) / 2)].rpartition(" ")[0] or text
     return {"text": text}
-
-
-def drawn(image: Picture) -> str:
-    """A picture as a PNG in a data address, at the size it has."""
-    return data_of(image.pixels().permute(1, 2, 0).numpy())

@@ -2,7 +2,6 @@
 import { Trouble, ask, keepKey, listen } from "./ask.js";
 import { openLearn } from "./learn.js";
 import { closeView, showAnswer, showView, watchView } from "./results.js";
-
 const { make, rove } = window.saccade;
 const by = (id) => document.getElementById(id);
 const VERBS = {
@@ -23,7 +22,6 @@ const modelsFor = (name) => models.filter((one) => one.does.includes(name));
 const modelHere = () => models.find((one) => one.id === by("model").value);
 const wantsImage = () => Boolean(VERBS[verb].image) || modelHere().task === "image-classification";
 const wantsText = () => VERBS[verb].text !== "" && modelHere().task !== "image-classification";
-
 const openVerb = (name, model) => {
   verb = name;
   by("tasks").querySelectorAll("input").forEach((one) => { one.checked = one.value === name; });
@@ -37,7 +35,6 @@ const openVerb = (name, model) => {
   }));
   openModel();
 };
-
 const openModel = () => {
   by("image-box").hidden = !wantsImage();
   by("text-box").hidden = !wantsText();
@@ -49,19 +46,16 @@ const openModel = () => {
     return button;
   }));
 };
-
 const fill = (given) => {
   by("text").value = given.text || "";
   openImage(given.image || "");
   for (const input of by("options").querySelectorAll("input")) if (given[input.name]) input.value = given[input.name];
 };
-
 const openImage = (data) => {
   image = data.startsWith("data:image/") ? data : "";
   by("preview").hidden = !image;
   by("preview").src = image || "data:,";
 };
-
 const readFile = (file) => {
   if (!file) return;
   if (file.size > MOST_IMAGE) { tell(new Trouble(`The picture has ${Math.round(file.size / 1e6)} MB; choose one of up to 11 MB.`)); return; }
@@ -69,7 +63,6 @@ const readFile = (file) => {
   reader.addEventListener("load", () => openImage(String(reader.result)));
   reader.readAsDataURL(file);
 };
-
 const asked = () => {
   const options = Array.from(by("options").querySelectorAll("input"), (input) => [input.name, input.value]);
   return { do: verb, model: modelHere().id, ...(wantsText() ? { text: by("text").value } : {}), ...(wantsImage() ? { image } : {}),
@@ -82,7 +75,6 @@ const keepLink = (given) => {
   if (held.image && held.image.length > MOST_IN_LINK) delete held.image; /* too long for an address */
   history.replaceState(null, "", `#${new URLSearchParams(held)}`);
 };
-
 const openLink = () => {
   const given = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
   openTab(given.do === "learn" ? "learn" : "try", given.text);
@@ -91,18 +83,15 @@ const openLink = () => {
   if (!verb || known) openVerb(known ? given.do : Object.keys(VERBS).find((name) => modelsFor(name).length), given.model);
   if (known) { fill(given); run(); }
 };
-
 const readHistory = () => {
   try { return JSON.parse(localStorage.getItem(HISTORY)) || []; } catch { return []; }
 };
-
 const remember = (given, answer) => {
   const same = JSON.stringify(given), small = { ...given, image: (given.image || "").length > MOST_IN_LINK ? "" : given.image };
   const kept = [{ given: small, answer }, ...readHistory().filter((one) => JSON.stringify(one.given) !== same)].slice(0, MOST_HISTORY);
   try { localStorage.setItem(HISTORY, JSON.stringify(kept)); } catch { /* full, or not allowed: there is no history then */ }
   showHistory();
 };
-
 const showHistory = () => {
   const kept = readHistory();
   by("history").hidden = !kept.length;
@@ -123,7 +112,6 @@ const tell = (trouble, again) => {
   if (trouble.status === 401) by("key").focus();
 };
 const calm = () => { by("trouble").hidden = true; };
-
 const begin = () => {
   if (running) running.stop();
   const control = new AbortController(), start = performance.now(), says = by("working");
@@ -141,8 +129,8 @@ const begin = () => {
 /* ---- the work ---- */
 const run = async () => {
   const given = asked(), now = begin();
-  if (wantsImage() && !given.image) { now.end(); tell(new Trouble("Choose a picture first.")); by("image").focus(); return; }
-  if (wantsText() && !given.text.trim() && verb !== "generate") { now.end(); tell(new Trouble("Type a text first.")); by("text").focus(); return; }
+  const empty = wantsImage() && !image ? "image" : wantsText() && !given.text.trim() && verb !== "generate" ? "text" : "";
+  if (empty) { now.end(); tell(new Trouble(empty === "image" ? "Choose a picture first." : "Type a text first.")); by(empty).focus(); return; }
   keepLink(given);
   closeView();
   try {
@@ -150,14 +138,13 @@ const run = async () => {
     remember(given, answer.short);
     const look = { model: given.model, ...answer.look };
     const view = (wanted, signal) => ask("/v1/look", { ...look, look: wanted }, signal).then((got) => got.results[0].look);
-    await showView(view, modelHere().attends && Object.values(answer.look).every((text) => text.trim()), now.signal);
+    await showView(view, modelHere().attends && Object.values(answer.look).every((one) => one === undefined || one.trim()), now.signal);
     now.end();
   } catch (error) {
     now.end();
     if (error.name !== "AbortError") tell(error, run);
   }
 };
-
 const once = async (given, now) => {
   const body = { model: given.model };
   if (given.image) body.image = given.image;
@@ -165,11 +152,9 @@ const once = async (given, now) => {
   if (given.beam) body.beam = Number(given.beam);
   const got = (await ask(`/v1/${given.do}`, body, now.signal)).results[0];
   showAnswer(given.do, got);
-  const target = given.do === "translate" || given.do === "caption" ? { target: got.text } : {};
-  const image = given.image ? { image: given.image } : {}, text = "text" in given ? { text: given.text } : {};
-  return { short: got.text || got.label || got.answer || got.tags.join(" "), look: { ...text, ...image, ...target } };
+  const { text, image } = given, target = ["translate", "caption"].includes(given.do) ? got.text : undefined;
+  return { short: got.text || got.label || got.answer || (got.tags || []).join(" "), look: { text, image, target } };
 };
-
 const generate = async (given, now) => {
   const body = { model: given.model, prompt: given.text, limit: Number(given.limit), temperature: Number(given.temperature), stream: true };
   const more = showAnswer("generate", given);
@@ -187,7 +172,6 @@ const openTab = (name, words) => {
   }
   if (name === "learn") openLearn(words, tell, calm);
 };
-
 const start = async () => {
   calm();
   try {
@@ -204,7 +188,6 @@ const start = async () => {
   showHistory();
   openLink();
 };
-
 by("form").addEventListener("submit", (event) => { event.preventDefault(); run(); });
 by("form").addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); run(); } });
 by("model").addEventListener("change", openModel);

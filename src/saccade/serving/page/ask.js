@@ -30,7 +30,6 @@ const send = async (path, body, signal) => {
   const sentence = typeof told.error === "string" ? `The server says: ${told.error}.` : `The server failed with status ${answer.status}.`;
   throw new Trouble(wait ? `${sentence} Try again in ${wait} s.` : sentence, answer.status);
 };
-
 export const ask = async (path, body, signal) => {
   const answer = await send(path, body, signal);
   try {

@@ -1,6 +1,5 @@
 /* The worked example with one's own sentence: every number says what it was made of, and shows where. All numbers are the service's. */
 import { ask } from "./ask.js";
-
 const { make, shorten } = window.saccade;
 const by = (id) => document.getElementById(id);
 const number = (value) => (Number.isInteger(value) ? String(value) : value.toFixed(4));
@@ -29,7 +28,6 @@ const explain = (name, i, j) => {
   const from = name === "output" ? 0 : i, uses = [["weights", from, null], ["v", null, j], ["V", null, j]];
   return [`o${j + 1} of ${word(from)} = ${products(weights[from], column(v, j))} = ${number(outputs[from][j])}`, name === "output" ? [["weight \u00b7 v", null, j]] : uses];
 };
-
 const follow = (cell) => {
   const { name, i, j } = cell.dataset, [text, uses] = explain(name, Number(i), Number(j));
   by("explains").textContent = text;
@@ -52,7 +50,6 @@ const walk = (event) => {
   next.tabIndex = 0;
   next.focus();
 };
-
 const table = ({ name, matrix, row_names: rows, column_names: columns }) => {
   const top = matrix.flat().reduce((most, value) => Math.max(most, Math.abs(value)), 0) || 1;
   const head = make("tr", {}, make("td"), ...columns.map((one) => make("th", { scope: "col", dir: "auto" }, shorten(one))));
@@ -63,7 +60,6 @@ const table = ({ name, matrix, row_names: rows, column_names: columns }) => {
   })));
   return make("table", { class: "matrix" }, make("caption", {}, name), make("thead", {}, head), make("tbody", {}, ...lines));
 };
-
 const work = async () => {
   const text = by("words").value, scaled = by("scaled").checked;
   calm();
@@ -75,7 +71,6 @@ const work = async () => {
   by("steps").replaceChildren(...data.steps.map(({ title, text: words, matrices }) =>
     make("section", { class: "step" }, make("h2", {}, title), make("p", {}, words), make("div", { class: "matrices" }, ...matrices.map(table)))));
 };
-
 export const openLearn = (words, told, calmed) => {
   [tell, calm] = [told, calmed];
   if (words !== undefined) by("words").value = words;
@@ -83,7 +78,6 @@ export const openLearn = (words, told, calmed) => {
   shown = by("words").value;
   work();
 };
-
 by("learn-form").addEventListener("submit", (event) => { event.preventDefault(); work(); });
 by("steps").addEventListener("keydown", walk);
 for (const kind of ["pointerover", "focusin"]) by("steps").addEventListener(kind, (event) => { if (event.target.dataset.name) follow(event.target); });

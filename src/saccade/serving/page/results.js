@@ -1,12 +1,10 @@
 /* Answers as people read them, and the live view of what the model looked at. */
 import { Tiles } from "./tiles.js";
-
 const { View, make, percent } = window.saccade;
 const by = (id) => document.getElementById(id);
 const MOST_IN_VIEW = 150, MOST_CHANCES = 8; /* words on a side, above which the view is one of tiles */
 
 let view = null, askLook = null, data = null, tell = () => {};
-
 const chances = (probabilities) => {
   const list = Object.entries(probabilities).sort((a, b) => b[1] - a[1]).filter(([, value], n) => value >= 0.0005 || !n).slice(0, MOST_CHANCES);
   return make("dl", { class: "chances" }, ...list.flatMap(([name, value]) => {
@@ -15,7 +13,6 @@ const chances = (probabilities) => {
     return [make("dt", { dir: "auto" }, name), make("dd", {}, bar), make("dd", {}, percent(value))];
   }));
 };
-
 const others = (alternatives) => (alternatives && alternatives.length
   ? make("details", {}, make("summary", {}, `${alternatives.length} more`), make("ul", {}, ...alternatives.map((one) => make("li", { dir: "auto" }, one)))) : "");
 
@@ -33,7 +30,6 @@ export const showAnswer = (verb, got) => {
   by("result").hidden = false;
   return (text) => output.append(text);
 };
-
 export const closeView = () => {
   if (view) view.close();
   view = data = null;
@@ -51,7 +47,6 @@ export const showView = async (ask, attends, signal) => {
   by("layer").replaceChildren(...first.layers.map((name) => make("option", { value: name }, name)));
   open(first);
 };
-
 const open = (got) => {
   if (view) view.close();
   data = got;
@@ -82,7 +77,6 @@ const save = () => {
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   });
 };
-
 export const watchView = (told) => {
   tell = told;
   const change = async () => {

@@ -67,10 +67,10 @@ export class Tiles {
     this.tiles = new Map();
     this.lines = new Map();
     this.overview = null;
-    const pool = Math.max(1, Math.ceil(Math.max(this.rows, this.columns) / OVERVIEW));
-    const got = await this.wanted({ ...this.which, pool });
+    this.pool = Math.max(1, Math.ceil(Math.max(this.rows, this.columns) / OVERVIEW));
+    const got = await this.wanted({ ...this.which, pool: this.pool });
     if (!got || now !== this.generation) return;
-    this.pool = got.pool;
+    this.keepNames(got);
     this.top = Math.max(1e-6, ...got.sites[0].weights[0].map((row) => Math.max(...row)));
     this.overview = this.paint(got);
     this.resize();
@@ -86,12 +86,13 @@ export class Tiles {
   paint(got) {
     const weights = got.sites[0].weights[0], [height, width] = [weights.length, weights[0].length];
     const canvas = make("canvas", { width, height }), pen = canvas.getContext("2d"), pixels = pen.createImageData(width, height);
-    const [red, green, blue] = this.colors.heat.split(" ").map(Number);
+    const [red, green, blue] = this.colors.heat.split(" ").map(Number), color = (blue << 16) | (green << 8) | red;
+    const each = new Uint32Array(pixels.data.buffer); /* alpha is the highest byte: every machine with a browser is little-endian */
     weights.forEach((row, y) => row.forEach((weight, x) => {
-      pixels.data.set([red, green, blue, Math.round(255 * Math.min(1, Math.max(0, weight) / this.top))], 4 * (y * width + x));
+      each[y * width + x] = (Math.round(255 * Math.min(1, Math.max(0, weight) / this.top)) << 24) | color;
     }));
     pen.putImageData(pixels, 0, 0);
-    return { canvas, weights };
+    return canvas;
   }
 
   resize() {
@@ -108,28 +109,20 @@ export class Tiles {
   }
 
   zoomTo(zoom) {
-    const next = Math.min(ZOOMS.length, Math.max(0, zoom));
-    if (next === this.zoom) return;
-    this.zoom = next;
+    this.zoom = Math.min(ZOOMS.length, Math.max(0, zoom));
     this.resize();
     this.reveal(true);
   }
 
   /* Scrolls so that the chosen cell can be seen. */
-  reveal(middle) {
-    const along = (at, room, now) => {
-      const start = at * this.cell;
-      return middle || start < now || start + this.cell > now + room ? Math.max(0, start - room / 2) : now;
-    };
-    this.box.scrollLeft = along(this.spot.column, this.wide - this.left, this.box.scrollLeft);
-    this.box.scrollTop = along(this.spot.row, this.tall - this.above, this.box.scrollTop);
+  reveal(always) {
+    const along = (start, room, now) => (always || start < now || start + this.cell > now + room ? Math.max(0, start - room / 2) : now);
+    this.box.scrollLeft = along(this.spot.column * this.cell, this.wide - this.left, this.box.scrollLeft);
+    this.box.scrollTop = along(this.spot.row * this.cell, this.tall - this.above, this.box.scrollTop);
     this.redraw();
   }
 
-  redraw() {
-    if (this.pending) return;
-    this.pending = requestAnimationFrame(() => { this.pending = 0; this.draw(); });
-  }
+  redraw() { this.pending ||= requestAnimationFrame(() => { this.pending = 0; this.draw(); }); }
 
   draw() {
     if (this.closed || !this.overview || !this.wide) return;
@@ -142,17 +135,15 @@ export class Tiles {
     pen.rect(left, above, this.wide, this.tall);
     pen.clip();
     pen.imageSmoothingEnabled = false;
-    const step = this.pool * cell, { canvas } = this.overview;
-    const whole = this.place = { x, y, first: Math.max(0, Math.floor(-(y - above) / cell)), start: Math.max(0, Math.floor(-(x - left) / cell)) };
-    whole.last = Math.min(this.rows, Math.ceil((this.tall - y) / cell));
-    whole.end = Math.min(this.columns, Math.ceil((this.wide - x) / cell));
-    const missing = [];
-    const exact = cell >= EXACT && this.pool > 1;
+    const step = this.pool * cell, canvas = this.overview, missing = [], exact = cell >= EXACT && this.pool > 1;
+    const first = Math.floor(this.box.scrollTop / cell), start = Math.floor(this.box.scrollLeft / cell);
+    const last = Math.min(this.rows, Math.ceil((this.tall - y) / cell)), end = Math.min(this.columns, Math.ceil((this.wide - x) / cell));
+    this.place = { x, y, first, last, start, end };
     if (!exact) pen.drawImage(canvas, x, y, canvas.width * step, canvas.height * step);
-    else for (let row = whole.first - (whole.first % SIDE); row < whole.last; row += SIDE) {
-      for (let column = whole.start - (whole.start % SIDE); column < whole.end; column += SIDE) {
+    else for (let row = first - (first % SIDE); row < last; row += SIDE) {
+      for (let column = start - (start % SIDE); column < end; column += SIDE) {
         const tile = this.tiles.get(`${row} ${column}`);
-        if (tile) pen.drawImage(tile.canvas, x + column * cell, y + row * cell, tile.canvas.width * cell, tile.canvas.height * cell);
+        if (tile) pen.drawImage(tile, x + column * cell, y + row * cell, tile.width * cell, tile.height * cell);
         else { /* its part of the overview, until it is there */
           missing.push([row, column]);
           const part = [column / this.pool, row / this.pool, Math.min(SIDE, this.columns - column) / this.pool, Math.min(SIDE, this.rows - row) / this.pool];
@@ -175,13 +166,12 @@ export class Tiles {
     pen.font = `12px ${this.colors.font}`;
     pen.textBaseline = "middle";
     const write = (name, chosen, at, turn, most) => {
-      if (name === undefined) return;
       pen.save();
       pen.translate(...at);
       pen.rotate(-turn);
       pen.textAlign = turn ? "left" : "right";
       pen.fillStyle = chosen ? this.colors.mark : this.colors.ink;
-      pen.fillText(shorten(name), 0, 0, most);
+      pen.fillText(shorten(name ?? "\u2026"), 0, 0, most);
       pen.restore();
     };
     for (let row = first - (first % every); row < last; row += every) {
@@ -198,14 +188,14 @@ export class Tiles {
   async fetchTiles(missing) {
     this.missing = missing;
     while (this.asking < TOGETHER && this.missing.length && !this.closed) {
-      const [row, column] = this.missing.shift(), key = `${row} ${column}`, now = this.generation;
+      const [row, column] = this.missing.shift(), now = this.generation;
       this.asking++;
       const within = { rows: [row, Math.min(this.rows, row + SIDE)], columns: [column, Math.min(this.columns, column + SIDE)] };
       const got = await this.wanted({ ...this.which, ...within });
       this.asking--;
       if (!got || now !== this.generation) return;
       this.keepNames(got);
-      this.tiles.set(key, this.paint(got));
+      this.tiles.set(`${row} ${column}`, this.paint(got));
       if (this.tiles.size > KEPT) this.tiles.delete(this.tiles.keys().next().value);
       this.redraw();
     }
