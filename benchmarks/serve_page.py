@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
 import random
 import shutil
 import statistics
@@ -169,7 +170,7 @@ def measure(models: list[str], out: Path) -> None:
         figures = {
             "words": WORDS, **painted, "longest_first_paint_ms": max(painted["text_ms"]), "longest_view_ms": max(painted["view_ms"]),
             "scrolled_words": LONG, "scrolling": frames, **sums,
-            "serious_violations": violations + count_violations(page), "chromium": browser.version,
+            "serious_violations": violations + count_violations(page), "chromium": browser.version, "load_average": round(os.getloadavg()[0], 1),
         }  # fmt: skip
     notes = (
         "milliseconds from the click to the frame with the translation and with its view; milliseconds between frames of scrolling, "

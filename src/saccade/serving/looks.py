@@ -100,25 +100,24 @@ def view(document: Document, site: Site, names: list[str], look: Look, limits: L
     """One attention of a document, of some heads, rows and columns, pooled where it is asked for; with the names of all."""
     shape = site.weights.shape
     heads = list(range(shape[0])) if look.heads is None else look.heads
-    cuts = [
-        (0, size) if asked is None else (asked[0], asked[-1])
-        for asked, size in zip((look.rows, look.columns), shape[1:], strict=True)
-    ]
-    (first, last), (left, right) = cuts
+    rows, columns = look.rows or [0, shape[1]], look.columns or [0, shape[2]]
+    first, last, left, right = rows[0], rows[-1], columns[0], columns[-1]
     if max(heads) >= shape[0] or not 0 <= first < last <= shape[1] or not 0 <= left < right <= shape[2]:
         has = f"'{site.name}' has {shape[0]} heads, {shape[1]} rows and {shape[2]} columns"
         asked = f"heads {heads[:8]} of rows {first} to {last} and columns {left} to {right} were asked for"
         raise Refused(400, f"{has}, and {asked}; choose among these")
     if site.grid is not None and (look.pool > 1 or (left, right) != (0, shape[2])):
         raise Refused(400, "weights over a picture are answered whole; leave out 'columns' and 'pool'")
-    count, pool = 1 if look.mean else len(heads), look.pool
-    if pool == 0:  # the smallest that fits; the first guess is right but for rounding
-        pool = max(1, int((count * (last - first) * (right - left) / limits.cells) ** 0.5)) if site.grid is None else 1
-        while count * -(-(last - first) // pool) * -(-(right - left) // pool) > limits.cells and site.grid is None:
-            pool += 1
-    cells = count * -(-(last - first) // pool) * -(-(right - left) // pool)
-    if cells > limits.cells:
-        raise Refused(400, f"expected at most {limits.cells:,} weights in an answer, got {cells:,}; ask for fewer rows or heads")
+    pool = 1 if look.pool == 0 and site.grid is not None else look.pool
+
+    def cells(size: int) -> int:
+        return (1 if look.mean else len(heads)) * -(-(last - first) // size) * -(-(right - left) // size)
+
+    if pool == 0:
+        pool = next(size for size in range(1, max(shape) + 1) if cells(size) <= limits.cells or size == max(shape))
+    if cells(pool) > limits.cells:
+        most = f"expected at most {limits.cells:,} weights in an answer"
+        raise Refused(400, f"{most}, got {cells(pool):,}; ask for fewer rows or heads")
     weights = site.weights[:, first:last, left:right]
     weights = weights if look.heads is None else weights[heads]
     weights = pooled(weights.mean(0, keepdims=True) if look.mean else weights, pool)

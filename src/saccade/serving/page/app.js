@@ -14,9 +14,7 @@ const VERBS = {
 };
 const OPTIONS = { beam: ["beam", 1, 16, 1, 1], limit: ["most tokens", 1, 1024, 1, 80], temperature: ["temperature", 0, 2, 0.1, 0.7] };
 const HISTORY = "saccade-history", MOST_HISTORY = 50, MOST_IMAGE = 11e6, MOST_IN_LINK = 60000, SLOW = 5;
-
 let models = [], examples = {}, verb = "", image = "", running = null, retry = () => {};
-
 /* ---- what is asked ---- */
 const modelsFor = (name) => models.filter((one) => one.does.includes(name));
 const modelHere = () => models.find((one) => one.id === by("model").value);
@@ -68,7 +66,6 @@ const asked = () => {
   return { do: verb, model: modelHere().id, ...(wantsText() ? { text: by("text").value } : {}), ...(wantsImage() ? { image } : {}),
            ...Object.fromEntries(options) };
 };
-
 /* ---- links and history ---- */
 const keepLink = (given) => {
   const held = { ...given };
@@ -101,7 +98,6 @@ const showHistory = () => {
     return make("li", {}, button);
   }));
 };
-
 /* ---- troubles, and waiting ---- */
 const tell = (trouble, again) => {
   by("trouble").hidden = false;
@@ -125,7 +121,6 @@ const begin = () => {
   calm();
   return (running = me);
 };
-
 /* ---- the work ---- */
 const run = async () => {
   const given = asked(), now = begin();
@@ -162,7 +157,6 @@ const generate = async (given, now) => {
   await listen("/v1/generate", body, (event) => { now.heard(); if (event.text) { text += event.text; more(event.text); } }, now.signal);
   return { short: text, look: { text: given.text + text } };
 };
-
 /* ---- the page ---- */
 const openTab = (name, words) => {
   for (const one of ["try", "learn"]) {

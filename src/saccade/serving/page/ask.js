@@ -1,5 +1,4 @@
 /* Asking the service: one function for each kind of answer, and one sentence for whatever went wrong. */
-
 const KEY = "saccade-key";
 
 export class Trouble extends Error {
@@ -8,7 +7,6 @@ export class Trouble extends Error {
     this.status = status;
   }
 }
-
 export const keepKey = (key) => sessionStorage.setItem(KEY, key);
 
 /* An answer of the service, as it comes. */

@@ -5,7 +5,6 @@ const by = (id) => document.getElementById(id);
 const number = (value) => (Number.isInteger(value) ? String(value) : value.toFixed(4));
 const column = (matrix, j) => matrix.map((row) => row[j]);
 const products = (a, b) => a.map((value, n) => `${number(value)}\u00b7${number(b[n])}`).join(" + ");
-
 let data = null, shown = "", tell = () => {}, calm = () => {};
 
 /* How the number at row i and column j of a matrix came about, in words, and the cells it was made of: [matrix, row or null, column or null]. */

@@ -3,7 +3,6 @@ import { Tiles } from "./tiles.js";
 const { View, make, percent } = window.saccade;
 const by = (id) => document.getElementById(id);
 const MOST_IN_VIEW = 150, MOST_CHANCES = 8; /* words on a side, above which the view is one of tiles */
-
 let view = null, askLook = null, data = null, tell = () => {};
 const chances = (probabilities) => {
   const list = Object.entries(probabilities).sort((a, b) => b[1] - a[1]).filter(([, value], n) => value >= 0.0005 || !n).slice(0, MOST_CHANCES);

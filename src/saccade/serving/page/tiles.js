@@ -11,14 +11,13 @@ export class Tiles {
     this.keepNames(data);
     this.build();
     this.scheme = matchMedia("(prefers-color-scheme: dark)");
-    this.recolor = () => { this.colors = theme(this.root); this.tiles.clear(); this.draw(); };
+    this.recolor = () => { this.colors = theme(root); this.openHead(this.head); };
     this.scheme.addEventListener("change", this.recolor);
     this.sizes = new ResizeObserver(() => this.resize());
     this.sizes.observe(this.box);
     this.colors = theme(root);
     this.openHead(this.heads === 1 ? 0 : -1);
   }
-
   close() {
     this.closed = true;
     this.generation++;
@@ -26,7 +25,6 @@ export class Tiles {
     this.sizes.disconnect();
     this.root.replaceChildren();
   }
-
   build() {
     const heads = make("select", {}, ...[-1, ...Array(this.heads).keys()].map((n) => make("option", { value: n }, n < 0 ? "average" : String(n))));
     heads.addEventListener("change", () => this.openHead(Number(heads.value)));
@@ -50,7 +48,6 @@ export class Tiles {
     this.map.addEventListener("click", (event) => this.pointAt(event, true));
     this.box.addEventListener("keydown", (event) => this.walk(event));
   }
-
   get cell() { return this.zoom ? ZOOMS[this.zoom - 1] : Math.min(EXACT - 0.01, (this.wide - this.left) / this.columns, (this.tall - this.above) / this.rows); }
   get left() { return this.wide < 500 ? 64 : LEFT; }
   get above() { return this.zoom && ZOOMS[this.zoom - 1] >= 8 ? ABOVE : 8; }
@@ -60,13 +57,10 @@ export class Tiles {
     site.rows.forEach((name, n) => { this.names.rows[row + n * pool] ??= name; });
     site.columns.forEach((name, n) => { this.names.columns[column + n * pool] ??= name; });
   }
-
   async openHead(head) {
     this.head = head;
     const now = ++this.generation;
-    this.tiles = new Map();
-    this.lines = new Map();
-    this.overview = null;
+    Object.assign(this, { tiles: new Map(), lines: new Map(), overview: null });
     this.pool = Math.max(1, Math.ceil(Math.max(this.rows, this.columns) / OVERVIEW));
     const got = await this.wanted({ ...this.which, pool: this.pool });
     if (!got || now !== this.generation) return;
@@ -94,20 +88,16 @@ export class Tiles {
     pen.putImageData(pixels, 0, 0);
     return canvas;
   }
-
   resize() {
     if (this.closed || !this.box.clientWidth) return;
     [this.wide, this.tall] = [this.box.clientWidth, this.box.clientHeight];
     const scale = window.devicePixelRatio || 1;
-    this.map.width = Math.round(this.wide * scale);
-    this.map.height = Math.round(this.tall * scale);
-    this.map.style.width = `${this.wide}px`;
-    this.map.style.height = `${this.tall}px`;
+    Object.assign(this.map, { width: Math.round(this.wide * scale), height: Math.round(this.tall * scale) });
+    Object.assign(this.map.style, { width: `${this.wide}px`, height: `${this.tall}px` });
     this.space.style.width = `${this.left + this.columns * this.cell}px`;
     this.space.style.height = `${Math.max(0, this.above + this.rows * this.cell - this.tall)}px`;
     this.draw();
   }
-
   zoomTo(zoom) {
     this.zoom = Math.min(ZOOMS.length, Math.max(0, zoom));
     this.resize();
@@ -121,7 +111,6 @@ export class Tiles {
     this.box.scrollTop = along(this.spot.row * this.cell, this.tall - this.above, this.box.scrollTop);
     this.redraw();
   }
-
   redraw() { this.pending ||= requestAnimationFrame(() => { this.pending = 0; this.draw(); }); }
 
   draw() {
@@ -159,7 +148,6 @@ export class Tiles {
     this.drawNames(pen);
     this.fetchTiles(missing);
   }
-
   drawNames(pen) {
     const { cell, left, above, place: { x, y, first, last, start, end } } = this;
     const known = cell >= EXACT ? 1 : this.pool, every = Math.max(1, Math.ceil(14 / cell / known)) * known;
@@ -200,13 +188,11 @@ export class Tiles {
       this.redraw();
     }
   }
-
   pointAt(event, now = false) {
     if (!this.place) return;
     const row = Math.floor((event.offsetY - this.place.y) / this.cell), column = Math.floor((event.offsetX - this.place.x) / this.cell);
     if (event.offsetX >= this.left && event.offsetY >= this.above && row < this.rows && column < this.columns) this.look(row, column, now);
   }
-
   walk(event) {
     const step = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0], PageDown: [20, 0], PageUp: [-20, 0] }[event.key];
     const zoom = { "+": 1, "=": 1, "-": -1 }[event.key];
@@ -217,7 +203,6 @@ export class Tiles {
     this.look(inside(this.spot.row + step[0], this.rows), inside(this.spot.column + step[1], this.columns));
     this.reveal(false);
   }
-
   look(row, column, now = false) {
     if (row === this.spot.row && column === this.spot.column && !now) return;
     this.spot = { row, column };
