@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-kernels lint clean
+.PHONY: help setup browser demo test test-all test-kernels lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -19,14 +19,17 @@ $(VENV)/ready: pyproject.toml constraints.txt
 
 setup: $(VENV)/ready ## set up .venv
 
+browser: $(VENV)/ready ## a Chromium for the tests of pages, where there is none yet
+	@{ command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null || $(BIN)/playwright install chromium || echo "make: no Chromium could be fetched; the tests of pages are skipped (Debian: apt-get install chromium)"
+
 demo: $(VENV)/ready ## train two translators, compare them, draw where one looks (about two minutes)
 	@$(BIN)/saccade demo
 
-test: $(VENV)/ready ## the tests (under 8 minutes on 2 cores)
+test: browser ## the tests (under 8 minutes on 2 cores)
 	@echo "Running the tests (a few minutes on 2 cores)"
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
-test-all: $(VENV)/ready ## the slow tests too
+test-all: browser ## the slow tests too
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -q -m 'slow or not slow'
 
 test-kernels: $(VENV)/ready ## the Triton kernels against eager, on a GPU or, where Triton is installed, in its interpreter on a CPU

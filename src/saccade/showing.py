@@ -30,11 +30,11 @@ Shown = tuple[list[str], list[str], list[Site]]  # the tokens read, what came of
 MEAN_ROW = "mean of all positions"
 
 
-def show_translation(task: Translation, model: nn.Module, text: str, output: str) -> Shown:
-    """All attention of a translation."""
+def show_translation(task: Translation, model: nn.Module, text: str, output: str, only: str | None = None) -> Shown:
+    """All attention of a translation, or one of them."""
     source, target = [*task.source.label_text(text), "<eos>"], [*task.target.label_text(output), "<eos>"]
     batch = task.batch(task.numbers([Pair(text, output)]), device_of(model))
-    return text.split(), output.split(), sites_between(model, batch.inputs, source, target)
+    return text.split(), output.split(), sites_between(model, batch.inputs, source, target, only)
 
 
 def show_denoising(task: Any, model: nn.Module, text: str) -> Shown:
@@ -49,8 +49,11 @@ def show_denoising(task: Any, model: nn.Module, text: str) -> Shown:
     return names, target[:-1], sites_between(model, (source, lengths, read), names, target)
 
 
-def sites_between(model: nn.Module, inputs: tuple[Any, ...], source: list[str], target: list[str]) -> list[Site]:
-    """All attention of an encoder–decoder, that to the source first; a block that is used several times is one site per pass."""
+def sites_between(
+    model: nn.Module, inputs: tuple[Any, ...], source: list[str], target: list[str], only: str | None = None
+) -> list[Site]:
+    """All attention of an encoder–decoder (or that of one name), that to the source first; a block that is used several times is one site
+    per pass."""
     model.eval()
     with record(model, quiet=True) as read:
         model.start(*inputs[:2])  # type: ignore[operator]
@@ -58,24 +61,28 @@ def sites_between(model: nn.Module, inputs: tuple[Any, ...], source: list[str], 
         model(*inputs)
     sites = []
     for name, looks in sorted(seen.items(), key=lambda item: not item[1].cross):
+        if only is not None and only.partition(", pass ")[0] != name:
+            continue
         own = source if read[name].calls else ["<bos>", *target[:-1]]  # the decoder has not looked at anything when it starts
         rows, columns = (target, source) if looks.cross else (own, own)
         found = looks.weights()
         passes = found if found.dim() == 5 else found[None]
         names = [name] if len(passes) == 1 else [f"{name}, pass {n}" for n in range(1, len(passes) + 1)]
         whole = [stretched(weights[0], len(rows), len(columns)) for weights in passes]
-        sites += [Site(each, rows, columns, weights) for each, weights in zip(names, whole, strict=True)]
+        sites += [Site(each, rows, columns, weights) for each, weights in zip(names, whole, strict=True) if only in (None, each)]
     return sites
 
 
-def show_reading(task: Any, model: nn.Module, text: str) -> Shown:
-    """The attention inside a model that reads one text, and what its label was pooled from, where it has one."""
+def show_reading(task: Any, model: nn.Module, text: str, only: str | None = None) -> Shown:
+    """The attention inside a model that reads one text, or one of these, and what its label was pooled from, where it has one."""
     with record(model, quiet=True) as seen:
         tokens, outcome = task.look(model, text)
     sites = []
-    if isinstance(task, Classification):
+    if isinstance(task, Classification) and only in (None, "pool"):
         sites.append(Site("pool", [outcome], tokens, [[task.classify(model, [text])[0].weights]]))
     for name, looks in seen.items():
+        if only not in (None, name.removeprefix("body.")):
+            continue
         found = looks.calls[-1].weights()[0]
         names = ["<global>"] * looks.calls[-1].mechanism.mask.extra + tokens
         if name != "pool" and found.shape[1] == found.shape[2] == len(names):

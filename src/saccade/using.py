@@ -187,33 +187,28 @@ class Usable(Seeing):
         return found[0] if alone else found
 
     @torch.no_grad()
-    def look(self, text: Any, target: str | None = None, beam: int = 1) -> Document:
+    def look(self, text: Any, target: str | None = None, beam: int = 1, only: str | None = None) -> Document:
         """What every attention of the model looked at while it read a text, or translated it (or generated a given target). For a model of
-        pictures the first is a picture or its file."""
+        pictures the first is a picture or its file. Of a long text, the weights of `only` one attention, by its name, take less memory."""
         if isinstance(self.task, PictureTask):
-            return self.look_at(text, target, beam)
+            seen = self.look_at(text, target, beam)
+            return seen if only is None else replace(seen, sites=[seen[only]])
         if not isinstance(text, str):
             raise SaccadeError(f"expected one text, got {type(text).__name__}; look at one at a time: m.look(text)")
         if not text.strip():
             raise SaccadeError("the text is empty; give a sentence")
-        if isinstance(self.task, Questions):
-            wrong = "a questions model looks at a picture, and a text alone has none; use"
-            raise SaccadeError(
-                f"{wrong} m.answer(image, question).weights", shell=f"{wrong} `saccade answer MODEL IMAGE QUESTION --json`"
-            )
         if isinstance(self.task, Translation):
             output = self.translate(text, beam).text if target is None else target
-            source, outcome, sites = show_translation(self.task, self.model, text, output)
-        elif isinstance(self.task, PictureTask):
-            raise SaccadeError(
-                f"{with_article(self.recipe.task)} model reads no text to look at; use {self.task.call(self.recipe)}"
-            )
+            source, outcome, sites = show_translation(self.task, self.model, text, output, only)
         elif target is None and self.task.needs is Seq2Seq:
             source, outcome, sites = show_denoising(self.task, self.model, text)
         elif target is None:
-            source, outcome, sites = show_reading(self.task, self.model, text)
+            source, outcome, sites = show_reading(self.task, self.model, text, only)
         else:
             raise SaccadeError(f"{with_article(self.recipe.task)} model generates no text; leave the target out")
+        sites = [site for site in sites if only in (None, site.name)]
+        if not sites and only is not None:
+            raise SaccadeError(f"no attention named '{only}'; leave the name out to see which there are")
         if not sites:
             raise SaccadeError(f"the family {self.name} has no attention to show; train one that attends, such as transformer")
         called = ("source", "target") if isinstance(self.task, Translation) else ("text", self.task.outcome)

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 
+from .page import FILES as PAGE
 from .replies import answer_error
 from .schema import Refused
 
 if TYPE_CHECKING:
     from .service import Service
 
-FREE = ("/health/live", "/health/ready")  # no key is needed
+FREE = ("/health/live", "/health/ready", *PAGE)  # no key is needed; the page has nothing in it before one is entered
 KEY_IN_BODY = ("/translate", "/languages", "/detect")  # where LibreTranslate's clients send it
 HEADERS = {
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",

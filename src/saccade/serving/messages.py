@@ -43,6 +43,14 @@ class Look:
     layer: str | None = given("the name of an attention; by default the one that singles out the most words", None, most=200)
     heads: list[int] | None = given("the numbers of heads, from 0; by default all", None, least=0, most=10_000, items="texts")
     rows: list[int] | None = given("the first row and the one after the last; by default all", None, least=0, most=1_000_000)
+    columns: list[int] | None = given("the same of columns", None, least=0, most=1_000_000)
+    pool: int = given(
+        "squares of so many rows and columns become one weight, the greatest; 0: as few as an answer holds",
+        1,
+        least=0,
+        most=100_000,
+    )
+    mean: bool = given("one head instead of several: their mean", False)
 
 
 @dataclass(frozen=True)
@@ -116,6 +124,27 @@ class Answer:
     question: str = given("a question about the image", most="text", example="what color is the shape?", word=True)
     model: str | None = name_of_model()
     look: Look | None = look()
+
+
+@dataclass(frozen=True)
+class LookAt:
+    """Show what a model looks at while it reads a text or an image, and while it generates a target."""
+
+    text: str | None = given("a text, or the question about an image", None, most="text", example="the black cat", word=True)
+    target: str | None = given("a translation of the text, or a caption of the image", None, most="text", example="le chat noir")
+    image: str | None = given("an image file in base64, for a model of pictures", None, most="image_body")
+    model: str | None = name_of_model()
+    look: Look | None = given("which weights are wanted", None)
+
+
+@dataclass(frozen=True)
+class WorkOut:
+    """Self-attention worked out by hand for one's own words, every step in words and numbers."""
+
+    text: str = given(
+        "a sentence of up to 30 words; nothing: the three inputs of the lectures", "", most=2000, example="the black cat"
+    )
+    scaled: bool = given("divide the scores by the root of the keys' width", False)
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .. import api
+from ..core import sites
 from ..data.images import read_image
 from ..data.pairs import Pair
 from ..data.pictures import Kept, Picture
@@ -28,9 +28,8 @@ from ..tasks.questions import Questions
 from ..tasks.tagging import Tagging
 from ..tasks.translation import Numbered, Translation
 from ..using import sentence_of
-from ..views.choosing import best_site
-from ..views.document import Document
 from .flow import Flow, Output
+from .looks import Looks, looked
 from .messages import Completion, Generate, Look, Translate
 from .schema import Refused
 from .settings import Limits, Settings
@@ -81,8 +80,9 @@ class Speller:
 class Served:
     """One loaded model."""
 
-    def __init__(self, name: str, system: System, limits: Limits) -> None:
+    def __init__(self, name: str, system: System, limits: Limits, looks: Looks | None = None) -> None:
         self.name, self.system, self.task, self.limits = name, system, system.task, limits
+        self.looks = looks or Looks()
         self.model = system.model.eval()
         causal = not isinstance(self.task, LanguageModelling) or self.task.how.objective == "causal"
         self.does = [verb for verb, kinds in DOES.items() if isinstance(self.task, kinds) and causal]
@@ -97,6 +97,7 @@ class Served:
         facts = self.system.facts()
         count = int(facts["parameters"].replace(",", ""))
         own = {"task": facts["task"], "family": facts["family"], "parameters": count, "does": self.does}
+        own["attends"] = bool(sites(self.model)) or "classify" in self.does
         return {"id": self.name, "object": "model", "created": 0, "owned_by": "saccade", **own}
 
     def flow(self, width: int, never: tuple[int, ...], pad: int) -> Flow:
@@ -168,29 +169,15 @@ class Served:
 
     def look(self, look: Look, *given: Any) -> Job:
         """What the model looked at, as the document of a view."""
-        return self.job("look", None, lambda _: [view(self.system.look(*given), look, self.limits)], object())
+        return self.job("look", None, lambda _: [looked(self, look, *given)], object())
+
+    def can(self, verb: str) -> bool:
+        return verb in self.does or verb == "look"
 
     def picture(self, data: bytes) -> Picture:
         """Decoded at the size the model reads."""
         sent = Sent(data, self.limits.pixels)
         return Kept(sent, sent.pixels(self.task.image_size))
-
-
-def view(document: Document, look: Look, limits: Limits) -> dict[str, Any]:
-    """One attention of a document, of some heads and rows; with the names of all."""
-    names = [site.name for site in document.sites]
-    site = best_site(document.sites) if look.layer is None else document[look.layer]
-    heads = list(range(len(site.weights))) if look.heads is None else look.heads
-    first, last = (0, len(site.rows)) if look.rows is None else (look.rows[0], look.rows[-1])
-    if max(heads) >= len(site.weights) or not 0 <= first < last <= len(site.rows):
-        has = f"'{site.name}' has {len(site.weights)} heads and {len(site.rows)} rows"
-        raise Refused(400, f"{has}, and heads {heads[:8]} of rows {first} to {last} were asked for; choose among these")
-    cells = len(heads) * (last - first) * len(site.columns)
-    if cells > limits.cells:
-        raise Refused(400, f"expected at most {limits.cells:,} weights in an answer, got {cells:,}; ask for fewer rows or heads")
-    part = replace(site, rows=site.rows[first:last], weights=site.weights[heads, first:last])
-    found: dict[str, Any] = json.loads(replace(document, sites=[part]).to_json())
-    return {**found, "layers": names, "heads": heads, "row_range": [first, last]}
 
 
 class Shelf:
@@ -199,12 +186,13 @@ class Shelf:
     def __init__(self, settings: Settings) -> None:
         self.settings, self.models = settings, dict[str, Served]()
         self.seen: dict[str, Any] = {}
+        self.looks = Looks()
 
     def load(self, name: str) -> Served:
         folder = self.settings.models[name]
         self.seen[name] = mark_of(folder)
         system = api.load(folder, self.settings.device, self.settings.precision)
-        self.models[name] = Served(name, system, self.settings.limits)
+        self.models[name] = Served(name, system, self.settings.limits, self.looks)
         return self.models[name]
 
     def changed(self) -> list[str]:
@@ -212,7 +200,7 @@ class Shelf:
         return [name for name, folder in self.settings.models.items() if (now := mark_of(folder)) and now != self.seen.get(name)]
 
     def choose(self, verb: str, name: str | None) -> Served:
-        able = {one.name: one for one in self.models.values() if verb in one.does}
+        able = {one.name: one for one in self.models.values() if one.can(verb)}
         if name is None and able:
             return next(iter(able.values()))
         if name is None or name not in able:

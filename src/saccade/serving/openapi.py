@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
-from .messages import Completion, Detect, LibreTranslate
+from .messages import Completion, Detect, LibreTranslate, WorkOut
 from .schema import example, schema
 
 if TYPE_CHECKING:
@@ -32,18 +32,26 @@ CHANCES = {"type": "object", "additionalProperties": NUMBER}
 SITE = shape({"name": TEXT, "rows": listing(TEXT), "columns": listing(TEXT), "weights": listing(listing(listing(NUMBER)))})
 LOOK = shape(
     {"title": TEXT, "model": TEXT, "source": listing(TEXT), "target": listing(TEXT), "sites": listing(SITE)},
-    layers=listing(TEXT), heads=listing(WHOLE), row_range=listing(WHOLE), picture=TEXT,
+    layers=listing(TEXT), heads=listing(WHOLE), row_range=listing(WHOLE), column_range=listing(WHOLE), pool=WHOLE, shape=listing(WHOLE),
+    picture=TEXT,
 )  # fmt: skip
 OUTPUT = {"text": TEXT, "log_prob": {"type": ["number", "null"]}, "finished": TRUTH, "alternatives": listing(TEXT)}
 RESULTS: dict[str, dict[str, Any]] = {
     "translate": OUTPUT, "tag": {"words": listing(TEXT), "tags": listing(TEXT)}, "classify": {"label": TEXT, "probabilities": CHANCES},
     "generate": {"text": TEXT, "tokens": WHOLE, "finished": TRUTH}, "caption": OUTPUT, "answer": {"answer": TEXT, "probabilities": CHANCES},
+    "look": {},
 }  # fmt: skip
 CHOICE = shape({"index": WHOLE, "text": TEXT, "finish_reason": {"type": ["string", "null"]}})
 USAGE = shape({"prompt_tokens": WHOLE, "completion_tokens": WHOLE, "total_tokens": WHOLE})
 COMPLETED = shape({"id": TEXT, "object": TEXT, "created": WHOLE, "model": TEXT, "choices": listing(CHOICE)}, usage=USAGE)
 ERROR = shape({"error": {"anyOf": [TEXT, shape({"message": TEXT})]}})  # the second as OpenAI's clients want it
-MODEL = shape({"id": TEXT, "object": TEXT, "task": TEXT, "family": TEXT, "parameters": WHOLE, "does": listing(TEXT)})
+MODEL = shape(
+    {"id": TEXT, "object": TEXT, "task": TEXT, "family": TEXT, "parameters": WHOLE, "does": listing(TEXT), "attends": TRUTH}
+)
+EXAMPLE = shape({}, text=TEXT, image=TEXT)
+MATRIX = shape({"name": TEXT, "matrix": listing(listing(NUMBER)), "row_names": listing(TEXT), "column_names": listing(TEXT)})
+STEP = shape({"title": TEXT, "text": TEXT, "matrices": listing(MATRIX)})
+WORKED = shape({"tokens": listing(TEXT), "scaled": TRUTH, "steps": listing(STEP)})
 SPOKEN = shape({"code": TEXT, "name": TEXT, "targets": listing(TEXT)})
 MAYBE = {"anyOf": [TEXT, listing(TEXT)]}
 TRANSLATED = {"type": "object", "properties": {"translatedText": MAYBE}, "required": ["translatedText"]}
@@ -55,7 +63,7 @@ def document(service: Service) -> dict[str, Any]:
     limits, models = service.limits, service.shelf.models.values()
     paths: dict[str, Any] = {}
     for verb, about in VERBS.items():
-        names = [one.name for one in models if verb in one.does]
+        names = [one.name for one in models if one.can(verb)]
         if names:
             result = listing(shape(RESULTS[verb], look=LOOK))
             answer = shape({"model": TEXT, "results": result})
@@ -75,6 +83,12 @@ def document(service: Service) -> dict[str, Any]:
         paths["/detect"] = post("detect", Detect, schema(Detect, limits), listing(shape(LANGUAGE)), forms)
         paths["/languages"] = get("languages", "The languages of the models.", listing(SPOKEN))
     paths["/v1/models"] = get("models", "The models.", shape({"object": TEXT, "data": listing(MODEL)}))
+    paths["/v1/examples"] = get(
+        "examples", "Inputs to try, by the names of models.", {"type": "object", "additionalProperties": listing(EXAMPLE)}
+    )
+    paths["/v1/worked"] = post("worked", WorkOut, schema(WorkOut, limits), WORKED, ["application/json"])
+    paths["/"] = get("page", "The page for people.", TEXT, "text/html")
+    paths["/"]["get"]["security"] = []
     for name in ("live", "ready"):
         paths[f"/health/{name}"] = get(name, f"Whether the service is {name}.", shape({"status": TEXT}))
         paths[f"/health/{name}"]["get"]["security"] = []

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from starlette.applications import Starlette
@@ -16,9 +16,12 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from ..errors import SaccadeError
+from ..tasks.captioning import Captioning
+from ..tasks.questions import Questions
+from ..tasks.translation import Translation
 from .bodies import image_bytes, message
 from .measures import Measures
-from .messages import Answer, Classify, Describe, Generate, Tag, Translate
+from .messages import Answer, Classify, Describe, Generate, Look, LookAt, Tag, Translate
 from .models import Served, Shelf
 from .replies import answer_error, event, reply
 from .schema import Refused
@@ -40,6 +43,7 @@ class Verb:
 VERBS = {
     "translate": Verb(Translate), "tag": Verb(Tag), "classify": Verb(Classify, True),
     "generate": Verb(Generate), "caption": Verb(Describe, True), "answer": Verb(Answer, True),
+    "look": Verb(LookAt, True),
 }  # fmt: skip
 
 
@@ -57,6 +61,7 @@ class Service:
         from .compatible import compatible_routes
         from .guard import Guard
         from .openapi import document
+        from .page import page_routes
 
         own = [Route(f"/v1/{verb}", self.endpoint(verb), methods=["POST"], name=verb) for verb in VERBS]
         more = [
@@ -66,7 +71,7 @@ class Service:
             Route("/metrics", self.metrics, methods=["GET"]),
             Route("/openapi.json", lambda _: reply(document(self)), methods=["GET"]),
         ]
-        routes = [*own, *more, *compatible_routes(self)]
+        routes = [*own, *more, *compatible_routes(self), *page_routes(self)]
         handlers: Any = dict.fromkeys((Refused, SaccadeError, HTTPException), answer_error)
         made = Starlette(routes=routes, exception_handlers=handlers, lifespan=self.lifespan)
         made.router.redirect_slashes = False
@@ -190,6 +195,19 @@ class Service:
         if not hasattr(served.task, "image_size"):
             raise Refused(400, f"the model '{served.name}' reads no images; send a text")
         return await asyncio.to_thread(served.picture, image_bytes(text))
+
+    async def look(self, request: Request, served: Served, asked: LookAt) -> Response:
+        image = await self.picture(served, asked.image) if asked.image is not None else None
+        reads, generates = hasattr(served.task, "image_size"), isinstance(served.task, Translation | Captioning)
+        needed = {"image": reads, "target": generates, "text": not reads or isinstance(served.task, Questions)}
+        for name, is_needed in needed.items():
+            if (getattr(asked, name) is None) == is_needed:
+                raise Refused(
+                    400, f"the model '{served.name}' needs {'a' if is_needed else 'no'} field '{name}' to look; see /openapi.json"
+                )
+        second = asked.target if generates else asked.text if reads else None
+        given = (asked.text if image is None else image, *([second] if second is not None else []))
+        return await self.with_look(request, served, replace(asked, look=asked.look or Look()), [{}], *given)
 
     async def with_look(self, request: Request, served: Served, asked: Any, results: list[Any], *given: Any) -> Response:
         if asked.look is not None:

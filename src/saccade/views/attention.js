@@ -72,10 +72,20 @@
       this.image = new Image();
       this.build();
       this.openSite(0);
-      matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.paint());
-      new ResizeObserver(() => requestAnimationFrame(() => this.drawMap())).observe(this.mapBox);
+      this.scheme = matchMedia("(prefers-color-scheme: dark)");
+      this.repaint = () => this.paint();
+      this.scheme.addEventListener("change", this.repaint);
+      this.sizes = new ResizeObserver(() => requestAnimationFrame(() => this.drawMap()));
+      this.sizes.observe(this.mapBox);
       this.image.addEventListener("load", () => this.drawMap());
       if (data.picture) this.image.src = data.picture;
+    }
+
+    /* A page that shows another document afterwards lets go of this one. */
+    close() {
+      this.scheme.removeEventListener("change", this.repaint);
+      this.sizes.disconnect();
+      this.root.replaceChildren();
     }
 
     build() {
@@ -93,6 +103,7 @@
       this.most = make("span");
       this.names = [make("span", { class: "name" }), make("span", { class: "name" })];
       const siteBox = make("label", {}, make("span", { class: "name", "aria-hidden": "true" }, "site"), select);
+      siteBox.hidden = Boolean(this.data.layers); /* a service sends one site at a time, and its page has a choice of all */
       this.root.append(
         make("div", { class: "controls" }, siteBox, this.headBox),
         this.names[0], this.columns, this.names[1], this.rows,
@@ -371,6 +382,7 @@
     }
   }
 
+  window.saccade = { View, make, rove, shorten, percent, theme };
   for (const root of document.querySelectorAll(".attention")) {
     const block = root.querySelector('script[type="application/json"]');
     if (block) root.saccade = new View(root, JSON.parse(block.textContent));
