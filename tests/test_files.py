@@ -293,7 +293,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     for number in range(len(whole)):
         full = lambda: OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: E731
         with (
-            pytest.raises(SaccadeError, match="No space left on device: 5 bytes are needed and .* free some"),
+            pytest.raises(SaccadeError, match=r"No space left on device: 5 bytes are needed and .* free some"),
             killed_at(number, "before", full),
         ):
             write_atomically(path, b"newer")
@@ -387,5 +387,5 @@ def test_sha256_is_that_of_the_whole_file(tmp_path: Path) -> None:
 def test_files_are_written_where_folders_cannot_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk, "fcntl", None)  # as on Windows
     with disk.held(tmp_path / "run"), disk.held(tmp_path / "run"):
-        files.write_atomically(tmp_path / "run" / "a.txt", b"a")
+        write_atomically(tmp_path / "run" / "a.txt", b"a")
     assert (tmp_path / "run" / "a.txt").read_bytes() == b"a"

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from .disk import report_disk, sync, weight
 from .errors import SaccadeError
@@ -18,6 +19,7 @@ MARK = ".saccade-temporary"  # in a folder that is being written or replaced, an
 TEMPORARY = re.compile(r"\..+\.(\d{1,9})\.new")  # what `write_atomically` writes first, with the number of its process
 HINT = "give the path of a folder written by `saccade train`"
 Writer = Callable[[Path], object]
+T = TypeVar("T")
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -218,14 +220,17 @@ def broken(folder: Path) -> str | None:
     return None
 
 
-def broken_again(folder: Path) -> str | None:
-    """What is wrong with a folder, looked at again when a training process has replaced it in the meantime."""
+def read_again(folder: Path, read: Callable[[], T]) -> T:
+    """What `read` gives; when it fails, and a training process has replaced the folder in the meantime, it reads once more."""
     for _ in range(50):
-        before, wrong = stamp(folder), broken(folder)
-        if wrong is None or (os.path.isdir(folder) and stamp(folder) == before):
-            break
-        time.sleep(0.02)  # between two renames the folder is not there
-    return wrong
+        before = stamp(folder)
+        try:
+            return read()
+        except (SaccadeError, OSError):
+            if stamp(folder) == before:
+                raise
+            time.sleep(0.02)  # the folder is not there between two renames
+    return read()
 
 
 def stamp(folder: Path) -> tuple[int, int] | None:
@@ -243,8 +248,12 @@ def verified(folder: Path, what: str, needs: Collection[str] = ()) -> Path:
         raise SaccadeError(f"no {what} at {folder}; {HINT}")
     if not folder.is_dir():
         raise SaccadeError(f"{folder} is a file, not a {what}; {HINT}")
-    if wrong := broken_again(folder):
-        raise SaccadeError(f"{folder} is not an intact {what}: {wrong}; copy it again or use another")
+
+    def check() -> None:
+        if wrong := broken(folder):
+            raise SaccadeError(f"{folder} is not an intact {what}: {wrong}; copy it again or use another")
+
+    read_again(folder, check)
     if missing := sorted(set(needs) - set(listed(folder))):
         raise SaccadeError(f"{folder} is not a {what}: it has no {missing[0]}; {HINT}")
     return folder

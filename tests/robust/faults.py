@@ -92,7 +92,7 @@ def main(name: str, fault: str, every: int, root: Path) -> None:
     from saccade.errors import SaccadeError
 
     torch.set_num_threads(1)
-    hurry(reports=True)
+    hurry(reports=name == "train")
     program, library = Program(name, root), ctypes.CDLL(None)
 
     def run(folder: Path, number: int, kind: int, code: int) -> tuple[int, str]:

@@ -155,17 +155,12 @@ class Progress:
     def checked(self) -> "Progress":
         """Itself, once each value is of its kind: a file may hold anything."""
         counts = ("update", "epoch", "batch", "tokens", "best_update", "worse")
-        wrong = [name for name in counts if type(getattr(self, name)) is not int or getattr(self, name) < 0]
-        wrong += [name for name in ("seconds", "best") if not isinstance(getattr(self, name), int | float | None)]
-        wrong += [name for name in ("metrics", "costs") if not is_table(getattr(self, name))]
-        if wrong or type(self.done) is not bool or self.seconds is None:
+        wrong = [name for name in counts if type(getattr(self, name)) is not int or not 0 <= getattr(self, name) < 1 << 62]
+        numbers = {**self.metrics, **self.costs, "seconds": self.seconds, "best": self.best or 0.0, "worse": self.worse}
+        wrong += [name for name, value in numbers.items() if isinstance(value, bool) or not -1e300 < value < 1e300]
+        if wrong or type(self.done) is not bool:
             raise ValueError(f"'{[*wrong, 'done'][0]}' is not what saccade writes")
         return self
-
-
-def is_table(value: Any) -> bool:
-    """Whether this is numbers by name."""
-    return isinstance(value, dict) and all(isinstance(one, int | float) for one in value.values())
 
 
 @dataclass(frozen=True)

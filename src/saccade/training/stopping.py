@@ -22,7 +22,10 @@ class Stopped(Exception):
 
 
 class Signals(list[int]):
-    """The signals that ask a run to end, and whether one asked for a checkpoint alone. A second one of the same kind ends it at once, unless `patient` or while a checkpoint is written."""
+    """The signals that ask a run to end, and whether one asked for a checkpoint alone.
+
+    A second one of the same kind ends it at once, unless `patient` or while a checkpoint is written.
+    """
 
     def __init__(self, note: Callable[[str], None], patient: bool) -> None:
         super().__init__()
