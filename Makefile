@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-robust test-kernels lint clean
+.PHONY: help setup demo test test-all test-robust test-kernels lint lock wheel clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -39,6 +39,12 @@ test-kernels: $(VENV)/ready ## the Triton kernels against eager, on a GPU or, wh
 
 lint: $(VENV)/ready ## the linter and the type checker
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+lock: ## write requirements.lock (hashes) and sbom.json after constraints.txt has changed (needs the network)
+	@$(PYTHON) scripts/lock.py
+
+wheel: $(VENV)/ready ## build the wheel into dist/, the same bytes from the same commit
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -c "from setuptools import build_meta; print('dist/' + build_meta.build_wheel('dist'))"
 
 clean: ## remove .venv and caches (runs/ stays)
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build src/*.egg-info
