@@ -12,7 +12,8 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r'<a href="[^"#]*/(?P<file>[^"/#]+)#sha256=(?P<digest>[0-9a-f]{64})"')
-NOTE = "# Made by `make lock` from constraints.txt: every file of these versions on PyPI.\n# pip install --require-hashes --no-deps -r requirements.lock\n"
+NOTE = "# Made by `make lock` from constraints.txt: every file of these versions on PyPI.\n"
+NOTE += "# pip install --require-hashes --no-deps -r requirements.lock\n"
 
 
 def normal(name: str) -> str:

@@ -85,7 +85,7 @@ def replaced(target: Path, size: int = 0) -> Iterator[Path]:
 
     def clean() -> None:
         settle(target)  # a failing second rename left a complete new folder, and no target
-        if os.path.exists(target) or broken(new):
+        if os.path.exists(target) or not os.path.exists(old):
             clear(new)
             clear(old)
             new.rmdir()  # without its mark, when that could not be written
