@@ -22,8 +22,8 @@ BLOCK = 4096  # bytes: what a new folder takes at least
 def report_disk(
     target: Path, clean: Callable[[], object] = lambda: None, needed: Callable[[], int] = lambda: BLOCK
 ) -> Iterator[None]:
-    """Within the `with`, an error of the disk becomes a sentence about the target, after `clean`; `needed` is asked for the bytes that a
-    full disk had no room for."""
+    """Within the `with`, an error of the disk becomes a sentence about the target, after `clean`; `needed` gives the bytes that did
+    not fit on a full disk."""
     try:
         yield
     except OSError as error:

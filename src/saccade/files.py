@@ -119,7 +119,7 @@ def beside(target: Path) -> tuple[Path, Path]:
 
 
 def followed(target: Path) -> Path:
-    """The folder that a link stands for, which may be on another disk: it is replaced there, and the link stays."""
+    """The folder that a link points to, which may be on another disk: that one is replaced, and the link stays."""
     return Path(os.path.realpath(target)) if os.path.islink(target) else target
 
 

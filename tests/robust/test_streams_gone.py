@@ -1,4 +1,4 @@
-"""A training whose output nobody reads goes on to its end: a closed pipe, a full device, a terminal that was closed."""
+"""A training whose output nobody reads continues to its end: a closed pipe, a full device, a terminal that was closed."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def test_several_processes_count_together(models: Path) -> None:
     with started(models, "en-fr", options=("--workers", "2")) as (_, where):
         for text in SENTENCES:
             ask(where, {"text": text})
-        text = urllib.request.urlopen(f"{where}/metrics", timeout=10).read().decode()
+        text = urllib.request.urlopen(f"{where}/metrics", timeout=60).read().decode()
         assert f'saccade_requests_total{{route="/v1/translate",status="200"}} {len(SENTENCES)}.0' in text
 
 

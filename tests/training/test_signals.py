@@ -1,4 +1,4 @@
-"""What a training does at each signal: end with a checkpoint, or write one and go on; and nothing is lost while one is written."""
+"""What a training does at each signal: end with a checkpoint, or write one and continue; and nothing is lost while one is written."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ out = Console(highlight=False, emoji=False)  # what a user typed is printed as i
 
 
 class Listeners:
-    """Stderr as it is at the moment; when who reads it has gone (a closed terminal or pipe, a full device), the work goes on unheard."""
+    """Stderr as it is at the moment; when who reads it has gone (a closed terminal or pipe, a full device), the work continues unheard."""
 
     def write(self, text: str) -> int:
         try:

@@ -51,7 +51,7 @@ class Lines(Watcher):
         self.note(f"update {at.update:,}  {found}  {at.seconds:.0f} s{'  best' if best else ''}")
 
     def note(self, text: str) -> None:
-        with suppress(OSError):  # whoever read it has gone (a closed terminal or pipe): the training goes on
+        with suppress(OSError):  # whoever read it has gone (a closed terminal or pipe): the training continues
             self.write(f"{self.name}: {text}")
 
     def state(self, at: Progress, row: dict[str, float]) -> str:

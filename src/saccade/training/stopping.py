@@ -1,5 +1,5 @@
 """Signals of a run: after Ctrl-C, SIGTERM or SIGHUP a checkpoint is written and the process exits with 128 + the signal's number (130, 143,
-129); after SIGUSR1 or SIGXCPU, as clusters send them before a limit, one is written and the run goes on."""
+129); after SIGUSR1 or SIGXCPU, as clusters send them before a limit, one is written and the run continues."""
 
 import signal
 import threading
