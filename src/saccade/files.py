@@ -190,6 +190,9 @@ def tidy(run: Path) -> None:
         for name in ("last", "best"):
             settle(run / name)
             make_room(run / name)
+            for path in beside(run / name):
+                with suppress(OSError):
+                    path.rmdir()  # empty: its last removal failed
             (run / name / MARK).unlink(missing_ok=True)
 
 
