@@ -1,12 +1,14 @@
-"""Model folders that version 0.1.0 wrote still load, and give the tokens, labels and numbers they gave then.
+"""Model folders that earlier versions wrote still load, and give the tokens, labels and numbers they gave then.
 
 `tests/fixtures/v0.1.0/NAME/` is a model folder with `expected.json`: what `observe` returned under 0.1.0. The folders and the inputs
-are written by `tests/fixtures/make_v0_1_0.py`; never write them again with a later version.
+are written by `tests/fixtures/make_v0_1_0.py`, those of later versions by `make_later.py`; never write them again with another version.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,11 @@ from saccade import api
 from saccade.decoding import Beam
 from saccade.errors import SaccadeError
 
-ROOT = Path(__file__).parent / "fixtures" / "v0.1.0"
+FIXTURES = Path(__file__).parent / "fixtures"
+ROOT = FIXTURES / "v0.1.0"
 INPUTS = ROOT / "inputs"
 FOLDERS = sorted(path.parent for path in ROOT.glob("*/expected.json"))
+LATER = sorted(path.parent for path in FIXTURES.glob("v*/*/expected.json") if path.parents[1] != ROOT)
 TOKENS = torch.tensor([[2, 5, 9, 4, 12, 7, 21, 3]])  # numbers that every vocabulary has
 LENGTHS = torch.tensor([8])
 # What each language-model objective's model is called with, besides the tokens.
@@ -123,6 +127,31 @@ def test_a_folder_of_version_0_1_0_gives_what_it_gave(folder: Path, monkeypatch:
     wanted = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
     wanted["observed"].get("evaluation", {}).pop("by_length", None)
     check(observe(wanted["kind"], saccade.load(folder, "cpu")), wanted["observed"], folder.name)
+
+
+@pytest.mark.parametrize("folder", LATER, ids=lambda folder: f"{folder.parent.name}-{folder.name}")
+def test_a_folder_of_a_later_version_gives_what_it_gave(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Beam, "settled", lambda beam, sentence, *_: len(beam.ended[sentence]) >= beam.width)
+    wanted = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
+    wanted["observed"].get("evaluation", {}).pop("by_length", None)
+    found = json.loads(json.dumps(observe(wanted["kind"], saccade.load(folder, "cpu")), default=lambda array: array.tolist()))
+    check(found, wanted["observed"], folder.name)
+
+
+@pytest.mark.parametrize("version", ["v0.2.0", "v0.3.0"])
+def test_a_run_of_a_later_version_is_resumed(version: str, tmp_path: Path) -> None:
+    shutil.copytree(FIXTURES / version / "run", tmp_path / "run")
+    recipe = json.loads((tmp_path / "run" / "recipe.json").read_text())
+    recipe.pop("saccade")
+    ended = api.fit({**recipe, "training": {**recipe["training"], "updates": 6}}, tmp_path / "run", resume=True)[1]
+    assert (ended.update, ended.done) == (6, True)
+    rows = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert [row["update"] for row in rows if "dev_loss" in row] == [2, 4, 6]
+
+
+def test_every_version_of_the_changelog_has_its_folders() -> None:
+    text = (Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^## (\d+\.\d+\.\d+)", text, re.M)) == {path.name[1:] for path in FIXTURES.glob("v*")}
 
 
 def test_no_folder_is_missing() -> None:

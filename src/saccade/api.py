@@ -16,16 +16,17 @@ from . import config, reporting
 from .config import Recipe
 from .core.attention import RENAMED, Explanation, which_backend
 from .decoding import Ensemble, searcher
+from .disk import held
 from .errors import SaccadeError, with_article
-from .files import held, is_temporary, tidy, write_atomically
+from .files import MANIFEST, is_temporary, tidy, write_atomically, write_once
 from .fitting import adopt
 from .showing import blind_sites
 from .system import System, build, check_options, load, model_files, prepared, read_config, read_json
 from .tasks.language import LanguageModelling
 from .tasks.translation import Translation
-from .training.checkpoints import Progress, RunFolder, buffers, learned, mean_parameters, set_parameters
+from .training.checkpoints import Progress, RunFolder, buffers, learned, mean_parameters, model_content, set_parameters
 from .training.cost import summary
-from .training.distributed import check_shared, together
+from .training.distributed import Shared, check_shared, together
 from .training.loop import Training, Watcher
 from .training.planning import plan, use_threads
 from .training.printing import Lines, audience
@@ -63,10 +64,14 @@ def fit(
     heard = watcher or (Lines(path.name, partial(print, file=there, flush=True)) if (there := audience()) else Watcher())
     with together(config.device(given.device)) as ranks:
         heard = heard if ranks.leads else Watcher()
-        made = config.recipe(ranks.lead(lambda: claim(path, given, resume).to_dict()))
+        claimed = ranks.lead(lambda: claim(path, given, resume).to_dict())
+        made = config.recipe(claimed)
         heard.stage("reading the data and learning the vocabulary")
         system, work = ranks.agree(lambda: prepare(made))
         with ranks.led(held(path)):
+            # looked at again: while the data was read, another process may have begun a run here, or even finished it
+            if ranks.lead(lambda: claim(path, given, resume).to_dict()) != claimed:
+                raise Shared(f"another process has begun a run in {path} meanwhile; give the same command again to continue it")
             ranks.lead(lambda: tidy(path))
             before = lambda: Progress(**ranks.lead(lambda: (RunFolder(path, {}).progress() or Progress()).__dict__))  # noqa: E731
             training = plan(system.recipe.training, system.model, work, ranks, before, heard)
@@ -165,7 +170,7 @@ def average(folders: Sequence[str | Path], out: str | Path) -> System:
     """The mean of several models' parameters, written to a new model folder."""
     if not folders:
         raise SaccadeError("the mean of no models; give at least one model folder")
-    if os.path.exists(out):
+    if os.path.exists(out) and not os.path.exists(Path(out) / MANIFEST):
         raise SaccadeError(f"{out} already exists; choose a new folder with out=…")
     systems = [load(folder, "cpu") for folder in folders]
     first = systems[0]
@@ -173,7 +178,7 @@ def average(folders: Sequence[str | Path], out: str | Path) -> System:
         if other.recipe.model != first.recipe.model or vocabularies(other) != vocabularies(first):
             raise SaccadeError(f"{folder} is a different model than {folders[0]}; average models of one shape and vocabulary")
     set_parameters(first.model, mean_parameters([learned(system.model) for system in systems], buffers(first.model)))
-    RunFolder(Path(out).parent, model_files(first)).save(Path(out).name, first.model)
+    write_once(Path(out), *model_content(model_files(first), learned(first.model)))
     return load(out)
 
 

@@ -1,19 +1,17 @@
-"""Files that survive a kill: written to a temporary name, synced, renamed. Imports nothing but errors; any package may import it."""
+"""Files that survive a kill: written to a temporary name, synced, renamed. Imports nothing but errors and disk; any package may import it."""
 
 import hashlib
 import json
 import os
 import re
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
+from .disk import report_disk, sync, weight
 from .errors import SaccadeError
-
-try:
-    import fcntl
-except ImportError:  # Windows, where two processes that train into one folder are not noticed
-    fcntl = None  # type: ignore[assignment]
 
 MANIFEST = "manifest.json"
 NEW, OLD = ".new", ".old"
@@ -21,54 +19,13 @@ MARK = ".saccade-temporary"  # in a folder that is being written or replaced, an
 TEMPORARY = re.compile(r"\..+\.(\d{1,9})\.new")  # what `write_atomically` writes first, with the number of its process
 HINT = "give the path of a folder written by `saccade train`"
 Writer = Callable[[Path], object]
-
-
-@contextmanager
-def report_disk(target: Path, clean: Callable[[], object] = lambda: None) -> Iterator[None]:
-    """Within the `with`, an error of the disk becomes a sentence about the target, after `clean`."""
-    try:
-        yield
-    except OSError as error:
-        with suppress(OSError):
-            clean()
-        why = error.strerror or error
-        raise SaccadeError(f"cannot write {target}: {why}; choose another path or free some disk space") from None
-
-
-@contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Within the `with`, no other process holds the folder; the lock ends with the process, however it ends."""
-    with report_disk(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    if fcntl is None:
-        yield
-        return
-    with report_disk(folder):
-        handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise SaccadeError(f"another process is training into {folder}; wait for it, or choose another out=…") from None
-    finally:
-        os.close(handle)
-
-
-def sync(path: Path) -> None:
-    """Asks the disk to store a file's content or a folder's list of names; Windows cannot be asked so."""
-    if fcntl is None:
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+T = TypeVar("T")
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """All of the content under that name, or what was there before."""
     temporary = path.with_name(f".{path.name[:50]}.{os.getpid()}{NEW}")  # a file's name has at most 255 bytes
-    with report_disk(path, temporary.unlink):
+    with report_disk(path, temporary.unlink, lambda: len(content)):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_bytes(content)
         sync(temporary)
@@ -81,10 +38,33 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write_folder(target: Path, writers: Mapping[str, Writer]) -> None:
-    """A folder of files and their manifest instead of the one that is there; `writers` maps a file's name to what writes it."""
-    with replaced(target) as new:
+def write_folder(target: Path, writers: Mapping[str, Writer], size: int = 0) -> None:
+    """A folder of files and their manifest instead of the one that is there; `writers` maps a file's name to what writes it, `size` is
+    about how many bytes they have together."""
+    with replaced(target, size) as new:
         write_files(new, writers)
+
+
+def write_once(target: Path, writers: Mapping[str, Writer], size: int = 0) -> None:
+    """A folder of files where none is; one that is complete and equal is accepted, as a killed process may have left it."""
+    settle(target)
+    if not os.path.exists(target) or (target.is_dir() and not any(target.iterdir())):
+        write_folder(target, writers, size)
+        return
+    if broken(target) or {path.name for path in target.iterdir()} - {MARK} != {*writers, MANIFEST}:
+        raise SaccadeError(f"{target} already exists; choose a new folder with out=…")
+    make_room(target)
+    new = beside(target)[0]
+    with report_disk(new, lambda: clear(new), lambda: max(size, weight(new))):
+        new.mkdir(exist_ok=True)
+        mark(new)
+        write_files(new, writers)
+        equal = all(sha256(new / name) == sha256(target / name) for name in writers)
+        clear(new)
+        if equal:
+            (target / MARK).unlink(missing_ok=True)
+    if not equal:
+        raise SaccadeError(f"{target} already exists, with other content; choose a new folder with out=…")
 
 
 def write_files(folder: Path, writers: Mapping[str, Writer]) -> None:
@@ -94,15 +74,23 @@ def write_files(folder: Path, writers: Mapping[str, Writer]) -> None:
 
 
 @contextmanager
-def replaced(target: Path) -> Iterator[Path]:
+def replaced(target: Path, size: int = 0) -> Iterator[Path]:
     """Within the `with`, a new folder to write files into; it then gets its manifest and replaces the target (see `settle`)."""
+    target = followed(target)
     settle(target)
     if os.path.exists(target) and not target.is_dir():
         raise SaccadeError(f"cannot write {target}: it is a file, not a folder; choose another path")
     make_room(target)
     new, old = beside(target)
-    # without a target, the new folder is complete, and `settle` renames it
-    with report_disk(target, lambda: clear(new) if os.path.exists(target) else None):
+
+    def clean() -> None:
+        settle(target)  # a failing second rename left a complete new folder, and no target
+        if os.path.exists(target) or not os.path.exists(old):
+            clear(new)
+            clear(old)
+            new.rmdir()  # without its mark, when that could not be written
+
+    with report_disk(target, clean, lambda: max(size, weight(new))):
         new.mkdir(parents=True, exist_ok=True)
         mark(new)
         yield new
@@ -126,7 +114,13 @@ def replaced(target: Path) -> Iterator[Path]:
 
 def beside(target: Path) -> tuple[Path, Path]:
     """Where the new and the old folder are while one replaces the other; also for `.`."""
-    return Path(os.path.abspath(target) + NEW), Path(os.path.abspath(target) + OLD)
+    path = os.path.abspath(followed(target))
+    return Path(path + NEW), Path(path + OLD)
+
+
+def followed(target: Path) -> Path:
+    """The folder that a link points to, which may be on another disk: that one is replaced, and the link stays."""
+    return Path(os.path.realpath(target)) if os.path.islink(target) else target
 
 
 def mark(folder: Path) -> None:
@@ -162,6 +156,7 @@ def make_room(target: Path) -> None:
 
 def settle(target: Path) -> None:
     """Repairs what a kill between two renames left: the new folder is complete then, and takes the target's name. Removes nothing."""
+    target = followed(target)
     if os.path.exists(target):  # not target.exists(), which raises for a name that is too long
         return
     for candidate in beside(target):
@@ -172,10 +167,12 @@ def settle(target: Path) -> None:
 
 
 def is_temporary(path: Path) -> bool:
-    """Whether a process that has ended left this file, which was to become another one."""
+    """Whether a process that has ended left this file, which was to become another one; this process is not writing any."""
     found = TEMPORARY.fullmatch(path.name)
     if found is None or not path.is_file():
         return False
+    if int(found[1]) == os.getpid():  # in a container, a process that starts again has the number of the one that was killed
+        return True
     try:
         os.kill(int(found[1]), 0)
     except ProcessLookupError:
@@ -187,11 +184,16 @@ def is_temporary(path: Path) -> bool:
 
 def tidy(run: Path) -> None:
     """Clears what killed processes left in a run folder, which this process holds."""
-    for path in (path for path in run.iterdir() if is_temporary(path)):
-        path.unlink(missing_ok=True)
-    for name in ("last", "best"):
-        settle(run / name)
-        make_room(run / name)
+    with report_disk(run):
+        for path in [path for path in run.iterdir() if is_temporary(path)]:
+            path.unlink(missing_ok=True)
+        for name in ("last", "best"):
+            settle(run / name)
+            make_room(run / name)
+            for path in beside(run / name):
+                with suppress(OSError):
+                    path.rmdir()  # empty: its last removal failed
+            (run / name / MARK).unlink(missing_ok=True)
 
 
 def listed(folder: Path) -> list[str]:
@@ -221,6 +223,27 @@ def broken(folder: Path) -> str | None:
     return None
 
 
+def read_again(folder: Path, read: Callable[[], T]) -> T:
+    """What `read` gives; when it fails, and a training process has replaced the folder in the meantime, it reads once more."""
+    for _ in range(50):
+        before = stamp(folder)
+        try:
+            return read()
+        except (SaccadeError, OSError):
+            if stamp(folder) == before:
+                raise
+            time.sleep(0.02)  # the folder is not there between two renames
+    return read()
+
+
+def stamp(folder: Path) -> tuple[int, int] | None:
+    """What changes when a folder is replaced; None while it is not there."""
+    with suppress(OSError):
+        facts = os.stat(folder / MANIFEST)
+        return facts.st_ino, facts.st_mtime_ns
+    return None
+
+
 def verified(folder: Path, what: str, needs: Collection[str] = ()) -> Path:
     """The folder, once it has been settled and all its files agree with the manifest."""
     settle(folder)
@@ -228,8 +251,12 @@ def verified(folder: Path, what: str, needs: Collection[str] = ()) -> Path:
         raise SaccadeError(f"no {what} at {folder}; {HINT}")
     if not folder.is_dir():
         raise SaccadeError(f"{folder} is a file, not a {what}; {HINT}")
-    if wrong := broken(folder):
-        raise SaccadeError(f"{folder} is not an intact {what}: {wrong}; copy it again or use another")
+
+    def check() -> None:
+        if wrong := broken(folder):
+            raise SaccadeError(f"{folder} is not an intact {what}: {wrong}; copy it again or use another")
+
+    read_again(folder, check)
     if missing := sorted(set(needs) - set(listed(folder))):
         raise SaccadeError(f"{folder} is not a {what}: it has no {missing[0]}; {HINT}")
     return folder

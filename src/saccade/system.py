@@ -19,7 +19,7 @@ from .data.pretrained import efficientnet_lite0
 from .data.skipping import Skipped, many
 from .data.vocabulary import Vocabulary
 from .errors import SaccadeError, with_article
-from .files import MANIFEST, Writer, settle, verified
+from .files import MANIFEST, Writer, read_again, settle, verified
 from .fitting import fit_to_data
 from .layers.int8 import to_int8
 from .models import EfficientNetLite0
@@ -235,6 +235,11 @@ def load(folder: str | Path, device: str = "auto", precision: str = "float32") -
     if precision not in PRECISIONS:
         raise SaccadeError(f"expected a precision of {', '.join(PRECISIONS)}, got '{precision}'; choose one of them")
     path = model_folder(Path(folder))
+    return read_again(path, lambda: load_folder(path, folder, device, precision))
+
+
+def load_folder(path: Path, folder: str | Path, device: str, precision: str) -> System:
+    """The system in a model folder, which was asked for as `folder`."""
     if os.path.exists(path / METADATA):
         raise SaccadeError(f"{path} is a sharded checkpoint; make a model of it with `saccade convert {folder} --out FOLDER`")
     verified(path, "model folder", MODEL_FILES)

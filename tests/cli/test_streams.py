@@ -60,7 +60,7 @@ def start(
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=kind, stderr=there, cwd=folder, env=environment) as process:
         os.close(there)
         out, _ = process.communicate(text, timeout=200)
-    listening.join(timeout=20)
+    listening.join(timeout=120)
     os.close(here)
     assert process.returncode == 0, shown.decode()
     return shown.decode() if stdout else out.decode()

@@ -43,7 +43,7 @@ def events(text: str) -> list[str]:
     return [part.removeprefix("data: ") for part in parts]
 
 
-async def until(true: Callable[[], bool], seconds: float = 10.0) -> None:
+async def until(true: Callable[[], bool], seconds: float = 120.0) -> None:
     """Waits for something to become true."""
     end = time.monotonic() + seconds
     while not true():

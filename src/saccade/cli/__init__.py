@@ -4,6 +4,7 @@ import inspect
 import os
 import re
 import sys
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -126,6 +127,7 @@ def explain_usage(error: Any) -> str:
 
 
 def complain(text: str, code: int) -> int:
-    if sys.stderr is not None:
-        print(f"saccade: {text}", file=sys.stderr)
+    with suppress(OSError):  # nobody reads it any more
+        if sys.stderr is not None:
+            print(f"saccade: {text}", file=sys.stderr, flush=True)
     return code

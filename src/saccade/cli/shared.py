@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,34 @@ PEER = re.compile(r"([^:]+):([^=]+)=([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)", r
 ALL_SITES = (".html", ".json")  # files that contain every attention of a model
 WIDE = 10_000  # columns of a table in a file or a pipe, where nothing is wrapped
 out = Console(highlight=False, emoji=False)  # what a user typed is printed as it was: `:cat:` is not a picture
-err = Console(stderr=True, highlight=False, emoji=False)
+
+
+class Listeners:
+    """Stderr as it is at the moment; when who reads it has gone (a closed terminal or pipe, a full device), the work continues unheard."""
+
+    def write(self, text: str) -> int:
+        try:
+            return sys.stderr.write(text)
+        except OSError:
+            self.close()
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            sys.stderr.flush()
+        except OSError:
+            self.close()
+
+    def close(self) -> None:
+        """What is printed from now on goes nowhere, also when Python ends and prints what is left."""
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.stderr, name)
+
+
+err = Console(file=Listeners(), highlight=False, emoji=False)  # type: ignore[arg-type]
 note = partial(err.print, markup=False, soft_wrap=True)  # text for people on stderr, as it is
 
 

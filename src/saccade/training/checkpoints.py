@@ -1,6 +1,8 @@
 """Run folders, checkpoints and model folders: tensors in safetensors, which contain no pickle, or in parts (`sharded`)."""
 
 import json
+import os
+import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,8 +17,23 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from ..disk import report_disk
 from ..errors import SaccadeError
-from ..files import MANIFEST, MARK, Writer, broken, clear, listed, mark, replaced, settle, verified, write_files, write_folder
+from ..files import (
+    MANIFEST,
+    MARK,
+    Writer,
+    broken,
+    clear,
+    listed,
+    mark,
+    replaced,
+    settle,
+    verified,
+    write_files,
+    write_folder,
+    write_once,
+)
 from .distributed import Ranks
 from .sharded import METADATA, divide_like, gather, library, list_parts, load_parts
 
@@ -53,8 +70,18 @@ def store(tensors: Tensors, path: Path) -> None:
     try:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
     except SafetensorError as error:
-        raise OSError(str(error)) from None
+        found = re.search(r"\(os error (\d+)\)", str(error))
+        raise (OSError(int(found[1]), os.strerror(int(found[1]))) if found else OSError(str(error))) from None
     path.chmod(mode)  # the library makes it readable by its owner alone
+
+
+def size_of(tensors: Tensors) -> int:
+    return sum(tensor.nbytes for tensor in tensors.values())
+
+
+def model_content(files: Mapping[str, Writer], tensors: Tensors) -> tuple[dict[str, Writer], int]:
+    """What writes the files of a model folder, and about how many bytes they have."""
+    return {**files, "model.safetensors": partial(store, tensors)}, size_of(tensors)
 
 
 @contextmanager
@@ -125,6 +152,16 @@ class Progress:
         default_factory=dict, compare=False
     )  # see `cost.summary`; empty in runs of version 0.3.0 and before
 
+    def checked(self) -> "Progress":
+        """Itself, once each value is of its kind: a file may hold anything."""
+        counts = ("update", "epoch", "batch", "tokens", "best_update", "worse")
+        wrong = [name for name in counts if type(getattr(self, name)) is not int or not 0 <= getattr(self, name) < 1 << 62]
+        numbers = {**self.metrics, **self.costs, "seconds": self.seconds, "best": self.best or 0.0, "worse": self.worse}
+        wrong += [name for name, value in numbers.items() if isinstance(value, bool) or not -1e300 < value < 1e300]
+        if wrong or type(self.done) is not bool:
+            raise ValueError(f"'{[*wrong, 'done'][0]}' is not what saccade writes")
+        return self
+
 
 @dataclass(frozen=True)
 class RunFolder:
@@ -135,7 +172,7 @@ class RunFolder:
 
     def save(self, name: str, model: nn.Module) -> None:
         """A model folder, written by one process that has the whole model."""
-        write_folder(self.path / name, {**self.files, "model.safetensors": partial(store, learned(model))})
+        write_folder(self.path / name, *model_content(self.files, learned(model)))
 
     def progress(self) -> Progress | None:
         """Of the last checkpoint, once it is found to be intact; None when there is none yet."""
@@ -148,26 +185,30 @@ class RunFolder:
         try:
             values = json.loads((last / "training.json").read_text(encoding="utf-8"))
             values.setdefault("metrics", values.pop("figures", {}))  # as version 0.1.0 wrote it
-            return Progress(**values)
+            return Progress(**values).checked()
         except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise SaccadeError(f"{last}/training.json cannot be read ({error}); remove {last} to start over") from None
 
     def keep(self, model: nn.Module, update: int, count: int) -> None:
         """Keeps the parameters at an evaluation in `kept/`, and those of the last `count` evaluations alone."""
-        write_folder(self.path / "kept" / f"{update:09d}", {"model.safetensors": partial(store, learned(model))})
-        for old in self.kept()[:-count]:
-            mark(old)
-            clear(old)
+        write_folder(self.path / "kept" / f"{update:09d}", *model_content({}, learned(model)))
+        with report_disk(self.path / "kept"):
+            for old in self.kept()[:-count]:
+                mark(old)
+                clear(old)
 
     def kept(self) -> list[Path]:
-        return sorted(path for path in (self.path / "kept").glob("*") if path.name.isdigit())  # the oldest first
+        return sorted(
+            path for path in (self.path / "kept").glob("*") if re.fullmatch("[0-9]{9,18}", path.name) and path.is_dir()
+        )  # the oldest first
 
     def forget(self, update: int) -> None:
         """Removes what was kept after an update from which the run now resumes, and what a kill left half written or removed."""
-        for path in self.kept():
-            ours = {one.name for one in path.iterdir()} <= {"model.safetensors", MANIFEST, MARK}
-            if ours and (int(path.name) > update or broken(path)):
-                mark(path)
+        with report_disk(self.path / "kept"):
+            for path in self.kept():
+                ours = {one.name for one in path.iterdir()} <= {"model.safetensors", MANIFEST, MARK}
+                if ours and (int(path.name) > update or broken(path)):
+                    mark(path)
         for path in (self.path / "kept").glob("*"):
             clear(path)
 
@@ -197,15 +238,16 @@ class RunFolder:
         writers: dict[str, Writer] = {**self.files, "training.json": lambda path: path.write_text(text, encoding="utf-8")}
         if carried:
             writers[CARRIED] = partial(store, carried)
+        size = size_of(learned(model)) + size_of(states(optimizer, model)) + size_of(carried)
         if kind == "whole":
             writers["model.safetensors"] = partial(store, gather(learned(model), ranks.leads))
             writers["training.safetensors"] = partial(store, gather(states(optimizer, model), ranks.leads))
-            ranks.lead(lambda: write_folder(self.path / "last", writers))
+            ranks.lead(lambda: write_folder(self.path / "last", writers, size))
             return
         tensors = {MODEL + name: tensor.detach() for name, tensor in learned(model).items()}
         tensors.update({TRAINING + name: tensor for name, tensor in states(optimizer, model).items()})
         with ExitStack() as stack:  # rank 0 alone is in the context; the others write into its folder
-            new = Path(ranks.lead(lambda: str(stack.enter_context(replaced(self.path / "last")))))
+            new = Path(ranks.lead(lambda: str(stack.enter_context(replaced(self.path / "last", size)))))
             with library() as checkpoint:
                 checkpoint.save(tensors, storage_writer=checkpoint.FileSystemWriter(new))
             ranks.lead(lambda: write_files(new, writers))
@@ -219,14 +261,13 @@ def convert(run: Path, out: Path) -> None:
     names = listed(last)
     if METADATA not in names:
         raise SaccadeError(f"{last} is not a sharded checkpoint; it is a model folder already and can be used as it is")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / MANIFEST).exists())):
         raise SaccadeError(f"{out} already exists; choose a new or empty folder with out=…")
     tensors = {MODEL + name: torch.empty(size, dtype=kind) for name, (size, kind) in list_parts(last, MODEL).items()}
     load_parts(tensors, last)
     kept = [name for name in names if name not in (METADATA, "training.json", CARRIED) and not name.endswith(".distcp")]
     writers: dict[str, Writer] = {name: partial(shutil.copyfile, last / name) for name in kept}
-    writers["model.safetensors"] = partial(store, {name.removeprefix(MODEL): one for name, one in tensors.items()})
-    write_folder(out, writers)
+    write_once(out, *model_content(writers, {name.removeprefix(MODEL): one for name, one in tensors.items()}))
 
 
 def mean_parameters(each: Sequence[Tensors], unlearned: Collection[str] = ()) -> Tensors:

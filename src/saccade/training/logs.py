@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
+from ..disk import report_disk
 from ..errors import SaccadeError
 from ..files import write_atomically
 
@@ -24,7 +25,7 @@ class Logs:
         self.columns = [*COLUMNS, *(f"dev_{name}" for name in measures)]
         if not writes:
             return
-        rows = [row for row in read_rows(self.jsonl) if row.get("update", 0) <= since] if since else []
+        rows = [row for row in read_rows(self.jsonl) if row["update"] <= since] if since else []
         write_atomically(self.jsonl, "".join(json.dumps(row) + "\n" for row in rows).encode())
         self.write_csv(rows)
         if tensorboard:
@@ -46,13 +47,11 @@ class Logs:
         if not self.writes:
             return
         row = {name: float(f"{value:.6g}") if isinstance(value, float) else value for name, value in row.items()}
-        with self.jsonl.open("a", encoding="utf-8", newline="") as file:
-            file.write(json.dumps(row) + "\n")
+        append(self.jsonl, json.dumps(row) + "\n")
         if any(name.startswith("dev_") and name not in self.columns for name in row):
             self.write_csv(read_rows(self.jsonl))
         else:
-            with self.csv.open("a", encoding="utf-8", newline="") as file:
-                file.write(self.as_csv(row))
+            append(self.csv, self.as_csv(row))
         self.draw(row)
 
     def write_csv(self, rows: Sequence[dict[str, Any]]) -> None:
@@ -77,14 +76,25 @@ class Logs:
         self.events.flush()
 
 
+def append(path: Path, text: str) -> None:
+    with report_disk(path, needed=lambda: len(text)), path.open("a", encoding="utf-8", newline="") as file:
+        file.write(text)
+
+
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a `log.jsonl`; a line that a kill cut off is left out."""
+    """The rows of a `log.jsonl`; a line that a kill cut off is left out, as is one that is not of numbers."""
     rows: list[Any] = []
-    if path.exists():
+    if path.is_file():
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            with suppress(ValueError):
+            with suppress(ValueError, RecursionError):
                 rows.append(json.loads(line))
-    return [row for row in rows if isinstance(row, dict)]
+    return [row for row in rows if is_row(row)]
+
+
+def is_row(row: Any) -> bool:
+    """Whether a line of a log is a row as `Logs.add` writes it: numbers by name, and the update that they are of."""
+    numbers = isinstance(row, dict) and all(isinstance(value, int | float) for value in row.values())
+    return numbers and type(row.get("update")) is int
 
 
 def summary_writer() -> Any:

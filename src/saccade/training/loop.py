@@ -124,14 +124,15 @@ class Training:
                 if self._due("log") or self._due("evaluate"):
                     tokens, since = self.at.tokens, time.perf_counter()
                 # A signal is looked at once, and by all ranks: one that comes later is found after the next update.
-                signal = int(self.ranks.largest(max(signals, default=0)))
-                if self.at.done or signal or self._due("checkpoint"):
+                asked = self.ranks.largest(signals.asked())
+                if self.at.done or asked or self._due("checkpoint"):
                     self._read()  # nothing is written that was computed from a number that is not finite
                     self.at = replace(self.at, costs=self._costs(cost, memory))
                     state = self.model, self.update.optimizer, self.at, self.work.state()
-                    self.folder.save_last(self.settings.checkpoint, self.ranks, *state)
-                if signal:
-                    raise Stopped(signal, self.at.update)
+                    with signals.unhurried():
+                        self.folder.save_last(self.settings.checkpoint, self.ranks, *state)
+                if asked >= 1:
+                    raise Stopped(int(asked), self.at.update)
         return self.at
 
     def _due(self, what: str) -> bool:

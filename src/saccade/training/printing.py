@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TextIO
 
 from .checkpoints import Progress
@@ -50,7 +51,8 @@ class Lines(Watcher):
         self.note(f"update {at.update:,}  {found}  {at.seconds:.0f} s{'  best' if best else ''}")
 
     def note(self, text: str) -> None:
-        self.write(f"{self.name}: {text}")
+        with suppress(OSError):  # whoever read it has gone (a closed terminal or pipe): the training continues
+            self.write(f"{self.name}: {text}")
 
     def state(self, at: Progress, row: dict[str, float]) -> str:
         """The loss, the speed and the time left, by what updates and evaluations took since this process began to train."""

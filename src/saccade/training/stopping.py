@@ -1,10 +1,15 @@
-"""Stopping cleanly: after Ctrl-C or SIGTERM a checkpoint is written, and the process exits with 130 or 143."""
+"""Signals of a run: after Ctrl-C, SIGTERM or SIGHUP a checkpoint is written and the process exits with 128 + the signal's number (130, 143,
+129); after SIGUSR1 or SIGXCPU, as clusters send them before a limit, one is written and the run continues."""
 
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
+
+ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+SAVING = tuple(getattr(signal, name) for name in ("SIGUSR1", "SIGXCPU") if hasattr(signal, name))
+SAVE = 0.5  # what `Signals.asked` gives for a checkpoint alone: less than the number of any signal
 
 
 class Stopped(Exception):
@@ -16,26 +21,60 @@ class Stopped(Exception):
         self.code, self.at = 128 + number, (number, update)
 
 
-@contextmanager
-def stopper(note: Callable[[str], None] = lambda _: None, patient: bool = False) -> Iterator[list[int]]:
-    """Within the `with`, signals are noted and put into the list; a second one of the same kind has its usual effect at once, unless
-    `patient`."""
-    found: list[int] = []
-    before: dict[int, Any] = {}
+class Signals(list[int]):
+    """The signals that ask a run to end, and whether one asked for a checkpoint alone.
 
-    def notice(number: int, frame: object) -> None:
-        found.append(number)
-        again = "press Ctrl-C again" if number == signal.SIGINT else f"send {signal.Signals(number).name} again"
+    A second one of the same kind ends it at once, unless `patient` or while a checkpoint is written.
+    """
+
+    def __init__(self, note: Callable[[str], None], patient: bool) -> None:
+        super().__init__()
+        self.note, self.patient = note, patient
+        self.saving = self.writing = False
+        self.before: dict[int, Any] = {}
+
+    def asked(self) -> float:
+        """The signal that ends the run, `SAVE` for a checkpoint, or 0; a checkpoint is asked for once."""
+        saving, self.saving = self.saving, False
+        return float(max(self, default=SAVE * saving))
+
+    @contextmanager
+    def unhurried(self) -> Iterator[None]:
+        """Within the `with`, nothing but kill -9 ends the process: what is being written is what the signal asked for."""
+        self.writing = True
+        try:
+            yield
+        finally:
+            self.writing = False
+
+    def notice(self, number: int, frame: object) -> None:
+        if number in SAVING:
+            self.saving = True
+            self.tell(f"{signal.Signals(number).name}: writing a checkpoint after this update, and continuing")
+        elif number not in self:
+            self.append(number)
+            again = "press Ctrl-C again" if number == signal.SIGINT else f"send {signal.Signals(number).name} again"
+            hint = "" if self.patient else f"; {again} to stop at once, with the last checkpoint"
+            self.tell(f"stopping after this update{hint}")
+        elif not (self.patient or self.writing):  # torchrun forwards a Ctrl-C that its processes also got from the terminal
+            signal.signal(number, self.before[number])
+            signal.raise_signal(number)
+
+    def tell(self, text: str) -> None:
         with suppress(RuntimeError, OSError):  # the signal came in the middle of another line, or nobody reads it
-            note("stopping after this update" + ("" if patient else f"; {again} to stop at once, with the last checkpoint"))
-        if not patient:  # torchrun forwards a Ctrl-C that its processes also got from the terminal
-            signal.signal(number, before[number])
+            self.note(text)
 
+
+@contextmanager
+def stopper(note: Callable[[str], None] = lambda _: None, patient: bool = False) -> Iterator[Signals]:
+    """Within the `with`, signals are noted; those that somebody chose to ignore (`nohup`) stay ignored."""
+    found = Signals(note, patient)
     if threading.current_thread() is threading.main_thread():  # elsewhere signals cannot be caught
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, notice)
+        for number in (*ENDING, *SAVING):
+            if number in (signal.SIGINT, signal.SIGTERM) or signal.getsignal(number) != signal.SIG_IGN:
+                found.before[number] = signal.signal(number, found.notice)
     try:
         yield found
     finally:
-        for kind, handler in before.items():
+        for kind, handler in found.before.items():
             signal.signal(kind, handler)
