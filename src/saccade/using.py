@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from .data.conllu import Sentence
+from .data.graphs import Graph
 from .data.labeled import Labeled
 from .data.pairs import Pair
 from .data.pictures import Asked, Captioned, Picture, Pictured
@@ -25,6 +26,7 @@ from .tasks.captioning import Captioning
 from .tasks.classification import Classification
 from .tasks.image_classification import ImageClassification
 from .tasks.language import LanguageModelling
+from .tasks.nodes import Nodes
 from .tasks.lengths import check_length
 from .tasks.pictures import PictureTask
 from .tasks.questions import Questions, asked_of
@@ -38,7 +40,7 @@ from .views.results import Aligned, Answered, Classified, Generated, Tagged, Tra
 LONGEST = 50_000  # characters of a text to translate
 EXAMPLES = (
     (Translation, Pair), (Captioning, Captioned), (Classification, Labeled), (Tagging, Sentence), (LanguageModelling, Text),
-    (Questions, Asked), (ImageClassification, Pictured), (Autoencoding, Pictured),
+    (Nodes, Graph), (Questions, Asked), (ImageClassification, Pictured), (Autoencoding, Pictured),
 )  # fmt: skip
 CAPTIONS = 'm.evaluate([("picture.png", "a black cat")])'
 T = TypeVar("T", bound=Task)
