@@ -59,6 +59,7 @@ MAY["reporting"] = {*MAY["system"], "system", "results"}
 MAY["api"] = {*MAY["reporting"], "reporting", "showing"}
 MAY["significance"] = set()
 MAY["comparing"] = {*MAY["api"], "api", "significance"}
+MAY["symmetry"] = {*MAY["catalogue"], "catalogue"}
 MAY["varying"] = {*MAY["config"], "config"}
 MAY["demo"] = {*MAY["api"], "api"}
 MAY["tables"] = {*MAY["api"], "api"}
@@ -67,7 +68,19 @@ MAY["bench"] = {*MAY["tables"], "tables"}
 MAY["huggingface"] = {"core"}
 MAY["looking"] = {"core", "errors", "huggingface", "views"}
 MAY["__init__"] = {*MAY["api"], "api", "looking"}
-MAY["cli"] = {*MAY["demo"], "demo", "seeing", "tables", "bench", "comparing", "varying", "looking", "serving", "__init__"}
+MAY["cli"] = {
+    *MAY["demo"],
+    "demo",
+    "seeing",
+    "symmetry",
+    "tables",
+    "bench",
+    "comparing",
+    "varying",
+    "looking",
+    "serving",
+    "__init__",
+}
 MAY["__main__"] = {"cli", "errors"}
 
 

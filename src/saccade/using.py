@@ -26,8 +26,8 @@ from .tasks.captioning import Captioning
 from .tasks.classification import Classification
 from .tasks.image_classification import ImageClassification
 from .tasks.language import LanguageModelling
-from .tasks.nodes import Nodes
 from .tasks.lengths import check_length
+from .tasks.nodes import Nodes
 from .tasks.pictures import PictureTask
 from .tasks.questions import Questions, asked_of
 from .tasks.tagging import Tagging

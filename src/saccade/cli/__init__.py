@@ -21,6 +21,7 @@ from .pictures import answer, caption
 from .reporting import report
 from .serving import serve
 from .shared import rank
+from .symmetries import symmetry
 from .tables import table
 from .training import average, compare, convert, demo, train
 from .using import classify, generate, tag, translate
@@ -28,7 +29,7 @@ from .using import classify, generate, tag, translate
 # in the order of a first visit
 COMMANDS = (
     demo, train, convert, average, compare, table, bench, translate, generate, tag, classify, caption, answer, reconstruct, serve, evaluate, report,
-    show, explain, list_, check, fetch,
+    show, explain, symmetry, list_, check, fetch,
 )  # fmt: skip
 
 

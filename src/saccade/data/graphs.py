@@ -60,7 +60,9 @@ def graph_of(number: int, entry: dict[str, Any]) -> Graph:
 def edge_of(one: Any, nodes: int) -> Edge:
     """An edge from [node, node] or [node, node, kind]."""
     if not isinstance(one, list) or len(one) not in (2, 3) or not all(type(end) is int and 0 <= end < nodes for end in one[:2]):
-        raise LineError("edges", f"{str(one)[:60]} is no edge; write [node, node] with nodes from 0 to {nodes - 1}, and its kind if any")
+        raise LineError(
+            "edges", f"{str(one)[:60]} is no edge; write [node, node] with nodes from 0 to {nodes - 1}, and its kind if any"
+        )
     kind = one[2] if len(one) == 3 else LINKED
     if not isinstance(kind, str) or not kind.strip():
         raise LineError("edges", f"the kind of the edge {str(one)[:60]} is not a word; write one, or leave it out")
