@@ -62,11 +62,12 @@ class Mean(Pool):
 
 @pools.add("deep-sets", paper="Zaheer et al. 2017")
 class DeepSets(Pool):
-    """ρ(Σ_n φ(x_n)) with φ and ρ two layers each: any function of a set that does not depend on its order."""
+    """ρ(Σ_n φ(x_n)) with φ and ρ two layers each: any function of a set, whatever its order; ρ has no biases, so that nothing stays 0."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.each, self.whole = (nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, dim)) for _ in range(2))
+        make = lambda bias: nn.Sequential(nn.Linear(dim, dim, bias), nn.ReLU(), nn.Linear(dim, dim, bias))  # noqa: E731
+        self.each, self.whole = make(True), make(False)
 
     def weights(self, tokens: Tensor, x: Tensor, lengths: Tensor) -> Tensor:
         """1 at every position: a sum, not a mean."""

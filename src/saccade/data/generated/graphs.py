@@ -15,7 +15,7 @@ from . import Dice, draw_parts
 MOST = 100_000
 COLORS = ("red", "green", "blue", "yellow")
 SHOWN = 0.5  # how often a node shows its group's color
-WITHIN, ACROSS = 0.5, 0.25  # edges of a pair in one group, and in two
+WITHIN, ACROSS = 0.8, 0.3  # edges of a pair in one group, and in two
 FRIENDS = 0.9  # of the edges within a group, and rivals of those across
 KARATE = """1-2 1-3 1-4 1-5 1-6 1-7 1-8 1-9 1-11 1-12 1-13 1-14 1-18 1-20 1-22 1-32 2-3 2-4 2-8 2-14 2-18 2-20 2-22 2-31 3-4 3-8 3-9
 3-10 3-14 3-28 3-29 3-33 4-8 4-13 4-14 5-7 5-11 6-7 6-11 6-17 7-17 9-31 9-33 9-34 10-34 14-34 15-33 15-34 16-33 16-34 19-33 19-34 20-34
@@ -26,10 +26,10 @@ WITH_TEACHER = {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 14, 17, 18, 20, 22}
 
 
 def draw_graph(dice: Dice, line: int) -> Graph:
-    """Two or three groups of four to seven nodes, in any order."""
+    """Two or three groups of six to nine nodes, in any order."""
     colors = list(COLORS)
     groups = [colors.pop(dice.between(0, len(colors) - 1)) for _ in range(dice.between(2, 3))]
-    nodes = [color for color in groups for _ in range(dice.between(4, 7))]
+    nodes = [color for color in groups for _ in range(dice.between(6, 9))]
     labels = tuple(nodes.pop(dice.between(0, len(nodes) - 1)) for _ in range(len(nodes)))
     words = tuple(label if dice.chance(SHOWN) else dice.pick(COLORS) for label in labels)
     edges: list[Edge] = []
