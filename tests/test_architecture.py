@@ -52,7 +52,8 @@ MAY: dict[str, set[str]] = {
 }
 MAY["showing"] = {"core", "models", "data", "decoding", "tasks", "training", "views", "errors"}
 MAY["seeing"] = {*MAY["showing"], "showing", "recipe"}
-MAY["using"] = {*MAY["seeing"], "seeing"}
+MAY["stepping"] = MAY["showing"]
+MAY["using"] = {*MAY["seeing"], "seeing", "stepping"}
 MAY["fitting"] = {*MAY["config"], "config"}
 MAY["system"] = {*MAY["fitting"], "fitting", "using", "views"}
 MAY["reporting"] = {*MAY["system"], "system", "results"}

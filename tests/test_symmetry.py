@@ -104,7 +104,7 @@ def test_names_are_found_in_their_slots() -> None:
     assert ("positions", "none") in symmetry.find("none")
     assert symmetry.find("positions.none") == [("positions", "none")]
     assert symmetry.find("pools") == [("pools", entry.name) for entry in SLOTS["pools"]]
-    with pytest.raises(SaccadeError, match="no layer, slot or run named 'rotari'; did you mean 'rotary'?"):
+    with pytest.raises(SaccadeError, match=r"no layer, slot or run named 'rotari'; did you mean 'rotary'\?"):
         symmetry.find("rotari")
     with pytest.raises(SaccadeError, match="give a layer of `saccade list`, a slot"):
         symmetry.find("qqqq")

@@ -21,6 +21,7 @@ from .models.kinds import Seq2Seq
 from .recipe import Recipe
 from .seeing import Seeing, one_search, pictured_of, pictures_of, sampling
 from .showing import show_denoising, show_reading, show_translation
+from .stepping import Stepping
 from .tasks.autoencoding import Autoencoding
 from .tasks.captioning import Captioning
 from .tasks.classification import Classification
@@ -47,7 +48,7 @@ T = TypeVar("T", bound=Task)
 R = TypeVar("R")
 
 
-class Usable(Seeing):
+class Usable(Seeing, Stepping):
     """A model that can be used; a str is always one text and gives one result, a list gives a list."""
 
     recipe: Recipe
