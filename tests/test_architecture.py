@@ -61,6 +61,7 @@ MAY["api"] = {*MAY["reporting"], "reporting", "showing"}
 MAY["significance"] = set()
 MAY["comparing"] = {*MAY["api"], "api", "significance"}
 MAY["symmetry"] = {*MAY["catalogue"], "catalogue"}
+MAY["heads"] = {"data", "errors", "views"}
 MAY["varying"] = {*MAY["config"], "config"}
 MAY["demo"] = {*MAY["api"], "api"}
 MAY["tables"] = {*MAY["api"], "api"}
@@ -73,6 +74,7 @@ MAY["cli"] = {
     *MAY["demo"],
     "demo",
     "seeing",
+    "heads",
     "symmetry",
     "tables",
     "bench",

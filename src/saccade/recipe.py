@@ -98,6 +98,7 @@ class DataRecipe:
     dates: dict[str, Any] = for_corpus("dates")
     reviews: dict[str, Any] = for_corpus("reviews")
     shapes: dict[str, Any] = for_corpus("shapes", ", size: 64")
+    senses: dict[str, Any] = for_corpus("senses")
     graphs: dict[str, Any] = for_corpus("graphs")
     karate: dict[str, Any] = for_corpus("karate")
     images: str = setting("", IMAGES, **for_tasks(*PICTURES))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from saccade.core import Positions, masks
 from saccade.errors import SaccadeError
-from saccade.layers.attention import MultiHeadAttention
+from saccade.layers.attention import MultiHeadAttention, PlainAttention
 from saccade.layers.convolution_mixers import (
     ConvolutionMixer,
     DynamicConvolution,
@@ -95,6 +95,7 @@ def graph_loop(layer: Mixer, x: Tensor, causal: bool, lengths: list[int]) -> Ten
 
 ORACLES: dict[str, tuple[Callable[[], Mixer], Callable[..., Tensor]]] = {
     "attention": (lambda: MultiHeadAttention(DIM, HEADS).double(), attention_loop),
+    "plain-attention": (lambda: PlainAttention(DIM, HEADS).double(), attention_loop),
     "light-convolution": (made, loop),
     "synthesizer": (lambda: shaken(Synthesizer(DIM, HEADS, max_len=7)), synthesizer_loop),
     "linformer": (lambda: shaken(Linformer(DIM, HEADS, k=3, max_len=7)), linformer_loop),

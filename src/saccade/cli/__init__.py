@@ -14,6 +14,7 @@ from ..errors import SaccadeError
 from ..training.stopping import Stopped
 from .benchmarks import bench
 from .fetching import fetch
+from .heads import heads
 from .image_files import reconstruct
 from .looking import check, evaluate, explain, list_, show
 from .options import flag
@@ -29,7 +30,7 @@ from .using import classify, generate, tag, translate
 # in the order of a first visit
 COMMANDS = (
     demo, train, convert, average, compare, table, bench, translate, generate, tag, classify, caption, answer, reconstruct, serve, evaluate, report,
-    show, explain, symmetry, list_, check, fetch,
+    show, heads, explain, symmetry, list_, check, fetch,
 )  # fmt: skip
 
 
