@@ -137,12 +137,12 @@ def score_heads(look: Callable[[str], Document], sentences: Iterable[Sentence]) 
         raise SaccadeError(
             f"{wrong}; give a model whose encoder attends to its own words, such as transformer-encoder, and sentences in words"
         )
-    found = []
+    scored = []
     for (name, head), by in sums.items():
         shares = {relation: (total[1:] / total[0]).tolist() for relation, total in by.items() if total[0]}
         columns = [{relation: values[n] for relation, values in shares.items()} for n in range(3)]
-        found.append(HeadScore(name, head, *columns))
-    return found
+        scored.append(HeadScore(name, head, *columns))
+    return scored
 
 
 def between_words(site: Site, words: int) -> tuple[str, NDArray[np.float64]] | None:

@@ -65,7 +65,7 @@ def shaken(layer: nn.Module) -> Any:
 def built(entry: Entry[Any], slot: str, **facts: Any) -> Any:
     """A member with its example's options, and as many positions as are tried here where it has a table of them."""
     wanted = options_of(SLOTS[slot], entry.make)
-    longer = {name: LONGEST for name in ("max_len", "length") if name in wanted}
+    longer: dict[str, Any] = {name: LONGEST for name in ("max_len", "length") if name in wanted}
     return Choice(entry.make, {**entry.example, **longer})(**facts)
 
 
@@ -164,15 +164,15 @@ def of_residual(entry: Entry[Any]) -> Subject:
 
 def of_stack(slot: str, entry: Entry[Any]) -> Subject:
     """Two blocks of attention without positions."""
-    chosen = {"blocks": "block", "stacks": "stack"}[slot]
-    made = shaken(make_stack(Config(dim=DIM, hidden=HIDDEN, depth=2, heads=HEADS, **{chosen: Choice(entry.make, entry.example)})))
+    chosen: dict[str, Any] = {{"blocks": "block", "stacks": "stack"}[slot]: Choice(entry.make, entry.example)}
+    made = shaken(make_stack(Config(dim=DIM, hidden=HIDDEN, depth=2, heads=HEADS, **chosen)))
+    any_mask = made.any_mask and all(block.any_mask for block in made)
 
     def run(field: Field) -> Tensor:
-        given = field.mask() if made.any_mask and all(block.any_mask for block in made) else None
-        mixed: Tensor = made(field.x, given, positions=Positions.line(field.size, field.size))
+        mixed: Tensor = made(field.x, field.mask() if any_mask else None, positions=Positions.line(field.size, field.size))
         return mixed
 
-    return Subject(run, vectors, edges=made.any_mask and all(block.any_mask for block in made))
+    return Subject(run, vectors, edges=any_mask)
 
 
 def of_embedding(entry: Entry[Any]) -> Subject:
@@ -230,7 +230,7 @@ def on_a_grid(slot: str, entry: Entry[Any]) -> Subject:
     return Subject(lambda field: layer(grid(field)).flatten(2).transpose(1, 2), vectors, grid=True)
 
 
-UNIT = {"dim": DIM, "hidden": HIDDEN, "width": 3, "dilation": 2, "causal": False, "norm": Choice(norms.LayerNorm)}
+UNIT: dict[str, Any] = {"dim": DIM, "hidden": HIDDEN, "width": 3, "dilation": 2, "causal": False, "norm": Choice(norms.LayerNorm)}
 SUBJECTS: dict[str, Callable[[Entry[Any]], Subject]] = {
     "scores": of_score,
     "normalizers": of_normalizer,
