@@ -11,7 +11,8 @@ import pytest
 from saccade import api, cli, config, heads
 from saccade.data.conllu import Sentence
 from saccade.data.corpora import SENTENCES, read
-from saccade.data.generated.senses import ANIMATE, HE, OF_ANIMATE, SENSES, SHE, THINGS, senses
+from saccade.data.generated.senses import WORDS as TABLES
+from saccade.data.generated.senses import senses
 from saccade.errors import SaccadeError
 from saccade.layers.attention import PlainAttention
 from saccade.training.checkpoints import RunFolder
@@ -76,14 +77,14 @@ def test_every_ambiguous_word_and_pronoun_has_its_gold() -> None:
         for n, (word, tag, by) in enumerate(zip(one.words, one.tags or (), one.refers or (), strict=True)):
             meant = one.words[by] if by >= 0 else ""
             assert (by >= 0) == (tag != "–")
-            if word in SENSES and by >= 0:
-                assert meant in SENSES[word][tag]
+            if word in TABLES["senses"] and by >= 0:
+                assert meant in TABLES["senses"][word][tag]
             elif word in ("it", "she", "he"):
                 assert tag == meant
-                assert meant in {"it": (*ANIMATE, *THINGS), "she": SHE, "he": HE}[word]
+                assert meant in {"it": TABLES["animate"] + TABLES["things"], "she": TABLES["she"], "he": TABLES["he"]}[word]
                 if word == "it":
                     how = one.words[n + 3]
-                    assert (how in OF_ANIMATE) == (meant in ANIMATE)
+                    assert (how in TABLES["of_animate"]) == (meant in TABLES["animate"])
             seen.add((word, tag))
     assert {("bank", "shore"), ("bank", "money"), ("it", "animal"), ("it", "street"), ("she", "Fatima")} <= seen
     assert not {one.words for one in parts["train"]} & {one.words for one in every}

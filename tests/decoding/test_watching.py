@@ -113,7 +113,7 @@ def test_the_command_shows_steps_and_given_translations(
     given = json.loads(run("the black cat", "--given", "le chat noir", "--json"))
     assert given["log_prob"] == pytest.approx(sum(one["log_prob"] for one in given["tokens"]))
     if system.name == "fixed-context":
-        assert "no alignment; leave --align out" in run("the cat", "--given", "le chat", "--align", code=2)
+        assert "which an alignment needs; leave --align out" in run("the cat", "--given", "le chat", "--align", code=2)
     else:
         assert run("the cat", "--given", "le chat", "--align").splitlines()[-1] == str(system.align("the cat", "le chat"))
     assert "leave out --steps, --beam" in run("the cat", "--given", "le chat", "--steps", code=2)

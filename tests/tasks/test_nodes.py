@@ -11,7 +11,7 @@ import torch
 
 from saccade import api, cli, config
 from saccade.data import corpora
-from saccade.data.generated.graphs import KARATE, graphs, karate
+from saccade.data.generated.graphs import CLUB, graphs, karate
 from saccade.data.graphs import Graph
 from saccade.errors import SaccadeError
 from saccade.tasks.labels import UNLABELED
@@ -56,7 +56,7 @@ def test_the_karate_club_is_the_published_one() -> None:
     theirs = networkx.karate_club_graph()
     [[whole]] = [part for part in karate(train=34, dev=0, test=0).values() if part]
     assert {(i, j) for i, j, _ in whole.edges} == {(min(edge), max(edge)) for edge in theirs.edges}
-    assert len(KARATE.split()) == 78
+    assert len(CLUB["ties"]) == 78
     assert list(whole.labels) == [theirs.nodes[n]["club"] for n in range(34)]
 
 
@@ -137,8 +137,8 @@ def test_the_recipe_of_the_karate_club_finds_the_factions(tmp_path: Path) -> Non
         ({"nodes": []}, '"nodes" must be a list of words'),
         ({"nodes": ["a", "b"], "labels": ["x"], "edges": []}, "1 labels for 2 nodes; give each node one, or null"),
         ({"nodes": ["a"], "labels": [3], "edges": []}, '"labels" must be a list of words, and null'),
-        ({"nodes": ["a", "b"], "edges": [[0, 2]]}, r"\[0, 2\] is no edge; write \[node, node\] with nodes from 0 to 1"),
-        ({"nodes": ["a", "b"], "edges": [[0, True]]}, "is no edge"),
+        ({"nodes": ["a", "b"], "edges": [[0, 2]]}, r"\[0, 2\] is not an edge; write \[node, node\] with nodes from 0 to 1"),
+        ({"nodes": ["a", "b"], "edges": [[0, True]]}, "is not an edge"),
         ({"nodes": ["a", "b"], "edges": [[0, 1, ""]]}, "the kind of the edge .* is not a word"),
         ({"nodes": ["a", "b"]}, '"edges" must be a list of pairs of nodes'),
     ],
@@ -158,7 +158,7 @@ def test_own_graphs_train_and_are_evaluated_by_command(tmp_path: Path, capsys: p
     ]
     path.write_text("\n".join(map(json.dumps, rows)))
     words = [f"data.train={path}", "model.size=tiny", "training.updates=3", "training.threads=1", "--out", str(out)]
-    assert cli.run(["train", "nodes", *words]) == 0
+    assert cli.run(["train", "node-classification", *words]) == 0
     assert cli.run(["evaluate", str(out), str(path)]) == 0
     assert "accuracy" in capsys.readouterr().out
     assert cli.run(["symmetry", str(out)]) == 0
@@ -168,7 +168,10 @@ def test_own_graphs_train_and_are_evaluated_by_command(tmp_path: Path, capsys: p
     )
     assert cli.run(["show", str(out), "red blue"]) == 2
     assert "reads graphs, and a text has no edges" in capsys.readouterr().err
-    assert cli.run(["train", "nodes", f"data.train={path}", "vocabulary.kind=bpe", "--out", str(tmp_path / "other")]) == 2
+    assert (
+        cli.run(["train", "node-classification", f"data.train={path}", "vocabulary.kind=bpe", "--out", str(tmp_path / "other")])
+        == 2
+    )
     assert "expected vocabulary.kind=words for nodes" in capsys.readouterr().err
-    assert cli.run(["train", "nodes", "data.train=phrasebook:train", "--out", str(tmp_path / "other")]) == 2
+    assert cli.run(["train", "node-classification", "data.train=phrasebook:train", "--out", str(tmp_path / "other")]) == 2
     assert "the corpus 'phrasebook' has no graphs" in capsys.readouterr().err

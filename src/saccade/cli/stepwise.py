@@ -43,7 +43,7 @@ def print_given(system: System, lines: list[str], target: str, align: bool, as_j
     note_unknown(system, lines)
     found = system.score(lines[0], target)
     if align and found.tokens[0].source is None:
-        raise SaccadeError("the model does not attend to its source, so there is no alignment; leave --align out")
+        raise SaccadeError("expected a model that attends to its source, which an alignment needs; leave --align out")
     if as_json:
         print_json(found.facts())
         return

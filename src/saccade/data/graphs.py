@@ -61,7 +61,7 @@ def edge_of(one: Any, nodes: int) -> Edge:
     """An edge from [node, node] or [node, node, kind]."""
     if not isinstance(one, list) or len(one) not in (2, 3) or not all(type(end) is int and 0 <= end < nodes for end in one[:2]):
         raise LineError(
-            "edges", f"{str(one)[:60]} is no edge; write [node, node] with nodes from 0 to {nodes - 1}, and its kind if any"
+            "edges", f"{str(one)[:60]} is not an edge; write [node, node] with nodes from 0 to {nodes - 1}, and its kind if any"
         )
     kind = one[2] if len(one) == 3 else LINKED
     if not isinstance(kind, str) or not kind.strip():

@@ -58,13 +58,11 @@ def beginnings(search: Search) -> list[tuple[list[int], float]]:
 
 
 def choices(search: Search, rows: Tensor | None, before: list[tuple[list[int], float]]) -> list[set[int]]:
-    """Which tokens each beginning goes on with, or ended with, in the step that was just made."""
+    """By which tokens each beginning is continued, or ended, in the step that was just made."""
     taken: list[set[int]] = [set() for _ in before]
     if isinstance(search, Beam):
-        goes_on = (
-            [] if rows is None else zip(rows.tolist(), search.tokens.tolist(), search.scores.flatten().tolist(), strict=True)
-        )
-        for parent, token, score in goes_on:
+        going = [] if rows is None else zip(rows.tolist(), search.tokens.tolist(), search.scores.flatten().tolist(), strict=True)
+        for parent, token, score in going:
             if score > float("-inf"):
                 taken[parent].add(token)
         for row, (prefix, _) in enumerate(before):

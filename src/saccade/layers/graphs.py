@@ -111,7 +111,7 @@ class MessagePassing(Mixer):
                 raise SaccadeError("messages along kinds of edges need these; pass `Positions.line(N, N, relation=kinds)`")
             messages = messages + self.edges.to(x.dtype)[positions.relation.clamp(0, len(self.edges) - 1)]
         messages = F.relu(messages) * there
-        if self.aggregate == "max":  # what is 0 where there is no neighbor cannot be above a message, which is never negative
+        if self.aggregate == "max":  # 0 where nobody is a neighbor is never above a message
             found = messages.amax(2)
         else:
             found = messages.sum(2) / (there.sum(2).clamp_min(1) if self.aggregate == "mean" else 1)

@@ -109,7 +109,7 @@ def warp(make: Make, generator: torch.Generator, pooled: bool, number: int) -> M
     return Move(before, after, order, torch.arange(len(order)))
 
 
-def place(side: tuple[int, int], content: tuple[int, int], *steps: tuple[int, int]) -> Draw:
+def shift_content(side: tuple[int, int], content: tuple[int, int], *steps: tuple[int, int]) -> Draw:
     """A short text, or a small picture, at two places of a large one in which nothing else is, some steps down and across from each other."""
 
     def draw(make: Make, generator: torch.Generator, pooled: bool, number: int) -> Move:
@@ -140,15 +140,15 @@ def roll(numbers: Tensor, generator: torch.Generator) -> Tensor:
     return numbers.roll(int(torch.randint(1, numbers.shape[1], (), generator=generator)), 1)
 
 
-SQUARE = (SIDE, SIDE)
+SQUARE, CANVAS_GRID, CONTENT_GRID = (SIDE,) * 2, (CANVAS_2D,) * 2, (CONTENT_2D,) * 2
 SYMMETRIES = (
     Symmetry("permutation", "positions in any other order", reorder(lambda n, g: n.flatten()[torch.randperm(n.numel(), generator=g)])),
     Symmetry("relabeling", "a graph's nodes in any other order, and its edges with them: F(PX, PAPᵀ) = P F(X, A)", relabel, on_edges=True),
     Symmetry("ring", "a shift by which what leaves at one end enters at the other", reorder(roll)),
-    Symmetry("shift", "a short text elsewhere in a long line, in which nothing else is", place((1, CANVAS), (1, CONTENT), (0, 1), (0, 21))),
+    Symmetry("shift", "a short text elsewhere in a long line, in which nothing else is", shift_content((1, CANVAS), (1, CONTENT), (0, 1), (0, 21))),
     Symmetry("reflection", "from the last position to the first", reorder(lambda n, g: n.flip(1))),
     Symmetry("time warp", "every position two or three times", warp),
-    Symmetry("2-D shift", "a small picture elsewhere in a large grid", place((CANVAS_2D,) * 2, (CONTENT_2D,) * 2, (0, 1), (1, 0)), on_grid=True),
+    Symmetry("2-D shift", "a small picture elsewhere in a large grid", shift_content(CANVAS_GRID, CONTENT_GRID, (0, 1), (1, 0)), on_grid=True),
     Symmetry("rotation", "a quarter turn of a square grid", reorder(lambda n, g: n.rot90(), SQUARE), on_grid=True),
     Symmetry("2-D reflection", "a square grid mirrored", reorder(lambda n, g: n.flip(1), SQUARE), on_grid=True),
 )  # fmt: skip

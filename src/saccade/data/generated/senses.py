@@ -9,25 +9,11 @@ a pronoun its antecedent.
 from typing import NamedTuple
 
 from ..conllu import Sentence
-from . import Dice, draw_parts
+from . import Dice, draw_parts, load_words
 
 MOST = 50_000
 PLAIN = "–"
-# a word → its senses, and what is near it in each
-SENSES = {
-    "bank": {"shore": ("river", "stream", "lake", "canal"), "money": ("street", "office", "market", "tower")},
-    "bat": {"animal": ("cave", "night", "wing", "moon"), "club": ("ball", "game", "player", "team")},
-    "spring": {"water": ("mountain", "valley", "well", "forest"), "season": ("winter", "summer", "autumn", "holiday")},
-    "mouse": {"animal": ("cheese", "cellar", "cat", "hole"), "device": ("keyboard", "screen", "desk", "computer")},
-    "bark": {"sound": ("dog", "puppy", "wolf", "fox"), "wood": ("tree", "oak", "pine", "trunk")},
-}
-ANIMATE = ("animal", "horse", "rabbit", "child", "goat", "visitor", "duck", "farmer")
-THINGS = ("street", "bridge", "field", "road", "garden", "gate", "river", "path")
-OF_ANIMATE, OF_THINGS = ("tired", "afraid", "hungry", "sleepy", "ill"), ("wide", "narrow", "long", "steep", "muddy")
-SHE, HE = ("Fatima", "Rashonda", "Anna", "Mei", "Clara", "Priya"), ("Omar", "Jamal", "Peter", "Wei", "Paul", "Arjun")
-WHO = ("I", "we", "they", "nobody", "everybody")
-MEETS = ("told", "met", "called", "thanked", "visited")
-FEELS = ("late", "happy", "early", "angry", "busy")
+WORDS = load_words("senses")  # senses: a word → its senses → what is near it in each
 
 
 class Clause(NamedTuple):
@@ -40,36 +26,29 @@ class Clause(NamedTuple):
 class Speaker(Dice):
     """Draws clauses of three kinds, in several orders."""
 
+    def clause(self, kind: str, **words: str) -> list[str]:
+        pattern: str = self.pick(WORDS["patterns"][kind])
+        return pattern.format(**words).split()
+
     def sense(self) -> Clause:
-        word = self.pick(tuple(SENSES))
-        sense = self.pick(tuple(SENSES[word]))
-        near = self.pick(SENSES[word][sense])
-        pattern = self.pick(
-            ("{who} arrived at the {word} after crossing the {near}", "near the {near} {who} saw the {word}",
-             "{who} liked the {word} because of the {near}", "without the {near} {who} forgot the {word}")
-        )  # fmt: skip
-        words = pattern.format(who=self.pick(WHO), word=word, near=near).split()
+        word = self.pick(tuple(WORDS["senses"]))
+        sense = self.pick(tuple(WORDS["senses"][word]))
+        near = self.pick(WORDS["senses"][word][sense])
+        words = self.clause("sense", who=self.pick(WORDS["who"]), word=word, near=near)
         return Clause(words, {words.index(word): (words.index(near), sense)})
 
     def thing_or_animal(self) -> Clause:
-        animate, thing, tired = self.pick(ANIMATE), self.pick(THINGS), self.chance(0.5)
-        pattern = self.pick(
-            ("the {animate} did not cross the {thing} because it was too {how}",
-             "the {thing} was not crossed by the {animate} because it was too {how}",
-             "because it was too {how} the {animate} avoided the {thing}")
-        )  # fmt: skip
-        words = pattern.format(animate=animate, thing=thing, how=self.pick(OF_ANIMATE if tired else OF_THINGS)).split()
+        animate, thing, tired = self.pick(WORDS["animate"]), self.pick(WORDS["things"]), self.chance(0.5)
+        how = self.pick(WORDS["of_animate" if tired else "of_things"])
+        words = self.clause("animate_or_thing", animate=animate, thing=thing, how=how)
         stands_for = animate if tired else thing
         return Clause(words, {words.index("it"): (words.index(stands_for), stands_for)})
 
     def she_or_he(self) -> Clause:
-        names, woman = [self.pick(SHE), self.pick(HE)], self.chance(0.5)
+        names, woman = [self.pick(WORDS["she"]), self.pick(WORDS["he"])], self.chance(0.5)
         first, second = names if self.chance(0.5) else names[::-1]
-        pattern = self.pick(
-            ("{first} {meets} {second} because {who} was {feels}", "when {who} was {feels} {first} {meets} {second}")
-        )
-        feels, meets, who = self.pick(FEELS), self.pick(MEETS), "she" if woman else "he"
-        words = pattern.format(first=first, second=second, meets=meets, feels=feels, who=who).split()
+        meets, feels, who = self.pick(WORDS["meets"]), self.pick(WORDS["feels"]), "she" if woman else "he"
+        words = self.clause("she_or_he", first=first, second=second, meets=meets, feels=feels, who=who)
         stands_for = names[not woman]
         return Clause(words, {words.index(who): (words.index(stands_for), stands_for)})
 
