@@ -80,14 +80,6 @@ def slot_names(incomplete: str) -> list[str]:
     return [name for name in ("recipes", *slots()) if name.startswith(incomplete)]
 
 
-def layer_names(incomplete: str) -> list[tuple[str, str]]:
-    """The layers of the catalogue, and runs."""
-    from ..index import rows
-
-    found = {row["name"]: row["what"] for row in rows() if row["name"].startswith(incomplete)}
-    return [*found.items(), *((folder, "") for folder in run_folders(incomplete))]
-
-
 def set_names(incomplete: str) -> list[tuple[str, str]]:
     """The sets that can be fetched."""
     from ..data.sets import has_no_download, sets

@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from .completion import layer_names
+from .completion import slot_names
 from .options import Json
 from .reporting import check_picture
 from .shared import load, note, print_json, show_all
@@ -21,7 +21,7 @@ DRAWN = "Draw it: X, PX and what the layer makes of them, with A and PAPᵀ wher
 
 
 def symmetry(
-    what: Annotated[str | None, typer.Argument(help=WHAT, autocompletion=layer_names)] = None,
+    what: Annotated[str | None, typer.Argument(help=WHAT, autocompletion=slot_names)] = None,
     out_file: Annotated[Path | None, typer.Option("--out", help=DRAWN)] = None,
     json_: Json = False,
 ) -> None:

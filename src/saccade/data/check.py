@@ -11,21 +11,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ..errors import SaccadeError, did_you_mean
+from . import corpora
 from .archives import is_archive
-from .corpora import (
-    DOCUMENTS,
-    GRAPHS,
-    LABELED,
-    PAIRS,
-    PICTURED,
-    SENTENCES,
-    SHOWN,
-    Kind,
-    each_item,
-    is_generated,
-    overlap,
-    whole_files,
-)
+from .corpora import DOCUMENTS, LABELED, PAIRS, PICTURED, SENTENCES, SHOWN, Kind, each_item, is_generated, overlap, whole_files
 from .hub import in_hub
 from .lines import LineError, bare_suffix, open_text, paths_of
 from .skipping import many
@@ -73,7 +61,7 @@ LOOKS = {
     "tags": Look(SENTENCES, ("words",), "tags", lambda one: ((one.words,), one.words, one.tags)),
     "labels": Look(LABELED, ("text",), "labels", lambda one: ((one.text,), one.text.strip(), one.label)),
     "text": Look(DOCUMENTS, ("text",)),
-    "graphs": Look(GRAPHS, ("words",), "labels", lambda one: ((one.words,), one.source, tuple(filter(None, one.labels)))),
+    "graphs": Look(corpora.GRAPHS, ("words",), "labels", lambda one: ((one.words,), one.source, tuple(filter(None, one.labels)))),
     "pictures": Look(PICTURED, ("image",), "labels", lambda one: ((), one.image, one.label)),
 }  # fmt: skip
 
@@ -183,13 +171,8 @@ def usual_kind(where: Sequence[str]) -> str:
         first = json.loads(next(open_text(str(names[0]))))
     except (SaccadeError, ValueError, RecursionError):
         return "pairs"
-    keys = {
-        "source": "pairs",
-        "words": "tags",
-        "nodes": "graphs",
-        "label": "labels",
-        "text": "text",
-    }  # the first of these that is there
+    # the first of these that is there
+    keys = {"source": "pairs", "words": "tags", "nodes": "graphs", "label": "labels", "text": "text"}
     return next((kind for key, kind in keys.items() if isinstance(first, dict) and key in first), "pairs")
 
 
