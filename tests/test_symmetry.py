@@ -54,7 +54,7 @@ KNOWN = [
     ("mixers", "light-convolution", ("shift",), ("permutation", "reflection", "time warp")),
     ("mixers", "graph-attention", ("permutation", "relabeling"), ()),
     ("mixers", "graph-convolution", ("permutation", "relabeling"), ()),
-    ("mixers", "message-passing", ("relabeling",), ("permutation", "time warp")),
+    ("mixers", "message-passing", ("permutation", "relabeling"), ("time warp",)),
     ("mixers", "linformer", (), LINE),
     ("mixers", "synthesizer", (), LINE),
     ("feedforwards", "mlp", ALL - {"relabeling"}, ()),

@@ -83,7 +83,7 @@ class GraphAttention(Site, Mixer):
         return found.transpose(1, 2).flatten(2) + self.bias
 
 
-@table.add("message-passing", paper="Gilmer et al. 2017", example={"kinds": 2})
+@table.add("message-passing", paper="Gilmer et al. 2017")
 class MessagePassing(Mixer):
     """W [x_i ; Σ_j ReLU(W₁ x_i + W₂ x_j + e_ij)] over neighbors j, or their mean or max; e_ij a vector for each of `kinds` of edges.
 
