@@ -17,6 +17,7 @@ from saccade import models
 from saccade.catalogue import SLOTS
 from saccade.core.options import spell_all
 from saccade.recipe import Recipe
+from saccade.symmetry import SYMMETRIES, TOLERANCE, check_all
 
 ROOT = Path(__file__).resolve().parents[1]
 START, END = "<!-- demo results: made by `python benchmarks/tables.py`, checked by a test -->", "<!-- end of demo results -->"
@@ -195,6 +196,34 @@ def results() -> str:
     return "\n".join([*lines, "", LENGTHS]) + "\n"
 
 
+def symmetry() -> str:
+    """Every layer × every symmetry, found out by running the layer."""
+    lines = [
+        "# Which symmetries a layer has",
+        "",
+        "Every layer of the [catalogue](catalogue.md), built small, with random parameters, and run in float64 before and after a move of its input: "
+        f"*yes* where what must be equal is equal up to {TOLERANCE:g} of the largest output (equivariant: the output moves as the input does; *inv*: "
+        "invariant, one output of the whole input does not change), *no* where it is not, – where the move is not for this layer. "
+        "Scores, normalizers, masks and positions are tried in an attention layer that has nothing else. Where a layer reads kinds of edges, "
+        "a tree, or a mask made of edges, these go with the nodes in *relabeling*, *shift*, *time warp* and *2-D shift*, and stay where they are "
+        "elsewhere. Grids are read row by row by what reads a line. `saccade symmetry NAME` prints the differences, `--out x.png` draws the move; "
+        "a trained model is checked by `saccade symmetry RUN`. Made by `python benchmarks/tables.py`; no entry is written by hand.",
+        "",
+        "| move | what it does |",
+        "|---|---|",
+        *(f"| {one.name} | {one.what} |" for one in SYMMETRIES),
+    ]
+    slot = ""
+    for row in check_all():
+        if row.slot != slot:
+            slot = row.slot
+            head = " | ".join(one.name for one in SYMMETRIES)
+            lines += ["", f"## {slot}", "", f"| layer | {head} |", "|---" * (len(SYMMETRIES) + 1) + "|"]
+        words = {"equivariant": "yes", "invariant": "inv"}
+        lines.append(f"| `{row.name}` | {' | '.join(words.get(one.word, one.word) for one in row.verdicts)} |")
+    return "\n".join(lines) + "\n"
+
+
 NAMED_BY = {
     "task": "tasks",
     "model.family": "models",
@@ -245,6 +274,7 @@ PAGES = {
     "docs/catalogue.md": catalogue,
     "docs/recipes.md": recipes,
     "docs/results.md": results,
+    "docs/symmetry.md": symmetry,
 }
 
 

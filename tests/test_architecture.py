@@ -53,13 +53,16 @@ MAY: dict[str, set[str]] = {
 }
 MAY["showing"] = {"core", "models", "data", "decoding", "tasks", "training", "views", "errors"}
 MAY["seeing"] = {*MAY["showing"], "showing", "recipe"}
-MAY["using"] = {*MAY["seeing"], "seeing"}
+MAY["stepping"] = MAY["showing"]
+MAY["using"] = {*MAY["seeing"], "seeing", "stepping"}
 MAY["fitting"] = {*MAY["config"], "config"}
 MAY["system"] = {*MAY["fitting"], "fitting", "using", "views"}
 MAY["reporting"] = {*MAY["system"], "system", "results"}
 MAY["api"] = {*MAY["reporting"], "reporting", "showing"}
 MAY["significance"] = set()
 MAY["comparing"] = {*MAY["api"], "api", "significance"}
+MAY["symmetry"] = {*MAY["catalogue"], "catalogue"}
+MAY["heads"] = {"data", "errors", "views"}
 MAY["varying"] = {*MAY["config"], "config"}
 MAY["demo"] = {*MAY["api"], "api"}
 MAY["tables"] = {*MAY["api"], "api"}
@@ -68,7 +71,20 @@ MAY["bench"] = {*MAY["tables"], "tables"}
 MAY["huggingface"] = {"core"}
 MAY["looking"] = {"core", "errors", "huggingface", "views"}
 MAY["__init__"] = {*MAY["api"], "api", "looking"}
-MAY["cli"] = {*MAY["demo"], "demo", "seeing", "tables", "bench", "comparing", "varying", "looking", "serving", "__init__"}
+MAY["cli"] = {
+    *MAY["demo"],
+    "demo",
+    "seeing",
+    "heads",
+    "symmetry",
+    "tables",
+    "bench",
+    "comparing",
+    "varying",
+    "looking",
+    "serving",
+    "__init__",
+}
 MAY["__main__"] = {"cli", "errors"}
 
 

@@ -298,7 +298,7 @@ def test_every_part_can_be_named_in_a_recipe(family: str, key: str, value: Any) 
         with pytest.raises(SaccadeError, match=sentence):
             recipe_of(family, **{key: value})
         return
-    if isinstance(value, dict) and value["name"] in ("syntax", "depth"):  # they need the parse trees of tagging data
+    if isinstance(value, dict) and value["name"] in ("syntax", "depth", "edges"):  # they need the parse trees of tagging data
         with pytest.raises(SaccadeError, match="parse trees"):
             recipe_of(family, **{key: value})
         made = config.recipe({"task": "tagging", "model": small("transformer-encoder", **{key: value})})

@@ -12,6 +12,7 @@ import yaml
 from saccade import api, config, tasks
 from saccade.data.conllu import Sentence
 from saccade.data.corpora import ASKED, CAPTIONED, PICTURED, SHOWN, read
+from saccade.data.graphs import Graph
 from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
 from saccade.data.text import Document
@@ -70,6 +71,7 @@ EXAMPLES: dict[str, list[Any]] = {
     "translation": [Pair("the cat", "le chat", 1)],
     "text-to-text": [Pair("the cat", "le chat", 1)],
     "classification": [Labeled("a good film", "good", 1), Labeled("a bad film", "bad", 2)],
+    "node-classification": [Graph(("red", "blue"), ("a", "b"), ((0, 1, "friend"),), 1)],
     "tagging": [Sentence(("the", "cat"), ("DET", "NOUN"), 1)],
     "language-modelling": [Document("the cat saw the dog", 1)],
     "captioning": read(CAPTIONED, "shapes:dev", {"train": 1, "dev": 2, "test": 1}),

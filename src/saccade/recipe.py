@@ -20,7 +20,7 @@ WORDLESS = ("image-classification", "autoencoding")  # tasks that read and write
 MADE = ("autoencoding",)  # tasks whose answers are pictures
 TASKS = (
     "`translation`, `text-to-text`, `language-modelling`, `tagging`, `classification`, `captioning`, `questions`, "
-    "`image-classification` or `autoencoding`"
+    "`node-classification`, `image-classification` or `autoencoding`"
 )
 PICTURES = ("captioning", "questions", "image-classification", "autoencoding")
 TOKENIZERS = ("auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores101", "flores200", "spm", "none")
@@ -98,6 +98,9 @@ class DataRecipe:
     dates: dict[str, Any] = for_corpus("dates")
     reviews: dict[str, Any] = for_corpus("reviews")
     shapes: dict[str, Any] = for_corpus("shapes", ", size: 64")
+    senses: dict[str, Any] = for_corpus("senses")
+    graphs: dict[str, Any] = for_corpus("graphs")
+    karate: dict[str, Any] = for_corpus("karate")
     images: str = setting("", IMAGES, **for_tasks(*PICTURES))
     image_size: int = number(
         0, 0, 1024, "height and width in pixels that images are resized to; 0: those of the first one", **for_tasks(*PICTURES)

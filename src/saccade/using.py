@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from .data.conllu import Sentence
+from .data.graphs import Graph
 from .data.labeled import Labeled
 from .data.pairs import Pair
 from .data.pictures import Asked, Captioned, Picture, Pictured
@@ -20,12 +21,14 @@ from .models.kinds import Seq2Seq
 from .recipe import Recipe
 from .seeing import Seeing, one_search, pictured_of, pictures_of, sampling
 from .showing import show_denoising, show_reading, show_translation
+from .stepping import Stepping
 from .tasks.autoencoding import Autoencoding
 from .tasks.captioning import Captioning
 from .tasks.classification import Classification
 from .tasks.image_classification import ImageClassification
 from .tasks.language import LanguageModelling
 from .tasks.lengths import check_length
+from .tasks.nodes import Nodes
 from .tasks.pictures import PictureTask
 from .tasks.questions import Questions, asked_of
 from .tasks.tagging import Tagging
@@ -38,14 +41,14 @@ from .views.results import Aligned, Answered, Classified, Generated, Tagged, Tra
 LONGEST = 50_000  # characters of a text to translate
 EXAMPLES = (
     (Translation, Pair), (Captioning, Captioned), (Classification, Labeled), (Tagging, Sentence), (LanguageModelling, Text),
-    (Questions, Asked), (ImageClassification, Pictured), (Autoencoding, Pictured),
+    (Nodes, Graph), (Questions, Asked), (ImageClassification, Pictured), (Autoencoding, Pictured),
 )  # fmt: skip
 CAPTIONS = 'm.evaluate([("picture.png", "a black cat")])'
 T = TypeVar("T", bound=Task)
 R = TypeVar("R")
 
 
-class Usable(Seeing):
+class Usable(Seeing, Stepping):
     """A model that can be used; a str is always one text and gives one result, a list gives a list."""
 
     recipe: Recipe

@@ -114,7 +114,9 @@ def test_every_backend_is_eager_forward_and_backward_under_every_mask(names: tup
 
 
 # What flex can run: a dot product, softmax, positions that add nothing to the values.
-DOTS = [(score, "none") for score in SCORES if score not in ("additive", "soft-capped") and not scores.table[score].needs_sum]
+DOTS = [
+    (score, "none") for score in SCORES if score not in ("additive", "soft-capped", "gat") and not scores.table[score].needs_sum
+]
 DOTS += [("scaled-dot", position) for position in POSITIONS if position not in ("none", "shaw", "syntax")]
 DOTS += [("bilinear", "alibi"), ("cosine", "rotary"), ("reduced-rank", "t5")]
 

@@ -11,7 +11,7 @@ import torch
 from core_helpers import member
 from torch import Tensor
 
-from saccade.core import Mechanism, attend, scores
+from saccade.core import Mechanism, attend, graphs, scores
 from saccade.errors import SaccadeError
 
 HEADS, WIDTH_Q, WIDTH_K = 2, 4, 3
@@ -60,6 +60,11 @@ def favor(score: scores.Favor, h: int, q: np.ndarray, k: np.ndarray) -> float:
     return sum(a * b for a, b in zip(phi(q), phi(k), strict=True))
 
 
+def gat(score: graphs.GraphScore, h: int, q: np.ndarray, k: np.ndarray) -> float:
+    e = dot(numbers(score.a_q)[h, :, 0], q) + dot(numbers(score.a_k)[h, :, 0], k)
+    return e if e > 0 else 0.2 * e
+
+
 def shares(score: scores.Score, found: Tensor) -> Tensor:
     """The scores, or their shares of each row where a score is known up to a factor per row."""
     return found / found.sum(-1, keepdim=True) if score.needs_sum else found
@@ -75,6 +80,7 @@ FORMULAS: dict[str, Callable[..., float]] = {
     "cosine": cosine,
     "elu-kernel": elu_kernel,
     "favor": favor,
+    "gat": gat,
 }
 
 

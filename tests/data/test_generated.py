@@ -23,12 +23,20 @@ GOLDEN = {
     ("reviews", OTHER): ("4f53cda18c2baa0c", "62baa2b3b6487233", "4f53cda18c2baa0c"),
     ("shapes", SMALL): ("0ecf82f6e539e9b5", "1cae11c17e1c3a43", "e432d323359f18f6"),
     ("shapes", OTHER): ("4f53cda18c2baa0c", "9e2b02b3a5b77077", "4f53cda18c2baa0c"),
+    ("senses", SMALL): ("a895af50138d49fc", "79cc48bc98811478", "06f552b8771f4091"),
+    ("senses", OTHER): ("4f53cda18c2baa0c", "4d4c43681e84ebb5", "4f53cda18c2baa0c"),
+    ("graphs", SMALL): ("2e2e101439cfc7f8", "442c3422ab4af58e", "5b2a54c010b91e7c"),
+    ("graphs", OTHER): ("4f53cda18c2baa0c", "c693f378a76f3cb3", "4f53cda18c2baa0c"),
+    ("karate", (4, 10, 20, 7)): ("237dd4d6f44a2224", "54c42175c9fd3451", "6b67d09c1d9cf5db"),
 }
 TEST_PARTS = {
     "phrasebook": "4725a155068a3dad",
     "dates": "d0d6286a074d3ac4",
     "reviews": "a9af89b4569f3e40",
     "shapes": "925b0dc454018098",
+    "senses": "690b50daa9fc9fca",
+    "graphs": "a1f909e25ecca170",
+    "karate": "9cf77f80022f7215",
 }  # of default size
 
 

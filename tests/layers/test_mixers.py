@@ -11,7 +11,7 @@ from torch import Tensor
 
 from saccade.core import Positions, masks
 from saccade.errors import SaccadeError
-from saccade.layers.attention import MultiHeadAttention
+from saccade.layers.attention import MultiHeadAttention, PlainAttention
 from saccade.layers.convolution_mixers import (
     ConvolutionMixer,
     DynamicConvolution,
@@ -19,6 +19,7 @@ from saccade.layers.convolution_mixers import (
     LightConvolution,
     SeparableConvolution,
 )
+from saccade.layers.graphs import GraphAttention, GraphConvolution, MessagePassing
 from saccade.layers.linformer import Linformer
 from saccade.layers.mixers import Mixer, table
 from saccade.layers.synthesizers import Synthesizer
@@ -72,11 +73,35 @@ def attention_loop(layer: MultiHeadAttention, x: Tensor, causal: bool, lengths: 
     return found
 
 
+def graph_loop(layer: Mixer, x: Tensor, causal: bool, lengths: list[int]) -> Tensor:
+    """A text is a graph in which all real words are neighbors; graphs of other shapes are in test_graphs.py."""
+    found = torch.zeros_like(x)
+    for b, length in enumerate(lengths):
+        for n in range(x.shape[1]):
+            near = x[b, :length]
+            if isinstance(layer, GraphConvolution):
+                found[b, n] = layer.project(near.sum(0) / length)
+            elif isinstance(layer, GraphAttention):
+                h, own = (part.unflatten(-1, (HEADS, -1)) for part in (layer.project(near), layer.project(x[b, n])))
+                score = layer.mechanism.score
+                fits = torch.einsum("hd,hd->h", own, score.a_q[..., 0]) + torch.einsum("nhd,hd->nh", h, score.a_k[..., 0])
+                weights = torch.where(fits > 0, fits, 0.2 * fits).softmax(0)
+                found[b, n] = (weights.unsqueeze(-1) * h).sum(0).flatten() + layer.bias
+            else:
+                messages = (layer.own(x[b, n]) + layer.other(near)).clamp_min(0)
+                found[b, n] = layer.update(torch.cat([x[b, n], messages.sum(0)]))
+    return found
+
+
 ORACLES: dict[str, tuple[Callable[[], Mixer], Callable[..., Tensor]]] = {
     "attention": (lambda: MultiHeadAttention(DIM, HEADS).double(), attention_loop),
+    "plain-attention": (lambda: PlainAttention(DIM, HEADS).double(), attention_loop),
     "light-convolution": (made, loop),
     "synthesizer": (lambda: shaken(Synthesizer(DIM, HEADS, max_len=7)), synthesizer_loop),
     "linformer": (lambda: shaken(Linformer(DIM, HEADS, k=3, max_len=7)), linformer_loop),
+    "graph-convolution": (lambda: shaken(GraphConvolution(DIM)), graph_loop),
+    "graph-attention": (lambda: shaken(GraphAttention(DIM, HEADS)), graph_loop),
+    "message-passing": (lambda: shaken(MessagePassing(DIM)), graph_loop),
     "dynamic-convolution": (lambda: made(kind=DynamicConvolution), loop),
 }
 CAUSAL = [name for name in table.names() if table[name].causal]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from saccade.core import normalizers, record, scores
 from saccade.core.options import Choice
 from saccade.errors import SaccadeError
-from saccade.layers.pooling import Attention, Mean, Pool, Static, TfIdf, pools
+from saccade.layers.pooling import Attention, DeepSets, Mean, Pool, Static, TfIdf, pools
 
 VOCAB, DIM = 9, 4
 each_pool = pytest.mark.parametrize("name", pools.names())
@@ -68,9 +69,17 @@ def attention(pool: Attention, text: list[int], x: Tensor) -> list[float]:
     return shares([math.exp((score.v[0] @ torch.tanh(score.w_k[0].T @ row + b)).item()) for row in x])
 
 
+def two_layers(part: Any, x: Tensor) -> Tensor:
+    """W₂ max(W₁ x + b₁, 0) + b₂"""
+    first, _, second = part
+    inside = first.weight @ x + (0 if first.bias is None else first.bias)
+    return second.weight @ inside.clamp_min(0) + (0 if second.bias is None else second.bias)
+
+
 FORMULAS: dict[str, Callable[..., list[float]]] = {
     "mean": mean,
     "last": last,
+    "deep-sets": lambda pool, text, x: [1.0] * len(text),
     "tf-idf": tf_idf,
     "static": static,
     "attention": attention,
@@ -95,8 +104,9 @@ def test_weights_are_the_formula_and_padding_has_none(name: str, texts: list[lis
         expected = FORMULAS[name](pool, text, x[b, : len(text)])
         torch.testing.assert_close(weights[b, : len(text)], torch.tensor(expected, dtype=torch.float64))
         assert (weights[b, len(text) :] == 0).all()
-        by_hand = sum(weight * row for weight, row in zip(expected, x[b], strict=False))
-        torch.testing.assert_close(pooled[b], by_hand)
+        deep = isinstance(pool, DeepSets)
+        by_hand = sum(weight * (two_layers(pool.each, row) if deep else row) for weight, row in zip(expected, x[b], strict=False))
+        torch.testing.assert_close(pooled[b], two_layers(pool.whole, by_hand) if deep else by_hand)
 
 
 @each_pool

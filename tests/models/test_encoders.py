@@ -90,7 +90,8 @@ def test_a_classifier_pools_what_the_encoder_reads(case: Case, pool: str) -> Non
     found, weights = model(tokens, LENGTHS), model.weights(tokens, LENGTHS)
     assert found.shape == (3, 3)
     assert (weights[torch.arange(5) >= LENGTHS[:, None]] == 0).all()
-    pooled = (weights.unsqueeze(-1) * model.body(tokens, LENGTHS)).sum(1)
+    each, whole = (model.pool.each, model.pool.whole) if pool == "deep-sets" else (torch.clone, torch.clone)
+    pooled = whole((weights.unsqueeze(-1) * each(model.body(tokens, LENGTHS))).sum(1))
     torch.testing.assert_close(found, pooled @ model.head.weight.T + model.head.bias)
     for b, length in enumerate(LENGTHS.tolist()):
         torch.testing.assert_close(model(tokens[b : b + 1, :length], LENGTHS[b : b + 1]), found[b : b + 1])

@@ -19,7 +19,7 @@ def test_every_position_that_a_decoder_takes_has_a_row() -> None:
     trees = {
         entry.name for table in (positions.table, inputs.table) for entry in table if getattr(entry.make, "needs_relation", False)
     }
-    assert trees == {"syntax", "depth"}
+    assert trees == {"syntax", "depth", "edges"}
     assert set(rows) == {*positions.table.names(), *inputs.table.names()} - trees
     assert rows["none"] == {"position_embedding": {"name": "none"}}, "no positions at all"
     for name, settings in rows.items():

@@ -15,6 +15,7 @@ from ..errors import SaccadeError
 from ..training.stopping import Stopped
 from .benchmarks import bench
 from .fetching import fetch
+from .heads import heads
 from .image_files import reconstruct
 from .looking import check, evaluate, explain, list_, show
 from .options import flag
@@ -22,6 +23,7 @@ from .pictures import answer, caption
 from .reporting import report
 from .serving import serve
 from .shared import rank
+from .symmetries import symmetry
 from .tables import table
 from .training import average, compare, convert, demo, train
 from .using import classify, generate, tag, translate
@@ -29,7 +31,7 @@ from .using import classify, generate, tag, translate
 # in the order of a first visit
 COMMANDS = (
     demo, train, convert, average, compare, table, bench, translate, generate, tag, classify, caption, answer, reconstruct, serve, evaluate, report,
-    show, explain, list_, check, fetch,
+    show, heads, explain, symmetry, list_, check, fetch,
 )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ OUT = "A .png, .svg or .pdf picture, an .html page, or .json numbers. [default: 
 SITE = "Which attention, such as decoder.2.cross. [default: that which singles out the most words]"
 TEXT = "The sentence (<mask> hides a token from a model that was trained to find it), or an image for a model of pictures."
 SLOTS = "`recipes`, or one slot: scores, normalizers, masks, positions, models …"
-KINDS = "pairs, tags, labels, text or pictures; otherwise inferred from the file name (.conllu, .csv, .txt …), or pairs."
+KINDS = "pairs, tags, labels, text, graphs or pictures; otherwise inferred from the file name (.conllu, .csv, .txt …), or pairs."
 
 
 def evaluate(

@@ -11,11 +11,16 @@ from .image_files import classify_images
 from .incoming import TOGETHER, answer_each
 from .options import Beam, Device, Input, Json, MaxLength, Model, Precision, Seed, Text, TopK, TopP, With, Words, flag
 from .shared import check_drawable, draw, keep_given, load, note, note_cut, note_unknown, print_json, read_lines, report, write
+from .stepwise import print_given, print_steps
 
 if TYPE_CHECKING:
     from ..decoding import MakeSearch
     from ..system import System
 
+STEPS = (
+    "Print every step instead: the beginnings that the search had, and the likeliest tokens to follow; what was taken has a *."
+)
+GIVEN = "Translate nothing: how likely is this translation, token by token, and which source word does each look at?"
 EFFECT = "Also print how much the label's probability falls when a word is left out: + for the label, − against it."
 
 
@@ -38,6 +43,9 @@ def translate(
     seed: Seed = 0,
     max_length: MaxLength = None,
     with_alignment: Annotated[bool, flag("--align", "Also print the word alignment as source-target pairs (Pharaoh).")] = False,
+    with_steps: Annotated[bool, flag("--steps", STEPS)] = False,
+    candidates: Annotated[int, typer.Option(help="With --steps: how many tokens of each step to show.", min=1, max=1000)] = 5,
+    given: Annotated[str | None, typer.Option("--given", metavar="<text>", help=GIVEN)] = None,
     device: Device = "auto",
     precision: Precision = "float32",
     json_: Json = False,
@@ -48,6 +56,8 @@ def translate(
 
     Examples:
         saccade translate runs/demo/bahdanau "the black cat ate the mouse" --align
+        saccade translate runs/mine "the black cat" --steps --beam 3
+        saccade translate runs/mine "the black cat" --given "le chat noir" --align
         saccade translate runs/mine --input big.txt --beam 5 > big.translated.txt
         echo "the black cat" | saccade translate runs/mine
         saccade translate runs/mine
@@ -57,16 +67,31 @@ def translate(
     sample = keep_given(temperature=temperature, top_k=top_k, top_p=top_p)
     if beam > 1 and sample:
         raise SaccadeError("a beam and sampling were both asked for; leave out --beam, or --temperature, --top-k and --top-p")
+    check_shown(with_steps, given, with_alignment, candidates, bool(sample) or beam > 1)
     search = api.searcher(beam, length_penalty, {**sample, "seed": seed} if sample else None, length_rule, coverage_penalty)
     system = load(model, device, others, precision)
     system.check_translatable([])  # a mistake is reported before anything is read
 
     def answer(lines: list[str], first: int) -> None:
         system.check_translatable(lines, first)
+        if given is not None:
+            return print_given(system, lines, given, with_alignment, json_)
         note_unknown(system, lines)
+        if with_steps:
+            return print_steps(system, lines, search, candidates, max_length, json_)
         print_translations(system, lines, search, max_length, with_alignment, json_)
 
     answer_each(text, input_file, "translate", answer, system.inputs)
+
+
+def check_shown(steps: bool, given: str | None, align: bool, candidates: int, searched: bool) -> None:
+    """Raises where options exclude each other: a given translation is not searched for, and has no steps."""
+    if given is not None and (steps or searched):
+        raise SaccadeError("--given is a translation whose probability is asked for; leave out --steps, --beam and sampling")
+    if steps and align:
+        raise SaccadeError("--steps prints the candidates of each step, not the alignment; leave --align out")
+    if candidates != 5 and not steps:
+        raise SaccadeError("--candidates is for --steps; add it, or leave --candidates out")
 
 
 def print_translations(

@@ -1,6 +1,6 @@
 """What attention is: mechanisms, how they are run, and how they are looked at. Needs torch alone."""
 
-from . import grids, listening, masks, normalizers, positions, relative, scores
+from . import graphs, grids, listening, masks, normalizers, positions, relative, scores
 from .attention import attend, explain, read, weights, which_backend
 from .mechanism import Mechanism, Ready
 from .positions import Positions
@@ -10,4 +10,4 @@ from .table import Table
 
 __all__ = ["Cache", "KeyValues", "Mechanism", "Positions", "Ready", "Site", "State", "Table", "attend", "explain"]
 __all__ += ["listening", "masks", "normalizers", "positions", "read", "record", "relative", "scores", "sites", "weights"]
-__all__ += ["grids", "which_backend"]
+__all__ += ["graphs", "grids", "which_backend"]

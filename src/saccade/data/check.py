@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ..errors import SaccadeError, did_you_mean
+from . import corpora
 from .archives import is_archive
 from .corpora import DOCUMENTS, LABELED, PAIRS, PICTURED, SENTENCES, SHOWN, Kind, each_item, is_generated, overlap, whole_files
 from .hub import in_hub
@@ -60,6 +61,7 @@ LOOKS = {
     "tags": Look(SENTENCES, ("words",), "tags", lambda one: ((one.words,), one.words, one.tags)),
     "labels": Look(LABELED, ("text",), "labels", lambda one: ((one.text,), one.text.strip(), one.label)),
     "text": Look(DOCUMENTS, ("text",)),
+    "graphs": Look(corpora.GRAPHS, ("words",), "labels", lambda one: ((one.words,), one.source, tuple(filter(None, one.labels)))),
     "pictures": Look(PICTURED, ("image",), "labels", lambda one: ((), one.image, one.label)),
 }  # fmt: skip
 
@@ -118,7 +120,7 @@ class Report:
 
 
 def check(where: Sequence[str], kind: str | None = None, separated: str = "file") -> Report:
-    """A report on data of any kind: `pairs`, `tags`, `labels`, `text` or `pictures`, inferred from the name of the data unless given."""
+    """A report on data of any kind: `pairs`, `tags`, `labels`, `text`, `graphs` or `pictures`, inferred from the name of the data unless given."""
     kind = kind or usual_kind(where)
     if kind not in LOOKS:
         raise SaccadeError(f"data cannot be checked as '{kind}'{did_you_mean(kind, LOOKS)}")
@@ -155,7 +157,7 @@ def usual_kind(where: Sequence[str]) -> str:
     """What data is by its name: a generated corpus by what it is, a file by its suffix, JSONL by its first line, else pairs."""
     if len(where) == 1 and is_generated(where[0]):
         name = where[0].partition(":")[0]
-        return next((kind for kind in ("labels", "pairs") if name in LOOKS[kind].data.generated), "text")
+        return next((kind for kind in ("labels", "pairs", "graphs") if name in LOOKS[kind].data.generated), "text")
     names = [split_name(one)[0] for one in where]
     if len(where) != 1 or in_hub(where[0]) or "," in str(names[0]):
         return "pairs"
@@ -169,7 +171,8 @@ def usual_kind(where: Sequence[str]) -> str:
         first = json.loads(next(open_text(str(names[0]))))
     except (SaccadeError, ValueError, RecursionError):
         return "pairs"
-    keys = {"source": "pairs", "words": "tags", "label": "labels", "text": "text"}  # the first of these that is there
+    # the first of these that is there
+    keys = {"source": "pairs", "words": "tags", "nodes": "graphs", "label": "labels", "text": "text"}
     return next((kind for key, kind in keys.items() if isinstance(first, dict) and key in first), "pairs")
 
 

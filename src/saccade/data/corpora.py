@@ -9,9 +9,12 @@ from ..errors import SaccadeError, did_you_mean
 from ..table import Table
 from .conllu import Sentence, each_sentence, sentence_of
 from .generated.dates import dates
+from .generated.graphs import graphs, karate
 from .generated.phrasebook import phrasebook
 from .generated.reviews import reviews
+from .generated.senses import senses
 from .generated.shapes import Drawing, asked, captioned, pictured, shapes
+from .graphs import Graph, each_graph
 from .hub import each_row, in_hub
 from .labeled import LABEL, Labeled, each_labeled, labeled_of
 from .labeled import PREFIX as MARK
@@ -23,13 +26,22 @@ from .tables import SOURCES, SUFFIXES, TARGETS, TEXTS, each_entry, split_name
 from .text import Document, document_of, each_document, within_memory
 
 Options = dict[str, Any] | None
-Parts = dict[str, list[Pair]] | dict[str, list[Labeled]] | dict[str, list[Drawing]]
+Parts = (
+    dict[str, list[Pair]]
+    | dict[str, list[Labeled]]
+    | dict[str, list[Drawing]]
+    | dict[str, list[Graph]]
+    | dict[str, list[Sentence]]
+)
 
 table: Table[Callable[..., Parts]] = Table("corpora", "corpus")
 table.add("phrasebook")(phrasebook)
 table.add("dates")(dates)
 table.add("reviews")(reviews)
 table.add("shapes")(shapes)
+table.add("senses")(senses)
+table.add("graphs")(graphs)
+table.add("karate", paper="Zachary 1977")(karate)
 
 
 class Kind(NamedTuple):
@@ -53,8 +65,8 @@ SENTENCES = Kind(
     "words",
     each_sentence,
     lambda where, column="upos": each_row(where, sentence_of, (("tokens", "words"), (column, "pos_tags", "tags"))),
-    ("phrasebook",),
-    lambda pair: Sentence(tuple(pair.source.split()), pair.tags, pair.line),
+    ("phrasebook", "senses"),
+    lambda one: one if isinstance(one, Sentence) else Sentence(tuple(one.source.split()), one.tags, one.line),
 )
 labeled_from_hub = partial(each_row, make=labeled_of, usual=(TEXTS[:2], (LABEL,)))
 LABELED = Kind("texts with labels", "text", "text", each_labeled, labeled_from_hub, ("reviews",))
@@ -63,6 +75,14 @@ LABELED = Kind("texts with labels", "text", "text", each_labeled, labeled_from_h
 def no_pictures(where: str, *_: str) -> Iterable[Any]:
     """Datasets of the hub have no files of pictures."""
     raise SaccadeError(f"'{where}' is a dataset, and pictures are read from files only; give a file, a folder or an archive")
+
+
+def no_graphs(where: str) -> Iterable[Any]:
+    """Rows of a dataset have no edges."""
+    raise SaccadeError(f"'{where}' is a dataset, and graphs are read from files only; give a .jsonl file")
+
+
+GRAPHS = Kind("graphs", "graph", "source", each_graph, no_graphs, ("graphs", "karate"))
 
 
 CAPTIONED = Kind("pictures with captions", "picture", "image", each_captioned, no_pictures, ("shapes",), captioned)
@@ -75,6 +95,8 @@ def document_from(example: Any) -> Document:
     """The text of an example of a generated corpus: the input, or the caption of a picture."""
     if isinstance(example, Drawing):
         return Document(captioned(example).captions[0], example.line)
+    if isinstance(example, Sentence):
+        return Document(" ".join(example.words), example.line)
     return Document(example.text if isinstance(example, Labeled) else example.source, example.line)
 
 
@@ -84,7 +106,7 @@ DOCUMENTS = Kind(
     "text",
     each_document,
     lambda where, _="file": within_memory(each_row(where, document_of, (("text",),)), where),
-    ("phrasebook", "dates", "reviews", "shapes"),
+    ("phrasebook", "dates", "reviews", "shapes", "senses"),
     document_from,
 )
 

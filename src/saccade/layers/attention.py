@@ -172,6 +172,27 @@ class MultiHeadAttention(Site, Mixer):
         check_order(own if mask is None else own & mask, x.shape[1], (x if memory is None else memory).shape[1])
 
 
+class Same(nn.Module):
+    """Stands where a projection is left out: x itself."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.in_features = self.out_features = width
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+@table.add("plain-attention")
+class PlainAttention(MultiHeadAttention):
+    """Σ_j softmax_j(x_i·x_j) x_j: attention without projections, nothing to learn; with `heads`, in each part of x by itself."""
+
+    def __init__(self, dim: int, heads: int = 8, mechanism: Mechanism | None = None, dropout: float = 0.0) -> None:
+        super().__init__(dim, heads, mechanism=mechanism, dropout=dropout)
+        for name in ("q", "k", "v", "out"):
+            setattr(self, name, Same(dim))
+
+
 class Reader(Site):
     """One head, without projections unless its score needs equal widths: a decoder's state looks into a memory (Bahdanau, Luong)."""
 

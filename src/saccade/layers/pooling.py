@@ -60,6 +60,23 @@ class Mean(Pool):
         return over_sum(torch.ones_like(x[..., 0]), real(x, lengths))
 
 
+@pools.add("deep-sets", paper="Zaheer et al. 2017")
+class DeepSets(Pool):
+    """ρ(Σ_n φ(x_n)) with φ and ρ two layers each: any function of a set, whatever its order; ρ has no biases, so that nothing stays 0."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        make = lambda bias: nn.Sequential(nn.Linear(dim, dim, bias), nn.ReLU(), nn.Linear(dim, dim, bias))  # noqa: E731
+        self.each, self.whole = make(True), make(False)
+
+    def weights(self, tokens: Tensor, x: Tensor, lengths: Tensor) -> Tensor:
+        """1 at every position: a sum, not a mean."""
+        return real(x, lengths).to(x.dtype)
+
+    def forward(self, tokens: Tensor, x: Tensor, lengths: Tensor) -> Tensor:
+        return self.whole(super().forward(tokens, self.each(x), lengths))
+
+
 @pools.add("last", paper="Sutskever et al. 2014")
 class Last(Pool):
     """1 at the last real position, which has read all others where the encoder is causal."""

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from ..core.masks import Mask
+from ..core.masks import Mask, matrix
 from ..layers.embeddings import ids_of
 from ..layers.heads import TransformHead
 from ..layers.pooling import Pool
@@ -80,6 +80,20 @@ class Tagger(nn.Module):
         """`at` (B W): the position of each word's first token → B W C. `relation` (B N N) and `depth` (B N): for an encoder of trees."""
         x = self.body(tokens, lengths) if relation is None else self.body(tokens, lengths, relation=relation, depth=depth)
         return self.head(self.dropout(rows(x, at)))
+
+
+class NodeTagger(nn.Module):
+    """One label per node of a graph: logits_i = W body(nodes, edges)_i + b."""
+
+    def __init__(self, body: AttendingEncoder, classes: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.body = body
+        self.dropout, self.head = nn.Dropout(dropout), nn.Linear(body.dim, classes)
+
+    def forward(self, tokens: Tensor, lengths: Tensor, relation: Tensor) -> Tensor:
+        """`relation` (B N N): the kind of edge between each two nodes, 0 where there is none → B N C."""
+        edges = matrix(relation.gt(0).unsqueeze(1))
+        return self.head(self.dropout(self.body(tokens, lengths, edges, relation=relation)))
 
 
 def hidden_head(body: Encoder, vocab: int) -> TransformHead:

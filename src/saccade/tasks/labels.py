@@ -132,6 +132,7 @@ class LabelTask(ExampleTask):
     def judge(self, model: nn.Module, numbers: Sequence[Any], budget: int = 8192) -> tuple[dict[str, float], Tensor, Tensor]:
         """The metrics, the labels that the model gives, and the right ones."""
         logits, wanted = torch.cat(self.logits(model, numbers, budget)), torch.tensor([n for one in numbers for n in one.labels])
+        logits, wanted = logits[wanted != UNLABELED], wanted[wanted != UNLABELED]
         guessed = logits.argmax(-1)
         loss = float(token_loss(logits, wanted, UNLABELED)) / max(len(wanted), 1)
         return {"loss": loss, "accuracy": percent(guessed == wanted)}, guessed, wanted
@@ -142,7 +143,8 @@ class LabelTask(ExampleTask):
         guessed = [rows.argmax(-1).tolist() for rows in self.logits(model, numbers)]
         names = [" ".join(self.labels[id] for id in ids) for ids in guessed]
         rows = [(self.text_of(one), " ".join(self.labels_of(one) or ()), name) for one, name in zip(examples, names, strict=True)]
-        right = [[sum(map(eq, ids, one.labels)), len(ids)] for ids, one in zip(guessed, numbers, strict=True)]
+        labeled = [sum(label != UNLABELED for label in one.labels) for one in numbers]
+        right = [[sum(map(eq, ids, one.labels)), count] for ids, one, count in zip(guessed, numbers, labeled, strict=True)]
         return Each(rows, {"accuracy": (np.array(right, dtype=np.float64), percent_of)})
 
     def by_class(self, guessed: Tensor, wanted: Tensor, confusion: bool | None = None) -> dict[str, Any]:

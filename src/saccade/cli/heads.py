@@ -1,0 +1,86 @@
+"""The command that says what each head of a model looks at."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from ..errors import SaccadeError
+from .options import Device, Json, Model
+from .reporting import check_picture
+from .shared import load, note, print_json, show_all
+
+if TYPE_CHECKING:
+    from ..heads import HeadScore
+
+DATA = "Sentences: .conllu (with trees), .tsv, .jsonl, .txt, or a generated corpus such as senses:test. [default: the tagger's own dev set]"
+
+
+def heads(
+    model: Model,
+    data: Annotated[str | None, typer.Argument(help=DATA)] = None,
+    limit: Annotated[int, typer.Option("--limit", help="Read at most so many sentences.", min=1, max=1_000_000)] = 200,
+    out_file: Annotated[Path | None, typer.Option("--out", help="Draw the table: .png, .svg or .pdf.")] = None,
+    device: Device = "auto",
+    json_: Json = False,
+) -> None:
+    """Say what each head looks at: of the words that have a head in a tree, an antecedent, a neighbor …, how many look there most.
+
+    Beside each share is what a head would reach that looks anywhere; a head is named after what it follows most beyond that.
+
+    Examples:
+        saccade heads runs/senses senses:test
+        saccade heads runs/tagger data/ud-ewt/dev.conllu --limit 500
+        saccade heads runs/mine sentences.txt --out heads.png
+    """
+    from functools import partial
+
+    from ..data.corpora import SENTENCES, read
+    from ..heads import score_heads
+    from ..tasks.tagging import Tagging
+    from ..tasks.translation import Translation
+
+    check_picture(out_file)
+    system = load(model, device)
+    if data is None and not isinstance(system.task, Tagging):
+        raise SaccadeError(
+            f"a model of {system.recipe.task} has no sentences of its own with gold; name some, such as senses:test or dev.conllu"
+        )
+    recipe = system.recipe.data
+    found = system.read("dev") if data is None else read(SENTENCES, data, recipe.options(data))
+    # what an encoder looks at does not depend on the target
+    look = (lambda text: system.look(text, text)) if isinstance(system.task, Translation) else partial(system.look)
+    scores = score_heads(look, found[:limit])
+    if json_:
+        for one in scores:
+            print_json(one.to_dict())
+    else:
+        show_all(table_of(scores))
+        note(f"{min(limit, len(found)):,} sentences; in %: words whose greatest weight is there (chance)")
+    if out_file is not None:
+        from ..views.document import Site
+        from ..views.pictures import alignment, save
+
+        names = [f"{one.site} head {one.head}" for one in scores]
+        columns = list(scores[0].hits)
+        values = [[one.hits[name] for name in columns] for one in scores]
+        save(
+            alignment(
+                Site("words whose greatest weight is there", names, columns, [values]), f"what each head of {model} looks at"
+            ),
+            out_file,
+        )
+        note(f"{out_file}: drawn")
+
+
+def table_of(scores: "list[HeadScore]") -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    columns = list(scores[0].hits)
+    for name in ("attention", "head", "looks at", *columns):
+        table.add_column(name)
+    for one in scores:
+        cells = [f"{100 * one.hits[name]:.0f} ({100 * one.chance[name]:.0f})" for name in columns]
+        table.add_row(Text(one.site), str(one.head), one.best, *cells)
+    return table
