@@ -24,7 +24,7 @@ Kept = tuple[Tensor, ...]
 def gru_step(x: Tensor, inner: Tensor, state: Tensor) -> tuple[Tensor, Kept]:
     """The next state from what input and state give the gates (B 3H each), and what its gradient needs; one kernel on a GPU."""
     if x.is_cuda:
-        after, kept = torch.ops.aten._thnn_fused_gru_cell(x, inner, state)  # type: ignore[attr-defined]
+        after, kept = torch.ops.aten._thnn_fused_gru_cell(x, inner, state)
         return after, (kept,)
     width = state.shape[-1]
     reset, update = (x[:, : 2 * width] + inner[:, : 2 * width]).sigmoid_().chunk(2, -1)
@@ -35,7 +35,7 @@ def gru_step(x: Tensor, inner: Tensor, state: Tensor) -> tuple[Tensor, Kept]:
 def gru_step_back(slope: Tensor, kept: Kept) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of x, of what the state gives the gates, and of the state itself."""
     if slope.is_cuda:
-        found: tuple[Tensor, ...] = torch.ops.aten._thnn_fused_gru_cell_backward(slope, kept[0], False)  # type: ignore[attr-defined]
+        found: tuple[Tensor, ...] = torch.ops.aten._thnn_fused_gru_cell_backward(slope, kept[0], False)
         return found[0], found[1], found[2]
     reset, update, new, inner, state = kept
     of_new = slope * (1 - update) * (1 - new * new)
