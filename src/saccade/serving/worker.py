@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from .schema import Refused
 from .settings import Limits
 
 log = logging.getLogger("saccade.serving")
+PATIENCE, FEW = 0.008, 4  # seconds; less than one for so many who are there waits for others
 ENDED = object()  # behind the last piece of a stream
 
 
@@ -36,6 +38,7 @@ class Job:
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
     def __post_init__(self) -> None:
+        self.came = time.monotonic()
         self.future: asyncio.Future[Any] = self.loop.create_future()
         self.queue: asyncio.Queue[Any] = asyncio.Queue()
         self.spoken: list[str] = []
@@ -143,8 +146,10 @@ class Worker(threading.Thread):
             self.speak(job)
 
     def enter(self, flow: Flow) -> None:
-        """As many as there is space for."""
+        """As many as there is space for; beside many others, some wait for a few milliseconds to be read together."""
         queue, space = self.waiting[flow], max(self.limits.together // flow.width, 1) - len(flow.outputs)
+        if len(queue) * FEW < len(flow.outputs) and time.monotonic() - queue[0].came < PATIENCE:
+            return
         some = [queue.popleft() for _ in range(min(space, len(queue)))]
         some = [job for job in some if not job.cancelled]
         if not queue:
