@@ -62,12 +62,13 @@ MAY["comparing"] = {*MAY["api"], "api", "significance"}
 MAY["varying"] = {*MAY["config"], "config"}
 MAY["demo"] = {*MAY["api"], "api"}
 MAY["tables"] = {*MAY["api"], "api"}
+MAY["bulk"] = {*MAY["tables"], "tables", "using"}
 MAY["serving"] = {*MAY["api"], "api", "seeing", "using", "__init__"}
 MAY["bench"] = {*MAY["tables"], "tables"}
 MAY["huggingface"] = {"core"}
 MAY["looking"] = {"core", "errors", "huggingface", "views"}
 MAY["__init__"] = {*MAY["api"], "api", "looking"}
-MAY["cli"] = {*MAY["demo"], "demo", "seeing", "tables", "bench", "comparing", "varying", "looking", "serving", "__init__"}
+MAY["cli"] = {*MAY["demo"], "demo", "seeing", "tables", "bulk", "bench", "comparing", "varying", "looking", "serving", "__init__"}
 MAY["__main__"] = {"cli", "errors"}
 
 

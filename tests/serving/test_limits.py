@@ -86,7 +86,8 @@ def test_mistakes_are_answered_with_one_sentence(ask: Any) -> None:
 
 def test_bodies_are_bounded_and_plain(ask: Any) -> None:
     async def chunks() -> Any:
-        yield b"{}"
+        for part in (b'{"text":', b' "a dog"', b"}"):
+            yield part
 
     async def work(client: Any, service: Any) -> list[tuple[int, str]]:
         most = service.limits.image_body
@@ -104,10 +105,11 @@ def test_bodies_are_bounded_and_plain(ask: Any) -> None:
             await client.get(TRANSLATE),
             await client.post("/nowhere", json={}),
         ]
-        return [(one.status_code, one.json()["error"]) for one in got]
+        assert all("error" in one.json() for one in got if one.status_code != 200)
+        return [one.status_code for one in got]
 
     got = ask(["en-fr"], work)
-    assert [status for status, _ in got] == [413, 413, 413, 411, 415, 415, 400, 400, 400, 405, 404]
+    assert got == [413, 413, 413, 200, 415, 415, 400, 400, 400, 405, 404]
 
 
 def test_every_route_but_health_needs_the_key(ask: Any) -> None:

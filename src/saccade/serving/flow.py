@@ -18,7 +18,6 @@ from ..decoding.engine import Engine, Memory
 from ..decoding.matrices import layout_for
 from ..decoding.session import STEP, engine_of, read_memory
 
-
 LARGE = 8 * STEP  # positions of a cache that is given back once nobody is here
 
 
@@ -217,8 +216,8 @@ class Flow:
         count = len(staying)
         empty = sorted(set(range(count)) - set(staying))
         order = list(range(count))
-        for to, n in zip(empty, [n for n in staying if n >= count], strict=True):
-            order[to] = n
+        for place, n in zip(empty, [n for n in staying if n >= count], strict=True):
+            order[place] = n
         self.outputs = [self.outputs[n] for n in order]
         every = torch.tensor(order, dtype=torch.long, device=self.like.device)
         self.tokens = self.tokens[self.rows_of(every)]
