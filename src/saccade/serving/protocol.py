@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import resource
 from typing import Any
@@ -78,7 +79,7 @@ class Protocol(H11Protocol):
         about = f"content-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n"
         self.transport.write(f"HTTP/1.1 {status} {reason}\r\n{about}{more}{headers}\r\n".encode() + body)
         self.refused = True
-        if self.transport.can_write_eof():
+        with contextlib.suppress(OSError):  # it has gone already
             self.transport.write_eof()
         if self.cycle is not None:  # whoever reads the body knows that no more comes
             self.cycle.disconnected = True
