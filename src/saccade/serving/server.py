@@ -86,8 +86,8 @@ def bind(settings: Settings) -> socket.socket:
 
 def run(settings: Settings, here: socket.socket, ready: Any = lambda: None) -> int:
     """One process."""
-    if settings.workers > 1:
-        torch.set_num_threads(max((os.cpu_count() or 1) // settings.workers, 1))
+    if "OMP_NUM_THREADS" not in os.environ:  # a core is left for HTTP
+        torch.set_num_threads(max(((os.cpu_count() or 1) - 1) // settings.workers, 1))
     allow_connections()
     service = Service(settings)
     service.load()
