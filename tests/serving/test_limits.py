@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -205,7 +206,7 @@ def test_a_request_that_takes_too_long_is_given_up(ask: Any) -> None:
 @pytest.mark.parametrize(
     "body", [{"text": "the dog saw the cat", "max_length": 1000}, {"prompt": "a", "limit": 1000, "stream": True}]
 )
-def test_a_client_that_goes_away_cancels_its_work(ask: Any, body: dict[str, Any]) -> None:
+def test_a_client_that_goes_away_cancels_its_work(ask: Any, body: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     async def work(client: Any, service: Any) -> None:
         app, sent, gone = service.app(), json.dumps(body).encode(), asyncio.Event()
         path = TRANSLATE if "text" in body else "/v1/generate"
@@ -232,6 +233,8 @@ def test_a_client_that_goes_away_cancels_its_work(ask: Any, body: dict[str, Any]
         await until(lambda: not service.worker.flowing and not service.worker.active)
 
     ask(["en-fr", "words"], work)
+    gc.collect()
+    assert not caplog.text  # nobody's going is a mistake
 
 
 def test_a_body_that_does_not_arrive_is_given_up(ask: Any) -> None:
