@@ -33,7 +33,7 @@ SMALL = {"dim": 16, "hidden": 16, "heads": 2, "depth": 1, "dropout": 0.0}
 SEES = {"image_encoder": {"family": "cnn", "dim": 8, "depths": [1], "stem_stride": 4}}
 LINES = {
     "text.txt": "the cat saw the dog\nthe dog saw a mouse\n",
-    "reviews.tsv": "text\tlabel\na good film\tgood\na bad film\tbad\n",
+    "reviews.tsv": "text\tlabel\na good film\tgood\na bad film\tbad\ngood fun\tgood\nno fun at all\tbad\n",
     "words.conllu": "1\tthe\tthe\tDET\tDT\t_\t2\tdet\t_\t_\n2\tcats\tcat\tNOUN\tNNS\t_\t0\troot\t_\t_\n\n",
 }
 FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -51,17 +51,10 @@ def make_models(root: Path) -> list[str]:
     for name, text in LINES.items():
         (root / name).write_text(text)
     for name, (task, data, model) in FAMILIES.items():
-        where = str(root / data) if data in LINES else data
-        made: dict[str, Any] = {
-            "task": task,
-            "data": {"train": where},
-            "vocabulary": {"kind": "words"},
-            "model": model,
-            "device": "cpu",
-        }
-        made["data"] |= (
-            {"shapes": {"train": 20}} if "shapes" in data else {"phrasebook": {"train": 50}} if "phrase" in data else {}
-        )
+        where = {"train": str(root / data), "dev": str(root / data)} if data in LINES else {"train": data}
+        counts = {"shapes": {"train": 20}} if "shapes" in data else {"phrasebook": {"train": 50}} if "phrase" in data else {}
+        made: dict[str, Any] = {"task": task, "data": {**where, **counts}, "model": model, "device": "cpu"}
+        made["vocabulary"] = {"kind": "words"}
         made |= {"language": {"block": 8}} if name == "words" else {}
         system = api.build(made)
         RunFolder(root, api.model_files(system)).save(name, system.model)

@@ -16,6 +16,7 @@ from serving_helpers import until
 
 from saccade.errors import SaccadeError
 from saccade.serving.models import name_models
+from saccade.serving.schema import Refused
 from saccade.serving.service import VERBS
 from saccade.serving.settings import Limits, Settings, read_keys
 
@@ -187,6 +188,24 @@ def test_surplus_is_refused_at_once(ask: Any) -> None:
         assert (await client.post(TRANSLATE, json={"text": ["a dog"] * 4})).status_code == 200
 
     ask(["en-fr"], work, limits={"queue": 4})
+
+
+def test_nobody_is_let_in_to_wait_for_long(ask: Any) -> None:
+    """Where 64 or more are there, and at the speed of the last answers a further one would wait for more than 3 seconds."""
+
+    async def work(client: Any, service: Any) -> None:
+        worker = service.worker
+        worker.active.update(range(64))
+        for seconds, refused in ((1.0, False), (2.0, True), (1.4, False)):  # for 32 answers
+            worker.answered.extend(n * seconds / 31 for n in range(32))
+            if refused:
+                with pytest.raises(Refused, match="64 texts are waiting already"):
+                    worker.check_room()
+            else:
+                worker.check_room()
+        worker.active.clear()
+
+    ask(["en-fr"], work)
 
 
 def test_a_request_that_takes_too_long_is_given_up(ask: Any) -> None:

@@ -19,6 +19,7 @@ from .settings import Limits
 
 log = logging.getLogger("saccade.serving")
 PATIENCE, FEW = 0.008, 4  # seconds; less than one for so many who are there waits for others
+SOME, LONGEST_WAIT = 32, 3.0  # answers whose speed counts; seconds that a text may wait where many do
 ENDED = object()  # behind the last piece of a stream
 
 
@@ -84,6 +85,7 @@ class Worker(threading.Thread):
         self.changed = threading.Condition()
         self.inbox: deque[Job] = deque()
         self.active: set[Job] = set()  # those that somebody waits for
+        self.answered: deque[float] = deque(maxlen=SOME)  # when the last ones left
         self.ended = False
         self.waiting: dict[Flow, deque[Job]] = {}
         self.flowing: dict[Output, Job] = {}
@@ -91,7 +93,10 @@ class Worker(threading.Thread):
         self.speaking: list[Job] = []
 
     def check_room(self, more: int = 1) -> None:
-        if len(self.active) + more > self.limits.queue:
+        """Refuses what has no space, or would wait for longer than a few seconds at the speed of the last answers."""
+        busy, times = len(self.active), self.answered
+        late = busy >= self.limits.together and len(times) == SOME and busy * (times[-1] - times[0]) > SOME * LONGEST_WAIT
+        if late or busy + more > self.limits.queue:
             raise Refused(429, f"{len(self.active):,} texts are waiting already; try again in a second", Retry_After="1")
 
     def submit(self, jobs: Sequence[Job]) -> None:
@@ -106,6 +111,9 @@ class Worker(threading.Thread):
 
     def leave(self, job: Job, future: asyncio.Future[Any]) -> None:
         self.active.discard(job)
+        self.answered.append(time.monotonic())
+        if not self.active:
+            self.answered.clear()  # a pause says nothing about speed
         if not future.cancelled():
             future.exception()  # seen, whether somebody asks for it or not
 
