@@ -212,12 +212,12 @@ class Flow:
         return ended
 
     def retain(self, staying: list[int]) -> None:
-        """The sentences that stay, by their numbers; the last of them take the places of those who leave."""
+        """The sentences that stay, by their numbers; the last of them take the rows of those who leave."""
         count = len(staying)
         empty = sorted(set(range(count)) - set(staying))
         order = list(range(count))
-        for place, n in zip(empty, [n for n in staying if n >= count], strict=True):
-            order[place] = n
+        for row, n in zip(empty, [n for n in staying if n >= count], strict=True):
+            order[row] = n
         self.outputs = [self.outputs[n] for n in order]
         every = torch.tensor(order, dtype=torch.long, device=self.like.device)
         self.tokens = self.tokens[self.rows_of(every)]
