@@ -66,6 +66,7 @@ MAY["heads"] = {"data", "errors", "views"}
 MAY["varying"] = {*MAY["config"], "config"}
 MAY["demo"] = {*MAY["api"], "api"}
 MAY["tables"] = {*MAY["api"], "api"}
+MAY["bulk"] = {*MAY["tables"], "tables", "using"}
 MAY["serving"] = {*MAY["api"], "api", "seeing", "using", "__init__"}
 MAY["bench"] = {*MAY["tables"], "tables"}
 MAY["huggingface"] = {"core"}
@@ -78,6 +79,7 @@ MAY["cli"] = {
     "heads",
     "symmetry",
     "tables",
+    "bulk",
     "bench",
     "comparing",
     "varying",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -31,10 +30,12 @@ ALL = ["en-fr", "words", "labels", "tags", "captions", "questions"]
 
 
 @contextmanager
-def started(models: Path, *names: str, options: tuple[str, ...] = ()) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def started(
+    models: Path, *names: str, options: tuple[str, ...] = (), program: tuple[str, ...] = ("-m", "saccade")
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A service in a process of its own, and its address."""
     words = [f"{name}={models / name}" for name in names]
-    command = [sys.executable, "-m", "saccade", "serve", *words, "--port", "0", "--device", "cpu", "--json", *options]
+    command = [sys.executable, *program, "serve", *words, "--port", "0", "--device", "cpu", "--json", *options]
     how: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, **how) as process:
         assert process.stdout is not None
@@ -92,21 +93,54 @@ def check_stop(models: Path, process: subprocess.Popen[str], where: str, header:
         assert [one["text"] for one in json.loads(got.partition("\r\n\r\n")[2])["results"]] == [expected] * 8
 
 
-def check_hostile(where: str) -> None:
-    """What no HTTP library sends is refused at once."""
+def receive(here: socket.socket) -> tuple[int, bytes, bytes]:
+    """One answer: its status, headers and body."""
+    got = b""
+    while b"\r\n\r\n" not in got and (part := here.recv(65536)):
+        got += part
+    head, _, body = got.partition(b"\r\n\r\n")
+    while len(body) < int(re.findall(rb"content-length: (\d+)", head)[0]):
+        body += here.recv(65536)
+    return int(head.split()[1]), head, body
+
+
+def send(where: str, sent: bytes, more: bytes = b"") -> tuple[int, bytes]:
+    """The status and body of an answer to bytes that no HTTP library may want to send; `more` comes after it."""
+    with connect(where) as here:
+        here.sendall(sent)
+        status, _, body = receive(here)
+        here.sendall(more)
+        return status, body
+
+
+def connect(where: str) -> socket.socket:
     host, port = where.removeprefix("http://").split(":")
-    post, key = f"POST /v1/translate HTTP/1.1\r\nHost: {host}\r\n", f"X-API-Key: {KEY}\r\n"
+    return socket.create_connection((host, int(port)), 20)
+
+
+def check_hostile(where: str) -> None:
+    """What no HTTP library sends is refused at once, with a sentence; chunks are read."""
+    post = f"POST /v1/translate HTTP/1.1\r\nHost: 127.0.0.1\r\nX-API-Key: {KEY}\r\n"
+    chunked = f"{post}Transfer-Encoding: chunked\r\n\r\n"
+    body = json.dumps({"text": SENTENCES[0], "beam": 2})
+    in_chunks = chunked + "".join(f"1\r\n{sign}\r\n" for sign in body) + "0\r\n\r\n"
+    status, got = send(where, in_chunks.encode())
+    assert (status, b"results" in got) == (200, True), got
     for sent in (
         post + "".join(f"X-{n}: 1\r\n" for n in range(10_000)) + "\r\n",
-        post + key + "Transfer-Encoding: chunked\r\n\r\n" + "1\r\n \r\n" * 1000,
-        post + key + "Content-Length: 1e9\r\n\r\n",
-        post + key + "Content-Length: 5\r\nContent-Encoding: gzip\r\n\r\n12345",
-        "GET /../../etc/passwd HTTP/1.1\r\nHost: " + host + "\r\n" + key + "\r\n",
+        chunked + "1\r\n \r\n" * 5000,
+        chunked + "1\r\n \r\n" * 5000 + "0\r\n\r\n",
+        chunked + f"{2**20 + 1:x}\r\n" + " " * (2**20 + 1) + "\r\n0\r\n\r\n",
+        chunked + "nonsense\r\n",
+        post + "Content-Length: 1e9\r\n\r\n",
+        post + "Content-Length: 5\r\nContent-Encoding: gzip\r\n\r\n12345",
+        "POST /v1/translate HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n",
+        f"GET /../../etc/passwd HTTP/1.1\r\nHost: 127.0.0.1\r\nX-API-Key: {KEY}\r\n\r\n",
         "nonsense\r\n\r\n",
     ):
-        with socket.create_connection((host, int(port)), 20) as here, contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            here.sendall(sent.encode())
-            assert re.match(rb"HTTP/1.1 4\d\d ", here.recv(65536)), sent[:200]
+        status, got = send(where, sent.encode(), b"nonsense" * 1000)
+        assert 400 <= status < 500, sent[:200]
+        assert list(json.loads(got)) == ["error"], sent[:200]
 
 
 def test_real_clients_and_the_lines_of_the_docs(models: Path, tmp_path: Path) -> None:
@@ -131,7 +165,9 @@ def test_real_clients_and_the_lines_of_the_docs(models: Path, tmp_path: Path) ->
             parts = [one.choices[0].text for one in client.completions.create(**how, stream=True)]
             assert "".join(parts) == expected
             assert len(parts) > 3
-            assert [one.id for one in client.models.list()] == ALL
+            listed = list(client.models.list())
+            assert [one.id for one in listed] == ALL
+            assert all(abs(one.created - time.time()) < 86_400 for one in listed)
             with pytest.raises(openai.BadRequestError, match="expected 1 to 1 as 'n', got 2"):
                 client.completions.create(**how, n=2)
         wrong = pytest.raises(openai.AuthenticationError, match="a key is needed")
@@ -161,6 +197,52 @@ def test_accepted_requests_are_answered_when_it_is_stopped(models: Path, workers
     with started(models, "en-fr", options=("--workers", workers)) as (process, where):
         ask(where, {"text": "a dog"})
         check_stop(models, process, where)
+
+
+def test_who_sends_nothing_or_is_one_too_many_is_sent_away(models: Path, tmp_path: Path) -> None:
+    """With short times and few connections; who asks properly is answered all the while."""
+    script = tmp_path / "serve.py"
+    script.write_text("""
+import sys
+from saccade.serving import protocol
+protocol.HEAD = 4.0
+protocol.Protocol.most = 6
+from saccade.cli import run
+sys.exit(run(sys.argv[1:]))
+""")
+    get = b"GET /health/%s HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with started(models, "en-fr", program=(str(script),)) as (process, where), connect(where) as kept:
+        kept.sendall(get % b"live")
+        assert receive(kept)[0] == 200
+        idle = [connect(where) for _ in range(5)]
+        for n, one in enumerate(idle):
+            one.sendall(b"POST /v1/tr"[: 3 * n])
+        with connect(where) as surplus:
+            status, head, body = receive(surplus)
+        assert (status, b"retry-after: 1\r\n" in head) == (503, True)
+        assert json.loads(body) == {"error": "too many connections are open; try again in a second"}
+        for one in idle:
+            assert one.recv(10) == b""  # closed
+            one.close()
+        assert ask(where, {"text": SENTENCES[0]})["results"][0]["text"]
+        kept.sendall(get % b"live")
+        assert receive(kept)[0] == 200
+        process.terminate()  # what comes now on an open connection is answered, as the last on it
+        wait_until_refused(where)
+        kept.sendall(get % b"ready")
+        status, head, _ = receive(kept)
+        assert (status, b"connection: close" in head) == (503, True)
+        assert kept.recv(10) == b""
+        assert process.wait(10) == 0
+
+
+def wait_until_refused(where: str) -> None:
+    """Until nobody listens any more; until then every connection is taken."""
+    while True:
+        try:
+            connect(where).close()
+        except ConnectionRefusedError:
+            return
 
 
 @pytest.mark.slow

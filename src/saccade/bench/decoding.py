@@ -128,10 +128,10 @@ def ctranslate2_spec(peer: Any, model: Any) -> Any:
     from ..core.positions import sinusoid
 
     made = peer.specs.TransformerSpec.from_config((len(model.encoder), len(model.decoder)), model.heads, pre_norm=False)
-    words = ["<pad>", "<unk>", "<s>", "</s>", *(f"w{id}" for id in range(4, VOCAB))]
+    table = model.source.tokens.weight.detach()
+    words = ["<pad>", "<unk>", "<s>", "</s>", *(f"w{id}" for id in range(4, len(table)))]
     made.register_source_vocabulary(words)
     made.register_target_vocabulary(words)
-    table = model.source.tokens.weight.detach()
     places = sinusoid(torch.arange(512), table.shape[1]).numpy()
 
     def linear(there: Any, *layers: Any) -> None:

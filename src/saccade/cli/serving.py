@@ -1,5 +1,6 @@
 """The command serve."""
 
+import contextlib
 import logging
 import os
 import sys
@@ -59,8 +60,9 @@ def serve(
         "precision": precision,
     }
     known = {"hosts": tuple(names or ()), "origins": tuple(cors or ())}
-    with tempfile.TemporaryDirectory(prefix="saccade-") as folder:
+    with contextlib.ExitStack() as stack:
         if workers > 1:  # where they count together; read when prometheus_client is imported
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="saccade-"))
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         raise typer.Exit(run(models, limits, key_file, json_, **given, **known))
 

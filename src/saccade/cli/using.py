@@ -1,26 +1,29 @@
 """Commands that use a model: translate, generate, tag, classify."""
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import SaccadeError
+from ..errors import SaccadeError, did_you_mean
 from .image_files import classify_images
-from .incoming import TOGETHER, answer_each
+from .incoming import answer_each
 from .options import Beam, Device, Input, Json, MaxLength, Model, Precision, Seed, Text, TopK, TopP, With, Words, flag
 from .shared import check_drawable, draw, keep_given, load, note, note_cut, note_unknown, print_json, read_lines, report, write
 from .stepwise import print_given, print_steps
 
 if TYPE_CHECKING:
-    from ..decoding import MakeSearch
+    from ..bulk import How
     from ..system import System
 
 STEPS = (
     "Print every step instead: the beginnings that the search had, and the likeliest tokens to follow; what was taken has a *."
 )
 GIVEN = "Translate nothing: how likely is this translation, token by token, and which source word does each look at?"
+ON = "here, or ray: on the cluster of RAY_ADDRESS, or on one started on this machine (the extra `cluster`)."
+KEEP = "Write to this file; until it is whole, finished parts are in FILE.parts, with which the same command continues."
 EFFECT = "Also print how much the label's probability falls when a word is left out: + for the label, − against it."
 
 
@@ -46,6 +49,9 @@ def translate(
     with_steps: Annotated[bool, flag("--steps", STEPS)] = False,
     candidates: Annotated[int, typer.Option(help="With --steps: how many tokens of each step to show.", min=1, max=1000)] = 5,
     given: Annotated[str | None, typer.Option("--given", metavar="<text>", help=GIVEN)] = None,
+    out_file: Annotated[Path | None, typer.Option("--out", help=KEEP)] = None,
+    on: Annotated[str, typer.Option("--on", help=ON)] = "here",
+    jobs: Annotated[int, typer.Option("--jobs", help="With --on ray: parts at a time.", min=1, max=10_000)] = 2,
     device: Device = "auto",
     precision: Precision = "float32",
     json_: Json = False,
@@ -59,18 +65,25 @@ def translate(
         saccade translate runs/mine "the black cat" --steps --beam 3
         saccade translate runs/mine "the black cat" --given "le chat noir" --align
         saccade translate runs/mine --input big.txt --beam 5 > big.translated.txt
+        saccade translate runs/mine --input big.txt --out big.translated.txt --on ray --jobs 8
         echo "the black cat" | saccade translate runs/mine
         saccade translate runs/mine
     """
-    from .. import api
+    from ..bulk import How
 
     sample = keep_given(temperature=temperature, top_k=top_k, top_p=top_p)
     if beam > 1 and sample:
         raise SaccadeError("a beam and sampling were both asked for; leave out --beam, or --temperature, --top-k and --top-p")
     check_shown(with_steps, given, with_alignment, candidates, bool(sample) or beam > 1)
-    search = api.searcher(beam, length_penalty, {**sample, "seed": seed} if sample else None, length_rule, coverage_penalty)
+    drawn = tuple({**sample, "seed": seed}.items()) if sample else None
+    search: dict[str, object] = {"beam": beam, "length_penalty": length_penalty, "sample": drawn}
+    search |= {"length_rule": length_rule, "coverage_penalty": coverage_penalty}
+    folders = str(model), tuple(map(str, others or ()))
+    how = How(*folders, device, precision, tuple(search.items()), max_length, with_alignment, json_)
+    make_search = how.make_search()  # a mistake is reported before anything is read
+    check_parts(on, out_file, input_file)
     system = load(model, device, others, precision)
-    system.check_translatable([])  # a mistake is reported before anything is read
+    system.check_translatable([])
 
     def answer(lines: list[str], first: int) -> None:
         system.check_translatable(lines, first)
@@ -78,8 +91,8 @@ def translate(
             return print_given(system, lines, given, with_alignment, json_)
         note_unknown(system, lines)
         if with_steps:
-            return print_steps(system, lines, search, candidates, max_length, json_)
-        print_translations(system, lines, search, max_length, with_alignment, json_)
+            return print_steps(system, lines, make_search, candidates, max_length, json_)
+        print_translations(system, lines, how, on, jobs, out_file)
 
     answer_each(text, input_file, "translate", answer, system.inputs)
 
@@ -94,36 +107,41 @@ def check_shown(steps: bool, given: str | None, align: bool, candidates: int, se
         raise SaccadeError("--candidates is for --steps; add it, or leave --candidates out")
 
 
-def print_translations(
-    system: "System", lines: list[str], search: "MakeSearch", max_length: int | None, with_alignment: bool, json_: bool
-) -> None:
-    """Translations on stdout in the order of the lines, with a bar on stderr."""
-    from ..data.pairs import Pair, format_pharaoh
-    from ..tasks.scoring import with_copies
+def check_parts(on: str, out_file: Path | None, input_file: str | None) -> None:
+    """What --on and --out need."""
+    if on not in ("here", "ray"):
+        raise SaccadeError(f"no way to run named '{on}'{did_you_mean(on, ('here', 'ray'))}")
+    if (on == "ray" or out_file is not None) and input_file is None:
+        raise SaccadeError(f"{'--on ray' if on == 'ray' else '--out'} is for many lines in a file; give --input FILE")
+    if out_file is not None and out_file.exists():
+        raise SaccadeError(f"{out_file} exists already; remove it, or choose another --out")
+
+
+def print_translations(system: "System", lines: list[str], how: "How", on: str, jobs: int, out_file: Path | None) -> None:
+    """Translations in the order of the lines, on stdout or into a file, with a bar on stderr."""
+    from ..bulk import kept, translate_all
+    from ..files import write_atomically
     from .progress import bars
 
-    progress, cut = bars(), 0
+    progress, cut, whole = bars(), 0, list[str]()
     progress.disable |= len(lines) == 1  # nothing to wait for
-    with progress:
+    folder = None if out_file is None else out_file.with_name(out_file.name + ".parts")
+    with kept(folder, how, lines) as keep, progress:
         task = progress.add_task("translating", total=len(lines), state="")
-        for start in range(0, len(lines), TOGETHER):
-            some, found = lines[start : start + TOGETHER], {}
-            for n, one in system.translations(some, search, max_length):
-                found[n] = one
-                cut += not one.finished
-                progress.advance(task)
-            pairs = [Pair(line, found[n].text) for n, line in enumerate(some)]
-            aligned = [one.links for one in system.align(pairs)] if with_alignment else None
-            links = aligned and [with_copies(each, found[n].copied) for n, each in enumerate(aligned)]
+        for done in translate_all(lines, how, system, on, jobs, keep, partial(progress.advance, task)):
+            cut += done["cut"]
+            if out_file is not None:
+                whole += done["lines"]
+                continue
             progress.stop()  # a bar and outputs would be mixed in a terminal
-            for n, pair in enumerate(pairs):
-                if json_:
-                    facts = {"translation": pair.target, "log_prob": found[n].log_prob, "finished": found[n].finished}
-                    print_json({"source": pair.source, **facts, **({} if links is None else {"alignment": links[n]})})
-                else:
-                    sys.stdout.write(pair.target + ("" if links is None else f"\t{format_pharaoh(links[n])}") + "\n")
+            sys.stdout.write("".join(f"{line}\n" for line in done["lines"]))
             sys.stdout.flush()
             progress.start()
+        if out_file is not None and keep is not None:
+            write_atomically(out_file, "".join(f"{line}\n" for line in whole).encode())
+            keep.remove()
+    if out_file is not None:
+        note(f"{out_file}: {len(lines):,} lines")
     note_cut(cut, len(lines))
 
 

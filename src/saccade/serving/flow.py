@@ -18,6 +18,8 @@ from ..decoding.engine import Engine, Memory
 from ..decoding.matrices import layout_for
 from ..decoding.session import STEP, engine_of, read_memory
 
+LARGE = 8 * STEP  # positions of a cache that is given back once nobody is here
+
 
 @dataclass(eq=False)
 class Output:
@@ -35,6 +37,7 @@ class Output:
     position: int = 0  # of the token that is read next
     read: list[int] = field(default_factory=list)  # what a language model has read of its window
     columns: int = 0  # of the memory
+    hides: bool = False  # some of them
 
     @property
     def greedy(self) -> bool:
@@ -54,7 +57,11 @@ class Output:
 
 
 class Flow:
-    """The outputs of one model and one beam width that are generated together."""
+    """The outputs of one model and one beam width that are generated together.
+
+    Caches and memories have space for more rows than there are: who enters is written behind the others, and the last ones move to
+    where somebody left. So nobody else's numbers are copied.
+    """
 
     beams = 1  # each row has a cache of its own
 
@@ -62,13 +69,18 @@ class Flow:
         self.model, self.width, self.never, self.pad = model, width, list(never), pad
         self.outputs: list[Output] = []
         self.engines: dict[str, Engine] = {}
-        self.memory: Memory | None = None
-        self.tokens = torch.zeros(0, dtype=torch.long)
-        self.cache = torch.zeros(0)
+        self.like = next(model.parameters()).detach()
+        self.tokens = torch.zeros(0, dtype=torch.long, device=self.like.device)
+        self.forget()
 
-    def choose_engine(self) -> None:
-        rows, like = max(len(self.tokens), 1), next(self.model.parameters())
-        layout = layout_for(rows, like)
+    def forget(self) -> None:
+        self.cache = self.like.new_zeros(0, 0, 0, 0, 0, 0)  # L R T 2 H' D
+        self.pairs: list[tuple[Tensor, Tensor]] = []  # of the memory, S H' M D
+        self.mask = self.like.new_zeros(0, 1, 1, 0)
+        self.memory: Memory | None = None  # what is used of both
+
+    def choose_engine(self, rows: int) -> None:
+        layout = layout_for(rows, self.like)
         if layout not in self.engines:
             self.engines[layout] = engine_of(self.model, rows)
         self.engine = self.engines[layout]
@@ -76,40 +88,52 @@ class Flow:
     @torch.inference_mode()
     def enter(self, new: Sequence[Output]) -> None:
         """Reads the sources of new outputs together; they take part from the next step on."""
-        device, width = next(self.model.parameters()).device, self.width
-        if hasattr(self.model, "encode"):
-            self.read(new, device)
-        self.choose_engine()
+        reads, before = hasattr(self.model, "encode"), len(self.outputs)
+        if reads:
+            self.read(new)
+        self.choose_engine((before + len(new)) * self.width)
         for one in new:
-            if self.memory is not None:  # a table of learned positions has an end
+            if reads:  # a table of learned positions has an end
                 one.limit = min(one.limit, self.engine.largest or one.limit)
-            one.search.begin([one.limit], device)
-        first = torch.cat([one.search.tokens for one in new])
-        before, old = len(self.outputs), self.cache
-        self.tokens = torch.cat([self.tokens.to(device), first]) if before else first
-        self.choose_engine()
+            one.search.begin([one.limit], self.like.device)
+        tokens = torch.cat([self.tokens, *(one.search.tokens for one in new)])
         mixer, layers = self.engine.layers[0].mixer, len(self.engine.layers)
-        longest = max(len(one.source) for one in new) if self.memory is None else 0
-        room = max(longest + STEP, old.shape[2] if before else 0)
+        longest = 0 if reads else max(len(one.source) for one in new)
         # zeros, not whatever was in memory: a hidden key has the weight 0, and 0 · NaN is NaN
-        self.cache = self.engine.like.new_zeros(layers, len(self.tokens), room, 2, mixer.heads, mixer.width)
-        if before:
-            self.cache[:, : before * width, : old.shape[2]] = old
-        self.outputs.extend(new)
-        for row, one in enumerate(new if self.memory is None else (), before):
+        self.cache = with_space(self.cache, (layers, len(tokens), longest + STEP, 2, mixer.heads, mixer.width), 1)
+        self.outputs, self.tokens = [*self.outputs, *new], tokens
+        if reads:
+            self.show_memory()
+        for row, one in enumerate(() if reads else new, before):
             self.read_prompt(row, one, one.source)
 
-    def read(self, new: Sequence[Output], device: torch.device) -> None:
-        """The memory of new sentences, beside that of those which are here."""
-        sizes = [len(one.source) for one in new]
-        source = torch.tensor([[*one.source, *[self.pad] * (max(sizes) - len(one.source))] for one in new], device=device)
-        memory = read_memory(self.model, source, torch.tensor(sizes, device=device))
-        columns = memory.pairs[0][0].shape[2]
+    def read(self, new: Sequence[Output]) -> None:
+        """The memory of new sentences, behind that of those which are here."""
+        sizes, first, last = [len(one.source) for one in new], len(self.outputs), len(self.outputs) + len(new)
+        source = [[*one.source, *[self.pad] * (max(sizes) - len(one.source))] for one in new]
+        device = self.like.device
+        read = read_memory(self.model, torch.tensor(source, device=device), torch.tensor(sizes, device=device))
+        columns = read.pairs[0][0].shape[2]
         for one, size in zip(new, sizes, strict=True):
             one.columns = size if columns == max(sizes) else columns  # an encoder may shorten
-        if self.memory is not None:
-            memory = beside(self.memory, memory)
-        self.memory = Memory(memory.pairs, memory.mask, self.width)
+            one.hides = read.mask is not None and columns != max(sizes)
+        if not self.pairs:
+            self.pairs = [(key[:0], value[:0]) for key, value in read.pairs]
+        heads, width = read.pairs[0][0].shape[1::2]
+        self.mask = with_space(self.mask, (last, 1, 1, columns), 0, float("-inf"))
+        self.mask[first:last] = float("-inf")
+        self.mask[first:last, ..., :columns] = 0.0 if read.mask is None else read.mask
+        shape = (len(self.mask), heads, self.mask.shape[3], width)
+        self.pairs = [(with_space(key, shape, 0), with_space(value, shape, 0)) for key, value in self.pairs]
+        for there, here in zip(self.pairs, read.pairs, strict=True):
+            there[0][first:last, :, :columns], there[1][first:last, :, :columns] = here
+
+    def show_memory(self) -> None:
+        """As much of the memory as those who are here need."""
+        count, most = len(self.outputs), max(one.columns for one in self.outputs)
+        pairs = [(key[:count, :, :most], value[:count, :, :most]) for key, value in self.pairs]
+        level = all(one.columns == most and not one.hides for one in self.outputs)
+        self.memory = Memory(pairs, None if level else self.mask[:count, ..., :most], self.width)
 
     def read_prompt(self, row: int, one: Output, tokens: list[int]) -> None:
         """A language model's keys and values of what comes before the next token; of a full block the last half is read, as `Sliding` does."""
@@ -146,7 +170,7 @@ class Flow:
             self.distance = torch.arange(self.end, device=device) - self.where.unsqueeze(1)  # R T, above 0 what comes later
             hidden = torch.zeros_like(self.distance, dtype=self.cache.dtype)
             self.hidden = hidden.masked_fill_(self.distance > 0, float("-inf"))[:, None, None]
-        seen = self.cache[:, :, : self.end].transpose(2, 4)  # L R H' 2 T D
+        seen = self.cache[:, : len(self.tokens), : self.end].transpose(2, 4)  # L R H' 2 T D
         self.keys, self.values = seen[:, :, :, 0].unbind(0), seen[:, :, :, 1].unbind(0)
         log_probs = self.engine.step(self.tokens, self, self.memory).float().log_softmax(-1)
         for one in self.outputs:
@@ -179,30 +203,41 @@ class Flow:
                 rows.append(torch.arange(width, device=part.device) + n * width)
             else:
                 rows.append(chosen + n * width)
-        self.cache = self.cache.index_select(1, torch.cat(rows))
-        self.retain([n for n, one in enumerate(self.outputs) if one.found is None], bool(ended))
+        seen = self.cache[:, : len(self.tokens), : self.end]
+        seen.copy_(seen.index_select(1, torch.cat(rows)))
+        if ended:
+            self.retain([n for n, one in enumerate(self.outputs) if one.found is None])
         if self.outputs:
             self.tokens = torch.cat([one.search.tokens for one in self.outputs])
         return ended
 
-    def retain(self, staying: list[int], fewer: bool = True) -> None:
-        """The sentences that stay, by their numbers."""
-        if not fewer:
-            return
-        device = self.tokens.device
-        self.outputs = [self.outputs[n] for n in staying]
-        at = torch.tensor(staying, dtype=torch.long, device=device)
-        rows = (at.unsqueeze(1) * self.width + torch.arange(self.width, device=device)).flatten()
-        self.tokens, self.cache = self.tokens[rows], self.cache.index_select(1, rows)
+    def retain(self, staying: list[int]) -> None:
+        """The sentences that stay, by their numbers; the last of them take the rows of those who leave."""
+        count = len(staying)
+        empty = sorted(set(range(count)) - set(staying))
+        order = list(range(count))
+        for row, n in zip(empty, [n for n in staying if n >= count], strict=True):
+            order[row] = n
+        self.outputs = [self.outputs[n] for n in order]
+        every = torch.tensor(order, dtype=torch.long, device=self.like.device)
+        self.tokens = self.tokens[self.rows_of(every)]
         if not staying:
-            self.memory, self.cache = None, self.cache[:, :0]
+            self.memory = None
+            if self.cache.shape[2] > LARGE:
+                self.forget()
             return
-        if self.memory is not None:
-            self.memory.reorder(at)
-            most = max(one.columns for one in self.outputs)  # padding that only sentences who left needed goes with them
-            self.memory.pairs = [(key[:, :, :most], value[:, :, :most]) for key, value in self.memory.pairs]
-            self.memory.mask = None if self.memory.mask is None else self.memory.mask[..., :most]
-        self.choose_engine()
+        if empty:
+            to = torch.tensor(empty, device=self.like.device)
+            rows, others, end = self.rows_of(to), self.rows_of(every[to]), max(one.position for one in self.outputs)
+            self.cache[:, rows, :end] = self.cache[:, others, :end]
+            for tensor in (self.mask, *(one for pair in self.pairs for one in pair)) if self.pairs else ():
+                tensor[to] = tensor[every[to]]
+        if self.pairs:
+            self.show_memory()
+        self.choose_engine(len(self.tokens))
+
+    def rows_of(self, sentences: Tensor) -> Tensor:
+        return (sentences.unsqueeze(1) * self.width + torch.arange(self.width, device=sentences.device)).flatten()
 
     # what a step's attention asks for, as `decoding.engine.At` says
 
@@ -214,7 +249,7 @@ class Flow:
 
     def keep(self, n: int, pair: Tensor) -> tuple[Tensor, Tensor]:
         if self.level:
-            self.cache[n, :, self.now] = pair
+            self.cache[n, : len(pair), self.now] = pair
         else:
             self.cache[n].index_put_((self.rows, self.where), pair)
         return self.keys[n], self.values[n]
@@ -230,19 +265,12 @@ class Flow:
         return found.transpose(0, 1).unflatten(1, (heads, -1)) + self.hidden
 
 
-def beside(first: Memory, second: Memory) -> Memory:
-    """Two memories as one, the shorter padded with what is hidden."""
-    sizes = [one.pairs[0][0].shape[2] for one in (first, second)]
-    most = max(sizes)
-
-    def joined(a: Tensor, b: Tensor) -> Tensor:
-        return torch.cat([F.pad(a, (0, 0, 0, most - a.shape[2])), F.pad(b, (0, 0, 0, most - b.shape[2]))])
-
-    pairs = [(joined(a, c), joined(b, d)) for (a, b), (c, d) in zip(first.pairs, second.pairs, strict=True)]
-    if first.mask is None and second.mask is None and sizes[0] == sizes[1]:
-        return Memory(pairs, None, first.width)
-    masks = []
-    for one, size in zip((first, second), sizes, strict=True):
-        mask = pairs[0][0].new_zeros(len(one), 1, 1, size) if one.mask is None else one.mask
-        masks.append(F.pad(mask, (0, most - size), value=float("-inf")))
-    return Memory(pairs, torch.cat(masks), first.width)
+def with_space(tensor: Tensor, shape: tuple[int, ...], rows: int, value: float = 0.0) -> Tensor:
+    """The tensor, or a larger one that has this shape at least, with it in its corner; for some more `rows` (a dimension) than asked."""
+    if all(has >= needed for has, needed in zip(tensor.shape, shape, strict=True)):
+        return tensor
+    larger = [max(has, needed) for has, needed in zip(tensor.shape, shape, strict=True)]
+    larger[rows] = max(tensor.shape[rows], 1 << (shape[rows] - 1).bit_length())
+    made = tensor.new_full(larger, value)
+    made[tuple(map(slice, tensor.shape))] = tensor
+    return made

@@ -51,6 +51,7 @@ class Guard:
                 status = part["status"]
                 known = {name.lower() for name, _ in part.get("headers", [])}
                 more = [one for one in self.headers if one[0] not in known]
+                more += [(b"connection", b"close")] if self.service.stopping else []
                 part = {**part, "headers": [*part.get("headers", []), *more]}
             await send(part)
 
@@ -76,8 +77,6 @@ class Guard:
             return Refused(403, "pages of other origins may not ask here; name theirs with --cors")
         if headers.get("content-encoding", "identity") != "identity":
             return Refused(415, "a compressed body is not read; send it as it is")
-        if "transfer-encoding" in headers:
-            return Refused(411, "a body in chunks is not read; send its Content-Length")
         length = headers.get("content-length", "0")
         most = max(limits.body, limits.image_body)
         if not length.isdigit() or len(length) > 15 or int(length) > most:

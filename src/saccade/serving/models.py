@@ -80,9 +80,9 @@ class Speller:
 class Served:
     """One loaded model."""
 
-    def __init__(self, name: str, system: System, limits: Limits, looks: Looks | None = None) -> None:
+    def __init__(self, name: str, system: System, limits: Limits, looks: Looks | None = None, created: int = 0) -> None:
         self.name, self.system, self.task, self.limits = name, system, system.task, limits
-        self.looks = looks or Looks()
+        self.looks, self.created = looks or Looks(), created  # seconds since 1970
         self.model = system.model.eval()
         causal = not isinstance(self.task, LanguageModelling) or self.task.how.objective == "causal"
         self.does = [verb for verb, kinds in DOES.items() if isinstance(self.task, kinds) and causal]
@@ -98,7 +98,7 @@ class Served:
         count = int(facts["parameters"].replace(",", ""))
         own = {"task": facts["task"], "family": facts["family"], "parameters": count, "does": self.does}
         own["attends"] = bool(sites(self.model)) or "classify" in self.does
-        return {"id": self.name, "object": "model", "created": 0, "owned_by": "saccade", **own}
+        return {"id": self.name, "object": "model", "created": self.created, "owned_by": "saccade", **own}
 
     def flow(self, width: int, never: tuple[int, ...], pad: int) -> Flow:
         if width not in self.flows:
@@ -192,7 +192,8 @@ class Shelf:
         folder = self.settings.models[name]
         self.seen[name] = mark_of(folder)
         system = api.load(folder, self.settings.device, self.settings.precision)
-        self.models[name] = Served(name, system, self.settings.limits, self.looks)
+        created = self.seen[name][1] // 10**9 if self.seen[name] else 0
+        self.models[name] = Served(name, system, self.settings.limits, self.looks, created)
         return self.models[name]
 
     def changed(self) -> list[str]:

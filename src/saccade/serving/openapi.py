@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 ERRORS = {
     "400": "something in the request is wrong", "401": "a key is needed", "404": "no model of this name can do it", "408": "the body came too slowly",
-    "411": "a length is needed", "413": "the body is too large", "415": "the body is of a kind that is not read",
+    "413": "the body is too large", "415": "the body is of a kind that is not read",
     "429": "too much is waiting", "503": "the service is busy, starting or ending",
 }  # fmt: skip
 TEXT, NUMBER, WHOLE, TRUTH = ({"type": name} for name in ("string", "number", "integer", "boolean"))
@@ -46,7 +46,16 @@ USAGE = shape({"prompt_tokens": WHOLE, "completion_tokens": WHOLE, "total_tokens
 COMPLETED = shape({"id": TEXT, "object": TEXT, "created": WHOLE, "model": TEXT, "choices": listing(CHOICE)}, usage=USAGE)
 ERROR = shape({"error": {"anyOf": [TEXT, shape({"message": TEXT})]}})  # the second as OpenAI's clients want it
 MODEL = shape(
-    {"id": TEXT, "object": TEXT, "task": TEXT, "family": TEXT, "parameters": WHOLE, "does": listing(TEXT), "attends": TRUTH}
+    {
+        "id": TEXT,
+        "object": TEXT,
+        "created": WHOLE,
+        "task": TEXT,
+        "family": TEXT,
+        "parameters": WHOLE,
+        "does": listing(TEXT),
+        "attends": TRUTH,
+    }
 )
 EXAMPLE = shape({}, text=TEXT, image=TEXT)
 MATRIX = shape({"name": TEXT, "matrix": listing(listing(NUMBER)), "row_names": listing(TEXT), "column_names": listing(TEXT)})

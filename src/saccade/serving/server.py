@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -14,10 +16,12 @@ import uvicorn
 from prometheus_client.multiprocess import mark_process_dead
 
 from ..errors import SaccadeError
+from .protocol import CONNECTIONS, Protocol, allow_connections
 from .service import Service
 from .settings import STOPPING, Settings
 
 HEADERS = 32 * 1024  # bytes of a request's headers
+LAST_CALL = 0.5  # seconds in which connections that are open get answers after SIGTERM
 
 
 class Server(uvicorn.Server):
@@ -28,9 +32,26 @@ class Server(uvicorn.Server):
         self.service = service
 
     async def shutdown(self, sockets: Any = None) -> None:
+        """Nobody new comes in; who has a connection and is about to ask gets an answer too, the last on it."""
         self.service.stop()
+        loop, came = asyncio.get_running_loop(), list[socket.socket]()
+        for here in sockets or ():
+            loop.remove_reader(here)
+            with contextlib.suppress(BlockingIOError):  # connections that the system has made and nobody took
+                while len(came) < CONNECTIONS:
+                    came.append(here.accept()[0])
+        for server in self.servers:
+            server.close()
+        for one in came:
+            await loop.connect_accepted_socket(self.protocol, one)
+        end = loop.time() + LAST_CALL
+        while self.server_state.connections and loop.time() < end:
+            await asyncio.sleep(0.02)
         await super().shutdown(sockets)
         self._captured_signals.clear()  # it has been obeyed
+
+    def protocol(self) -> Protocol:
+        return Protocol(self.config, self.server_state, self.lifespan.state)
 
 
 def serve(settings: Settings, say: Any) -> int:
@@ -47,7 +68,9 @@ def serve(settings: Settings, say: Any) -> int:
 
 def bind(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
+    made = socket.socket(
+        family, socket.SOCK_STREAM, socket.IPPROTO_TCP
+    )  # named, or asyncio leaves Nagle's algorithm on: 40 ms an answer
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((settings.host, settings.port))
@@ -63,20 +86,21 @@ def bind(settings: Settings) -> socket.socket:
 
 def run(settings: Settings, here: socket.socket, ready: Any = lambda: None) -> int:
     """One process."""
-    if settings.workers > 1:
-        torch.set_num_threads(max((os.cpu_count() or 1) // settings.workers, 1))
+    if "OMP_NUM_THREADS" not in os.environ:  # a core is left for HTTP
+        torch.set_num_threads(max(((os.cpu_count() or 1) - 1) // settings.workers, 1))
+    allow_connections()
     service = Service(settings)
     service.load()
     config = uvicorn.Config(
         service.app(),
-        http="h11",
+        http=Protocol,
         access_log=False,
         log_level="error",
         server_header=False,
         proxy_headers=False,
         h11_max_incomplete_event_size=HEADERS,
         timeout_keep_alive=30,
-        timeout_graceful_shutdown=int(STOPPING) + 1,
+        timeout_graceful_shutdown=int(STOPPING),
     )
     ready()
     Server(config, service).run([here])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from .schema import Refused
 from .settings import Limits
 
 log = logging.getLogger("saccade.serving")
+PATIENCE, FEW = 0.008, 4  # seconds; less than one for so many who are there waits for others
+SOME, LONGEST_WAIT = 32, 3.0  # answers whose speed counts; seconds that a text may wait where many do
 ENDED = object()  # behind the last piece of a stream
 
 
@@ -36,6 +39,7 @@ class Job:
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
     def __post_init__(self) -> None:
+        self.came = time.monotonic()
         self.future: asyncio.Future[Any] = self.loop.create_future()
         self.queue: asyncio.Queue[Any] = asyncio.Queue()
         self.spoken: list[str] = []
@@ -81,6 +85,7 @@ class Worker(threading.Thread):
         self.changed = threading.Condition()
         self.inbox: deque[Job] = deque()
         self.active: set[Job] = set()  # those that somebody waits for
+        self.answered: deque[float] = deque(maxlen=SOME)  # when the last ones left
         self.ended = False
         self.waiting: dict[Flow, deque[Job]] = {}
         self.flowing: dict[Output, Job] = {}
@@ -88,7 +93,10 @@ class Worker(threading.Thread):
         self.speaking: list[Job] = []
 
     def check_room(self, more: int = 1) -> None:
-        if len(self.active) + more > self.limits.queue:
+        """Refuses what has no space, or would wait for longer than a few seconds at the speed of the last answers."""
+        busy, times = len(self.active), self.answered
+        late = busy >= self.limits.together and len(times) == SOME and busy * (times[-1] - times[0]) > SOME * LONGEST_WAIT
+        if late or busy + more > self.limits.queue:
             raise Refused(429, f"{len(self.active):,} texts are waiting already; try again in a second", Retry_After="1")
 
     def submit(self, jobs: Sequence[Job]) -> None:
@@ -103,6 +111,9 @@ class Worker(threading.Thread):
 
     def leave(self, job: Job, future: asyncio.Future[Any]) -> None:
         self.active.discard(job)
+        self.answered.append(time.monotonic())
+        if not self.active:
+            self.answered.clear()  # a pause says nothing about speed
         if not future.cancelled():
             future.exception()  # seen, whether somebody asks for it or not
 
@@ -143,8 +154,10 @@ class Worker(threading.Thread):
             self.speak(job)
 
     def enter(self, flow: Flow) -> None:
-        """As many as there is space for."""
+        """As many as there is space for; beside many others, some wait for a few milliseconds to be read together."""
         queue, space = self.waiting[flow], max(self.limits.together // flow.width, 1) - len(flow.outputs)
+        if len(queue) * FEW < len(flow.outputs) and time.monotonic() - queue[0].came < PATIENCE:
+            return
         some = [queue.popleft() for _ in range(min(space, len(queue)))]
         some = [job for job in some if not job.cancelled]
         if not queue:
