@@ -64,10 +64,11 @@ MAY["demo"] = {*MAY["api"], "api"}
 MAY["tables"] = {*MAY["api"], "api"}
 MAY["serving"] = {*MAY["api"], "api", "seeing", "using", "__init__"}
 MAY["bench"] = {*MAY["tables"], "tables"}
+MAY["drawing"] = {*MAY["tables"], "tables", "demo"}
 MAY["huggingface"] = {"core"}
 MAY["looking"] = {"core", "errors", "huggingface", "views"}
 MAY["__init__"] = {*MAY["api"], "api", "looking"}
-MAY["cli"] = {*MAY["demo"], "demo", "seeing", "tables", "bench", "comparing", "varying", "looking", "serving", "__init__"}
+MAY["cli"] = {*MAY["demo"], "demo", "seeing", "tables", "bench", "drawing", "comparing", "varying", "looking", "serving", "__init__"}
 MAY["__main__"] = {"cli", "errors"}
 
 

@@ -13,6 +13,7 @@ from .. import __version__
 from ..errors import SaccadeError
 from ..training.stopping import Stopped
 from .benchmarks import bench
+from .draw import draw
 from .fetching import fetch
 from .image_files import reconstruct
 from .looking import check, evaluate, explain, list_, show
@@ -28,7 +29,7 @@ from .using import classify, generate, tag, translate
 # in the order of a first visit
 COMMANDS = (
     demo, train, convert, average, compare, table, bench, translate, generate, tag, classify, caption, answer, reconstruct, serve, evaluate, report,
-    show, explain, list_, check, fetch,
+    show, explain, draw, list_, check, fetch,
 )  # fmt: skip
 
 
