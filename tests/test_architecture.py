@@ -65,10 +65,11 @@ MAY["tables"] = {*MAY["api"], "api"}
 MAY["serving"] = {*MAY["api"], "api", "seeing", "using", "__init__"}
 MAY["bench"] = {*MAY["tables"], "tables"}
 MAY["drawing"] = {*MAY["tables"], "tables", "demo"}
+MAY["lectures"] = {*MAY["drawing"], "drawing"}
 MAY["huggingface"] = {"core"}
 MAY["looking"] = {"core", "errors", "huggingface", "views"}
 MAY["__init__"] = {*MAY["api"], "api", "looking"}
-MAY["cli"] = {*MAY["demo"], "demo", "seeing", "tables", "bench", "drawing", "comparing", "varying", "looking", "serving", "__init__"}
+MAY["cli"] = {*MAY["demo"], "demo", "seeing", "tables", "bench", "drawing", "lectures", "comparing", "varying", "looking", "serving", "__init__"}
 MAY["__main__"] = {"cli", "errors"}
 
 

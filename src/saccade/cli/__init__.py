@@ -16,6 +16,7 @@ from .benchmarks import bench
 from .draw import draw
 from .fetching import fetch
 from .image_files import reconstruct
+from .lecture import lecture
 from .looking import check, evaluate, explain, list_, show
 from .options import flag
 from .pictures import answer, caption
@@ -29,7 +30,7 @@ from .using import classify, generate, tag, translate
 # in the order of a first visit
 COMMANDS = (
     demo, train, convert, average, compare, table, bench, translate, generate, tag, classify, caption, answer, reconstruct, serve, evaluate, report,
-    show, explain, draw, list_, check, fetch,
+    show, explain, draw, lecture, list_, check, fetch,
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The commands `draw` and `lecture`: figures of the lectures, made anew."""
+"""The command `draw`: what lectures draw, made anew from live parts."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def save(made: Drawing, path: Path) -> None:
     from ..views.pictures import save as save_picture
 
     if path.suffix.lower() == ".html":
-        write_atomically(path, report_page(made.title, [Section(made.title, made.text, made.table, made.png())]).encode())
+        write_atomically(path, report_page(made.title, [Section("Picture", made.text, picture=made.png()), Section("Numbers", table=made.table)]).encode())
     else:
         save_picture(made.figure, path)
 

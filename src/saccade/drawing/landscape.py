@@ -15,10 +15,11 @@ from .. import api, config
 from ..errors import SaccadeError
 from ..system import examples_of
 from ..tasks.task import ExampleTask
+from ..training.loop import Watcher
 from ..training.losses import batch_loss
 from .panels import Contours, Drawing, rounded, side_by_side
 
-DEPTH, UPDATES, EXAMPLES = 4, 100, 64
+DEPTH, UPDATES, EXAMPLES = 5, 150, 48
 RESIDUALS = {"with residuals": "pre-norm", "without residuals": "none"}
 MOST_STEPS = 101
 
@@ -63,24 +64,25 @@ def train(residual: str, depth: int, updates: int, seed: int, out: Path) -> api.
         "task": "classification",
         "seed": seed,
         "device": "cpu",
-        "data": {"train": "reviews:train", "dev": "reviews:dev", "reviews": {"train": 1000, "dev": 64, "test": 1}},
+        "data": {"train": "reviews:train", "dev": "reviews:dev", "reviews": {"train": 200, "dev": 20, "test": 1}},
         "vocabulary": {"kind": "words"},
         "model": {"family": "transformer-encoder", "dim": 32, "hidden": 64, "depth": depth, "heads": 2, "dropout": 0.0},
-        "training": {"updates": updates, "tokens": 1000, "learning_rate": 0.003, "warmup": 20, "evaluate_every": updates},
+        "training": {"updates": updates, "tokens": 600, "learning_rate": 0.003, "warmup": 20, "schedule": "cosine", "smoothing": 0.0},
     }
     values["model"]["residual"] = residual
-    return api.fit(config.recipe(values), out)[0]
+    values["training"]["evaluate_every"] = updates
+    return api.fit(config.recipe(values), out, watcher=Watcher())[0]
 
 
 def loss_of(system: api.System) -> Callable[[], float]:
-    """The mean loss on some of a system's dev examples."""
+    """The mean loss on some of a system's training examples."""
     task: Any = system.task
-    if not isinstance(task, ExampleTask) or not system.recipe.data.dev:
-        raise SaccadeError(f"a landscape needs a model of single examples with data.dev, got one of {system.recipe.task}")
-    batch = task.batch(task.numbers(examples_of(system.recipe, "dev")[:EXAMPLES]), system.device)
+    if not isinstance(task, ExampleTask):
+        raise SaccadeError(f"a landscape needs a model that learns from single examples, got one of {system.recipe.task}")
+    batch = task.batch(task.numbers(examples_of(system.recipe, "train")[:EXAMPLES]), system.device)
     count = float(batch.wanted().sum())
     system.model.eval()
-    return lambda: float(batch_loss(system.model, batch)) / count
+    return lambda: batch_loss(system.model, batch).item() / count
 
 
 def draw(names: list[str], steps: int = 17, reach: float = 1.0, depth: int = DEPTH, updates: int = UPDATES, seed: int = 0) -> Drawing:
