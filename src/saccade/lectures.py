@@ -150,7 +150,7 @@ def section_of(row: Row, wrong: str, prints: Prints, models: Mapping[str, str], 
         options |= data()["tiny_draw"].get(what, {}) if tiny else {}
         drawn = drawing.draw(what, [name for name in names if "=" not in name], **options)
         made.text += f"\n\n{drawn.text}"
-        made.picture = drawn.png()
+        made.picture = drawn.picture()
     if row.look:
         made.document = api.show(api.load(models[row.with_], "cpu"), row.look)
     if row.worked is not None:

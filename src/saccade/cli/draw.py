@@ -30,7 +30,8 @@ def draw(
     seed: Annotated[int | None, typer.Option("--seed", help="Of what is random.")] = None,
     json_: Json = False,
 ) -> None:
-    """Draw what lectures draw, from live parts: mask, positions, scaling, landscape, words, model, cost, distance, share.
+    """Draw what lectures draw, from live parts: mask, positions, scaling, landscape, words, model, cost, distance,
+    orders, share.
 
     Without --out the numbers are printed. An option that a drawing does not have is refused, with those it has.
 
@@ -93,7 +94,7 @@ def save(made: Drawing, path: Path) -> None:
     from ..views.pictures import save as save_picture
 
     if path.suffix.lower() == ".html":
-        write_atomically(path, report_page(made.title, [Section("Picture", made.text, picture=made.png()), Section("Numbers", table=made.table)]).encode())
+        write_atomically(path, report_page(made.title, [Section("Picture", made.text, picture=made.picture()), Section("Numbers", table=made.table)]).encode())
     else:
         save_picture(made.figure, path)
 

@@ -21,6 +21,7 @@ FIGURES = {
     "model": ("model", "a block diagram of a recipe or run folder, with shapes and parameters"),
     "cost": ("cost", "time, memory, operations, path length and sequential steps against length"),
     "distance": ("distance", "the gradient at a source word against its distance: fixed context, attention, Transformer"),
+    "orders": ("orders", "the same sentence in seven languages, with the links between their words"),
     "share": ("share", "the share of operations outside attention, by size and length"),
 }
 

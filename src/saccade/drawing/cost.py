@@ -26,11 +26,11 @@ Numbers = dict[str, dict[str, dict[int, float]]]
 
 
 def measure(forms: Sequence[str], lengths: Sequence[int], paths: Sequence[int] = PATHS) -> Numbers:
-    """By form, measure and length. `layers`: until the last output has a gradient at the first input; `steps`: the longest chain of
-    operations that wait for one another."""
+    """By form, measure and length. `path`: layers until the last output has a gradient at the first input, times the positions that a
+    recurrence passes; `steps`: the longest chain of operations that wait for one another."""
     study, found = Efficient("tiny", Path()), Numbers()
     for form in forms:
-        mine: dict[str, dict[int, float]] = {name: {} for name in ("seconds", "memory", "operations", "layers", "steps")}
+        mine: dict[str, dict[int, float]] = {name: {} for name in ("seconds", "memory", "operations", "path", "steps")}
         for length in lengths:
             settings = study.model(form, length)
             seconds, memory = cost_of_pass(settings, length, torch.device("cpu"))
@@ -42,8 +42,10 @@ def measure(forms: Sequence[str], lengths: Sequence[int], paths: Sequence[int] =
                 settings["mask"] = {"name": "window", "left": REACH}
             layers = follow_paths(settings, length)["layers"]
             if layers != "none":
-                mine["layers"][length] = layers
+                mine["path"][length] = layers
             mine["steps"][length] = longest_chain(run_small(settings, length)[0].grad_fn)
+        if mine["steps"][max(paths)] > mine["steps"][min(paths)]:  # a recurrence: the way between both ends passes all between
+            mine["path"] = {length: layers * length for length, layers in mine["path"].items()}
         found[form] = mine
     return found
 
@@ -64,24 +66,23 @@ def draw(names: list[str], lengths: Sequence[int] = LENGTHS) -> Drawing:
         if name not in NAMES:
             raise SaccadeError(f"no form named '{name}'{did_you_mean(name, NAMES)}")
     found = measure(names or USUAL, sorted({*lengths}))
-    titles = {"layers": "layers until both ends meet", "steps": "operations that wait for one another"}
+    titles = {"path": "steps between both ends", "steps": "operations that wait for one another"}
     panels = []
-    for what in ("seconds", "memory", "operations", "layers", "steps"):
+    for what in ("seconds", "memory", "operations", "path", "steps"):
         series = {form: list(mine[what].items()) for form, mine in found.items() if mine[what]}
         panels.append(Lines(titles.get(what, what), "tokens", UNITS.get(what, ""), 2.7, 2.3, series, "xy"))
     longest, furthest = max(lengths), max(PATHS)
     head = [f"{what} at {longest:,}" for what in ("seconds", "MiB", "operations")]
-    rows = [["form", *head, f"layers at {furthest}", f"chain at {PATHS[0]}", f"chain at {furthest}"]]
+    rows = [["form", *head, f"path at {furthest}", f"chain at {PATHS[0]}", f"chain at {furthest}"]]
     for form, mine in found.items():
         numbers = [rounded(mine[what][longest]) for what in ("seconds", "memory")] + [f"{mine['operations'][longest]:.3g}"]
-        ends = rounded(mine["layers"][furthest]) if furthest in mine["layers"] else "–"
+        ends = rounded(mine["path"][furthest]) if furthest in mine["path"] else "–"
         rows.append([form, *numbers, ends, *(f"{mine['steps'][length]:,}" for length in (PATHS[0], furthest))])
     note = f"one block of width 64, one text · a window of 64 tokens to each side, {REACH} where layers are counted · logarithmic axes"
     title = "The cost of a text against its length"
     text = (
         "One block, forward and backward, on this machine's CPU: seconds, the peak of memory and operations. Attention joins both ends of "
         "a text in one layer and no step waits for another, but its cost grows with the square of the length; an LSTM's grows with "
-        "the length, and its steps wait for one another; a window or a convolution needs more layers the longer the text is. Masked scores "
-        "are computed all the same here, so that a window costs what full attention does; kernels that leave them out are for GPUs."
+        "the length, and its steps wait for one another; a window or a convolution needs more layers the longer the text is."
     )
     return Drawing(title, text, rows, side_by_side(title, note, panels))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import math
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from ..views.pictures import COLORS, DPI, EDGE, FAINT, GRAY, MARGIN, MARKERS, add_axes, sheet, style, width_of
+from ..views.pictures import COLORS, EDGE, FAINT, GRAY, MARGIN, MARKERS, add_axes, sheet, style, width_of
 from ..views.pictures import families as families
 from ..views.pictures import save as save
 
@@ -29,11 +31,12 @@ class Drawing:
     text: str
     table: Table
     figure: Figure
+    scripts: bool = False  # letters that no font here may have: a page lets the browser draw them
 
-    def png(self) -> bytes:
-        content = io.BytesIO()
-        self.figure.savefig(content, format="png", dpi=DPI, metadata={"Software": None})
-        return content.getvalue()
+    def picture(self) -> bytes:
+        """For a page: PNG, or SVG where the browser shall find the fonts."""
+        with tempfile.TemporaryDirectory() as folder:
+            return save(self.figure, Path(folder) / ("picture.svg" if self.scripts else "picture.png")).read_bytes()
 
 
 @dataclass
@@ -71,6 +74,10 @@ class Lines(Panel):
             axes.minorticks_off()
         if "y" in self.log:
             axes.set_yscale("log")
+            low, high = axes.get_ylim()
+            axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if high / low > 1000 else (1.0, 2.0, 5.0)))
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axes.yaxis.set_minor_locator(NullLocator())
 
 
 @dataclass

@@ -81,10 +81,15 @@ def report_page(title: str, sections: Sequence[Section], pages: Sequence[tuple[s
         parts += [f'<pre class="scroll" tabindex="0">{_escape(section.code)}</pre>'] if section.code else []
         parts += [_table(section.table, section.heading)] if section.table else []
         if section.picture:  # inside the page itself, as large as on paper: its dots per inch against the 96 of a page
-            with Image.open(io.BytesIO(section.picture)) as image:
-                width = round(image.width * 96 / image.info.get("dpi", (96, 96))[0])
+            kind, width = "png", 0
+            if section.picture.startswith(b"<?xml"):
+                kind, points = "svg+xml", re.search(rb'<svg[^>]* width="([\d.]+)pt"', section.picture)
+                width = round(float(points[1]) * 4 / 3) if points else 600
+            else:
+                with Image.open(io.BytesIO(section.picture)) as image:
+                    width = round(image.width * 96 / image.info.get("dpi", (96, 96))[0])
             data, alt = base64.b64encode(section.picture).decode("ascii"), _escape(f"Picture: {section.heading}")
-            parts.append(f'<figure class="picture"><img alt="{alt}" width="{width}" src="data:image/png;base64,{data}"></figure>')
+            parts.append(f'<figure class="picture"><img alt="{alt}" width="{width}" src="data:image/{kind};base64,{data}"></figure>')
         parts += [_view(section.document)] if section.document else []
         parts.append("</section>")
     return _page(title, "\n".join(parts), interactive=any(section.document is not None for section in sections))
