@@ -13,10 +13,10 @@ from .. import __version__
 from ..errors import SaccadeError
 from ..training.stopping import Stopped
 from .benchmarks import bench
-from .draw import draw
 from .fetching import fetch
+from .figures import draw
 from .image_files import reconstruct
-from .lecture import lecture
+from .lecturing import lecture
 from .looking import check, evaluate, explain, list_, show
 from .options import flag
 from .pictures import answer, caption
