@@ -69,7 +69,21 @@ MAY["lectures"] = {*MAY["drawing"], "drawing"}
 MAY["huggingface"] = {"core"}
 MAY["looking"] = {"core", "errors", "huggingface", "views"}
 MAY["__init__"] = {*MAY["api"], "api", "looking"}
-MAY["cli"] = {*MAY["demo"], "api", "demo", "seeing", "tables", "bench", "drawing", "lectures", "comparing", "varying", "looking", "serving", "__init__"}
+MAY["cli"] = {
+    *MAY["demo"],
+    "api",
+    "demo",
+    "seeing",
+    "tables",
+    "bench",
+    "drawing",
+    "lectures",
+    "comparing",
+    "varying",
+    "looking",
+    "serving",
+    "__init__",
+}
 MAY["__main__"] = {"cli", "errors"}
 
 

@@ -56,7 +56,9 @@ def run(
     words = [f"seed={seed}", *settings, *([f"data.phrasebook.to={to}"] if to != "fr" else [])]
     finished = check_folder(out, words)
     if not all(finished.values()):
-        tell(f"Training two translators side by side on generated English–{languages.NAMES[to]} sentences; about two minutes on 2 CPU cores.")
+        tell(
+            f"Training two translators side by side on generated English–{languages.NAMES[to]} sentences; about two minutes on 2 CPU cores."
+        )
     train_both(out, words, watching, finished)
     systems = {name: api.load(out / name) for name in CALLED}
     found: dict[str, Any] = {name: system.evaluate(system.read("test"), quarters=True) for name, system in systems.items()}
@@ -198,7 +200,7 @@ def write_report(
     sections = [
         Section(
             "Two translators",
-            f"Both read English with a bidirectional GRU and write {languages.NAMES[to]} with another. The first carries the whole sentence over in one "
+            f"Both read English with a bidirectional GRU, write {languages.NAMES[to]} with another. The first carries the whole sentence over in one "
             "fixed vector; the second looks back at every word, by Bahdanau's additive attention. Both were trained on the same "
             "generated sentences for the same number of updates.",
         ),

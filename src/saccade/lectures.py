@@ -1,4 +1,4 @@
-"""The lectures, live: the decks as rows of data, which of them run today, and one offline site of figures that are all made anew."""
+"""The lectures, live: the decks as rows of data, which of them run today, and one offline site of drawings that are all made anew."""
 
 from __future__ import annotations
 
@@ -78,6 +78,12 @@ def slips() -> list[dict[str, str]]:
     return list(data()["slips"])
 
 
+def slip_rows() -> list[list[str]]:
+    """The slips as a table with its header."""
+    rows = [[one["deck"], one["slide"], one["says"], one["right"], one["test"] or "nothing to compute"] for one in slips()]
+    return [["deck", "slide", "the slide says", "right is", "checked by"], *rows]
+
+
 def tiny_words(words: list[str]) -> list[str]:
     """The settings with which the trainings of a command take seconds."""
     recipe = words[1] if words[0] in ("train", "compare") else ""
@@ -93,7 +99,11 @@ def build_site(
 
     folder.mkdir(parents=True, exist_ok=True)
     models = train_models(folder, tiny, note)
-    pages = [("index.html", "All lectures"), *((f"{deck}.html", f"Deck {deck}") for deck in data()["decks"]), (f"{SLIPS}.html", "Slips")]
+    pages = [
+        ("index.html", "All lectures"),
+        *((f"{deck}.html", f"Deck {deck}") for deck in data()["decks"]),
+        (f"{SLIPS}.html", "Slips"),
+    ]
     overview, made = [], dict[str, Path]()
     for deck, title in data()["decks"].items():
         sections, table = list[Section](), [["slide", "what it shows", "command", "runs today"]]
@@ -107,10 +117,8 @@ def build_site(
         write_atomically(folder / f"{deck}.html", report_page(f"Deck {deck}: {title}", sections, pages).encode())
     made["index.html"], made[f"{SLIPS}.html"] = folder / "index.html", folder / f"{SLIPS}.html"
     write_atomically(made["index.html"], report_page("The lectures, live", overview, pages).encode())
-    listed = [["deck", "slide", "the slide says", "right is", "checked by"]]
-    listed += [[one["deck"], one["slide"], one["says"], one["right"], one["test"] or "nothing to compute"] for one in slips()]
     about = "Where a slide slips, what is right, and the test that computes it."
-    write_atomically(made[f"{SLIPS}.html"], report_page("Slips", [Section("Slips", about, listed)], pages).encode())
+    write_atomically(made[f"{SLIPS}.html"], report_page("Slips", [Section("Slips", about, slip_rows())], pages).encode())
     return made
 
 
@@ -129,7 +137,7 @@ def train_models(folder: Path, tiny: bool, note: Callable[[str], object]) -> dic
 
 
 def section_of(row: Row, wrong: str, prints: Prints, models: Mapping[str, str], tiny: bool) -> Section:
-    """A row's part of a page: its figure, its live view, or what its command prints."""
+    """A row's part of a page: its drawing, its live view, or what its command prints."""
     from . import api, drawing
     from .views.document import Document, Site
     from .views.page import Section

@@ -41,12 +41,15 @@ def say(to: str, article: str, adjective: str, noun: str, verb: str, place: str 
     find = lambda rows, name: next(one for one in rows if one[0][0] == name)  # noqa: E731
     word = languages.Word
     named = languages.Named(
-        word(article, "DET"), [(word(adjective, "ADJ"), find(languages.ADJECTIVES, adjective))], word(noun, "NOUN"), find(languages.NOUNS, noun)
+        word(article, "DET"),
+        [(word(adjective, "ADJ"), find(languages.ADJECTIVES, adjective))],
+        word(noun, "NOUN"),
+        find(languages.NOUNS, noun),
     )
     where = None
     if place:
         home = languages.Named(word("the", "DET"), [], word("garden", "NOUN"), find(languages.NOUNS, "garden"))
-        where = (word(place, "ADP"), find(languages.PLACES, place), home)
+        where = (word(place, "ADP"), find(languages.LOCATIONS, place), home)
     return translate([Clause(named, (word(verb, "VERB"), find(languages.VERBS, verb)), None, where, None)], to).target
 
 
@@ -78,7 +81,9 @@ def test_the_corpus_of_a_language(to: str) -> None:
     assert not {pair.source for pair in every} & {pair.source for pair in lecture_sentences(to)}
     for pair in every:
         source, target = pair.source.split(), pair.target.split()
-        assert {at for at, _ in pair.alignment or ()} >= {n for n, tag in enumerate(pair.tags or ()) if tag in ("NOUN", "VERB", "ADJ")}
+        assert {at for at, _ in pair.alignment or ()} >= {
+            n for n, tag in enumerate(pair.tags or ()) if tag in ("NOUN", "VERB", "ADJ")
+        }
         assert all(a < len(source) and b < len(target) for a, b in pair.possible or ())
         assert {b for _, b in pair.possible or ()} == set(range(len(target))), "every word comes from somewhere"
 
@@ -91,5 +96,7 @@ def test_the_same_sentence_is_drawn_for_every_language_and_persons_have_no_color
 
 
 def test_an_unknown_language_is_refused_before_anything_is_trained() -> None:
-    assert "the phrasebook has no language 'dee'; did you mean 'de'?" in error_of(lambda: corpus("phrasebook:test", {"to": "dee"}))
+    assert "the phrasebook has no language 'dee'; did you mean 'de'?" in error_of(
+        lambda: corpus("phrasebook:test", {"to": "dee"})
+    )
     assert "no language 'xx'" in run_cli("demo", "--to", "xx").err

@@ -105,7 +105,10 @@ def test_the_variance_is_the_width_and_one_when_scaled() -> None:
 
 def test_the_gradient_is_the_jacobian_of_softmax() -> None:
     chance = torch.Generator().manual_seed(0)
-    q, k = torch.randn(1, 1, 3, generator=chance, dtype=torch.float64), torch.randn(1, 5, 3, generator=chance, dtype=torch.float64)
+    q, k = (
+        torch.randn(1, 1, 3, generator=chance, dtype=torch.float64),
+        torch.randn(1, 5, 3, generator=chance, dtype=torch.float64),
+    )
     jacobian = torch.autograd.functional.jacobian(lambda s: s.softmax(-1), (q @ k.transpose(1, 2)).flatten())
     assert scaling.measure((3,), keys=5, trials=1)[scaling.PLAIN][3]["gradient"] == pytest.approx(float(jacobian.norm()))
 

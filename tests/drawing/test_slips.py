@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -18,7 +20,7 @@ def test_layer_norm_gives_mean_zero_and_deviation_one() -> None:
 
 
 def test_weights_of_one_query_over_all_keys_sum_to_one_and_columns_do_not() -> None:
-    weights = worked_sentence("This is a cat".split(), False).weights
+    weights = worked_sentence(["This", "is", "a", "cat"], False).weights
     np.testing.assert_allclose(weights.sum(1), 1)
     assert abs(weights.sum(0) - 1).max() > 0.1
     assert weights.shape == (4, 4), "a score is one number"
@@ -31,8 +33,6 @@ def test_the_correlation_of_dog_and_cat() -> None:
 
 
 def test_the_table_has_the_published_value_and_names_the_other() -> None:
-    from pathlib import Path
-
     study = Translation("tiny", Path())
     assert 41.8 in study.in_paper("transformer-big").values()
     assert "41.0" in study.paper

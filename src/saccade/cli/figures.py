@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +22,9 @@ LENGTHS = "Several lengths, separated by commas."
 
 
 def draw(
-    what: Annotated[str, typer.Argument(help="What to draw; without WHAT's own names, its usual ones.", autocompletion=figure_names)],
+    what: Annotated[
+        str, typer.Argument(help="What to draw; without WHAT's own names, its usual ones.", autocompletion=figure_names)
+    ],
     words: Annotated[list[str] | None, typer.Argument(metavar="[NAME|KEY=VALUE]…", help=WORDS)] = None,
     out_file: Annotated[Path | None, typer.Option("--out", help="The file: .png, .svg, .pdf or .html.")] = None,
     length: Annotated[int | None, typer.Option("--length", help="Positions or words.")] = None,
@@ -44,7 +47,9 @@ def draw(
     """
     if out_file is not None and out_file.suffix.lower() not in ENDINGS:
         raise SaccadeError(f"cannot draw into '{out_file}'; the name must end in {', '.join(ENDINGS)}")
-    options = {name: value for name, value in (("length", length), ("dim", dim), ("seed", seed)) if value is not None}
+    options: dict[str, Any] = {
+        name: value for name, value in (("length", length), ("dim", dim), ("seed", seed)) if value is not None
+    }
     options |= {} if lengths is None else {"lengths": whole_numbers(lengths)}
     with err.status("drawing …"):
         from .. import drawing
@@ -58,7 +63,8 @@ def draw(
     if json_:
         print_json({"title": made.title, "text": made.text, "table": made.table, **({"out": str(out_file)} if out_file else {})})
         return
-    print_drawing(made)
+    print_table(made.table, made.title)
+    write(f"\n{made.text}")
     if out_file is not None:
         note(f"written: {out_file}")
 
@@ -94,17 +100,22 @@ def save(made: Drawing, path: Path) -> None:
     from ..views.pictures import save as save_picture
 
     if path.suffix.lower() == ".html":
-        write_atomically(path, report_page(made.title, [Section("Picture", made.text, picture=made.picture()), Section("Numbers", table=made.table)]).encode())
+        write_atomically(
+            path,
+            report_page(
+                made.title, [Section("Picture", made.text, picture=made.picture()), Section("Numbers", table=made.table)]
+            ).encode(),
+        )
     else:
         save_picture(made.figure, path)
 
 
-def print_drawing(made: Drawing) -> None:
+def print_table(rows: Sequence[Sequence[object]], title: str | None = None) -> None:
+    """Rows under their header, the first of them, with brackets as they are."""
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(*made.table[0], title=made.title, title_justify="left", box=None)
-    for row in made.table[1:]:
+    shown = Table(*map(str, rows[0]), title=title, title_justify="left", box=None, pad_edge=False)
+    for row in rows[1:]:
         shown.add_row(*(Text(str(value)) for value in row))
     show_all(shown)
-    write(f"\n{made.text}")

@@ -11,13 +11,14 @@ import typer
 
 from ..errors import SaccadeError
 from .completion import TABLES, deck_names
+from .figures import print_table
 from .options import Json, flag
-from .shared import note, print_json, show_all, write
+from .shared import note, print_json, write
 
 if TYPE_CHECKING:
     from ..lectures import Row
 
-PAGE = "Build one offline site of live figures into this folder, in the order of the lectures."
+PAGE = "Build one offline site of live drawings into this folder, in the order of the lectures."
 TINY = "With --page: models of a few updates and small drawings, to see the pages' form in a minute."
 
 
@@ -68,7 +69,7 @@ def lecture(
 
 
 def missing(row: Row) -> str:
-    """What the command of a row names that does not exist: a command, an option, a figure, a table or a setting; "" if it runs."""
+    """What the command of a row names that does not exist: a command, an option, a drawing, a table or a setting; "" if it runs."""
     from typer.main import get_command
 
     from .. import config, drawing
@@ -77,7 +78,7 @@ def missing(row: Row) -> str:
     name, *words = row.words
     known = {command.name for command in app.registered_commands}
     if name not in known:
-        return f"there is no command `saccade {name}`"
+        return f"`saccade {name}` is not a command"
     options = {one for parameter in get_command(app).commands[name].params for one in parameter.opts}  # type: ignore[attr-defined]
     if lacking := next((word for word in words if word.startswith("--") and word not in options), None):
         return f"`saccade {name}` has no option {lacking}"
@@ -113,32 +114,21 @@ def printed(words: list[str]) -> str:
 
 
 def list_rows(rows: list[Row], as_json: bool) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
     found = [(row, missing(row)) for row in rows]
     if as_json:
         for row, wrong in found:
             facts = {"deck": row.deck, "slide": row.slide, "title": row.title, "shows": row.shows, "command": row.run}
             print_json({**facts, "runs": not wrong, "missing": wrong, "measured": row.measured})
         return
-    table = Table("deck", "slide", "title", "", "command", box=None, pad_edge=False)
-    for row, wrong in found:
-        table.add_row(*map(Text, (row.deck, row.slide, row.title, "not yet" if wrong else "", row.run)))
-    show_all(table)
+    listed = [(row.deck, row.slide, row.title, "not yet" if wrong else "", row.run) for row, wrong in found]
+    print_table([("deck", "slide", "title", "", "command"), *listed])
     note(f"{sum(not wrong for _, wrong in found)} of {len(found)} run; saccade lecture DECK SLIDE runs one")
 
 
 def list_slips(as_json: bool) -> None:
-    from rich.table import Table
-    from rich.text import Text
+    from ..lectures import slip_rows, slips
 
-    from ..lectures import slips
-
-    table = Table("deck", "the slide says", "right is", "checked by", box=None, pad_edge=False)
-    for one in slips():
-        if as_json:
-            print_json(one)
-        table.add_row(*map(Text, (one["deck"], one["says"], one["right"], one["test"] or "nothing to compute")))
     if not as_json:
-        show_all(table)
+        print_table(slip_rows())
+    for one in slips() if as_json else ():
+        print_json(one)

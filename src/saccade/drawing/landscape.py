@@ -22,6 +22,7 @@ from .panels import Contours, Drawing, rounded, side_by_side
 DEPTH, UPDATES, EXAMPLES = 5, 150, 48
 RESIDUALS = {"with residuals": "pre-norm", "without residuals": "none"}
 MOST_STEPS = 101
+DATA = {"train": "reviews:train", "dev": "reviews:dev", "reviews": {"train": 200, "dev": 20, "test": 1}}
 
 
 def directions(model: nn.Module, seed: int) -> list[list[Tensor]]:
@@ -59,18 +60,11 @@ def surface(model: nn.Module, loss: Callable[[], float], at: np.ndarray, seed: i
 
 
 def train(residual: str, depth: int, updates: int, seed: int, out: Path) -> api.System:
-    """A small Transformer that tells good reviews from bad ones."""
-    values: dict[str, Any] = {
-        "task": "classification",
-        "seed": seed,
-        "device": "cpu",
-        "data": {"train": "reviews:train", "dev": "reviews:dev", "reviews": {"train": 200, "dev": 20, "test": 1}},
-        "vocabulary": {"kind": "words"},
-        "model": {"family": "transformer-encoder", "dim": 32, "hidden": 64, "depth": depth, "heads": 2, "dropout": 0.0},
-        "training": {"updates": updates, "tokens": 600, "learning_rate": 0.003, "warmup": 20, "schedule": "cosine", "smoothing": 0.0},
-    }
-    values["model"]["residual"] = residual
-    values["training"]["evaluate_every"] = updates
+    """A small Transformer that separates good reviews from bad ones."""
+    sizes = {"dim": 32, "hidden": 64, "depth": depth, "heads": 2, "dropout": 0.0, "residual": residual}
+    training = {"updates": updates, "tokens": 600, "learning_rate": 0.003, "warmup": 20, "schedule": "cosine", "smoothing": 0.0}
+    values = {"task": "classification", "seed": seed, "device": "cpu", "data": DATA, "vocabulary": {"kind": "words"}}
+    values |= {"model": {"family": "transformer-encoder", **sizes}, "training": {**training, "evaluate_every": updates}}
     return api.fit(config.recipe(values), out, watcher=Watcher())[0]
 
 
@@ -85,10 +79,20 @@ def loss_of(system: api.System) -> Callable[[], float]:
     return lambda: batch_loss(system.model, batch).item() / count
 
 
-def draw(names: list[str], steps: int = 17, reach: float = 1.0, depth: int = DEPTH, updates: int = UPDATES, seed: int = 0) -> Drawing:
+def draw(
+    names: list[str], steps: int = 17, reach: float = 1.0, depth: int = DEPTH, updates: int = UPDATES, seed: int = 0
+) -> Drawing:
     """The loss around one or two run folders' models; without these, around two small ones that are trained first."""
-    if not 3 <= steps <= MOST_STEPS or not 0 < reach <= 100 or not 1 <= depth <= 100 or not 1 <= updates <= 100_000 or len(names) > 4:
-        raise SaccadeError("draw landscape takes up to 4 runs, steps from 3 to 101, a reach up to 100, depth to 100, updates to 100,000")
+    if (
+        not 3 <= steps <= MOST_STEPS
+        or not 0 < reach <= 100
+        or not 1 <= depth <= 100
+        or not 1 <= updates <= 100_000
+        or len(names) > 4
+    ):
+        raise SaccadeError(
+            "draw landscape takes up to 4 runs, steps from 3 to 101, a reach up to 100, depth to 100, updates to 100,000"
+        )
     at = np.linspace(-reach, reach, steps + 1 - steps % 2)  # odd, so that the middle is the model itself
     systems: dict[str, api.System] = {Path(name).name: api.load(name, "cpu") for name in names}
     with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
@@ -100,7 +104,9 @@ def draw(names: list[str], steps: int = 17, reach: float = 1.0, depth: int = DEP
     for name, values in found.items():
         high = float(np.quantile(values, 0.95))
         levels = np.linspace(values.min(), max(high, values.min() + 1e-6), 12)
-        panels.append(Contours(f"{name}: loss {values[middle, middle]:.3g}", "direction 1", "direction 2", 3.2, 3.2, at, values, levels))
+        panels.append(
+            Contours(f"{name}: loss {values[middle, middle]:.3g}", "direction 1", "direction 2", 3.2, 3.2, at, values, levels)
+        )
         rim = np.concatenate([values[0], values[-1], values[:, 0], values[:, -1]]).mean() - values[middle, middle]
         rows.append([name, *map(rounded, (values[middle, middle], values.min(), values.max(), rim))])
     trained = f"{depth} layers, {updates} updates on generated reviews" if not names else "trained models"

@@ -110,12 +110,16 @@ def draw(names: list[str], length: int = 32, seed: int = 0, **options: Any) -> D
         title = f"{Path(name).name}{''.join(f', {key} {value}' for key, value in mine.items())}"
         panels.append(Heat(title, "key", "query", 2.4, 2.4, allowed, 0, 1))
         keys = allowed.sum(1)
-        rows.append([name, *map(str, allowed.shape), f"{allowed.sum():,}", f"{allowed.mean():.1%}", f"{keys.min()} to {keys.max()}"])
+        rows.append(
+            [name, *map(str, allowed.shape), f"{allowed.sum():,}", f"{allowed.mean():.1%}", f"{keys.min()} to {keys.max()}"]
+        )
     if unused:
         raise SaccadeError(f"no mask of this drawing has the option '{min(unused)}'; leave it out")
     title, note = "Masks: who may attend to whom", "black may attend · white is set to −∞ before the softmax"
     shares = "; ".join(f"{row[0]}: {row[4]}" for row in rows[1:])
-    return Drawing(title, f"A black cell lets its query look at its key. Of all pairs: {shares}.", rows, side_by_side(title, note, panels))
+    return Drawing(
+        title, f"A black cell lets its query look at its key. Of all pairs: {shares}.", rows, side_by_side(title, note, panels)
+    )
 
 
 def taken(name: str) -> set[str]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from torch import Tensor, nn
 
@@ -61,7 +60,9 @@ def parts_of(module: nn.Module, shapes: dict[str, str], path: str = "", depth: i
         expands = depth < DEEPEST and (depth == 0 or name.isdigit()) and len(list(child.children())) > 1 and not is_input(child)
         inside = parts_of(child, shapes, f"{whole}.", depth + 1) if expands else []
         matrices = [" × ".join(map(str, one.shape)) for one in child.parameters() if one.dim() > 1]
-        shown = ", ".join(f"{matrices.count(one)} of {one}" if matrices.count(one) > 1 else one for one in dict.fromkeys(matrices))
+        shown = ", ".join(
+            f"{matrices.count(one)} of {one}" if matrices.count(one) > 1 else one for one in dict.fromkeys(matrices)
+        )
         found.append(Part(name, type(child).__name__, size, "" if inside else shown, shapes.get(whole, ""), 1, inside))
     return found
 
@@ -73,12 +74,8 @@ def is_input(module: nn.Module) -> bool:
 
 def output_shapes(model: nn.Module) -> dict[str, str]:
     """What each part gives for a batch, with letters for the sizes of the batch; nothing of a model that asks for more than texts."""
-    by = {size: letter for letter, size in zip(LETTERS.values(), LETTERS, strict=True)}
-    device = next(model.parameters()).device
-    given: dict[str, Any] = {}
-    for name in ("source", "tokens"):
-        given[name] = torch.ones(3, 7, dtype=torch.long, device=device)
-    given |= {"target": torch.ones(3, 5, dtype=torch.long, device=device), "lengths": torch.full((3,), 7, device=device)}
+    text, target = (torch.ones(3, size, dtype=torch.long, device=next(model.parameters()).device) for size in (7, 5))
+    given: dict[str, Any] = {"source": text, "tokens": text, "target": target, "lengths": text.sum(1)}
     wanted = inspect.signature(model.forward).parameters
     found: dict[str, str] = {}
 
@@ -86,7 +83,7 @@ def output_shapes(model: nn.Module) -> dict[str, str]:
         def hook(module: nn.Module, inputs: Any, out: Any) -> None:
             first = out[0] if isinstance(out, tuple) else out
             if isinstance(first, Tensor):
-                found[name] = " × ".join(by.get(size, str(size)) for size in first.shape)
+                found[name] = " × ".join(LETTERS.get(size, str(size)) for size in first.shape)
 
         return hook
 
@@ -123,7 +120,9 @@ def draw(names: list[str]) -> Drawing:
         raise SaccadeError("draw model takes one recipe or run folder; write `saccade draw model phrasebook-transformer`")
     model, about = load_model(names[0])
     total = sum(one.numel() for one in model.parameters())
-    if isinstance(body := getattr(model, "body", None), nn.Module):  # a classifier around an encoder: its parts beside the encoder's
+    if isinstance(
+        body := getattr(model, "body", None), nn.Module
+    ):  # a classifier around an encoder: its parts beside the encoder's
         shapes = {name.removeprefix("body."): shape for name, shape in output_shapes(model).items()}
         inner, around = parts_of(body, shapes), [part for part in parts_of(model, shapes) if part.name != "body"]
         parts = [*inner, *around]
@@ -145,34 +144,27 @@ def draw(names: list[str]) -> Drawing:
         at = 0.0
         for part in column:
             if at:
-                arrow = {"arrowstyle": "-|>", "mutation_scale": 9, "color": GRAY, "shrinkA": 0, "shrinkB": 0}
+                arrow: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 9, "color": GRAY, "shrinkA": 0, "shrinkB": 0}
                 axes.add_patch(FancyArrowPatch((WIDE / 2, at - 0.2), (WIDE / 2, at), **arrow))
             box(axes, part, 0.02, at, WIDE - 0.04)
             list_rows(part, "", rows)
             at += part.height + 0.2
-    if len(columns) == 2:
-        join(figure, columns, top, tall)
+    if len(columns) == 2:  # from what the left column ends with to the right one
+        ends = [(x / figure.get_figwidth(), 0.5) for x in (MARGIN + WIDE, MARGIN + WIDE + 0.52)]
+        figure.add_artist(
+            FancyArrowPatch(*ends, transform=figure.transFigure, arrowstyle="-|>", mutation_scale=11, color="#333333")
+        )
     return Drawing(title, f"Drawn from {about}. Parts without parameters are left out.", rows, figure)
-
-
-def join(figure: Figure, columns: list[list[Part]], top: float, tall: float) -> None:
-    """An arrow from what the left column ends with to the decoder."""
-    wide, high = figure.get_size_inches()
-    left, right = (sum(part.height + 0.2 for part in column) for column in (columns[0][:-1], until(columns[1], "decoder")))
-    source = (MARGIN + WIDE, top + tall - left - columns[0][-1].height / 2)
-    target = (MARGIN + WIDE + 0.52, top + tall - right - next(part for part in columns[1] if part.name == "decoder").height / 2)
-    ends = [(x / wide, 1 - y / high) for x, y in (source, target)]
-    figure.add_artist(FancyArrowPatch(*ends, transform=figure.transFigure, arrowstyle="-|>", mutation_scale=11, color="#333333"))
-
-
-def until(parts: list[Part], name: str) -> list[Part]:
-    return parts[: [part.name for part in parts].index(name)]
 
 
 def box(axes: Axes, part: Part, left: float, bottom: float, wide: float) -> None:
     """A part with its name in its first line, and its own parts below that, drawn upward."""
     shade = "white" if part.inside else "#eeeeee"
-    look = {"boxstyle": "round,pad=0,rounding_size=0.05", "facecolor": shade, "edgecolor": "#333333" if part.inside else EDGE}
+    look: dict[str, Any] = {
+        "boxstyle": "round,pad=0,rounding_size=0.05",
+        "facecolor": shade,
+        "edgecolor": "#333333" if part.inside else EDGE,
+    }
     axes.add_patch(FancyBboxPatch((left, bottom), wide, part.height, linewidth=0.9, **look))
     line = bottom + part.height - ROW / 2
     total = f"{part.parameters * part.count:,}"

@@ -57,7 +57,10 @@ def draw(names: list[str], seed: int | None = None) -> Drawing:
     pairs = {languages.NAMES[languages.check_language(to)]: languages.translate(clauses, to) for to in names or languages.NAMES}
     if len(pairs) < len(names):
         raise SaccadeError(f"a language is named twice; name each once of: {', '.join(languages.NAMES)}")
-    rows = [["language", "sentence", "crossing links"], *([name, pair.target, str(crossings(pair))] for name, pair in pairs.items())]
+    rows = [
+        ["language", "sentence", "crossing links"],
+        *([name, pair.target, str(crossings(pair))] for name, pair in pairs.items()),
+    ]
     title = next(iter(pairs.values())).source
     text = "Where lines cross, the languages order their words differently. German and Hindi end with the verb; Chinese and Hindi have no article."
     return Drawing(title, text, rows, picture(pairs, title), scripts=True)

@@ -124,7 +124,7 @@ class Contours(Panel):
     def draw(self, axes: Axes, looks: Mapping[str, Any]) -> None:
         axes.contourf(self.at, self.at, self.values, levels=self.levels, cmap="gray", extend="both")
         lines = axes.contour(self.at, self.at, self.values, levels=self.levels, colors="black", linewidths=0.5)
-        axes.clabel(lines, lines.levels[:: max(1, len(lines.levels) // 6)], fontsize=7, fmt="%.3g", colors="black")
+        axes.clabel(lines, list(lines.levels)[::2], fontsize=7, fmt="%.3g", colors="black")
         for text in lines.labelTexts:
             text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.8})
         axes.plot([0], [0], "+", color="white", markersize=12, markeredgewidth=3.5)
@@ -142,7 +142,7 @@ def border(axes: Axes, values: np.ndarray) -> None:
 def side_by_side(title: str, note: str, panels: Sequence[Panel], across: int = 3) -> Figure:
     """Panels in rows on one sheet, with one legend for all lines below them."""
     names = list(dict.fromkeys(name for panel in panels if isinstance(panel, Lines) for name in panel.series))
-    looks = {
+    looks: dict[str, dict[str, Any]] = {
         name: {"color": COLORS[n % len(COLORS)], "marker": MARKERS[n % len(MARKERS)], "linestyle": DASHES[n % len(DASHES)]}
         | {"markersize": 5, "markeredgecolor": "white", "markeredgewidth": 0.4}
         for n, name in enumerate(names)
@@ -168,10 +168,16 @@ def side_by_side(title: str, note: str, panels: Sequence[Panel], across: int = 3
             at += panel.wide + gap
         top += max(panel.tall for panel in row) + above + below
     if len(names) > 1:
-        plotted = {line.get_marker() + str(line.get_color()): line for axes in figure.axes for line in axes.lines}
-        shown = [plotted[look["marker"] + look["color"]] for look in looks.values()]
+        plotted = {f"{line.get_marker()}{line.get_color()}": line for axes in figure.axes for line in axes.lines}
+        shown = [plotted[f"{look['marker']}{look['color']}"] for look in looks.values()]
         font = FontProperties(family=families("".join(names)), size=9)
-        look = {"loc": "lower center", "bbox_to_anchor": (0.5, 0.0), "ncols": columns, "frameon": False, "handlelength": 3}
+        look: dict[str, Any] = {
+            "loc": "lower center",
+            "bbox_to_anchor": (0.5, 0.0),
+            "ncols": columns,
+            "frameon": False,
+            "handlelength": 3,
+        }
         made = figure.legend(shown, names, prop=font, borderaxespad=0.4, **look)
         for text in made.get_texts():
             text.set_parse_math(False)

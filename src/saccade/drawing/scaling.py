@@ -41,7 +41,9 @@ def draw(names: list[str], seed: int = 0, keys: int = KEYS, trials: int = TRIALS
         panels.append(Lines(what, "D", unit, 2.7, 2.4, series, log))
     rows = [["D", *(f"{what}, {name}" for what in ("variance", "entropy", "gradient") for name in found)]]
     for width in WIDTHS:
-        rows.append([str(width), *(rounded(found[name][width][what]) for what in ("variance", "entropy", "gradient") for name in found)])
+        rows.append(
+            [str(width), *(rounded(found[name][width][what]) for what in ("variance", "entropy", "gradient") for name in found)]
+        )
     title = "Why scores are divided by √D"
     text = (
         "q·k is a sum of D products, so its variance is D: the softmax then picks one key (its entropy falls to 0), and almost no "

@@ -46,4 +46,6 @@ def draw(names: list[str], lengths: Sequence[int] = LENGTHS) -> Drawing:
         "outside the part that grows with the square of the length; past N = 6D that part is the larger one. The table counts "
         "projections as outside."
     )
-    return Drawing(title, text, rows, side_by_side(title, "per block: 8 N D² projections, 4 N² D scores and sums, 16 N D² MLP", panels))
+    return Drawing(
+        title, text, rows, side_by_side(title, "per block: 8 N D² projections, 4 N² D scores and sums, 16 N D² MLP", panels)
+    )

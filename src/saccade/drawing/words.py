@@ -64,10 +64,7 @@ def from_model(folder: str, words: list[str]) -> tuple[list[str], np.ndarray]:
     table = next((module for module in system.model.modules() if isinstance(module, Embedding)), None)
     if vocabulary is None or table is None or table.reads_bytes:
         raise SaccadeError(f"{folder} has no vectors of words; choose a model that reads texts as tokens")
-    if not words:
-        every = Counter(token.strip("▁ Ġ") for token in (vocabulary.token(n) for n in range(len(vocabulary))))
-        words = [token for token in every if token.isalpha()]
-    ids = {word: found for word, found in zip(words, vocabulary.encode_ids(words), strict=True)}
+    ids = dict(zip(words, vocabulary.encode_ids(words), strict=True))
     known = [word for word, found in ids.items() if len(found) == 1 and found[0] != getattr(vocabulary, "unk", -1)]
     with torch.no_grad():
         return known, np.asarray(table(torch.tensor([[ids[word][0] for word in known]]))[0].double().numpy())
@@ -84,9 +81,7 @@ def draw(names: list[str], most: int = 70) -> Drawing:
     folder = names[0] if names and Path(names[0]).is_dir() else None
     given = names[1:] if folder else names
     if folder:
-        words, vectors = from_model(folder, given or [word for word in frequent])
-        if not given and len(words) < 10:  # a model of other texts
-            words, vectors = from_model(folder, [])
+        words, vectors = from_model(folder, given or frequent)
         words, vectors = words[:most], vectors[:most]
     else:
         if missing := [word for word in given if word not in tags]:
@@ -97,10 +92,15 @@ def draw(names: list[str], most: int = 70) -> Drawing:
         raise SaccadeError(f"of these words {len(words)} are single tokens of the model; name at least 3 that are")
     at, close = project(vectors), nearest(vectors)
     title = f"Map of {len(words)} words"
-    note = f"{folder or 'from counts of neighbors in the phrasebook'} · first two principal components of {vectors.shape[1]} numbers"
+    note = (
+        f"{folder or 'from counts of neighbors in the phrasebook'} · first two principal components of {vectors.shape[1]} numbers"
+    )
     figure, top = sheet(8.6, 6.6, title, note)
     plot(add_axes(figure, MARGIN + 0.1, top, 8.0, 6.2), words, at, tags)
-    rows = [["word", "nearest by cosine"], *([word, ", ".join(words[n] for n in near)] for word, near in zip(words, close, strict=True))]
+    rows = [
+        ["word", "nearest by cosine"],
+        *([word, ", ".join(words[n] for n in near)] for word, near in zip(words, close, strict=True)),
+    ]
     text = "Words that are used alike have vectors that lie close together. Two of many dimensions are drawn; the table uses all."
     return Drawing(title, text, rows, figure)
 
@@ -118,18 +118,24 @@ def plot(axes: Axes, words: list[str], at: np.ndarray, tags: dict[str, str]) -> 
     for kind, marker in zip(kinds, MARKERS, strict=False):
         mine = [n for n, word in enumerate(words) if TAGS.get(tags.get(word, ""), "others") == kind]
         if mine:
-            axes.plot(*at[mine].T, marker, color="#333333" if kind == "nouns" else "#888888", markersize=4, label=kind, linestyle="")
+            axes.plot(
+                *at[mine].T, marker, color="#333333" if kind == "nouns" else "#888888", markersize=4, label=kind, linestyle=""
+            )
     steps = [(0.012, 0.0), (-0.012, 0.0), (0.0, 0.03), (0.0, -0.03)]
     steps += [(side * 0.03, down * 0.03) for down in (1, -1, 2, -2, 3, -3, 4, -4) for side in (1, -1)]
     for n, word in enumerate(words):
         wide = 0.0125 * len(word)
         x, y = at[n] / spread
-        free = [step for step in steps if not covers(x + step[0] - wide * (step[0] < 0) - wide / 2 * (step[0] == 0), y + step[1], wide, taken)]
+        free = [
+            step
+            for step in steps
+            if not covers(x + step[0] - wide * (step[0] < 0) - wide / 2 * (step[0] == 0), y + step[1], wide, taken)
+        ]
         right, up = (free or steps)[0]
         start = x + right - wide * (right < 0) - wide / 2 * (right == 0)
         taken.append((start, y + up, wide))
         far = abs(up) > 0.03 or (up and right)
-        arrow = {"arrowprops": {"arrowstyle": "-", "color": EDGE, "linewidth": 0.5}} if far else {}
+        arrow: dict[str, Any] = {"arrowprops": {"arrowstyle": "-", "color": EDGE, "linewidth": 0.5}} if far else {}
         axes.annotate(word, at[n], (start * spread[0], (y + up) * spread[1]), va="center", **style(8), **arrow)
     axes.margins(0.13, 0.06)
     axes.set(xticks=[], yticks=[])

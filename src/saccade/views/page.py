@@ -89,7 +89,9 @@ def report_page(title: str, sections: Sequence[Section], pages: Sequence[tuple[s
                 with Image.open(io.BytesIO(section.picture)) as image:
                     width = round(image.width * 96 / image.info.get("dpi", (96, 96))[0])
             data, alt = base64.b64encode(section.picture).decode("ascii"), _escape(f"Picture: {section.heading}")
-            parts.append(f'<figure class="picture"><img alt="{alt}" width="{width}" src="data:image/{kind};base64,{data}"></figure>')
+            parts.append(
+                f'<figure class="picture"><img alt="{alt}" width="{width}" src="data:image/{kind};base64,{data}"></figure>'
+            )
         parts += [_view(section.document)] if section.document else []
         parts.append("</section>")
     return _page(title, "\n".join(parts), interactive=any(section.document is not None for section in sections))

@@ -15,7 +15,7 @@ from .grammar import Mot, Phrase, Word, pair
 
 BOOK = load_words("languages")
 NAMES: dict[str, str] = BOOK["names"]
-GENDERS, CASES = "mfn", ("subject", "object", "place")
+GENDERS, CASES = "mfn", ("subject", "object", "location")
 MOST_CLAUSES = 3
 
 
@@ -28,7 +28,7 @@ def records(name: str) -> list[tuple[list[str], dict[str, list[str]]]]:
     return found
 
 
-NOUNS, ADJECTIVES, VERBS, PLACES, TIMES, [AND] = map(records, ("nouns", "adjectives", "verbs", "places", "times", "and"))
+NOUNS, ADJECTIVES, VERBS, LOCATIONS, TIMES, [AND] = map(records, ("nouns", "adjectives", "verbs", "locations", "times", "and"))
 
 
 class Named(NamedTuple):
@@ -50,14 +50,14 @@ class Clause(NamedTuple):
     subject: Named
     verb: tuple[Word, Any]
     object: Named | None
-    place: tuple[Word, Any, Named] | None
+    where: tuple[Word, Any, Named] | None
     time: tuple[Word, Any] | None
 
     def english(self) -> list[Word]:
         """In the order of English."""
-        place = [self.place[0], *self.place[2].english] if self.place else []
+        where = [self.where[0], *self.where[2].english] if self.where else []
         thing = self.object.english if self.object else []
-        return [*self.subject.english, self.verb[0], *thing, *place, *([self.time[0]] if self.time else [])]
+        return [*self.subject.english, self.verb[0], *thing, *where, *([self.time[0]] if self.time else [])]
 
 
 class Author(Dice):
@@ -80,10 +80,10 @@ class Author(Dice):
         doers, *done = (kinds.split(",") for kinds in verb[0][1:])
         subject = self.named(doers, used)
         thing = self.named(done[0], used) if done else None
-        where, when = self.pick(PLACES), self.pick(TIMES)
-        place = (Word(where[0][0], "ADP"), where, self.named(["place"], used)) if self.chance(0.5) else None
+        site, when = self.pick(LOCATIONS), self.pick(TIMES)
+        where = (Word(site[0][0], "ADP"), site, self.named(["location"], used)) if self.chance(0.5) else None
         time = (Word(when[0][0], "ADV"), when) if self.chance(0.4) else None
-        return Clause(subject, (Word(verb[0][0], "VERB"), verb), thing, place, time)
+        return Clause(subject, (Word(verb[0][0], "VERB"), verb), thing, where, time)
 
     def draw(self) -> list[Clause]:
         return [self.clause() for _ in range(1 + int(MOST_CLAUSES * self.random() * self.random()))]
@@ -108,7 +108,9 @@ def say_noun(to: str, named: Named, case: str, ergative: bool = False) -> list[M
         at = cell if to == "de" else gender
         before.insert(0, Mot(BOOK["articles"][to][article].split()[at], (named.article,)))
     elif article == "a":
-        before[:0] = [Mot("一", (named.article,)), Mot(forms[1], (), (named.article,))] if to == "zh" else [Mot("एक", (named.article,))]
+        before[:0] = (
+            [Mot("一", (named.article,)), Mot(forms[1], (), (named.article,))] if to == "zh" else [Mot("एक", (named.article,))]
+        )
     possible = (named.article,) if to in ("zh", "hi") and article == "the" else ()
     return [*before, Mot(forms[2] if oblique else noun, (named.noun,), possible), *reversed(after)]
 
@@ -126,11 +128,11 @@ def say_clause(to: str, clause: Clause) -> list[Mot]:
     parts = {"S": subject, "V": said, "A": [Mot("hat", (verb,))]}
     if clause.object:
         parts["O"] = say_noun(to, clause.object, "object") + ([Mot("को", (), (clause.object.noun,))] if to == "hi" else [])
-    if clause.place:
-        word, (_, around), named = clause.place
+    if clause.where:
+        word, (_, around), named = clause.where
         at = around[to].index("…")
         first, last = ([Mot(text, (word,)) for text in texts] for texts in (around[to][:at], around[to][at + 1 :]))
-        parts["P"] = [*first, *say_noun(to, named, "place"), *last]
+        parts["P"] = [*first, *say_noun(to, named, "location"), *last]
     if clause.time:
         parts["T"] = [Mot(text, (clause.time[0],)) for text in clause.time[1][1][to]]
     return [mot for letter in BOOK["orders"][to] for mot in parts.get(letter, [])]

@@ -246,6 +246,8 @@ def phrasebook(train: int = 6000, dev: int = 300, test: int = 500, seed: int = 0
     sizes = (train, dev, test)
     if languages.check_language(to) != "fr":
         other, known = languages.Author(seed), [pair.source for pair in languages.lecture_sentences(to)]
-        return draw_parts("phrasebook", MOST, sizes, lambda line: languages.translate(other.draw(), to, line), "source", "source", known)
+        return draw_parts(
+            "phrasebook", MOST, sizes, lambda line: languages.translate(other.draw(), to, line), "source", "source", known
+        )
     author, known = Author(seed), [pair.source for pair in LECTURE_SENTENCES]
     return draw_parts("phrasebook", MOST, sizes, lambda line: say.pair(author.draw(), line), "source", "source", known)
