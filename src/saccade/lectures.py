@@ -19,6 +19,7 @@ from .files import write_atomically
 if TYPE_CHECKING:
     from .views.page import Section
 
+MOST_ROWS = 12  # of a drawing's numbers that a page has
 LONGEST = 60  # lines of what a command prints that a page has
 SLIPS = "slips"
 Prints = Callable[[list[str]], str]  # runs a command, and returns what it prints
@@ -158,9 +159,10 @@ def section_of(row: Row, wrong: str, prints: Prints, models: Mapping[str, str], 
         options |= data()["tiny_draw"].get(what, {}) if tiny else {}
         drawn = drawing.draw(what, [name for name in names if "=" not in name], **options)
         made.text += f"\n\n{drawn.text}"
-        made.picture = drawn.picture()
+        made.picture, made.table = drawn.picture(), drawn.table if len(drawn.table) <= MOST_ROWS else None
     if row.look:
         made.document = api.show(api.load(models[row.with_], "cpu"), row.look)
+        made.text += f"\n\nThe view is of a model by the recipe {data()['runs'][row.with_]}."
     if row.worked is not None:
         worked = worked_sentence(row.worked.split(), False) if row.worked else worked_example(False)
         site = Site("self-attention", worked.tokens, worked.tokens, [worked.weights])
