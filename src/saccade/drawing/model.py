@@ -22,7 +22,7 @@ from .panels import Drawing, Table
 
 DEEPEST = 2  # parts inside parts that are drawn
 WIDE, ROW, GAP = 4.5, 0.34, 0.1  # inches
-READS = ("source", "image", "grid", "encoder")  # the left column, where a decoder is the right one
+READS = ("source", "image", "grid", "embedding", "encoder", "squeeze")  # the left column, where a decoder is the right one
 LETTERS = {3: "B", 7: "N", 5: "T"}  # of a batch, source tokens, target tokens: sizes that nothing else has
 
 
@@ -129,7 +129,7 @@ def draw(names: list[str]) -> Drawing:
     else:
         parts = parts_of(model, output_shapes(model))
     names_of_parts = {part.name for part in parts}
-    reads = READS if "decoder" in names_of_parts and names_of_parts & {*READS} else ()
+    reads = READS if "decoder" in names_of_parts and names_of_parts & {"encoder", "image"} else ()
     columns = [[part for part in parts if (part.name in reads) == left] for left in (True, False)]
     columns = [column for column in columns if column]
     title = f"{type(model).__name__}: {total:,} parameters"

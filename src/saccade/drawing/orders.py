@@ -21,9 +21,9 @@ def crossings(pair: Pair) -> int:
 
 def picture(pairs: dict[str, Pair], title: str) -> Figure:
     """A strip per language."""
-    note = find("".join(pair.target for pair in pairs.values()))
+    find("".join(pair.target for pair in pairs.values()))
     about = "a line joins words that translate each other; dashed: possibly"
-    figure, top = sheet(7.2, 0.95 * len(pairs) + 0.1, title, f"{about} · {note}" if note else about)
+    figure, top = sheet(7.2, 0.95 * len(pairs) + 0.1, title, about)
     for n, (name, pair) in enumerate(pairs.items()):
         strip(add_axes(figure, MARGIN, top + 0.95 * n, 6.8, 0.85), name, pair)
     return figure
