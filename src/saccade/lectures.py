@@ -119,14 +119,10 @@ def build_site(
     made["index.html"], made[f"{SLIPS}.html"] = folder / "index.html", folder / f"{SLIPS}.html"
     write_atomically(made["index.html"], report_page("The lectures, live", overview, pages).encode())
     about = "Where a slide slips, what is right, and the test that computes it."
-    write_atomically(
-        made[f"{SLIPS}.html"],
-        report_page(
-            "Slips",
-            [Section("Slips", about, [[cell.replace("::test_", ": ").replace("_", " ") for cell in row] for row in slip_rows()])],
-            pages,
-        ).encode(),
-    )
+    listed = [
+        [*row, test.replace("::test_", ": ").replace("_", " ")] for *row, test in slip_rows()
+    ]  # names of tests wrap as words
+    write_atomically(made[f"{SLIPS}.html"], report_page("Slips", [Section("Slips", about, listed)], pages).encode())
     return made
 
 
