@@ -64,16 +64,19 @@ MAY["comparing"] = {*MAY["api"], "api", "significance"}
 MAY["symmetry"] = {*MAY["catalogue"], "catalogue"}
 MAY["heads"] = {"data", "errors", "views"}
 MAY["varying"] = {*MAY["config"], "config"}
-MAY["demo"] = {*MAY["api"], "api"}
 MAY["tables"] = {*MAY["api"], "api"}
 MAY["bulk"] = {*MAY["tables"], "tables", "using"}
+MAY["demo"] = {*MAY["tables"], "drawing"}
 MAY["serving"] = {*MAY["api"], "api", "seeing", "using", "__init__"}
 MAY["bench"] = {*MAY["tables"], "tables"}
+MAY["drawing"] = {*MAY["tables"], "tables"}
+MAY["lectures"] = {*MAY["drawing"], "drawing"}
 MAY["huggingface"] = {"core"}
 MAY["looking"] = {"core", "errors", "huggingface", "views"}
 MAY["__init__"] = {*MAY["api"], "api", "looking"}
 MAY["cli"] = {
     *MAY["demo"],
+    "api",
     "demo",
     "seeing",
     "heads",
@@ -81,6 +84,8 @@ MAY["cli"] = {
     "tables",
     "bulk",
     "bench",
+    "drawing",
+    "lectures",
     "comparing",
     "varying",
     "looking",

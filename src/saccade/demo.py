@@ -14,7 +14,9 @@ from typing import Any
 import torch
 
 from . import api, config
+from .data.generated import languages
 from .data.generated.phrasebook import LECTURE_SENTENCES
+from .data.pairs import Pair
 from .errors import SaccadeError
 from .files import write_atomically
 from .fitting import adopt
@@ -24,7 +26,7 @@ from .training.stopping import Stopped
 from .views import pictures
 from .views.page import Section, report_page
 
-REPORT, TITLE = "report.html", "saccade: translation with and without attention"
+ORDERS, REPORT, TITLE = "word-orders.png", "report.html", "saccade: translation with and without attention"
 FIXED, ATTENDING = "fixed-context", "bahdanau"
 CALLED = {FIXED: "fixed context", ATTENDING: "with attention"}
 MakeWatcher = Callable[[str, int], AbstractContextManager[Watcher]]
@@ -42,14 +44,21 @@ class Result:
 
 
 def run(
-    out: Path, seed: int, watching: MakeWatcher, settings: Sequence[str] = (), tell: Callable[[str], object] = lambda _: None
+    out: Path,
+    seed: int,
+    watching: MakeWatcher,
+    settings: Sequence[str] = (),
+    tell: Callable[[str], object] = lambda _: None,
+    to: str = "fr",
 ) -> Result:
     """Trains both models into `out` with `settings` (key=value), evaluates them on the phrasebook's test pairs, and writes the report."""
-    began, sources = time.perf_counter(), [pair.source for pair in LECTURE_SENTENCES]
-    words = [f"seed={seed}", *settings]
+    began, sources = time.perf_counter(), [pair.source for pair in sentences_in(to)]
+    words = [f"seed={seed}", *settings, *([f"data.phrasebook.to={to}"] if to != "fr" else [])]
     finished = check_folder(out, words)
     if not all(finished.values()):
-        tell("Training two translators side by side on generated English–French sentences; about two minutes on 2 CPU cores.")
+        tell(
+            f"Training two translators side by side on generated English–{languages.NAMES[to]} sentences; about two minutes on 2 CPU cores."
+        )
     train_both(out, words, watching, finished)
     systems = {name: api.load(out / name) for name in CALLED}
     found: dict[str, Any] = {name: system.evaluate(system.read("test"), quarters=True) for name, system in systems.items()}
@@ -58,7 +67,7 @@ def run(
     lengths = [[f"{a['shortest']}–{a['longest']}", f"{a['bleu']:.1f}", f"{b['bleu']:.1f}"] for a, b in by_length]
     lengths.append(["all", f"{found[FIXED]['bleu']:.1f}", f"{found[ATTENDING]['bleu']:.1f}"])
     sentences = [list(row) for row in zip(sources, *outputs, strict=True)]
-    report, drawn = write_report(out, systems[ATTENDING], found, lengths, sentences)
+    report, drawn = write_report(out, systems[ATTENDING], found, lengths, sentences, to)
     metrics = {
         "bleu": round(found[ATTENDING]["bleu"], 2),
         "bleu_fixed_context": round(found[FIXED]["bleu"], 2),
@@ -69,6 +78,11 @@ def run(
         "out": str(out),
     }
     return Result(metrics, lengths, sentences, report, drawn)
+
+
+def sentences_in(to: str) -> tuple[Pair, ...]:
+    """The lectures' sentences with their translations."""
+    return LECTURE_SENTENCES if languages.check_language(to) == "fr" else languages.lecture_sentences(to)
 
 
 def check_folder(out: Path, words: Sequence[str] = ()) -> dict[str, bool]:
@@ -133,12 +147,12 @@ def train_both(out: Path, words: Sequence[str], watching: MakeWatcher, finished:
 def remove_report(out: Path) -> None:
     """An older demo's report and pictures, which would not be about the models that are now trained."""
     if (out / REPORT).is_file() and TITLE in (out / REPORT).read_text(encoding="utf-8", errors="replace"):
-        for path in (out / REPORT, *picture_files(out)):
+        for path in (out / REPORT, out / ORDERS, *picture_files(out, 3)):
             path.unlink(missing_ok=True)
 
 
-def picture_files(out: Path) -> list[Path]:
-    return [out / "bleu-by-length.png", *(out / f"alignment-{n + 1}.png" for n in range(len(LECTURE_SENTENCES)))]
+def picture_files(out: Path, count: int) -> list[Path]:
+    return [out / "bleu-by-length.png", *(out / f"alignment-{n + 1}.png" for n in range(count))]
 
 
 @contextmanager
@@ -173,20 +187,20 @@ def run_beside(words: Sequence[str], note: Callable[[str], None]) -> Iterator[Fu
 
 
 def write_report(
-    out: Path, system: api.System, found: dict[str, dict[str, Any]], lengths: list[list[str]], sentences: list[list[str]]
+    out: Path, system: api.System, found: dict[str, dict[str, Any]], lengths: list[list[str]], sentences: list[list[str]], to: str
 ) -> tuple[Path, list[Path]]:
     """The report page, whole in one HTML file, and pictures: BLEU against length, and an alignment of each of the lectures' sentences."""
     series = {CALLED[name]: [(row["mean"], row["bleu"]) for row in found[name]["by_length"]] for name in CALLED}
     figure = pictures.lines(series, "words in the source sentence", "BLEU", "BLEU against sentence length")
-    first, *others = picture_files(out)
+    first, *others = picture_files(out, len(sentences))
     drawn = [pictures.save(figure, first)]
-    for path, pair in zip(others, LECTURE_SENTENCES, strict=True):
+    for path, pair in zip(others, sentences_in(to), strict=True):
         site = api.show(system, pair.source).sites[0]
         drawn.append(pictures.save(pictures.alignment(site, pair.source, ATTENDING), path))
     sections = [
         Section(
             "Two translators",
-            "Both read English with a bidirectional GRU and write French with another. The first carries the whole sentence over in one "
+            f"Both read English with a bidirectional GRU, write {languages.NAMES[to]} with another. The first carries the whole sentence over in one "
             "fixed vector; the second looks back at every word, by Bahdanau's additive attention. Both were trained on the same "
             "generated sentences for the same number of updates.",
         ),
@@ -208,5 +222,11 @@ def write_report(
         ),
         *(Section(row[0], picture=path.read_bytes()) for row, path in zip(sentences, drawn[1:], strict=True)),
     ]
+    if to != "fr":  # the one grammar that all languages share
+        from .drawing.orders import draw
+
+        orders = draw([])
+        drawn.append(pictures.save(orders.figure, out / ORDERS))
+        sections.append(Section("Seven word orders", orders.text, picture=orders.picture()))
     write_atomically(out / REPORT, report_page(TITLE, sections).encode())
     return out / REPORT, drawn

@@ -83,6 +83,7 @@ def test_norms_by_hand_with_the_mean_over_d_and_the_square() -> None:
 RESIDUALS: dict[str, Callable[[Any, Tensor, Callable[[Tensor], Tensor]], Tensor]] = {
     "post-norm": lambda one, x, part: one.norm(x + part(x)),
     "pre-norm": lambda one, x, part: x + part(one.norm(x)),
+    "none": lambda one, x, part: part(one.norm(x)),
     "rezero": lambda one, x, part: x + one.alpha * part(x),
     "fixup": lambda one, x, part: x + one.scale * part(x + one.before) + one.after,
     "deepnorm": lambda one, x, part: one.norm(2**0.25 * x + part(x)),  # of one layer
@@ -129,7 +130,7 @@ def test_dropout_falls_on_what_a_part_adds_and_not_on_what_passes(name: str) -> 
     if isinstance(residual, ReZero):
         nn.init.ones_(residual.alpha)
     x = torch.randn(2, 3, DIM)
-    passes = residual.alpha * x if name == "deepnorm" else x
+    passes = {"deepnorm": getattr(residual, "alpha", 1) * x, "none": 0 * x}.get(name, x)
     torch.testing.assert_close(residual(x, lambda y: 100 * y), passes)
     residual.eval()
     torch.testing.assert_close(residual(x, lambda y: 100 * y), passes + 100 * x)

@@ -15,8 +15,10 @@ from ..errors import SaccadeError
 from ..training.stopping import Stopped
 from .benchmarks import bench
 from .fetching import fetch
+from .figures import draw
 from .heads import heads
 from .image_files import reconstruct
+from .lecturing import lecture
 from .looking import check, evaluate, explain, list_, show
 from .options import flag
 from .pictures import answer, caption
@@ -31,7 +33,7 @@ from .using import classify, generate, tag, translate
 # in the order of a first visit
 COMMANDS = (
     demo, train, convert, average, compare, table, bench, translate, generate, tag, classify, caption, answer, reconstruct, serve, evaluate, report,
-    show, heads, explain, symmetry, list_, check, fetch,
+    show, heads, explain, symmetry, draw, lecture, list_, check, fetch,
 )  # fmt: skip
 
 

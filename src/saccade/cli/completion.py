@@ -24,6 +24,20 @@ BENCHES = {
 }
 
 
+def figure_names(incomplete: str) -> list[tuple[str, str]]:
+    """What can be drawn."""
+    from ..drawing import FIGURES
+
+    return [(name, about) for name, (_, about) in FIGURES.items() if name.startswith(incomplete)]
+
+
+def deck_names(incomplete: str) -> list[tuple[str, str]]:
+    """The lectures' decks, and their slips."""
+    from ..lectures import SLIPS, data
+
+    return [row for row in ({**data()["decks"], SLIPS: "where slides slip"}).items() if row[0].startswith(incomplete)]
+
+
 def bench_names(incomplete: str) -> list[tuple[str, str]]:
     return [row for row in BENCHES.items() if row[0].startswith(incomplete)]
 

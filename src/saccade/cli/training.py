@@ -27,7 +27,8 @@ SHARDED = "A run folder, or its last/, written with training.checkpoint=sharded.
 
 
 def demo(
-    out_folder: Annotated[Path, typer.Option("--out", help="Where runs, pictures and the report go.")] = Path("runs/demo"),
+    out_folder: Annotated[Path | None, typer.Option("--out", help="Where all goes. [default: runs/demo, runs/demo-TO]")] = None,
+    to: Annotated[str, typer.Option("--to", help="fr, de (verb last), it, es, zh (no articles) or hi (verb last).")] = "fr",
     seed: Annotated[int, typer.Option(help="The seed of both training runs.", min=0, max=2**31 - 1)] = 0,
     json_: Json = False,
 ) -> None:
@@ -37,12 +38,15 @@ def demo(
 
     Examples:
         saccade demo
+        saccade demo --to de
         saccade demo --out runs/again --seed 1 --json
     """
-    from ..demo import CALLED, run
+    from ..demo import CALLED, run, sentences_in
     from .progress import Board
 
-    result = run(out_folder, seed, Board().watcher, tell=note)
+    example = sentences_in(to)[0]
+    out_folder = out_folder or Path("runs/demo" if to == "fr" else f"runs/demo-{to}")
+    result = run(out_folder, seed, Board().watcher, tell=note, to=to)
     if json_:
         print_json(result.metrics)
         return
@@ -57,6 +61,8 @@ def demo(
     me, model = command_name(), out_folder / "bahdanau"
     write(f'\nNext:\n  {me} translate {model} "two old dogs saw the white horse" --align')
     write(f'  {me} show {model} "the small dog saw the black cat" --out cat.html')
+    if to != "fr":
+        write(f"  {me} draw orders --out orders.png    ({example.source}: {example.target})")
     write(f"  {me} train phrasebook-transformer --out {out_folder.parent / 'transformer'}")
 
 

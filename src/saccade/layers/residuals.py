@@ -73,6 +73,14 @@ class PreNorm(Residual):
         return x + self.dropout(part(self.norm(x)))
 
 
+@table.add("none")
+class NoResidual(Residual):
+    """part(norm(x)): nothing is carried around the part; a control, to see what residuals are for."""
+
+    def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
+        return self.dropout(part(self.norm(x)))
+
+
 @table.add("rezero", paper="Bachlechner et al. 2020")
 class ReZero(Residual):
     """x + α · part(x) with a learned α that starts at 0: each block begins as the identity. With `normed`, part(norm(x))."""

@@ -32,6 +32,7 @@ class Section:
     table: Sequence[Sequence[object]] | None = None
     picture: bytes | None = None
     document: Document | None = None
+    code: str = ""  # what a terminal shows
 
 
 def attention_page(document: Document) -> str:
@@ -63,9 +64,12 @@ def small_table(rows: Sequence[Sequence[object]]) -> str:
     return "<table>" + "".join(f"<tr>{row}</tr>" for row in cells) + "</table>"
 
 
-def report_page(title: str, sections: Sequence[Section]) -> str:
-    """One HTML file with a heading, a list of contents and the sections in their order."""
+def report_page(title: str, sections: Sequence[Section], pages: Sequence[tuple[str, str]] = ()) -> str:
+    """One HTML file with a heading, links to other `pages` beside it (file, name), a list of contents and the sections in their order."""
     parts = [f"<h1>{_escape(title)}</h1>"]
+    if pages:
+        others = " · ".join(f'<a href="{_escape(file)}">{_escape(name)}</a>' for file, name in pages)
+        parts.insert(0, f'<nav class="muted" aria-label="Pages">{others}</nav>')
     if len(sections) > 2:
         links = "".join(f'<li><a href="#part-{n}">{_escape(section.heading)}</a></li>' for n, section in enumerate(sections, 1))
         parts.append(f'<nav class="contents" aria-label="Contents"><ol>{links}</ol></nav>')
@@ -74,12 +78,20 @@ def report_page(title: str, sections: Sequence[Section]) -> str:
         parts.append(f'<h2 id="head-{number}">{_escape(section.heading)}</h2>')
         paragraphs = re.split(r"\n\s*\n", section.text.strip())
         parts += [f"<p>{_escape(paragraph.strip())}</p>" for paragraph in paragraphs if paragraph.strip()]
+        parts += [f'<pre class="scroll" tabindex="0">{_escape(section.code)}</pre>'] if section.code else []
         parts += [_table(section.table, section.heading)] if section.table else []
         if section.picture:  # inside the page itself, as large as on paper: its dots per inch against the 96 of a page
-            with Image.open(io.BytesIO(section.picture)) as image:
-                width = round(image.width * 96 / image.info.get("dpi", (96, 96))[0])
+            kind, width = "png", 0
+            if section.picture.startswith(b"<?xml"):
+                kind, points = "svg+xml", re.search(rb'<svg[^>]* width="([\d.]+)pt"', section.picture)
+                width = round(float(points[1]) * 4 / 3) if points else 600
+            else:
+                with Image.open(io.BytesIO(section.picture)) as image:
+                    width = round(image.width * 96 / image.info.get("dpi", (96, 96))[0])
             data, alt = base64.b64encode(section.picture).decode("ascii"), _escape(f"Picture: {section.heading}")
-            parts.append(f'<figure class="picture"><img alt="{alt}" width="{width}" src="data:image/png;base64,{data}"></figure>')
+            parts.append(
+                f'<figure class="picture"><img alt="{alt}" width="{width}" src="data:image/{kind};base64,{data}"></figure>'
+            )
         parts += [_view(section.document)] if section.document else []
         parts.append("</section>")
     return _page(title, "\n".join(parts), interactive=any(section.document is not None for section in sections))

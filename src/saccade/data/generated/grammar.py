@@ -180,29 +180,29 @@ def date(month: tuple[str, str] | None, day: tuple[str, str] | None = None, year
     return phrase + word(year, "NUM", year) if year else phrase
 
 
-def spell(mots: Sequence[Mot]) -> list[Mot]:
-    """French as it is written: from the right, so that each word sees the final form of the next one."""
+def spell(mots: Sequence[Mot], tables: Any = WORDS) -> list[Mot]:
+    """French (or what has such tables) as it is written: from the right, so that each word sees the final form of the next one."""
     done: list[Mot] = []
     for mot in reversed(mots):
-        if done and (merged := WORDS["contractions"].get(f"{mot.text} {done[-1].text}")):
+        if done and (merged := tables["contractions"].get(f"{mot.text} {done[-1].text}")):
             article = done.pop()
             mot = Mot(merged, mot.sure, mot.possible + article.sure + article.possible)
         # a vowel or a mute h, but not huit and onze
         vowel = bool(done) and done[-1].text[0] in "aeiouâàéèêîôûh" and done[-1].text not in ("huit", "onze")
-        if vowel and (form := mot.before_vowel or WORDS["before vowel"].get(mot.text)):
+        if vowel and (form := mot.before_vowel or tables["before vowel"].get(mot.text)):
             mot = Mot(form, mot.sure, mot.possible)
         done.append(mot)
     return done[::-1]
 
 
-def pair(phrase: Phrase, line: int = 0) -> Pair:
+def pair(phrase: Phrase, line: int = 0, tables: Any = WORDS) -> Pair:
     """The finished sentence pair, with sure links, possible links (the sure ones among them) and tags."""
     texts = [item.text for item in phrase.english]
     for at, following in enumerate(texts[1:]):
         if texts[at] == "a" and following[0] in "aeiou" and following != "european":  # a vowel that is also heard as one
             texts[at] = "an"
     at_word = {id(item): at for at, item in enumerate(phrase.english)}
-    mots = spell(phrase.french)
+    mots = spell(phrase.french, tables)
     sure = {(at_word[id(item)], at) for at, mot in enumerate(mots) for item in mot.sure}
     possible = sure | {(at_word[id(item)], at) for at, mot in enumerate(mots) for item in mot.possible}
     target, tags = " ".join(mot.text for mot in mots), tuple(item.tag for item in phrase.english)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ..pairs import Pair, parse_pharaoh
-from . import draw_parts
+from . import draw_parts, languages
 from . import grammar as say
 from .choice import ANY, DEFINITE, SINGLE, Chooser, Frame, Style
 from .grammar import AND, HERE, KINDS, WORDS, Head, Names, Noun, Phrase, Verb
@@ -240,7 +240,14 @@ LECTURE_SENTENCES = tuple(
 )
 
 
-def phrasebook(train: int = 6000, dev: int = 300, test: int = 500, seed: int = 0) -> dict[str, list[Pair]]:
-    """English-French pairs with alignments and tags, in three parts that share no English sentence, nor the lecture's two."""
-    author, known, sizes = Author(seed), [pair.source for pair in LECTURE_SENTENCES], (train, dev, test)
+def phrasebook(train: int = 6000, dev: int = 300, test: int = 500, seed: int = 0, to: str = "fr") -> dict[str, list[Pair]]:
+    """English pairs with alignments and tags, in three parts that share no English sentence, nor the lecture's; French has the large
+    grammar, de, it, es, zh and hi a smaller one that all languages share."""
+    sizes = (train, dev, test)
+    if languages.check_language(to) != "fr":
+        other, known = languages.Author(seed), [pair.source for pair in languages.lecture_sentences(to)]
+        return draw_parts(
+            "phrasebook", MOST, sizes, lambda line: languages.translate(other.draw(), to, line), "source", "source", known
+        )
+    author, known = Author(seed), [pair.source for pair in LECTURE_SENTENCES]
     return draw_parts("phrasebook", MOST, sizes, lambda line: say.pair(author.draw(), line), "source", "source", known)

@@ -1,0 +1,134 @@
+"""The command `lecture`: every slide as something to run."""
+
+from __future__ import annotations
+
+import io
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import SaccadeError
+from .completion import TABLES, deck_names
+from .figures import print_table
+from .options import Json, flag
+from .shared import note, print_json, write
+
+if TYPE_CHECKING:
+    from ..lectures import Row
+
+PAGE = "Build one offline site of live drawings into this folder, in the order of the lectures."
+TINY = "With --page: models of a few updates and small drawings, to see the pages' form in a minute."
+
+
+def lecture(
+    deck: Annotated[str | None, typer.Argument(help="000 to 004, or slips.", autocompletion=deck_names)] = None,
+    slide: Annotated[str | None, typer.Argument(help="A slide by its name or number: its command is run.")] = None,
+    page: Annotated[Path | None, typer.Option("--page", help=PAGE)] = None,
+    tiny: Annotated[bool, flag("--tiny", TINY)] = False,
+    json_: Json = False,
+) -> None:
+    """List the lectures' slides with the command that shows each one live, run one of them, or build all as a site of pages.
+
+    A slide whose command does not exist yet is listed as `not yet`.
+
+    Examples:
+        saccade lecture
+        saccade lecture 001
+        saccade lecture 001 scaling
+        saccade lecture slips
+        saccade lecture --page runs/lectures
+    """
+    from .. import lectures
+
+    if tiny and page is None:
+        raise SaccadeError("--tiny is for the pages; add --page FOLDER")
+    if page is not None:
+        if deck is not None or slide is not None:
+            raise SaccadeError("the site has all decks; leave the deck out, or --page")
+        if page.exists() and not page.is_dir():
+            raise SaccadeError(f"{page} is a file; choose a folder with --page")
+        made = lectures.build_site(page, missing, printed, tiny, note)
+        write(str(made["index.html"])) if not json_ else print_json({"page": str(made["index.html"]), "pages": sorted(made)})
+    elif deck == lectures.SLIPS:
+        list_slips(json_)
+    elif slide is None:
+        list_rows(lectures.rows(deck), json_)
+    else:
+        [row] = lectures.rows(deck, slide)
+        if wrong := missing(row):
+            raise SaccadeError(f"not yet: {wrong}; `saccade lecture` lists what runs")
+        if (needed := next((one for one in row.models if one in row.words and not Path(one).is_dir()), None)) is not None:
+            recipe = lectures.data()["runs"][needed]
+            raise SaccadeError(f"expected a model in {needed}; make it first: saccade train {recipe} --out {needed}")
+        note(f"{row.title}\n{row.shows}\n$ {row.run}")
+        from . import run
+
+        raise typer.Exit(run(row.words))
+
+
+def missing(row: Row) -> str:
+    """What the command of a row names that does not exist: a command, an option, a drawing, a table or a setting; "" if it runs."""
+    from typer.main import get_command
+
+    from .. import config, drawing
+    from . import app
+
+    name, *words = row.words
+    known = {command.name for command in app.registered_commands}
+    if name not in known:
+        return f"`saccade {name}` is not a command"
+    options = {one for parameter in get_command(app).commands[name].params for one in parameter.opts}  # type: ignore[attr-defined]
+    if lacking := next((word for word in words if word.startswith("--") and word not in options), None):
+        return f"`saccade {name}` has no option {lacking}"
+    for command, members in (("draw", drawing.FIGURES), ("table", TABLES)):
+        if name == command and words[0] not in members:
+            return f"`saccade {name}` has no {words[0]}"
+    if name not in ("train", "compare"):
+        return ""
+    varied = words[words.index("--vary") + 1] if "--vary" in words else ""
+    key, _, values = varied.partition("=")
+    changes = [f"{key}={value}" for value in values.split(",")] if varied else [""]
+    settings = [word for word in words if "=" in word and word != varied]
+    first = next((n for n, word in enumerate(words) if word.startswith("--")), len(words))
+    try:
+        for recipe in [word for word in words[:first] if "=" not in word]:
+            for change in changes:
+                config.read_recipe(recipe, [*settings, *([change] if change else [])])
+    except SaccadeError as error:
+        return str(error)
+    return ""
+
+
+def printed(words: list[str]) -> str:
+    """What a command prints on stdout."""
+    from . import run
+
+    text = io.StringIO()
+    with redirect_stdout(text), redirect_stderr(io.StringIO()) as errors:
+        code = run(words)
+    if code:
+        raise SaccadeError(f"`saccade {' '.join(words)}` failed: {errors.getvalue().strip()}")
+    return text.getvalue()
+
+
+def list_rows(rows: list[Row], as_json: bool) -> None:
+    found = [(row, missing(row)) for row in rows]
+    if as_json:
+        for row, wrong in found:
+            facts = {"deck": row.deck, "slide": row.slide, "title": row.title, "shows": row.shows, "command": row.run}
+            print_json({**facts, "runs": not wrong, "missing": wrong, "measured": row.measured})
+        return
+    listed = [(row.deck, row.slide, row.title, "not yet" if wrong else "", row.run) for row, wrong in found]
+    print_table([("deck", "slide", "title", "", "command"), *listed])
+    note(f"{sum(not wrong for _, wrong in found)} of {len(found)} run; saccade lecture DECK SLIDE runs one")
+
+
+def list_slips(as_json: bool) -> None:
+    from ..lectures import slip_rows, slips
+
+    if not as_json:
+        print_table(slip_rows())
+    for one in slips() if as_json else ():
+        print_json(one)
