@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-kernels lint clean
+.PHONY: help setup demo test test-all test-robust test-kernels lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -27,7 +27,11 @@ test: $(VENV)/ready ## the tests (under 8 minutes on 2 cores)
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
 test-all: $(VENV)/ready ## the slow tests too
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -q -m 'slow or not slow'
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -q -m 'not robust'
+
+test-robust: $(VENV)/ready ## kills, failing disks, hostile files (15 minutes on 2 cores); the counts go to benchmarks/results/robust.json
+	@counts=$$(mktemp) && { ROBUST_COUNTS=$$counts $(BIN)/python -m pytest -n 2 --dist worksteal -q -m 'robust or not robust' tests/robust; code=$$?; \
+	$(BIN)/python tests/robust/record.py $$counts; rm -f $$counts; exit $$code; }
 
 test-kernels: $(VENV)/ready ## the Triton kernels against eager, on a GPU or, where Triton is installed, in its interpreter on a CPU
 	@if $(BIN)/python -c 'import sys, torch; sys.exit(torch.cuda.is_available())'; then export TRITON_INTERPRET=1; fi; \
