@@ -1,6 +1,8 @@
 """Commands that use a model: translate, generate, tag, classify."""
 
 import sys
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,11 +10,25 @@ import typer
 
 from ..errors import SaccadeError
 from .image_files import classify_images
-from .incoming import TOGETHER, answer_each
+from .incoming import TOGETHER, answer_each, stdin_lines
 from .options import Beam, Device, Input, Json, MaxLength, Model, Precision, Seed, Text, TopK, TopP, With, Words, flag
-from .shared import check_drawable, draw, keep_given, load, note, note_cut, note_unknown, print_json, read_lines, report, write
+from .shared import (
+    Unknown,
+    check_drawable,
+    draw,
+    keep_given,
+    load,
+    note,
+    note_cut,
+    note_unknown,
+    print_json,
+    report,
+    visible,
+    write,
+)
 
 if TYPE_CHECKING:
+    from ..data.conllu import Sentence
     from ..decoding import MakeSearch
     from ..system import System
 
@@ -61,18 +77,29 @@ def translate(
     system = load(model, device, others, precision)
     system.check_translatable([])  # a mistake is reported before anything is read
 
-    def answer(lines: list[str], first: int) -> None:
-        system.check_translatable(lines, first)
-        note_unknown(system, lines)
-        print_translations(system, lines, search, max_length, with_alignment, json_)
+    unknown, cut, count = Unknown(system), 0, 0
 
-    answer_each(text, input_file, "translate", answer, system.inputs)
+    def answer(lines: list[str], first: int) -> None:
+        nonlocal cut, count
+        system.check_translatable(lines, first)
+        unknown.note(lines)
+        cut += print_translations(system, lines, first, search, max_length, with_alignment, json_)
+        count += len(lines)
+
+    answer_each(text, input_file, "translate", answer, system.each_input)
+    note_cut(cut, count)
 
 
 def print_translations(
-    system: "System", lines: list[str], search: "MakeSearch", max_length: int | None, with_alignment: bool, json_: bool
-) -> None:
-    """Translations on stdout in the order of the lines, with a bar on stderr."""
+    system: "System",
+    lines: list[str],
+    first: int,
+    search: "MakeSearch",
+    max_length: int | None,
+    with_alignment: bool,
+    json_: bool,
+) -> int:
+    """Translations on stdout in the order of the lines, with a bar on stderr; returns how many were cut."""
     from ..data.pairs import Pair, format_pharaoh
     from ..tasks.scoring import with_copies
     from .progress import bars
@@ -80,26 +107,23 @@ def print_translations(
     progress, cut = bars(), 0
     progress.disable |= len(lines) == 1  # nothing to wait for
     with progress:
-        task = progress.add_task("translating", total=len(lines), state="")
-        for start in range(0, len(lines), TOGETHER):
-            some, found = lines[start : start + TOGETHER], {}
-            for n, one in system.translations(some, search, max_length):
-                found[n] = one
-                cut += not one.finished
-                progress.advance(task)
-            pairs = [Pair(line, found[n].text) for n, line in enumerate(some)]
-            aligned = [one.links for one in system.align(pairs)] if with_alignment else None
-            links = aligned and [with_copies(each, found[n].copied) for n, each in enumerate(aligned)]
-            progress.stop()  # a bar and outputs would be mixed in a terminal
-            for n, pair in enumerate(pairs):
-                if json_:
-                    facts = {"translation": pair.target, "log_prob": found[n].log_prob, "finished": found[n].finished}
-                    print_json({"source": pair.source, **facts, **({} if links is None else {"alignment": links[n]})})
-                else:
-                    sys.stdout.write(pair.target + ("" if links is None else f"\t{format_pharaoh(links[n])}") + "\n")
-            sys.stdout.flush()
-            progress.start()
-    note_cut(cut, len(lines))
+        name = "translating" if first == 1 else f"translating from line {first:,}"
+        task, found = progress.add_task(name, total=len(lines), state=""), {}
+        for n, one in system.translations(lines, search, max_length):
+            found[n] = one
+            cut += not one.finished
+            progress.advance(task)
+        pairs = [Pair(line, found[n].text) for n, line in enumerate(lines)]
+        aligned = [one.links for one in system.align(pairs)] if with_alignment else None
+        links = aligned and [with_copies(each, found[n].copied) for n, each in enumerate(aligned)]
+    for n, pair in enumerate(pairs):  # after the bar: the two would be mixed in a terminal
+        if json_:
+            facts = {"translation": pair.target, "log_prob": found[n].log_prob, "finished": found[n].finished}
+            print_json({"source": pair.source, **facts, **({} if links is None else {"alignment": links[n]})})
+        else:
+            write(pair.target + ("" if links is None else f"\t{format_pharaoh(links[n])}"))
+    sys.stdout.flush()
+    return cut
 
 
 def generate(
@@ -127,11 +151,10 @@ def generate(
     if json_:
         print_json({"prompt": prompt, "text": pieces.text})
         return
-    sys.stdout.write(prompt)
-    for piece in pieces:
-        sys.stdout.write(piece)
+    for piece in chain([prompt], pieces):
+        write(piece, end="")
         sys.stdout.flush()
-    sys.stdout.write("\n")
+    write("")
 
 
 def tag(
@@ -148,9 +171,8 @@ def tag(
         saccade tag runs/tagger sentences.txt
         echo "the black cat" | saccade tag runs/tagger -
     """
-    from ..data.conllu import Sentence, tag_conllu
-    from ..data.corpora import sentences
-    from ..data.lines import bare_suffix
+    from ..data.conllu import Sentence, each_sentence, tag_conllu
+    from ..data.lines import bare_suffix, open_text, strict
     from ..data.words import SPLITS
     from ..tasks.tagging import Tagging
 
@@ -162,21 +184,32 @@ def tag(
     system = load(model, device)
     task, column = system.require(Tagging, "tag words"), system.recipe.data.column
     if is_text:
-        lines = read_lines(None, None if file == "-" else file, "tag")
-        found = [Sentence(task.words(line, split or ""), None, n) for n, line in enumerate(lines, 1) if line.strip()]
-        if not found:
-            raise SaccadeError(f"{'stdin' if file == '-' else file} contains no words; give at least one sentence")
+        lines = stdin_lines("tag") if file == "-" else open_text(file)
+        found: Iterator[Sentence] = (
+            Sentence(task.words(line, split or ""), None, n) for n, line in enumerate(lines, 1) if line.strip()
+        )
         how = "at spaces" if (split or task.split) == "space" else "into words and punctuation"
         note(f"note: text is split {how}{'' if split else ', as the training data is'}; --split space or words changes it")
     else:
-        found = sentences(file, None, column)
-    tags = system.tag(found)
+        found = strict(each_sentence(file, column))
+    tagged = tag_each(system, found)
+    first = next(tagged, None)
+    if first is None:
+        raise SaccadeError(f"{'stdin' if file == '-' else file} contains no words; give at least one sentence")
     if json_:
-        for one, given in zip(found, tags, strict=True):
+        for one, given in chain([first], tagged):
             print_json({"words": list(one.words), "tags": given})
         return
-    for line in tag_conllu(file, zip(found, tags, strict=True), column):
+    spelled = ((one, [visible(tag) for tag in given]) for one, given in chain([first], tagged))
+    for line in tag_conllu(file, spelled, column):
         sys.stdout.write(line if line.endswith("\n") else line + "\n")
+
+
+def tag_each(system: "System", sentences: Iterable["Sentence"]) -> Iterator[tuple["Sentence", list[str]]]:
+    """Sentences with their tags, some hundred at a time: no file fills the memory."""
+    source = iter(sentences)
+    while some := list(islice(source, TOGETHER)):
+        yield from ((one, list(given)) for one, given in zip(some, system.tag(some), strict=True))
 
 
 def classify(
@@ -218,10 +251,13 @@ def classify(
     if not (shown or json_) and (effect or (words and out_file is None)):
         raise SaccadeError(f"lines are printed without weights; leave {'--effect' if effect else '--words'} out, or use --json")
 
+    unknown = Unknown(system)
+
     def answer(lines: list[str], first: int) -> None:
         if out_file is not None and len(lines) > 1:
             raise SaccadeError(f"{len(lines)} texts and one picture; draw one text at a time")
         print_labels(system, lines, first, shown or json_, words, effect, json_)
+        unknown.note(lines)
         if out_file is not None:
             document = api.show(system, lines[0])
             document = document.words() if words else document
@@ -229,7 +265,7 @@ def classify(
             if not json_:
                 write(f"{out_file}: the weights of the words")
 
-    answer_each(text, input_file, "classify", answer, system.inputs)
+    answer_each(text, input_file, "classify", answer, system.each_input)
 
 
 def print_labels(system: "System", lines: list[str], first: int, shown: bool, words: bool, effect: bool, json_: bool) -> None:
@@ -241,7 +277,6 @@ def print_labels(system: "System", lines: list[str], first: int, shown: bool, wo
         raise SaccadeError("the lines are empty; give at least one text")
     found = dict(zip(texts, system.classify(texts) if texts else [], strict=True))
     effects = {line: system.task.effects(system.model, line, one.label) for line, one in found.items()} if effect else {}
-    note_unknown(system, lines)
     for line in lines:  # line n of the output belongs to line n of the input, also where that is empty
         one = found.get(line)
         if one is None:
@@ -249,5 +284,5 @@ def print_labels(system: "System", lines: list[str], first: int, shown: bool, wo
         elif shown:
             print_classified(line, one, words, effects.get(line), json_)
         else:
-            sys.stdout.write(f"{one.label}\t{line}\n")
+            write(f"{one.label}\t{line}")
     sys.stdout.flush()

@@ -76,6 +76,12 @@ def check_parameters(sizes: Mapping[str, Sequence[int]], model: Mapping[str, Ten
             raise SaccadeError(f"{path}: {wrong}; use the recipe it was trained with")
 
 
+def stored_sizes(path: Path) -> dict[str, list[int]]:
+    """Name → size of the tensors in a file, from its header alone."""
+    with open_tensors(path) as file:
+        return {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+
+
 def load_model(model: nn.Module, path: Path, rename: Callable[[str], str] = str) -> None:
     """Fills the model; every name (as `rename` gives it) and size must be the model's."""
     wanted = learned(model)
@@ -83,7 +89,10 @@ def load_model(model: nn.Module, path: Path, rename: Callable[[str], str] = str)
         stored = {rename(name): name for name in file.keys()}  # noqa: SIM118
         check_parameters({name: file.get_slice(own).get_shape() for name, own in stored.items()}, wanted, path)
         for name, tensor in wanted.items():
-            tensor.copy_(divide_like(file.get_tensor(stored[name]), tensor))
+            value = file.get_tensor(stored[name])
+            if value.is_complex() or not value.isfinite().all():
+                raise SaccadeError(f"{path}: '{name}' contains values that are not finite numbers; train the model again")
+            tensor.copy_(divide_like(value, tensor))
 
 
 def load_sharded(model: nn.Module, optimizer: Optimizer, folder: Path) -> None:
