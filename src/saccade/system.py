@@ -53,10 +53,16 @@ class System(Usable):
 
     def read(self, where: str) -> list[Any]:
         """Examples as this system's recipe would read them; `train`, `dev` and `test` are its own."""
-        if where in ("train", "dev", "test") and not os.path.exists(where):
+        if self.own_source(where) is not None:
             return examples_of(self.recipe, where)
         found: list[Any] = self.task.read(self.recipe, where)
         return found
+
+    def own_source(self, where: str) -> str | None:
+        """What `train`, `dev` and `test` are by the recipe, which comes with the model: other data is chosen by whoever names it."""
+        if where not in ("train", "dev", "test") or os.path.exists(where):
+            return None
+        return getattr(self.recipe.data, where) or (source_of(self.recipe, where) if where == "test" else self.recipe.data.train)
 
     def inputs(self, where: str) -> list[str]:
         """The texts of data that this system can translate or label, without gold targets or labels; see `corpora.inputs`."""

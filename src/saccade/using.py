@@ -36,6 +36,7 @@ from .views.page import small_table
 from .views.results import Aligned, Answered, Classified, Generated, Tagged, Translated
 
 LONGEST = 50_000  # characters of a text to translate
+MOST_SHOWN = 1000  # tokens that are generated to be looked at, where a text is still longer
 EXAMPLES = (
     (Translation, Pair), (Captioning, Captioned), (Classification, Labeled), (Tagging, Sentence), (LanguageModelling, Text),
     (Questions, Asked), (ImageClassification, Pictured), (Autoencoding, Pictured),
@@ -202,7 +203,8 @@ class Usable(Seeing):
                 f"{wrong} m.answer(image, question).weights", shell=f"{wrong} `saccade answer MODEL IMAGE QUESTION --json`"
             )
         if isinstance(self.task, Translation):
-            output = self.translate(text, beam).text if target is None else target
+            most = MOST_SHOWN if len(text.split()) > MOST_SHOWN else None
+            output = self.translate(text, beam, max_length=most).text if target is None else target
             source, outcome, sites = show_translation(self.task, self.model, text, output)
         elif isinstance(self.task, PictureTask):
             raise SaccadeError(

@@ -87,6 +87,8 @@ def evaluate(
         confusion=confusion or confusion_out is not None,
     )
     api.check_options(system.recipe, options)  # before the data is read
+    if (source := system.own_source(data)) is not None:
+        note(f"note: {data} is what the model's own recipe names: {source}")
     try:
         metrics = system.evaluate(system.read(data), **options)
     except WrongExample as error:

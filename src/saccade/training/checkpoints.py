@@ -22,6 +22,7 @@ from .sharded import METADATA, divide_like, gather, library, list_parts, load_pa
 
 Tensors = dict[str, Tensor]
 MODEL, TRAINING = "model/", "training/"  # how the names of tensors in a sharded checkpoint begin
+LARGEST = 1e18  # of a parameter
 CARRIED = "carried.safetensors"
 
 
@@ -82,6 +83,12 @@ def stored_sizes(path: Path) -> dict[str, list[int]]:
         return {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
 
 
+def is_sound(value: Tensor) -> bool:
+    """Whether all values are numbers, none so large that its square is infinite."""
+    low, high = value.aminmax() if value.numel() else (value.sum(), value.sum())
+    return bool(low > -LARGEST) and bool(high < LARGEST)  # both false for NaN
+
+
 def load_model(model: nn.Module, path: Path, rename: Callable[[str], str] = str) -> None:
     """Fills the model; every name (as `rename` gives it) and size must be the model's."""
     wanted = learned(model)
@@ -90,8 +97,10 @@ def load_model(model: nn.Module, path: Path, rename: Callable[[str], str] = str)
         check_parameters({name: file.get_slice(own).get_shape() for name, own in stored.items()}, wanted, path)
         for name, tensor in wanted.items():
             value = file.get_tensor(stored[name])
-            if value.is_complex() or not value.isfinite().all():
-                raise SaccadeError(f"{path}: '{name}' contains values that are not finite numbers; train the model again")
+            if value.is_complex() or (value.is_floating_point() and not is_sound(value)):
+                raise SaccadeError(
+                    f"{path}: '{name}' contains values that are no finite numbers; the model has diverged, train it again"
+                )
             tensor.copy_(divide_like(value, tensor))
 
 
