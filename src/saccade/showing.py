@@ -82,12 +82,14 @@ def weights_between(calls: list[Look], rows: int, columns: int, asked: Sequence[
 
 def show_reading(task: Any, model: nn.Module, text: str) -> Shown:
     """The attention inside a model that reads one text, and what its label was pooled from, where it has one."""
-    with record(model, quiet=True) as seen:
-        tokens, outcome = task.look(model, text)
     sites = []
-    if isinstance(task, Classification):
-        pool = torch.as_tensor(task.classify(model, [text])[0].weights)[None, None]
-        sites.append(Found("pool", [outcome], tokens, 1, lambda _: pool))
+    with record(model, quiet=True) as seen:
+        if isinstance(task, Classification):
+            [one] = task.classify(model, [text])
+            tokens, outcome, pool = one.pieces, one.label, torch.as_tensor(one.weights)[None, None]
+            sites.append(Found("pool", [outcome], tokens, 1, lambda _: pool))
+        else:
+            tokens, outcome = task.look(model, text)
     for name, looks in seen.items():
         call = looks.calls[-1]
         names = ["<global>"] * call.mechanism.mask.extra + tokens

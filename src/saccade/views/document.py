@@ -24,6 +24,7 @@ from ..files import write_atomically
 MOST_PIXELS = 512  # of the longer side of a picture in a document
 LONGEST = 24  # characters of a token in a label
 MISSING = "□"
+BYTE_ORDER = "\ufeff"  # a mark that no font draws, and at which a writer of PDF fails
 SHOWN_AS = {"\n": "↵", "\r": "↵", "\t": "⇥"}
 PICTURES, ALL_SITES = (".png", ".svg", ".pdf"), (".html", ".json")  # one attention, or every attention of a model
 # Each of these may end a <script> or break a script line; inside a JSON string the escaped form means the same.
@@ -229,4 +230,4 @@ def shorten(token: str, longest: int = LONGEST) -> str:
 
 def is_undrawable(sign: str) -> bool:
     """Whether no font has a shape for a character: controls, lone surrogates, private and unassigned code points."""
-    return unicodedata.category(sign) in {"Cc", "Cs", "Cn", "Co", "Zl", "Zp"}
+    return sign == BYTE_ORDER or unicodedata.category(sign) in {"Cc", "Cs", "Cn", "Co", "Zl", "Zp"}
