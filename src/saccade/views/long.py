@@ -50,16 +50,21 @@ def pooled(found: Found, groups: int) -> Site:
     size, across = -(-count // groups), -(-width // groups)
     if size == across == 1:
         return Site(found.name, found.rows, found.columns, found.weights(None))
-    tiles, strongest = [], list[list[tuple[int, float]]]()
+    # made beforehand: what is kept must not lie between the parts that are freed, or the memory is never used again
+    tiles = torch.empty(found.heads, -(-count // size), -(-width // across))
+    most = min(STRONGEST, width)
+    values, at = torch.empty(count, most), torch.empty(count, most, dtype=torch.long)
     step = size * max(1, CHUNK // (found.heads * width * size))
     for start in range(0, count, step):
-        part = found.weights(range(start, min(start + step, count))).float()
-        most = part.mean(0).topk(min(STRONGEST, width))
-        strongest += [list(zip(*both, strict=True)) for both in zip(most.indices.tolist(), most.values.tolist(), strict=True)]
+        end = min(start + step, count)
+        part = found.weights(range(start, end)).float().cpu()
+        torch.topk(part.mean(0), most, out=(values[start:end], at[start:end]))
         summed = pad(part, (0, -width % across)).unflatten(-1, (-1, across)).sum(-1)
-        tiles += [group.mean(1, keepdim=True) for group in summed.split(size, 1)]
+        for n, group in enumerate(summed.split(size, 1), start // size):
+            torch.mean(group, 1, out=tiles[:, n])
+    strongest = [list(zip(*both, strict=True)) for both in zip(at.tolist(), values.tolist(), strict=True)]
     names = group_names(found.rows, size), group_names(found.columns, across)
-    return Site(found.name, *names, torch.cat(tiles, 1), long=Long(found.rows, found.columns, (size, across), strongest))
+    return Site(found.name, *names, tiles, long=Long(found.rows, found.columns, (size, across), strongest))
 
 
 def group_names(words: list[str], size: int) -> list[str]:
