@@ -207,7 +207,7 @@ def plain_size(path: Path) -> int | None:
 
 
 def read_plain(path: Path, most: int) -> bytes:
-    """The content of a file that is no link, pipe or device and has at most so many bytes; anything else is an OSError."""
+    """The content of a plain file (see `plain_size`) of at most so many bytes; anything else is an OSError."""
     size = plain_size(path)
     if size is None or size > most:
         raise OSError(f"it has {size:,} bytes, more than {most:,}" if size else "it is not a plain file")

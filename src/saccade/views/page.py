@@ -14,7 +14,7 @@ from PIL import Image
 from .document import Document, shorten
 
 NUMBER = re.compile(r"[-+−]?[\d.,]+(e[-+]?\d+)?( ?[%×])?( ?± ?[\d.,]+)?", re.IGNORECASE)
-LONGEST_TITLE = 1000  # characters; a text of many pages is no heading
+LONGEST_TITLE = 1000  # characters of a heading
 # a frame from the same notebook may set its own height; one that may not keeps what it was given
 FIT_FRAME = """<style>main { padding: .25rem .25rem .5rem; }</style>
 <script>try {
