@@ -58,8 +58,10 @@ class Attempts:
 
     def __exit__(self, *_: object) -> None:
         assert self.process.stdin is not None
+        assert self.process.stdout is not None
         self.process.stdin.close()
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=60)
+        self.process.stdout.close()
 
     def run(self, *words: object) -> Outcome:
         assert self.process.stdin is not None
