@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from saccade import api, building, cli, config, system
-from saccade.cli import shared, using
+from saccade.cli import incoming
 from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
 from saccade.models.kinds import Seq2Seq
@@ -139,7 +139,7 @@ def test_a_stopped_comparison_continues_with_the_same_command() -> None:
 
 def test_closed_streams_are_sentences(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "stdin", None)
-    assert error_of(lambda: shared.read_lines(None, None, "tag")).startswith("nothing to tag; give a text")
+    assert error_of(lambda: list(incoming.stdin_lines("tag"))).startswith("nothing to tag; give a text")
     monkeypatch.setattr(sys, "stdout", None)
     assert cli.run(["list"]) == 2
     assert "stdout is closed, so nothing can be printed" in capsys.readouterr().err
@@ -147,9 +147,9 @@ def test_closed_streams_are_sentences(monkeypatch: pytest.MonkeyPatch, capsys: p
 
 def test_stdin_that_is_not_utf_8_is_named_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("one\ndeux\ntr\xe9s\n".encode("latin-1"))))
-    assert error_of(lambda: shared.read_lines(None, None, "tag")) == "stdin, line 3: not UTF-8 (byte 0xe9); convert it first"
+    assert error_of(lambda: list(incoming.stdin_lines("tag"))) == "stdin, line 3: not UTF-8 (byte 0xe9); convert it first"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("été\r\nx".encode())))
-    assert shared.read_lines(None, None, "tag") == ["été", "x"]
+    assert list(incoming.stdin_lines("tag")) == ["été", "x"]
 
 
 def test_a_long_file_is_translated_in_parts_and_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +158,7 @@ def test_a_long_file_is_translated_in_parts_and_in_order(tmp_path: Path, monkeyp
     (tmp_path / "in.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     outputs = []
     for together in (4096, 3):
-        monkeypatch.setattr(using, "TOGETHER", together)
+        monkeypatch.setattr(incoming, "TOGETHER", together)
         printed = run_cli("translate", tmp_path / "run", "--input", tmp_path / "in.txt", "--align")
         outputs.append(printed.out)
     assert outputs[0] == outputs[1]

@@ -2,11 +2,14 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from torch.nn.modules import module as registered
 from torch.overrides import TorchFunctionMode
 
 from . import models
@@ -30,6 +33,34 @@ class Undrawn(TorchFunctionMode):
         if func.__name__.endswith("_") and not func.__name__.startswith("_") and hasattr(nn.init, func.__name__):
             return args[0] if args else kwargs["tensor"]
         return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def bounded(numbers: int, parts: int) -> Iterator[None]:
+    """Within the `with`, a model of more numbers, or more parts, is refused as soon as they are too many: settings in a file that somebody
+    else wrote must not ask for more memory than the parameters beside them need."""
+    seen: dict[int, Any] = {}  # kept, so that no number of an object is used twice
+    mine = threading.get_ident()
+    total = {"numbers": 0, "parts": 0}
+
+    def count(_: nn.Module, name: str, one: Any) -> None:
+        if threading.get_ident() != mine or one is None or id(one) in seen:
+            return
+        seen[id(one)] = one
+        total["parts"] += 1
+        total["numbers"] += one.numel() if isinstance(one, torch.Tensor) else 0
+        if total["numbers"] > numbers or total["parts"] > parts:
+            raise SaccadeError("its settings describe a larger model than its parameters are; copy the model folder again")
+
+    kinds = (
+        registered.register_module_parameter_registration_hook,
+        registered.register_module_buffer_registration_hook,
+        registered.register_module_module_registration_hook,
+    )
+    with ExitStack() as stack:
+        for register in kinds:
+            stack.callback(register(count).remove)
+        yield
 
 
 class Tracked:

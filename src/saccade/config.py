@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ from .upgrade import VERSION, upgrade_config
 
 __all__ = ["Builder", "Recipe", "device", "read_recipe", "recipe", "task"]
 
-LARGEST = 64 * 1024 * 1024  # bytes; a larger file is not a recipe
+LARGEST = 250_000  # bytes; a larger file is not a recipe
+MERGE = "tag:yaml.org,2002:merge"
 NOT_READ = (yaml.YAMLError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)  # all that PyYAML raises
 
 
@@ -89,7 +90,7 @@ def put(tree: dict[str, Any], word: str) -> None:
     if not equals or not key:
         raise SaccadeError(f"expected key=value, such as training.updates=500, got '{word}'")
     try:
-        value = yaml.safe_load(text) if text.strip() else ""
+        value = read_yaml(text)[0] if text.strip() else ""
     except NOT_READ:
         raise SaccadeError(f"'{word[:200]}': the value cannot be read; put quotes around it") from None
     *path, last = key.split(".")
@@ -111,8 +112,7 @@ def read_recipe(where: str | Path, overrides: Sequence[str] = ()) -> Recipe:
             raise SaccadeError(f"{path} is larger than a recipe can be; give a small YAML file")
         text = path.read_text(encoding="utf-8")
         written = path.suffix == ".json"  # by saccade: numbers are read as they were written
-        values = json.loads(text) if written else yaml.safe_load(text)
-        twice = None if written else repeated(yaml.compose(text, yaml.SafeLoader), set())
+        values, twice = (json.loads(text), None) if written else read_yaml(text)
     except UnicodeDecodeError:
         raise SaccadeError(f"{path} is not UTF-8 text; give a YAML file") from None
     except OSError as error:
@@ -128,6 +128,31 @@ def read_recipe(where: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         what = "a list" if isinstance(values, list) else "one value"
         raise SaccadeError(f"{path} holds {what}, not settings; write `key: value` lines")
     return recipe_of(values, path, overrides)
+
+
+def read_yaml(text: str) -> tuple[Any, tuple[str, int] | None]:
+    """The values of a text, and the first key that is in it twice with its line. Merge keys are refused: a few of them, one in another,
+    are more values than any memory holds."""
+    loader = yaml.SafeLoader(text)
+    node = loader.get_single_node()
+    if any(isinstance(token, yaml.MappingNode) and any(key.tag == MERGE for key, _ in token.value) for token in nodes(node)):
+        raise SaccadeError("'<<' merges settings into others, which recipes do not have; write each setting where it belongs")
+    return (None if node is None else loader.construct_document(node)), repeated(node, set())
+
+
+def nodes(top: Any) -> Iterator[Any]:
+    """Every node of a YAML document once, though many aliases may name it."""
+    seen, left = set[int](), [top]
+    while left:
+        node = left.pop()
+        if node is None or id(node) in seen:
+            continue
+        seen.add(id(node))
+        yield node
+        if isinstance(node, yaml.MappingNode):
+            left += [part for pair in node.value for part in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            left += node.value
 
 
 def recipe_of(values: dict[str, Any], path: Path, overrides: Sequence[str] = ()) -> Recipe:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,6 +18,7 @@ MANIFEST = "manifest.json"
 NEW, OLD = ".new", ".old"
 MARK = ".saccade-temporary"  # in a folder that is being written or replaced, and may be removed with all that is in it
 TEMPORARY = re.compile(r"\..+\.(\d{1,9})\.new")  # what `write_atomically` writes first, with the number of its process
+MOST_LISTED = 2**20  # bytes of a manifest
 HINT = "give the path of a folder written by `saccade train`"
 Writer = Callable[[Path], object]
 T = TypeVar("T")
@@ -196,29 +198,47 @@ def tidy(run: Path) -> None:
             (run / name / MARK).unlink(missing_ok=True)
 
 
+def plain_size(path: Path) -> int | None:
+    """The bytes of a file; None where there is none, or a link, a pipe or a device: whoever wrote the folder must not choose what is opened
+    outside it, nor a file that never ends."""
+    try:
+        found = os.lstat(path)
+    except (OSError, ValueError):
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def read_plain(path: Path, most: int) -> bytes:
+    """The content of a plain file (see `plain_size`) of at most so many bytes; anything else is an OSError."""
+    size = plain_size(path)
+    if size is None or size > most:
+        raise OSError(f"it has {size:,} bytes, more than {most:,}" if size else "it is not a plain file")
+    return path.read_bytes()
+
+
 def listed(folder: Path) -> list[str]:
     """The names in the manifest of a folder that is not broken."""
-    return list(json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"])
+    return list(json.loads(read_plain(folder / MANIFEST, MOST_LISTED))["files"])
 
 
 def broken(folder: Path) -> str | None:
     """What is wrong with a folder by its manifest; None when nothing is."""
     try:
-        rows = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
+        rows = json.loads(read_plain(folder / MANIFEST, MOST_LISTED))["files"]
         facts = {str(name): (str(row["sha256"]), int(row["bytes"])) for name, row in rows.items()}
-    except FileNotFoundError:
-        return f"it has no {MANIFEST}"
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+    except OSError as error:
+        return f"its {MANIFEST} cannot be used ({error})" if os.path.lexists(folder / MANIFEST) else f"it has no {MANIFEST}"
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return f"its {MANIFEST} is unreadable"
     if not facts:
         return f"its {MANIFEST} does not list any file"
     for name, (digest, size) in facts.items():
-        path = folder / name
+        path, there = folder / name, plain_size(folder / name)
         if Path(name).name != name:
             return f"its {MANIFEST} names a file outside the folder"
-        if not os.path.isfile(path):
-            return f"{name} is missing"
-        if path.stat().st_size != size or sha256(path) != digest:
+        if there is None:
+            return f"{name} is {'a link, a folder or a device, not a file' if os.path.lexists(path) else 'missing'}"
+        if there != size or sha256(path) != digest:
             return f"{name} is not what was written (its sha256 differs from the manifest)"
     return None
 

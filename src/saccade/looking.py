@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from . import huggingface  # so that records notice attention functions of transformers
 from .core import record
-from .core.record import Looks, Seen, pass_weights
+from .core.record import Look, Looks, Seen, pass_weights
 from .errors import SaccadeError
-from .views.document import Document, Site
+from .views.document import Document
+from .views.long import Found, make_sites
 
 __all__ = ["huggingface", "look", "record", "show_pretrained"]
 MOST_NEW = 256  # tokens that are generated where no target is given
@@ -33,13 +36,14 @@ def look(
                 f"{name} must be a list with one string per position, got {given!r:.60}; pass text.split(), or pieces"
             )
     texts = {"tokens": list(tokens), "columns": list(tokens if columns is None else columns)}
-    sites = [site for looks in sorted(seen.values(), key=lambda one: not one.cross) for site in sites_of(looks, texts, item)]
+    found = [one for looks in sorted(seen.values(), key=lambda one: not one.cross) for one in sites_of(looks, texts, item)]
+    sites = make_sites(found)
     if not sites:
         raise SaccadeError("the record has seen no attention; run the model inside `with record(model) as seen:`")
     return Document(title or " ".join(texts["columns"]), texts["columns"], texts["tokens"], sites, model)
 
 
-def sites_of(looks: Looks, texts: dict[str, list[str]], item: int) -> list[Site]:
+def sites_of(looks: Looks, texts: dict[str, list[str]], item: int) -> list[Found]:
     """A site for each pass of a layer, with the names of its rows and columns."""
     found, passes = [], looks.passes
     for number, calls in enumerate(passes, 1):
@@ -51,9 +55,13 @@ def sites_of(looks: Looks, texts: dict[str, list[str]], item: int) -> list[Site]
         of_rows = labels(looks.name, "row", rows, own, texts)
         of_columns = of_rows if rows == keys and not looks.cross else labels(looks.name, "column", keys, own[::-1], texts)
         name = looks.name if len(passes) == 1 else f"{looks.name} ({number} of {len(passes)})"
-        weights: Any = pass_weights(calls, None, None)[item].float().cpu().numpy()
-        found.append(Site(name, of_rows, of_columns, weights))
+        weights = partial(item_weights, calls, item)
+        found.append(Found(name, of_rows, of_columns, calls[0].sizes[1], weights))
     return found
+
+
+def item_weights(calls: list[Look], item: int, rows: Sequence[int] | None) -> Tensor:
+    return pass_weights(calls, rows, None)[item].float().cpu()
 
 
 def labels(name: str, what: str, size: int, order: Sequence[str], texts: dict[str, list[str]]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from .core.options import number, one_of, setting
 from .errors import SaccadeError
 
+HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair: no file's name, and nothing that can be printed
 MOST_VALUES, DEEPEST = 100_000, 20  # of a recipe; a few lines of YAML with aliases can mean billions
 PAIRS, LANGUAGE, HIDING = ("translation", "text-to-text"), ("language-modelling",), ("masked", "permutation", "denoising")
 GENERATING = (*PAIRS, "captioning")
@@ -254,6 +256,8 @@ def plain(values: Any, what: str = "the recipe") -> Any:
         if left < 0 or depth > DEEPEST:
             most = f"{MOST_VALUES:,} values or {DEEPEST} levels"
             raise SaccadeError(f"{what} has more than {most}; write only what differs from the defaults")
+        if isinstance(value, str) and not value.isascii() and HALF.search(value):
+            raise SaccadeError(f"{path or what} holds half of a surrogate pair; save it as UTF-8 text")
         if isinstance(value, Mapping):
             return {str(name): copy(one, f"{path}.{name}" if path else str(name), depth + 1) for name, one in value.items()}
         if isinstance(value, list | tuple):

@@ -1,5 +1,6 @@
 """From a record of a model at work to a document: which tokens are the rows and columns of each attention."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from .core import record
 from .core import sites as attention_sites
-from .core.record import pass_weights, stretched
+from .core.record import Look, pass_weights, pooled_from, stretched
 from .data.pairs import Pair
 from .data.pictures import Asked, Captioned, Picture, Pictured
 from .decoding import Sample, decode
@@ -25,6 +26,7 @@ from .tasks.translation import Translation
 from .training.work import Work
 from .views.choosing import is_flat
 from .views.document import MOST_PIXELS, Site
+from .views.long import Found, make_sites
 
 Shown = tuple[list[str], list[str], list[Site]]  # the tokens read, what came of them, and all attention
 MEAN_ROW = "mean of all positions"
@@ -65,29 +67,42 @@ def sites_between(
             continue
         own = source if read[name].calls else ["<bos>", *target[:-1]]  # the decoder has not looked at anything when it starts
         rows, columns = (target, source) if looks.cross else (own, own)
-        found = looks.weights()
-        passes = found if found.dim() == 5 else found[None]
+        passes = looks.passes
         names = [name] if len(passes) == 1 else [f"{name}, pass {n}" for n in range(1, len(passes) + 1)]
-        whole = [stretched(weights[0], len(rows), len(columns)) for weights in passes]
-        sites += [Site(each, rows, columns, weights) for each, weights in zip(names, whole, strict=True) if only in (None, each)]
-    return sites
+        for each, calls in zip(names, passes, strict=True):
+            if only in (None, each):
+                weights = partial(weights_between, calls, len(rows), len(columns))
+                sites.append(Found(each, rows, columns, calls[0].sizes[1], weights))
+    return make_sites(sites, only is not None)
+
+
+def weights_between(calls: list[Look], rows: int, columns: int, asked: Sequence[int] | None) -> Tensor:
+    """The weights of some of these rows, or of all, in one pass, also where the model shortened its texts."""
+    queries = sum(call.sizes[2] for call in calls)
+    if asked is None or queries == rows:
+        chosen = None if asked is None or len(asked) == rows else asked
+        return stretched(pass_weights(calls, chosen, None)[0], rows if chosen is None else len(chosen), columns)
+    from_rows = pooled_from(rows, queries)[list(asked)].tolist()
+    return stretched(pass_weights(calls, from_rows, None)[0], len(asked), columns)
 
 
 def show_reading(task: Any, model: nn.Module, text: str, only: str | None = None) -> Shown:
     """The attention inside a model that reads one text, or one of these, and what its label was pooled from, where it has one."""
-    with record(model, quiet=True) as seen:
-        tokens, outcome = task.look(model, text)
     sites = []
-    if isinstance(task, Classification) and only in (None, "pool"):
-        sites.append(Site("pool", [outcome], tokens, [[task.classify(model, [text])[0].weights]]))
+    with record(model, quiet=True) as seen:
+        if isinstance(task, Classification):
+            [one] = task.classify(model, [text])
+            tokens, outcome, pool = one.pieces, one.label, torch.as_tensor(one.weights)[None, None]
+            sites.append(Found("pool", [outcome], tokens, 1, lambda _: pool))
+        else:
+            tokens, outcome = task.look(model, text)
     for name, looks in seen.items():
-        if only not in (None, name.removeprefix("body.")):
-            continue
-        found = looks.calls[-1].weights()[0]
-        names = ["<global>"] * looks.calls[-1].mechanism.mask.extra + tokens
-        if name != "pool" and found.shape[1] == found.shape[2] == len(names):
-            sites.append(Site(name.removeprefix("body."), names, names, found))
-    return text.split(), [outcome], sites
+        call = looks.calls[-1]
+        names = ["<global>"] * call.mechanism.mask.extra + tokens
+        if name != "pool" and call.sizes[2] == call.sizes[3] == len(names):
+            weights = partial(weights_between, [call], len(names), len(names))
+            sites.append(Found(name.removeprefix("body."), names, names, call.sizes[1], weights))
+    return text.split(), [outcome], make_sites([one for one in sites if only in (None, one.name)], only is not None)
 
 
 def visible_pixels(image: Picture, size: tuple[int, int]) -> Tensor:

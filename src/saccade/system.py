@@ -1,9 +1,8 @@
 """A system: a model with its recipe and its task, and what can be done with it; built fresh, or loaded from a model folder."""
 
-import contextlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,13 @@ from .data.corpora import inputs, overlap
 from .data.pretrained import efficientnet_lite0
 from .data.skipping import Skipped, many
 from .data.vocabulary import Vocabulary
-from .errors import SaccadeError, with_article
-from .files import MANIFEST, Writer, read_again, settle, verified
+from .errors import SaccadeError
+from .files import Writer, read_again, verified
 from .fitting import fit_to_data
 from .layers.int8 import to_int8
 from .models import EfficientNetLite0
 from .recipe import WORDLESS
+from .stored import build_stored, model_folder, read_config, read_json
 from .tasks.task import Task, WrongExample, from_tokens
 from .tasks.translation import Translation
 from .training.checkpoints import learned, load_model
@@ -53,13 +53,23 @@ class System(Usable):
 
     def read(self, where: str) -> list[Any]:
         """Examples as this system's recipe would read them; `train`, `dev` and `test` are its own."""
-        if where in ("train", "dev", "test") and not os.path.exists(where):
+        if self.own_source(where) is not None:
             return examples_of(self.recipe, where)
         found: list[Any] = self.task.read(self.recipe, where)
         return found
 
+    def own_source(self, where: str) -> str | None:
+        """What `train`, `dev` and `test` are by the recipe, which comes with the model: other data is chosen by whoever names it."""
+        if where not in ("train", "dev", "test") or os.path.exists(where):
+            return None
+        return getattr(self.recipe.data, where) or (source_of(self.recipe, where) if where == "test" else self.recipe.data.train)
+
     def inputs(self, where: str) -> list[str]:
         """The texts of data that this system can translate or label, without gold targets or labels; see `corpora.inputs`."""
+        return list(self.each_input(where))
+
+    def each_input(self, where: str) -> Iterator[str]:
+        """The same, as they are read."""
         return inputs(self.task.data, where, self.recipe.data.swap, self.recipe.data.options(where))
 
     def evaluate(self, examples: str | Path | Iterable[Any], **options: Any) -> Metrics:
@@ -241,16 +251,10 @@ def load(folder: str | Path, device: str = "auto", precision: str = "float32") -
 def load_folder(path: Path, folder: str | Path, device: str, precision: str) -> System:
     """The system in a model folder, which was asked for as `folder`."""
     if os.path.exists(path / METADATA):
-        raise SaccadeError(f"{path} is a sharded checkpoint; make a model of it with `saccade convert {folder} --out FOLDER`")
+        what = "a sharded checkpoint, which contains a pickle: use it only if you trust whoever wrote it"
+        raise SaccadeError(f"{path} is {what}; make a model of it with `saccade convert {folder} --out FOLDER`")
     verified(path, "model folder", MODEL_FILES)
-    recipe = read_config(path / "config.json")
-    try:
-        task: Task = config.task(recipe).restore(recipe, read_json(path / "tokenizer.json"))
-    except (KeyError, TypeError, AttributeError, ValueError):
-        raise SaccadeError(
-            f"{path}/tokenizer.json is not that of {with_article(recipe.task)} model; copy the model folder again"
-        ) from None
-    model = task.build(config.Builder(recipe.model))
+    recipe, task, model = build_stored(path)
     load_model(model, path / "model.safetensors", upgrade_parameter)
     notes = (
         (f"note: {folder} has no best model yet; this is its last checkpoint",)
@@ -260,35 +264,3 @@ def load_folder(path: Path, folder: str | Path, device: str, precision: str) -> 
     model = model.to(config.device("cpu" if (device, precision) == ("auto", "int8") else device)).eval()
     model = to_int8(model) if precision == "int8" else model.bfloat16() if precision == "bf16" else model
     return System(recipe, model, task, notes, folder=path)
-
-
-def model_folder(path: Path) -> Path:
-    """The model folder itself, or the best model of a run folder."""
-    for inner in (path / "best", path / "last"):
-        settle(inner)
-        if os.path.isdir(inner) and not (path / "config.json").exists():
-            return inner
-    if os.path.isdir(path) and not (path / MANIFEST).exists() and (runs := runs_in(path)):
-        listed = ", ".join(runs[:8]) + (" …" if len(runs) > 8 else "")
-        raise SaccadeError(f"{path} holds the run{'s' * (len(runs) > 1)} {listed}; name one, such as {path / runs[0]}")
-    return path
-
-
-def runs_in(folder: Path) -> list[str]:
-    """The names of the run and model folders right in a folder."""
-    with contextlib.suppress(OSError):
-        inside = sorted(folder.iterdir())
-        return [one.name for one in inside if any((one / name).is_file() for name in ("recipe.json", "config.json"))]
-    return []
-
-
-def read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        raise SaccadeError(f"{path} cannot be read as JSON; copy the model folder again") from None
-
-
-def read_config(path: Path) -> Recipe:
-    values = read_json(path)
-    return config.recipe_of({"saccade": None, **values} if isinstance(values, dict) else {"saccade": None}, path)

@@ -39,6 +39,7 @@ from .views.page import small_table
 from .views.results import Aligned, Answered, Classified, Generated, Tagged, Translated
 
 LONGEST = 50_000  # characters of a text to translate
+MOST_SHOWN = 1000  # tokens that are generated to be looked at, where a text is still longer
 EXAMPLES = (
     (Translation, Pair), (Captioning, Captioned), (Classification, Labeled), (Tagging, Sentence), (LanguageModelling, Text),
     (Nodes, Graph), (Questions, Asked), (ImageClassification, Pictured), (Autoencoding, Pictured),
@@ -201,7 +202,8 @@ class Usable(Seeing, Stepping):
         if not text.strip():
             raise SaccadeError("the text is empty; give a sentence")
         if isinstance(self.task, Translation):
-            output = self.translate(text, beam).text if target is None else target
+            most = MOST_SHOWN if len(text.split()) > MOST_SHOWN else None
+            output = self.translate(text, beam, max_length=most).text if target is None else target
             source, outcome, sites = show_translation(self.task, self.model, text, output, only)
         elif target is None and self.task.needs is Seq2Seq:
             source, outcome, sites = show_denoising(self.task, self.model, text)

@@ -71,28 +71,28 @@ def test_a_wrong_column_is_answered_with_those_there_are(where: str, content: st
 
 def test_inputs_are_the_texts_alone() -> None:
     Path("d.csv").write_text('label,text\npos,"one\nline"\nneg,two\n')
-    assert inputs(LABELED, "d.csv") == ["one line", "two"], "a line of output for each"
+    assert list(inputs(LABELED, "d.csv")) == ["one line", "two"], "a line of output for each"
     Path("only.csv").write_text("review\nfine\n")
-    assert inputs(LABELED, "only.csv") == ["fine"], "gold labels need not be there"
+    assert list(inputs(LABELED, "only.csv")) == ["fine"], "gold labels need not be there"
     Path("p.tsv").write_text("the cat\tle chat\n\nthe dog\tle chien\n")
-    assert inputs(PAIRS, "p.tsv") == ["the cat", "", "the dog"], "an empty line keeps its number"
-    assert inputs(PAIRS, "p.tsv", second=True) == ["le chat", "", "le chien"]
+    assert list(inputs(PAIRS, "p.tsv")) == ["the cat", "", "the dog"], "an empty line keeps its number"
+    assert list(inputs(PAIRS, "p.tsv", second=True)) == ["le chat", "", "le chien"]
     Path("s.tsv").write_text("only a source\n")
-    assert inputs(PAIRS, "s.tsv") == ["only a source"]
+    assert list(inputs(PAIRS, "s.tsv")) == ["only a source"]
     Path("p.jsonl").write_text('{"source": "a", "target": "b"}\n{"source": "c"}\n')
-    assert inputs(PAIRS, "p.jsonl") == ["a", "c"]
+    assert list(inputs(PAIRS, "p.jsonl")) == ["a", "c"]
     Path("x.csv").write_text("q,en,de\n1,a,b\n")
-    assert inputs(PAIRS, "x.csv#en,de") == inputs(PAIRS, "x.csv#en") == ["a"]
-    assert inputs(PAIRS, "x.csv#en,de", second=True) == ["b"]
+    assert list(inputs(PAIRS, "x.csv#en,de")) == inputs(PAIRS, "x.csv#en") == ["a"]
+    assert list(inputs(PAIRS, "x.csv#en,de", second=True)) == ["b"]
     Path("a.en").write_text("one\t1\n\ntwo\n")
     Path("a.fr").write_text("un\n\ndeux\n")
-    assert inputs(PAIRS, "a.en") == ["one\t1", "", "two"], "plain text is read as it is"
-    assert inputs(PAIRS, "a.en,a.fr", second=True) == ["un", "", "deux"]
+    assert list(inputs(PAIRS, "a.en")) == ["one\t1", "", "two"], "plain text is read as it is"
+    assert list(inputs(PAIRS, "a.en,a.fr", second=True)) == ["un", "", "deux"]
     Path("fast.txt").write_text("__label__pos fine\n")
-    assert inputs(LABELED, "fast.txt") == ["fine"]
+    assert list(inputs(LABELED, "fast.txt")) == ["fine"]
     sizes = {"train": 9, "dev": 3, "test": 3}
-    assert inputs(PAIRS, "phrasebook:test", options=sizes) == [pair.source for pair in corpus("phrasebook:test", sizes)]
-    assert inputs(LABELED, "reviews:test", options=sizes) == [one.text for one in labeled("reviews:test", sizes)]
+    assert list(inputs(PAIRS, "phrasebook:test", options=sizes)) == [pair.source for pair in corpus("phrasebook:test", sizes)]
+    assert list(inputs(LABELED, "reviews:test", options=sizes)) == [one.text for one in labeled("reviews:test", sizes)]
     Path("bad.jsonl").write_text('{"source": "a"}\n{oops\n')
     assert "bad.jsonl, line 2: not JSON" in error_of(lambda: inputs(PAIRS, "bad.jsonl")), "nothing is left out"
 

@@ -250,7 +250,7 @@ def foreign(**changes: object) -> dict[str, object]:
         (changed(specials=[]), '"specials" is missing or not of type dict'),
         (changed(lowercase="no"), '"lowercase" is missing or not of type bool'),
         (changed(kind="wordz"), "no kind of vocabulary named 'wordz'; did you mean 'words'?"),
-        (changed(tokenizer={"model": 3}), "the tokenizers library refuses it"),
+        (changed(tokenizer={"model": 3}), "of its tokenizer is not as saccade writes it; take the tokenizer.json"),
         (foreign(vocab={"a": 0, "<unk>": 1}), "the tokenizer has no token '<pad>' for pad; give its own name in specials"),
         (changed(specials={"pad": ["x"]}), "the tokenizer has no token '['x']' for pad"),
         (

@@ -1,6 +1,7 @@
 """The command `saccade`: thin over the API. Results go to stdout, progress and errors to stderr; a mistake ends with code 2."""
 
 import inspect
+import io
 import os
 import re
 import sys
@@ -24,11 +25,12 @@ from .options import flag
 from .pictures import answer, caption
 from .reporting import report
 from .serving import serve
-from .shared import rank
+from .shared import rank, visible
 from .symmetries import symmetry
 from .tables import table
 from .training import average, compare, convert, demo, train
-from .using import classify, generate, tag, translate
+from .translating import translate
+from .using import classify, generate, tag
 
 # in the order of a first visit
 COMMANDS = (
@@ -82,11 +84,12 @@ def main() -> None:
 
 def run(words: list[str]) -> int:
     """Runs one command; returns its exit code: 0, 2 for a mistake, 130 or 143 for a signal."""
-    if sys.stdout is None or sys.stderr is None:  # closed by whoever called
+    open_streams()
+    if sys.stdout is None:  # closed by whoever called
         return complain("stdout is closed, so nothing can be printed; open it, or send it to /dev/null", 2)
-    if words[:1] not in (["train"], ["compare"], ["demo"]) and rank() > 0:
-        return 0  # torchrun starts several processes, and only training needs all of them
     try:
+        if words[:1] not in (["train"], ["compare"], ["demo"]) and rank() > 0:
+            return 0  # torchrun starts several processes, and only training needs all of them
         code = int(app(words, standalone_mode=False, prog_name="saccade") or 0)
         return complain("stopped", code) if code == 130 else code  # typer makes a code of Ctrl-C, and prints nothing
     except (SaccadeError, Stopped) as error:
@@ -115,6 +118,18 @@ def run(words: list[str]) -> int:
         return complain(explain_usage(error), int(error.exit_code) or 2)
 
 
+def open_streams() -> None:
+    """Gives stderr something to write to, where it is closed: a file that is opened later would get its number, and all errors. Where stdout
+    cannot spell a character, its number is printed, as on stderr."""
+    if sys.stderr is None:
+        null = os.open(os.devnull, os.O_WRONLY)
+        if null != 2:
+            os.dup2(null, 2)
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 – as long as the process
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
 def explain_usage(error: Any) -> str:
     """Typer's own error as one sentence that ends in the help of the command; a setting that was written as an option is named."""
     path = getattr(getattr(error, "ctx", None), "command_path", "saccade")
@@ -133,5 +148,5 @@ def explain_usage(error: Any) -> str:
 def complain(text: str, code: int) -> int:
     with suppress(OSError):  # nobody reads it any more
         if sys.stderr is not None:
-            print(f"saccade: {text}", file=sys.stderr, flush=True)
+            print(f"saccade: {visible(text)}", file=sys.stderr, flush=True)
     return code

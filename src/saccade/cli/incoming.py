@@ -3,26 +3,48 @@
 import os
 import select
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import islice
 
+from ..data.lines import LONGEST_LINE
 from ..errors import SaccadeError
-from .shared import as_lines, note, read_lines
+from .shared import as_lines, note
 
-BLOCK, PAUSE, TOGETHER = 2**16, 0.05, 4096  # bytes of one read; seconds without another line; lines that are answered at once
+BLOCK, PAUSE, TOGETHER = 2**16, 0.05, 1000  # bytes of one read; seconds without another line; lines that are answered at once
 Answer = Callable[[list[str], int], object]  # takes lines and the number of the first
 
 
-def answer_each(text: str | None, path: str | None, verb: str, answer: Answer, read: Callable[[str], list[str]]) -> None:
-    """Calls `answer` with the text or what `read` reads from a file; with stdin's lines as they come; in a terminal with each line that is
-    typed."""
-    if text is None and path is None and sys.stdin is not None and sys.stdin.isatty():
+def answer_each(text: str | None, path: str | None, verb: str, answer: Answer, read: Callable[[str], Iterable[str]]) -> None:
+    """Calls `answer` with the text, with some lines at a time of what `read` reads from a file, or with stdin's lines as they come; in a
+    terminal with each line that is typed."""
+    if text is not None and path is not None:
+        raise SaccadeError("both a text and --input were given; give one of them")
+    if path is not None:
+        source, number = iter(read(path)), 1
+        while some := list(islice(source, TOGETHER)):
+            answer(some, number)
+            number += len(some)
+    elif text is not None:
+        if not text.strip():
+            raise SaccadeError("the text is empty; give a sentence")
+        answer(as_lines(os.fsencode(text), "the text"), 1)
+    elif sys.stdin is not None and sys.stdin.isatty():
         converse(verb, answer)
-    elif text is None and path is None and (descriptor := waitable()) is not None:
-        for first, lines in arriving(descriptor):
-            answer(lines, first)
     else:
-        answer(read_lines(text, path, verb, read), 1)
+        for first, lines in arriving(verb):
+            answer(lines, first)
+
+
+def stdin_lines(verb: str) -> Iterator[str]:
+    """Stdin's lines, as they come."""
+    if sys.stdin is not None and sys.stdin.isatty():
+        raise SaccadeError(nothing_to(verb))
+    return (line for _, lines in arriving(verb) for line in lines)
+
+
+def nothing_to(verb: str) -> str:
+    return f'nothing to {verb}; give a text ("the black cat"), --input FILE, or lines on stdin'
 
 
 def waitable() -> int | None:
@@ -32,14 +54,19 @@ def waitable() -> int | None:
     return None
 
 
-def arriving(descriptor: int) -> Iterator[tuple[int, list[str]]]:
-    """Groups of lines with the number of their first: all that have come when the writer pauses, or `TOGETHER` and some more."""
-    waiting, count, number = bytearray(), 0, 1
+def arriving(verb: str) -> Iterator[tuple[int, list[str]]]:
+    """Groups of lines of stdin with the number of their first: all that have come when the writer pauses, or `TOGETHER` and some more."""
+    if sys.stdin is None:
+        raise SaccadeError(nothing_to(verb))
+    waiting, count, number, descriptor = bytearray(), 0, 1, waitable()
     while True:
-        raw = os.read(descriptor, BLOCK)
+        raw = sys.stdin.buffer.read(BLOCK) if descriptor is None else os.read(descriptor, BLOCK)
         waiting += raw
         count += raw.count(b"\n")
-        if raw and (not count or (count < TOGETHER and select.select([descriptor], [], [], PAUSE)[0])):
+        if not count and len(waiting) > LONGEST_LINE:
+            raise SaccadeError(f"stdin, line {number}: longer than {LONGEST_LINE:,} bytes; put one sentence on each line")
+        more = descriptor is None or select.select([descriptor], [], [], PAUSE)[0] if raw and count < TOGETHER else False
+        if raw and (not count or more):
             continue
         end = waiting.rindex(b"\n") + 1 if raw else len(waiting)
         if end:

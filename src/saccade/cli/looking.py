@@ -87,6 +87,7 @@ def evaluate(
         confusion=confusion or confusion_out is not None,
     )
     api.check_options(system.recipe, options)  # before the data is read
+    note_own(system, data)
     try:
         metrics = system.evaluate(system.read(data), **options)
     except WrongExample as error:
@@ -104,6 +105,12 @@ def evaluate(
         note(f"{confusion_out}: the confusion matrix")
     metrics.pop("confusion", None)  # too much for a result file
     write_result({**metrics, **api.costs(system)}, " + ".join(map(str, [model, *(others or [])])), [system.recipe.seed])
+
+
+def note_own(system: "System", data: str) -> None:
+    """Says which data is read where the model's recipe, and not the user, names it."""
+    if (source := system.own_source(data)) is not None:
+        note(f"note: {data} is what the model's own recipe names: {source}")
 
 
 def show(

@@ -99,7 +99,7 @@ def print_captions(
             print_json({"image": image, "caption": one.text, **facts})
         else:
             name = "" if alone else on_one_line(image).replace("\t", " ") + "\t"
-            sys.stdout.write(f"{name}{one.text}\n")
+            write(f"{name}{one.text}")
 
     with progress:
         task = progress.add_task("describing", total=len(pictures), state="")

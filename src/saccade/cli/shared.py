@@ -10,13 +10,12 @@ import shutil
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
 
-from ..data.lines import open_text, readable
+from ..data.lines import readable
 from ..errors import SaccadeError
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
 PEER = re.compile(r"([^:]+):([^=]+)=([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)", re.IGNORECASE)
 ALL_SITES = (".html", ".json")  # files that contain every attention of a model
+NAMED = 8  # unknown words that are named
 WIDE = 10_000  # columns of a table in a file or a pipe, where nothing is wrapped
 out = Console(highlight=False, emoji=False)  # what a user typed is printed as it was: `:cat:` is not a picture
 
@@ -55,13 +55,24 @@ class Listeners:
 
 
 err = Console(file=Listeners(), highlight=False, emoji=False)  # type: ignore[arg-type]
-note = partial(err.print, markup=False, soft_wrap=True)  # text for people on stderr, as it is
+# what a terminal would obey, but for tabs and line ends; texts, labels and words of a vocabulary may hold it
+COMMANDING = re.compile("[\0-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]")
 
 
-def write(text: str) -> None:
-    """Text on stdout as it is: no tab, bracket or line end of it is changed."""
+def visible(text: str) -> str:
+    """The text with escape sequences spelled out: `\\x1b[2J` is read, not obeyed."""
+    return COMMANDING.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def note(text: str) -> None:
+    """Text for people on stderr."""
+    err.print(visible(text), markup=False, soft_wrap=True)
+
+
+def write(text: str, end: str = "\n") -> None:
+    """Text on stdout as it is, but for escape sequences: no tab, bracket or line end of it is changed."""
     if not out.quiet:
-        sys.stdout.write(text + "\n")
+        sys.stdout.write(visible(text) + end)
 
 
 def show_all(shown: RenderableType) -> None:
@@ -76,7 +87,8 @@ def show_all(shown: RenderableType) -> None:
 
 def print_json(value: Any) -> None:
     """One line of strict JSON on stdout."""
-    write(json.dumps(value, ensure_ascii=False, allow_nan=False))
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    write(COMMANDING.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def report(as_json: bool, facts: Any, text: str) -> None:
@@ -108,27 +120,6 @@ def rank() -> int:
     return rank_here()
 
 
-def read_lines(
-    text: str | None, path: str | None, verb: str, read: Callable[[str], list[str]] = lambda path: list(open_text(path))
-) -> list[str]:
-    """What to work on: the argument, what `read` reads from a file, or stdin's lines; only a line feed ends one."""
-    if text is not None and path is not None:
-        raise SaccadeError("both a text and --input were given; give one of them")
-    if path is not None:
-        return read(path)
-    if text is not None:
-        if not text.strip():
-            raise SaccadeError("the text is empty; give a sentence")
-        raw, name = os.fsencode(text), "the text"
-    else:
-        if sys.stdin is None or sys.stdin.isatty():
-            raise SaccadeError(f'nothing to {verb}; give a text ("the black cat"), --input FILE, or lines on stdin')
-        raw, name = sys.stdin.buffer.read(), "stdin"
-        if not raw:
-            raise SaccadeError("stdin is empty; give at least one line")
-    return as_lines(raw, name)
-
-
 def as_lines(raw: bytes, name: str, first: int = 1) -> list[str]:
     """The lines of some bytes that are UTF-8 text, a final line feed aside; `first` is the number of the first."""
 
@@ -150,12 +141,25 @@ def load(model: Path, device: str, others: list[Path] | None = None, precision: 
     return api.ensemble(systems) if others else systems[0]
 
 
+class Unknown:
+    """Notes on stderr which words a model has never seen, some of them: a large file has thousands."""
+
+    def __init__(self, system: System) -> None:
+        self.system, self.told = system, set[str]()
+
+    def note(self, lines: list[str]) -> None:
+        if len(self.told) >= NAMED:
+            return
+        words = [word for word in self.system.unknown_words(lines) if word not in self.told]
+        self.told.update(words[:NAMED])
+        if words:
+            named = ", ".join(f"'{word}'" for word in words[:NAMED]) + (" …" if len(words) > NAMED else "")
+            note(f"note: the model has never seen {named} and reads {'it' if len(words) == 1 else 'each'} as <unk>")
+
+
 def note_unknown(system: System, lines: list[str]) -> None:
     """Prints on stderr which words the model has never seen."""
-    words = system.unknown_words(lines)
-    if words:
-        named = ", ".join(f"'{word}'" for word in words[:8]) + (" …" if len(words) > 8 else "")
-        note(f"note: the model has never seen {named} and reads {'it' if len(words) == 1 else 'each'} as <unk>")
+    Unknown(system).note(lines)
 
 
 def note_cut(cut: int, count: int) -> None:

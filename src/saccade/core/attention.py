@@ -14,6 +14,7 @@ from . import backends
 from .backends.call import Call
 from .masks import Full, Mask, Prepared
 from .mechanism import Mechanism, Ready
+from .parts import in_parts, is_huge
 from .positions import NoPosition, Positions
 
 DEFAULT = Mechanism()
@@ -70,7 +71,10 @@ def read(
     dropout: float = 0.0,
 ) -> Tensor:
     """`attend` for keys and values that `mechanism.prepare` has made: nothing is checked or prepared again."""
-    return backends.run(call_of(q, ready, mechanism, mask, positions, dropout))
+    call = call_of(q, ready, mechanism, mask, positions, dropout)
+    if q.shape[2] > 1 and not torch.compiler.is_compiling() and is_huge(call):
+        return in_parts(call, call_of, ready, mechanism, positions)
+    return backends.run(call)
 
 
 def weights(

@@ -21,6 +21,7 @@ from .backends import eager
 from .masks import Mask
 from .mechanism import Mechanism, Ready
 from .normalizers import Softmax
+from .parts import Shifted
 from .positions import Positions
 
 CHUNK_NUMBERS = 1 << 24  # numbers computed at a time: 64 MB in float32
@@ -112,10 +113,11 @@ class Look:
         """Weights of the asked heads and rows (queries), all when not given: B × heads × rows × K. Holds what it returns and a chunk."""
         batch, n_heads, queries, keys = self.sizes
         asked = indices(rows, queries, "row")
-        chosen = torch.tensor(indices(heads, n_heads, "head"), device=self.q.device)
+        chosen = None if heads is None else torch.tensor(indices(heads, n_heads, "head"), device=self.q.device)
         step = max(1, CHUNK_NUMBERS // (batch * n_heads * keys * self.numbers_per_score))
-        parts = [self._rows(asked[at : at + step]).index_select(1, chosen) for at in range(0, len(asked), step)]
-        return torch.cat(parts, 2)
+        parts = [self._rows(asked[at : at + step]) for at in range(0, len(asked), step)]
+        parts = parts if chosen is None else [part.index_select(1, chosen) for part in parts]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
 
     def _rows(self, rows: list[int]) -> Tensor:
         """All heads' weights of these rows: computed from the first of them to the last, and the rest left out."""
@@ -133,24 +135,9 @@ class Look:
         else:
             found = eager.weights(call_of(self.q[:, :, cut], Ready(self.key, self.key), plain, mask, positions, 0.0))
         found = found if self.factor is None else found * self.factor[:, :, cut]
+        if rows == list(range(first, last + 1)):
+            return found
         return found.index_select(2, torch.tensor([row - first for row in rows], device=found.device))
-
-
-class Shifted(Mask):
-    """A mask for some of its queries, the last of which is `back` positions before the last key."""
-
-    def __init__(self, inner: Mask, back: int) -> None:
-        self.inner, self.back, self.compares_positions = inner, back, inner.compares_positions
-        self.computed = inner.computed
-
-    def given(self, query: Tensor, key: Tensor) -> Mask:
-        if not self.inner.computed:
-            return self
-        pad = nn.functional.pad(query, (0, 0, 0, self.back))  # so that these queries are where they were
-        return Shifted(self.inner.given(pad, key), self.back)
-
-    def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return self.inner(b, h, i - self.back, j)
 
 
 def indices(asked: Sequence[int] | None, size: int, what: str) -> list[int]:

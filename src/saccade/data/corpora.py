@@ -1,6 +1,6 @@
 """Corpora of every kind: generated ones by name (`phrasebook:test`), datasets as `hub:…`, users' own by path."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -137,23 +137,23 @@ sentences = partial(read, SENTENCES)  # `how` is the column of the tags, upos or
 documents = partial(read, DOCUMENTS)  # `how` is what a document is: file, line or blank
 
 
-def inputs(kind: Kind, where: str, second: bool = False, options: Options = None) -> list[str]:
-    """The texts to work on, without gold labels or targets: a column of a table or a dataset, else the lines of a file; a
-    broken line is an error and an empty one is kept, so that outputs can be matched. `second`: the target's side of pairs."""
+def inputs(kind: Kind, where: str, second: bool = False, options: Options = None) -> Iterator[str]:
+    """The texts to work on, as they are read, without gold labels or targets: a column of a table or a dataset, else the lines of a file;
+    a broken line is an error and an empty one is kept, so that outputs can be matched. `second`: the target's side of pairs."""
     if is_generated(where) or in_hub(where):
-        return [on_one_line(getattr(one, "target" if second else kind.input)) for one in read(kind, where, options)]
+        return (on_one_line(getattr(one, "target" if second else kind.input)) for one in read(kind, where, options))
     name, columns = split_name(where)
     parts = paths_of(name)
     path = one_file(parts[min(second, len(parts) - 1)], "a file of texts")
     if bare_suffix(path) == ".conllu":
         raise SaccadeError(f"{path} holds sentences with tags, not texts; give a file with one text per line")
     if bare_suffix(path) not in SUFFIXES:
-        return [line.partition(" ")[2] if line.startswith(MARK) else line for line in open_text(path)]
+        return (line.partition(" ")[2] if line.startswith(MARK) else line for line in open_text(path))
     usual = {PAIRS: (SOURCES, TARGETS), LABELED: (TEXTS,)}[kind][second : second + 1]
     take = lambda number, entry, column: on_one_line(str(entry.get(column) or ""))  # noqa: E731
     cell = lambda number, line: [*line.split("\t"), ""][second]  # noqa: E731
     items = each_entry(path, take, usual, columns[-1:] if second else columns[:1], cell)
-    return list(strict("" if isinstance(one, LineError) and one.kind == "empty line" else one for one in items))
+    return strict("" if isinstance(one, LineError) and one.kind == "empty line" else one for one in items)
 
 
 def on_one_line(text: str) -> str:

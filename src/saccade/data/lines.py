@@ -8,7 +8,7 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -16,6 +16,8 @@ from ..errors import SaccadeError
 from .sets import found_or_fetch
 
 LONGEST_LINE = 1_000_000  # bytes: a longer line is a file without line ends or a binary file, never a sentence
+LONGEST_BLOCK = 10_000  # lines of a sentence, one word on each
+UNPACKED, RATIO = 200_000_000, 100  # bytes that any packed file may hold, and how many times its size a large one may
 Row = TypeVar("Row")
 Item = TypeVar("Item")
 
@@ -81,14 +83,20 @@ def _explain(path: Path, error: OSError | ValueError) -> SaccadeError:
 
 def raw_lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[bytes]:
     """Lines as bytes with their ends; one that is too long comes cut, so that no file fills the memory."""
-    number = 0
+    number = size = 0
+    opener = _OPENERS.get(path.suffix.lower(), open)
     try:
-        with _OPENERS.get(path.suffix.lower(), open)(path, "rb") as file:
+        most = None if opener is open else max(UNPACKED, RATIO * path.stat().st_size)
+        with opener(path, "rb") as file:
             while raw := file.readline(longest + 2):
                 number += 1
                 yield raw
-                while raw and not raw.endswith(b"\n"):
-                    raw = file.readline(LONGEST_LINE)
+                while raw:
+                    size += len(raw)
+                    if most is not None and size > most:
+                        what = f"unpacks to more than {most:,} bytes, {RATIO} times its own"
+                        raise SaccadeError(f"{path} {what}; if it is really so much text, unpack it and name the result")
+                    raw = b"" if raw.endswith(b"\n") else file.readline(LONGEST_LINE)
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
         raise SaccadeError(f"{path} cannot be unpacked after line {number} ({error}); fetch it again or rename it") from None
     except (OSError, ValueError) as error:
@@ -151,12 +159,14 @@ def full_lines(path: Path, *limits: Any) -> Rows[str]:
         yield number, LineError("empty line", "the line is empty; remove it") if empty else line
 
 
-def blocks(path: Path, *limits: Any) -> Rows[list[tuple[int, str]]]:
-    """The numbered lines between empty ones, or the first line among them that cannot be read."""
+def blocks(path: Path, *limits: Any, most: int = LONGEST_BLOCK) -> Rows[list[tuple[int, str]]]:
+    """The numbered lines between empty ones, or the first line among them that cannot be read; more than `most` are an error."""
     for empty, group in groupby(each_line(path, *limits), key=lambda row: isinstance(row[1], str) and not row[1].strip()):
         if not empty:
-            rows = list(group)
+            rows = list(islice(group, most + 1))  # the rest of a longer one is passed over, and not kept
             wrong = next((line for _, line in rows if isinstance(line, LineError)), None)
+            if wrong is None and len(rows) > most:
+                wrong = LineError("long sentence", f"more than {most:,} lines without an empty one, which ends a sentence")
             yield rows[0][0], wrong or [(number, line) for number, line in rows if isinstance(line, str)]
 
 

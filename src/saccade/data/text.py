@@ -57,7 +57,11 @@ def _each(path: Path, documents: str) -> Iterator[Document | LineError]:
         return _read_whole(path)
     if documents == "line":
         return convert(path, lines.each_line(*limits), lambda number, line: Document(line, number))
-    return convert(path, lines.blocks(*limits), lambda number, block: Document("\n".join(line for _, line in block), number))
+    return convert(
+        path,
+        lines.blocks(*limits, most=LONGEST_DOCUMENT),
+        lambda number, block: Document("\n".join(line for _, line in block), number),
+    )
 
 
 def _read_whole(path: Path) -> Iterator[Document | LineError]:

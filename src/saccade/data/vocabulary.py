@@ -17,6 +17,7 @@ PAD, UNK, BOS, EOS = 0, 1, 2, 3  # in the vocabularies trained here; a foreign o
 SPECIALS = {"pad": "<pad>", "unk": "<unk>", "bos": "<bos>", "eos": "<eos>"}
 KINDS = ("words", "bpe", "characters")
 SPLITS = ("space", "punctuation")
+LONGEST_PIECE = 100_000  # characters; a longer word is not learned
 
 _SEEN = {*range(33, 127), *range(161, 173), *range(174, 256)}  # bytes that the byte-level alphabet spells as themselves
 _BYTES = {chr(byte): byte for byte in _SEEN} | {chr(256 + n): byte for n, byte in enumerate(sorted({*range(256)} - _SEEN))}
@@ -28,6 +29,12 @@ _SPLITTERS = {
     "punctuation": (rf"[^\W\d_]+['’](?=[^\W\d_])|[^\W\d_]{{1,2}}['’](?=\s|$)|\w+|[^\w{_SPACE}]", "removed", True),
     "characters": (r"[\s\S]", "isolated", False),
 }
+_LEARNED = ("model", "vocab", "merges", "unk_token", "added_tokens", "version")  # of a tokenizer's JSON; all else is fixed
+_PLAIN: dict[str, Any] = {
+    "pre_tokenizer": {"type": "WhitespaceSplit"},
+    "normalizer": None,
+    "decoder": None,
+}  # of others, and harmless
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +99,8 @@ class Vocabulary:
         if kind != "bpe":
             # specials are added here: the trainer's own would go wrong where one is also a word, as <unk> is in wikitext
             found = tokenizer.get_vocab()
-            names = dict.fromkeys([*SPECIALS.values(), *sorted(found, key=found.__getitem__)])
+            short = (name for name in found if len(name) <= LONGEST_PIECE)
+            names = dict.fromkeys([*SPECIALS.values(), *sorted(short, key=found.__getitem__)])
             model = models.WordLevel({name: n for n, name in enumerate(names) if n < size}, unk_token=SPECIALS["unk"])
         # a fresh tokenizer has no added tokens, so that "<eos>" in somebody's text is text and not the end of a sentence
         return cls(_bare_tokenizer(kind, split, lowercase, model), kind, split, lowercase)
@@ -180,13 +188,15 @@ class Vocabulary:
             if not isinstance(entry.get(key), type_):
                 what = f'not a vocabulary of saccade: "{key}" is missing or not of type {type_.__name__}'
                 raise SaccadeError(f"{what}; take the tokenizer.json of a model folder")
+        _check_names(entry["kind"], entry["split"])
+        _check_parts(entry["tokenizer"], json.loads(_bare_tokenizer(entry["kind"], entry["split"], entry["lowercase"]).to_str()))
         try:
             tokenizer = Tokenizer.from_str(json.dumps(entry["tokenizer"]))
             tokenizer.encode("\u2603")  # a model without its <unk> fails only at an unknown piece
-        except Exception as error:  # the library raises nothing narrower
+        except BaseException as error:  # the library raises nothing narrower, and its panics are no Exceptions
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
             raise SaccadeError(f"not a vocabulary of saccade: the tokenizers library refuses it ({error})") from None
-        tokenizer.no_padding()
-        tokenizer.no_truncation()
         specials = SPECIALS | {role: str(name) for role, name in entry["specials"].items()}
         return cls(tokenizer, entry["kind"], entry["split"], entry["lowercase"], specials)
 
@@ -212,6 +222,32 @@ def _check_names(kind: str, split: str) -> None:
     for what, name, known in (("kind of vocabulary", kind, KINDS), ("way to split words", split, SPLITS)):
         if name not in known:
             raise SaccadeError(f"no {what} named '{name}'{did_you_mean(name, known)}")
+
+
+def _check_parts(given: dict[str, Any], own: dict[str, Any]) -> None:
+    """Raises unless a tokenizer is made of the parts that we write, and its vocabulary of short strings and their numbers: the library would
+    run any regex, replacement or padding that somebody put into the file, for ever or out of all memory."""
+    model = given["model"] if isinstance(given.get("model"), dict) else {"type": None}
+    here, wanted = {**given, **model}, {**own, **own["model"]}
+    odd = [name for name in sorted({**here, **wanted}) if name not in _LEARNED and here.get(name) != wanted.get(name)]
+    odd = [name for name in odd if name not in _PLAIN or here.get(name) != _PLAIN[name]]
+    if odd:
+        what = f"'{odd[0]}' of its tokenizer is not as saccade writes it"
+        raise SaccadeError(f"not a vocabulary of saccade: {what}; take the tokenizer.json of a model folder")
+    pieces, merges, added = model.get("vocab"), model.get("merges", []), given.get("added_tokens", [])
+    is_piece = lambda value: isinstance(value, str) and len(value) <= LONGEST_PIECE  # noqa: E731
+    if not (
+        isinstance(pieces, dict)
+        and isinstance(merges, list)
+        and isinstance(added, list)
+        and all(map(is_piece, pieces))
+        and all(type(number) is int and 0 <= number < 2**31 for number in pieces.values())
+        and all(isinstance(one, dict) and one.get("content") and pieces.get(one["content"]) == one.get("id") for one in added)
+        and len(merges) <= len(pieces)
+    ):
+        raise SaccadeError(
+            "not a vocabulary of saccade: its pieces are not short strings with numbers; take the tokenizer.json of a model folder"
+        )
 
 
 def _nfc(text: str) -> str:

@@ -16,7 +16,7 @@ from ..models.labels import ImageClassifier
 from ..recipe import Recipe
 from ..training.losses import Batch
 from ..views.results import Seen as SeenPicture
-from .labels import UNLABELED, LabelTask
+from .labels import UNLABELED, LabelTask, check_names
 from .pictures import PictureTask, Seen, Size, check_decoded, decoded, on_device, size_of, sizes_from
 from .task import device_of, table
 
@@ -33,7 +33,7 @@ class ImageClassification(PictureTask, LabelTask):
     method: ClassVar[str] = 'm.classify("picture.png")'
 
     def __init__(self, labels: Sequence[str], image_size: Size) -> None:
-        self.labels, self.image_size = list(labels), image_size
+        self.labels, self.image_size = check_names(labels), image_size
         self.known = {name: n for n, name in enumerate(self.labels)}
 
     @classmethod

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ..building import Builder
 from ..data.batches import Rows
+from ..data.lines import readable
 from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError, did_you_mean
 from ..layers.embeddings import spell
@@ -19,6 +20,7 @@ from ..training.losses import token_loss
 from .task import Each, ExampleTask, ExampleWork, WrongExample, device_of, from_tokens, learn_vocabulary, percent_of
 
 UNLABELED = -100
+LONGEST_NAME = 1_000_000  # characters of a label, as of a line
 FEW, MOST_CONFUSED = 10, 200  # labels of a confusion matrix that nobody asked for, and of any
 
 
@@ -31,6 +33,15 @@ class Numbered(NamedTuple):
     line: int
     at: Sequence[int] = ()
     tree: tuple[Tensor, Tensor] | None = None
+
+
+def check_names(labels: Any) -> list[str]:
+    """The labels of a model folder, if they are different names; others raise as values of a wrong type do."""
+    if not isinstance(labels, list | tuple) or not all(isinstance(name, str) and name.strip() for name in labels):
+        raise TypeError("labels must be a list of names")
+    if len(set(labels)) < len(labels) or max(map(len, labels), default=0) > LONGEST_NAME:
+        raise TypeError("labels must be different, and short")
+    return [readable(name, "label") for name in labels]
 
 
 def make_rows(ids: Sequence[int], pieces: Sequence[str], reads_bytes: bool) -> Rows:
@@ -51,7 +62,7 @@ class LabelTask(ExampleTask):
     labels_of: Callable[[Any], Sequence[str] | None]
 
     def __init__(self, text: Vocabulary, labels: Sequence[str]) -> None:
-        self.text, self.reads, self.labels = text, text, list(labels)
+        self.text, self.reads, self.labels = text, text, check_names(labels)
         self.known = {name: n for n, name in enumerate(self.labels)}
         self.reads_bytes = self.needs_relation = False
 

@@ -129,9 +129,10 @@ class Questions(PictureTask, LabelTask):
 
     @classmethod
     def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
-        return cls(
-            from_tokens(tokens, "text"), tokens["labels"], sizes_from(tokens), tokens.get("blind", {}), tokens.get("commonest", 0)
-        )
+        blind, commonest = tokens.get("blind", {}), tokens.get("commonest", 0)
+        if not all(type(n) is int and 0 <= n < len(tokens["labels"]) for n in (commonest, *blind.values())):
+            raise TypeError("answers must be numbers of labels")
+        return cls(from_tokens(tokens, "text"), tokens["labels"], sizes_from(tokens), blind, commonest)
 
     def tokens(self) -> dict[str, Any]:
         learned = {"image_size": list(self.image_size), "blind": self.blind, "commonest": self.commonest}

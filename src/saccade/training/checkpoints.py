@@ -39,6 +39,7 @@ from .sharded import METADATA, divide_like, gather, library, list_parts, load_pa
 
 Tensors = dict[str, Tensor]
 MODEL, TRAINING = "model/", "training/"  # how the names of tensors in a sharded checkpoint begin
+LARGEST = 1e18  # of a parameter
 CARRIED = "carried.safetensors"
 
 
@@ -103,6 +104,18 @@ def check_parameters(sizes: Mapping[str, Sequence[int]], model: Mapping[str, Ten
             raise SaccadeError(f"{path}: {wrong}; use the recipe it was trained with")
 
 
+def stored_sizes(path: Path) -> dict[str, list[int]]:
+    """Name → size of the tensors in a file, from its header alone."""
+    with open_tensors(path) as file:
+        return {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+
+
+def is_sound(value: Tensor) -> bool:
+    """Whether all values are numbers, none so large that its square is infinite."""
+    low, high = value.aminmax() if value.numel() else (value.sum(), value.sum())
+    return bool(low > -LARGEST) and bool(high < LARGEST)  # both false for NaN
+
+
 def load_model(model: nn.Module, path: Path, rename: Callable[[str], str] = str) -> None:
     """Fills the model; every name (as `rename` gives it) and size must be the model's."""
     wanted = learned(model)
@@ -110,7 +123,12 @@ def load_model(model: nn.Module, path: Path, rename: Callable[[str], str] = str)
         stored = {rename(name): name for name in file.keys()}  # noqa: SIM118
         check_parameters({name: file.get_slice(own).get_shape() for name, own in stored.items()}, wanted, path)
         for name, tensor in wanted.items():
-            tensor.copy_(divide_like(file.get_tensor(stored[name]), tensor))
+            value = file.get_tensor(stored[name])
+            if value.is_complex() or (value.is_floating_point() and not is_sound(value)):
+                raise SaccadeError(
+                    f"{path}: '{name}' contains values that are no finite numbers; the model has diverged, train it again"
+                )
+            tensor.copy_(divide_like(value, tensor))
 
 
 def load_sharded(model: nn.Module, optimizer: Optimizer, folder: Path) -> None:

@@ -147,7 +147,10 @@ def processes() -> int:
 
 def rank_here() -> int:
     """This process's rank, 0 when it is alone."""
-    return int(os.environ.get("RANK", "0")) if processes() > 1 else 0
+    number = os.environ.get("RANK", "0")
+    if processes() > 1 and not number.isdecimal():
+        raise SaccadeError(f"expected a whole number in the environment variable RANK, got '{number}'; unset it, or use torchrun")
+    return int(number) if processes() > 1 else 0
 
 
 def prints(error: Exception) -> bool:

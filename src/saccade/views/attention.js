@@ -97,6 +97,7 @@
       this.columns = make("div", { class: "words", role: "toolbar", "aria-label": "Words that are looked at" });
       this.rows = make("div", { class: "words", role: "toolbar", "aria-label": "Words that look" });
       this.says = make("p", { class: "says", role: "status", "aria-live": "polite" });
+      this.each = make("ol", { class: "each", tabindex: 0, "aria-label": "Words of the chosen group" });
       this.map = make("canvas", { tabindex: 0, role: "application" });
       this.mapBox = make("div", { class: "map" }, this.map);
       this.least = make("span");
@@ -107,7 +108,7 @@
       this.root.append(
         make("div", { class: "controls" }, siteBox, this.headBox),
         this.names[0], this.columns, this.names[1], this.rows,
-        this.says, this.mapBox,
+        this.says, this.each, this.mapBox,
         (this.legend = make("div", { class: "legend" }, this.least, make("span", { class: "ramp" }), this.most)),
       );
       rove(this.heads, (i) => this.openHead(i - 1));
@@ -185,6 +186,7 @@
       this.paintWords(this.columns, this.spot.column, (j) =>
         (this.spot.row < 0 || this.isHidden(this.spot.row, j) ? undefined : this.weights[this.spot.row][j]));
       this.tell();
+      this.tellEach();
       if (thumbnails || this.site.grid) this.drawHeads();
       this.drawMap();
     }
@@ -217,6 +219,17 @@
       if (byRow && column >= 0) {
         this.says.append(" \u00b7 here ", word(this.site.columns[column]), ` ${this.weights[row][column].toFixed(4)}`);
       }
+    }
+
+    /* Of a long text, rows and columns are groups of neighbors: what each word of the chosen group looks at most. */
+    tellEach() {
+      const { long } = this.site, word = (token) => make("b", { dir: "auto" }, shorten(token));
+      this.each.hidden = !long || this.spot.row < 0;
+      if (this.each.hidden) return;
+      const first = this.spot.row * long.each[0];
+      this.each.start = first + 1;
+      this.each.replaceChildren(...long.strongest.slice(first, first + long.each[0]).map((most, n) => make("li", {}, word(long.rows[first + n]),
+        " looks at ", ...most.flatMap(([at, weight], k) => [k ? ", " : "", word(long.columns[at]), ` (${at + 1}) ${percent(weight)}`]))));
     }
 
     /* The chosen word's weights as rows and columns of the picture, or all weights of a text. */

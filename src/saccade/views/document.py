@@ -10,6 +10,7 @@ import os
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,23 @@ from ..files import write_atomically
 MOST_PIXELS = 512  # of the longer side of a picture in a document
 LONGEST = 24  # characters of a token in a label
 MISSING = "□"
+BYTE_ORDER = "\ufeff"  # a mark that no font draws, and at which a writer of PDF fails
 SHOWN_AS = {"\n": "↵", "\r": "↵", "\t": "⇥"}
 PICTURES, ALL_SITES = (".png", ".svg", ".pdf"), (".html", ".json")  # one attention, or every attention of a model
 # Each of these may end a <script> or break a script line; inside a JSON string the escaped form means the same.
 UNSAFE_IN_SCRIPT = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
+
+
+@dataclass(frozen=True)
+class Long:
+    """What is kept of every word where the rows and columns of a site are groups of neighbors."""
+
+    rows: list[str]
+    columns: list[str]
+    each: tuple[int, int]  # words of a group of rows, and of columns
+    strongest: list[
+        list[tuple[int, float]]
+    ]  # of each word that looks: the words it looks at most and how much, by the mean of the heads
 
 
 @dataclass(repr=False, eq=False)
@@ -42,6 +56,7 @@ class Site:
         0.0,
         0.0,
     )  # how far below and right of its cell's middle a position looks, in heights and widths
+    long: Long | None = None  # where rows and columns are groups of words
 
     @staticmethod
     def over_picture(
@@ -73,7 +88,10 @@ class Site:
     @property
     def labels(self) -> dict[str, Any]:
         """All but the weights."""
-        named = {"name": self.name, "rows": self.rows, "columns": self.columns}
+        named: dict[str, Any] = {"name": self.name, "rows": self.rows, "columns": self.columns}
+        if self.long is not None:
+            named["long"] = {"rows": self.long.rows, "columns": self.long.columns, "each": list(self.long.each)}
+            named["long"]["strongest"] = [[[at, round(weight, 4)] for at, weight in row] for row in self.long.strongest]
         return named if self.grid is None else {**named, "grid": list(self.grid), "offset": list(self.offset)}
 
     @property
@@ -130,7 +148,7 @@ class Document:
         """The same document with words instead of their pieces."""
         from .choosing import in_words
 
-        return replace(self, sites=[in_words(site) for site in self.sites])
+        return replace(self, sites=[site if site.long else in_words(site) for site in self.sites])
 
     def save(self, path: str | os.PathLike[str], site: str | None = None, heads: bool = False, head: int | None = None) -> Path:
         """Writes a picture of one site (its heads' mean, each of them, or one `head`), or all of them as a page
@@ -163,9 +181,14 @@ class Document:
         plain: dict[str, Any] = {} if self.called == ("source", "target") else {"called": list(self.called)}
         plain |= {name: getattr(self, name) for name in ("title", "model", "source", "target")}
         plain |= {} if self.picture is None else {"picture": data_of(self.picture)}
-        # adding 0 turns -0.0 into 0.0, so that equal documents are equal texts
-        plain["sites"] = [{**site.labels, "weights": (np.round(site.weights, 4) + 0.0).tolist()} for site in self.sites]
-        return json.dumps(plain, separators=(",", ":")).translate(UNSAFE_IN_SCRIPT)
+        # one site after another, so that the numbers of all are never objects at once; adding 0 turns -0.0 into 0.0, so that equal
+        # documents are equal texts
+        text = partial(json.dumps, separators=(",", ":"))
+        sites = [
+            text({**site.labels, "weights": (np.round(site.weights, 4) + 0.0).tolist()}).translate(UNSAFE_IN_SCRIPT)
+            for site in self.sites
+        ]
+        return f'{text(plain).translate(UNSAFE_IN_SCRIPT)[:-1]},"sites":[{",".join(sites)}]}}'
 
 
 def check_picture(pixels: Any) -> NDArray[np.uint8]:
@@ -207,4 +230,4 @@ def shorten(token: str, longest: int = LONGEST) -> str:
 
 def is_undrawable(sign: str) -> bool:
     """Whether no font has a shape for a character: controls, lone surrogates, private and unassigned code points."""
-    return unicodedata.category(sign) in {"Cc", "Cs", "Cn", "Co", "Zl", "Zp"}
+    return sign == BYTE_ORDER or unicodedata.category(sign) in {"Cc", "Cs", "Cn", "Co", "Zl", "Zp"}

@@ -14,7 +14,7 @@ from PIL import Image
 from .document import Document, shorten
 
 NUMBER = re.compile(r"[-+−]?[\d.,]+(e[-+]?\d+)?( ?[%×])?( ?± ?[\d.,]+)?", re.IGNORECASE)
-
+LONGEST_TITLE = 1000  # characters of a heading
 # a frame from the same notebook may set its own height; one that may not keeps what it was given
 FIT_FRAME = """<style>main { padding: .25rem .25rem .5rem; }</style>
 <script>try {
@@ -37,7 +37,8 @@ class Section:
 
 def attention_page(document: Document) -> str:
     """One HTML file in which each word shows where it looks, by pointer and by keyboard."""
-    title = document.title or "attention"
+    title = document.title if len(document.title) <= LONGEST_TITLE else f"{document.title[: LONGEST_TITLE - 1]}…"
+    title = title or "attention"
     model = f'<p class="muted">{_escape(document.model)}</p>' if document.model else ""
     pair = list(zip(document.called, (document.source, document.target), strict=True))
     if document.source == document.target:
@@ -118,7 +119,7 @@ def _table(rows: Sequence[Sequence[object]], heading: str) -> str:
 def _view(document: Document) -> str:
     """The element in which attention.js builds its view; to_json escapes what could end the script."""
     return (
-        f'<div class="attention" role="group" aria-label="{_escape("Attention: " + (document.title or document.sites[0].name))}">'
+        f'<div class="attention" role="group" aria-label="{_escape("Attention: " + (document.title[:LONGEST_TITLE] or document.sites[0].name))}">'
         f'<script type="application/json">{document.to_json()}</script>'
         "<noscript><p>This view needs JavaScript; the weights are in the source of this page as JSON.</p></noscript></div>"
     )

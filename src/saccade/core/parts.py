@@ -1,0 +1,58 @@
+"""Attention over very long texts, some queries at a time: a dense mask or matrix of scores for all of them would not fit the memory."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from .backends import Call, blocked, run
+from .masks import Causal, Full, Mask
+from .mechanism import Mechanism, Ready
+from .positions import Positions
+
+HUGE, PART = 2**26, 2**23  # numbers of all scores from which on they are computed in parts, and of a part
+
+
+class Shifted(Mask):
+    """A mask for some of its queries, the last of which is `back` positions before the last key."""
+
+    def __init__(self, inner: Mask, back: int) -> None:
+        self.inner, self.back, self.compares_positions = inner, back, inner.compares_positions
+        self.computed = inner.computed
+
+    def given(self, query: Tensor, key: Tensor) -> Mask:
+        if not self.inner.computed:
+            return self
+        pad = nn.functional.pad(query, (0, 0, 0, self.back))  # so that these queries are where they were
+        return Shifted(self.inner.given(pad, key), self.back)
+
+    def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return self.inner(b, h, i - self.back, j)
+
+
+def is_huge(call: Call) -> bool:
+    """Whether a call on a CPU, without gradients, would need more memory at once than its parts do."""
+    batch, heads, queries, keys = call.sizes
+    if batch * heads * queries * keys * width_of(call) <= HUGE or torch.is_grad_enabled() or call.query.device.type != "cpu":
+        return False
+    mask = call.mask.mask
+    fused = call.score.dot and type(mask) in (Full, Causal) and call.positions is None
+    return not (fused or call.dropout or call.score.kernel or mask.computed or blocked.worth(call))
+
+
+def width_of(call: Call) -> int:
+    """Numbers that a score takes while it is computed: one that is not a dot product may hold a whole vector."""
+    return 1 if call.score.dot else call.key.shape[-1]
+
+
+def in_parts(call: Call, call_of: Callable[..., Call], ready: Ready, mechanism: Mechanism, positions: Positions | None) -> Tensor:
+    """The output of a call, some queries at a time; `call_of` makes the call of a part."""
+    (batch, heads, queries, keys), mask = call.sizes, call.mask.mask
+    plain = Mechanism(mechanism.score, mechanism.normalize, None, mechanism.position)
+    step = max(1, PART // (batch * heads * keys * width_of(call)))
+    found = []
+    for start in range(0, queries, step):
+        cut = slice(start, min(start + step, queries))
+        at = (positions or Positions.line(queries, keys, call.q.device)).rows(cut)
+        found.append(run(call_of(call.q[:, :, cut], ready, plain, Shifted(mask, queries - cut.stop), at, 0.0)))
+    return torch.cat(found, 2)

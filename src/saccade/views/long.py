@@ -1,0 +1,73 @@
+"""Attention between thousands of words: neighbors are pooled, and of each word what it looks at most is kept, so that no document grows with
+the square of a text."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from .document import Long, Site
+
+MOST_NUMBERS = 2**23  # weights of a document in which every word has its own row and column
+POOLED_NUMBERS, MOST_GROUPS, FEWEST_GROUPS = (
+    2**21,
+    256,
+    16,
+)  # of a document in which they are pooled; groups of each side of a site
+STRONGEST = 5  # words that are kept of each row
+CHUNK = 2**22  # weights that are computed at a time
+
+
+class Found(NamedTuple):
+    """An attention whose weights are computed when they are asked for: of some rows, or of all, heads × rows × columns."""
+
+    name: str
+    rows: list[str]
+    columns: list[str]
+    heads: int
+    weights: Callable[[Sequence[int] | None], Tensor]
+
+    @property
+    def numbers(self) -> int:
+        return self.heads * len(self.rows) * len(self.columns)
+
+
+def make_sites(found: Sequence[Found], whole: bool = False) -> list[Site]:
+    """The sites of a document: as they are, or, unless they are wanted `whole`, pooled where all would be too many numbers together."""
+    if whole or sum(one.numbers for one in found) <= MOST_NUMBERS:
+        return [Site(one.name, one.rows, one.columns, one.weights(None)) for one in found]
+    groups = math.isqrt(POOLED_NUMBERS // sum(one.heads for one in found))
+    return [pooled(one, max(FEWEST_GROUPS, min(groups, MOST_GROUPS))) for one in found]
+
+
+def pooled(found: Found, groups: int) -> Site:
+    """A site of at most so many groups of neighbors on each side: weights of looked-at neighbors are added, those of looking ones averaged,
+    so that a row still sums to what it did."""
+    count, width = len(found.rows), len(found.columns)
+    size, across = -(-count // groups), -(-width // groups)
+    if size == across == 1:
+        return Site(found.name, found.rows, found.columns, found.weights(None))
+    # made beforehand: what is kept must not lie between the parts that are freed, or the memory is never used again
+    tiles = torch.empty(found.heads, -(-count // size), -(-width // across))
+    most = min(STRONGEST, width)
+    values, at = torch.empty(count, most), torch.empty(count, most, dtype=torch.long)
+    step = size * max(1, CHUNK // (found.heads * width * size))
+    for start in range(0, count, step):
+        end = min(start + step, count)
+        part = found.weights(range(start, end)).float().cpu()
+        torch.topk(part.mean(0), most, out=(values[start:end], at[start:end]))
+        summed = pad(part, (0, -width % across)).unflatten(-1, (-1, across)).sum(-1)
+        for n, group in enumerate(summed.split(size, 1), start // size):
+            torch.mean(group, 1, out=tiles[:, n])
+    strongest = [list(zip(*both, strict=True)) for both in zip(at.tolist(), values.tolist(), strict=True)]
+    names = group_names(found.rows, size), group_names(found.columns, across)
+    return Site(found.name, *names, tiles, long=Long(found.rows, found.columns, (size, across), strongest))
+
+
+def group_names(words: list[str], size: int) -> list[str]:
+    """The first and the last word of each group of neighbors, and their numbers, counted from 1."""
+    ends = ((start, min(start + size, len(words)) - 1) for start in range(0, len(words), size))
+    return [words[a] if size == 1 else f"{a + 1}–{b + 1}: {words[a]} … {words[b]}" for a, b in ends]
