@@ -79,7 +79,7 @@ def translate(
     folders = str(model), tuple(map(str, others or ()))
     how = How(*folders, device, precision, tuple(search.items()), max_length, with_alignment, json_)
     make_search = how.make_search()  # a mistake is reported before anything is read
-    check_parts(on, out_file, input_file)
+    check_parts(on, out_file, input_file, with_steps or given is not None)
     system = load(model, device, others, precision)
     system.check_translatable([])
 
@@ -113,10 +113,12 @@ def check_shown(steps: bool, given: str | None, align: bool, candidates: int, se
         raise SaccadeError("--candidates is for --steps; add it, or leave --candidates out")
 
 
-def check_parts(on: str, out_file: Path | None, input_file: str | None) -> None:
-    """What --on and --out need."""
+def check_parts(on: str, out_file: Path | None, input_file: str | None, looks: bool) -> None:
+    """What --on and --out need, and what has no parts: a translation that is looked at."""
     if on not in ("here", "ray"):
         raise SaccadeError(f"no way to run named '{on}'{did_you_mean(on, ('here', 'ray'))}")
+    if (on == "ray" or out_file is not None) and looks:
+        raise SaccadeError("--on ray and --out are for whole translations; leave out --steps and --given")
     if (on == "ray" or out_file is not None) and input_file is None:
         raise SaccadeError(f"{'--on ray' if on == 'ray' else '--out'} is for many lines in a file; give --input FILE")
     if out_file is not None and out_file.exists():
