@@ -18,6 +18,7 @@ from saccade import api, config, models, tasks
 from saccade.data.conllu import Sentence
 from saccade.data.corpora import ASKED, CAPTIONED, PICTURED, SHOWN, read
 from saccade.data.generated.phrasebook import phrasebook
+from saccade.data.graphs import Graph
 from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
 from saccade.data.text import Document
@@ -129,6 +130,7 @@ def test_every_family_is_itself_after_it_was_saved_and_loaded(
 
 LABELED = [Labeled("a good film", "good", 1), Labeled("a bad film", "bad", 2)]
 SENTENCES = [Sentence(("the", "cat"), ("DET", "NOUN"), 1)]
+GRAPHS = [Graph(("red", "blue"), ("a", "b"), ((0, 1, "friend"),), 1)]
 DOCUMENTS = [Document("the cat saw the dog", 1)]
 SMALL_SHAPES = {"train": 1, "dev": 4, "test": 1, "size": 32}
 CAPTIONS, QUESTIONS, PICTURES, PLAIN = (read(kind, "shapes:dev", SMALL_SHAPES) for kind in (CAPTIONED, ASKED, PICTURED, SHOWN))
@@ -155,6 +157,7 @@ TABLE: dict[str, dict[str, Any]] = {
     "language-modelling": {"examples": DOCUMENTS, "families": able(models.CausalLM)},
     "classification": {"examples": LABELED, "families": able(models.Encoder)},
     "tagging": {"examples": SENTENCES, "families": able(models.Encoder)},
+    "node-classification": {"examples": GRAPHS, "families": able(models.AttendingEncoder)},
     "captioning": {"examples": CAPTIONS, "families": able(models.ImageToText)},
     "questions": {"examples": QUESTIONS, "families": able(models.LookingEncoder)},
     "image-classification": {"examples": PICTURES, "families": able(models.ImageEncoder)},

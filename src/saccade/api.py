@@ -24,10 +24,11 @@ from .showing import blind_sites
 from .system import System, build, check_options, load, model_files, prepared, read_config, read_json
 from .tasks.language import LanguageModelling
 from .tasks.translation import Translation
-from .training.checkpoints import Progress, RunFolder, buffers, learned, mean_parameters, model_content, set_parameters
+from .training.checkpoints import Progress, RunFolder, model_content
 from .training.cost import summary
 from .training.distributed import Shared, check_shared, together
 from .training.loop import Training, Watcher
+from .training.parameters import buffers, learned, mean_parameters, set_parameters
 from .training.planning import plan, use_threads
 from .training.printing import Lines, audience
 from .training.stopping import Stopped

@@ -17,7 +17,8 @@ from .config import Recipe
 from .errors import SaccadeError, with_article
 from .files import MANIFEST, read_plain, settle
 from .tasks.task import Task
-from .training.checkpoints import check_parameters, learned, stored_sizes
+from .training.checkpoints import check_parameters, stored_sizes
+from .training.parameters import learned
 from .upgrade import upgrade_parameter
 
 LARGEST, MOST_VALUES = 16 * 2**20, 3_000_000  # bytes of a model folder's JSON, and how many values it may hold

@@ -26,8 +26,9 @@ from .recipe import WORDLESS
 from .stored import build_stored, model_folder, read_config, read_json
 from .tasks.task import Task, WrongExample, from_tokens
 from .tasks.translation import Translation
-from .training.checkpoints import learned, load_model
+from .training.checkpoints import load_model
 from .training.logs import summary_writer
+from .training.parameters import learned
 from .training.sharded import METADATA
 from .training.transfer import take_over
 from .training.work import Work

@@ -26,7 +26,7 @@ TEXT = "the black cat ate the mouse"
 def test_the_commands_in_the_order_of_a_first_visit() -> None:
     wanted = (
         "demo train convert average compare table bench translate generate tag classify caption answer reconstruct serve"
-        " evaluate report show explain list check fetch"
+        " evaluate report show heads explain symmetry draw lecture list check fetch"
     )
     assert wanted.split() == COMMANDS
 

@@ -102,21 +102,27 @@ def test_a_pipe_that_stays_open_gets_its_answers() -> None:
         assert process.wait(60) == 0
 
 
-def groups(tmp_path: Path, content: bytes) -> list[tuple[int, list[str]]]:
+def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes) -> list[tuple[int, list[str]]]:
     (tmp_path / "lines").write_bytes(content)
-    with (tmp_path / "lines").open("rb") as file:
-        return list(incoming.arriving(file.fileno()))
+    with (tmp_path / "lines").open() as file:
+        monkeypatch.setattr("sys.stdin", file)
+        return list(incoming.arriving("read"))
 
 
 def test_a_whole_file_comes_in_large_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [f"line {n}" for n in range(30_000)]
-    found = groups(tmp_path, "\n".join(lines).encode())
+    found = groups(tmp_path, monkeypatch, "\n".join(lines).encode())
     assert [line for _, some in found for line in some] == lines
     assert [first for first, _ in found] == [1 + sum(len(some) for _, some in found[:n]) for n in range(len(found))]
     assert len(found) <= 30_000 / incoming.TOGETHER + 1
     monkeypatch.setattr(incoming, "BLOCK", 7)
     monkeypatch.setattr(incoming, "TOGETHER", 2)
-    assert [line for _, some in groups(tmp_path, "été\n\nune\r\nà".encode()) for line in some] == ["été", "", "une", "à"]
+    assert [line for _, some in groups(tmp_path, monkeypatch, "été\n\nune\r\nà".encode()) for line in some] == [
+        "été",
+        "",
+        "une",
+        "à",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +133,9 @@ def test_a_whole_file_comes_in_large_groups(tmp_path: Path, monkeypatch: pytest.
         (b"a\nb\0c\n", "a NUL character"),
     ],
 )
-def test_lines_that_cannot_be_read_are_named(tmp_path: Path, content: bytes, sentence: str) -> None:
+def test_lines_that_cannot_be_read_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, sentence: str
+) -> None:
     with pytest.raises(SaccadeError) as error:
-        groups(tmp_path, content)
+        groups(tmp_path, monkeypatch, content)
     assert sentence in str(error.value)

@@ -203,4 +203,4 @@ def test_what_cannot_be_looked_at(where: list[str], kind: str | None, sentence: 
     with pytest.raises(SaccadeError) as caught:
         check(where, kind)
     assert str(caught.value).startswith(sentence)
-    assert list(LOOKS) == ["pairs", "tags", "labels", "text", "pictures"]
+    assert list(LOOKS) == ["pairs", "tags", "labels", "text", "graphs", "pictures"]

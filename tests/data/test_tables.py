@@ -82,7 +82,7 @@ def test_inputs_are_the_texts_alone() -> None:
     Path("p.jsonl").write_text('{"source": "a", "target": "b"}\n{"source": "c"}\n')
     assert list(inputs(PAIRS, "p.jsonl")) == ["a", "c"]
     Path("x.csv").write_text("q,en,de\n1,a,b\n")
-    assert list(inputs(PAIRS, "x.csv#en,de")) == inputs(PAIRS, "x.csv#en") == ["a"]
+    assert list(inputs(PAIRS, "x.csv#en,de")) == list(inputs(PAIRS, "x.csv#en")) == ["a"]
     assert list(inputs(PAIRS, "x.csv#en,de", second=True)) == ["b"]
     Path("a.en").write_text("one\t1\n\ntwo\n")
     Path("a.fr").write_text("un\n\ndeux\n")
@@ -94,7 +94,7 @@ def test_inputs_are_the_texts_alone() -> None:
     assert list(inputs(PAIRS, "phrasebook:test", options=sizes)) == [pair.source for pair in corpus("phrasebook:test", sizes)]
     assert list(inputs(LABELED, "reviews:test", options=sizes)) == [one.text for one in labeled("reviews:test", sizes)]
     Path("bad.jsonl").write_text('{"source": "a"}\n{oops\n')
-    assert "bad.jsonl, line 2: not JSON" in error_of(lambda: inputs(PAIRS, "bad.jsonl")), "nothing is left out"
+    assert "bad.jsonl, line 2: not JSON" in error_of(lambda: list(inputs(PAIRS, "bad.jsonl"))), "nothing is left out"
 
 
 def test_lines_of_a_table_are_those_of_its_file() -> None:

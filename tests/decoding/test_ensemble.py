@@ -168,7 +168,9 @@ def test_models_that_differ_have_no_mean_and_nothing_is_overwritten(tmp_path: Pa
         assert told(lambda other=other: api.average([first, other], tmp_path / "mean")) == (
             f"{other} is a different model than {first}; average models of one shape and vocabulary"
         )
-    assert told(lambda: api.average([first], wider)) == f"{wider} already exists; choose a new folder with out=…"
+    assert (
+        told(lambda: api.average([first], wider)) == f"{wider} already exists, with other content; choose a new folder with out=…"
+    )
     assert told(lambda: api.average([], tmp_path / "mean")) == "the mean of no models; give at least one model folder"
     assert "no model folder at" in told(lambda: api.average([first, tmp_path / "nowhere"], tmp_path / "mean"))
     assert not (tmp_path / "mean").exists()

@@ -62,9 +62,9 @@ def prank_defect(rank: int) -> None:
 def prank_disk(rank: int) -> None:
     """Rank 0 cannot write a checkpoint."""
 
-    def write(target: Path, writers: Any) -> None:
+    def write(target: Path, writers: Any, size: int) -> None:
         if target.name != "last":
-            return real(target, writers)
+            return real(target, writers, size)
         raise SaccadeError("cannot write last: No space left on device; choose another path or free some disk space")
 
     real = checkpoints.write_folder

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from saccade.errors import SaccadeError
 from saccade.files import mark
-from saccade.training.checkpoints import Progress, RunFolder, mean_parameters, set_parameters
+from saccade.training.checkpoints import Progress, RunFolder
 from saccade.training.loop import Watcher
+from saccade.training.parameters import mean_parameters, set_parameters
 
 CHOSEN = {"updates": 12, "evaluate_every": 2, "checkpoint_every": 3, "average": 3}
 

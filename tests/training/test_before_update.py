@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from saccade.core import Mechanism, attend, normalizers
 from saccade.core.scores import Favor
-from saccade.training.checkpoints import buffers
 from saccade.training.distributed import Ranks
 from saccade.training.loop import Watcher
+from saccade.training.parameters import buffers
 
 
 class Performing(nn.Module):

@@ -19,8 +19,9 @@ from saccade import config
 from saccade.errors import SaccadeError
 from saccade.files import MANIFEST, broken, verified, write_folder
 from saccade.models.kinds import Seq2Seq
-from saccade.training.checkpoints import Progress, RunFolder, learned, load_model, store
+from saccade.training.checkpoints import Progress, RunFolder, load_model, store
 from saccade.training.distributed import Ranks
+from saccade.training.parameters import learned
 
 
 def transformer(seed: int = 0, **more: object) -> nn.Module:

@@ -112,7 +112,8 @@ def test_nothing_in_a_checkpoint_runs(trained: Path, tmp_path: Path, name: str) 
     shutil.rmtree(run / "best")
     told = run_cli("translate", run, "the cat")
     assert told.code == 2
-    assert f"{run}/last is a sharded checkpoint; make a model of it with `saccade convert" in told.err
+    assert f"{run}/last is a sharded checkpoint, which contains a pickle: use it only if you trust whoever wrote it" in told.err
+    assert "; make a model of it with `saccade convert" in told.err
     assert not trace.exists()
 
 

@@ -16,7 +16,8 @@ from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
 from saccade.data.text import Document
 from saccade.errors import SaccadeError
-from saccade.training.checkpoints import RunFolder, learned
+from saccade.training.checkpoints import RunFolder
+from saccade.training.parameters import learned
 from saccade.training.transfer import take_over
 
 TEXT = [Document("the black cat saw the dog and the dog saw a mouse", 1)]

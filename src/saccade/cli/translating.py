@@ -1,6 +1,7 @@
 """The command translate."""
 
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,11 +18,17 @@ if TYPE_CHECKING:
     from ..bulk import How
     from ..system import System
 
+Show = Callable[[list[str]], None]  # prints something else of some lines than their translations
 STEPS = (
     "Print every step instead: the beginnings that the search had, and the likeliest tokens to follow; what was taken has a *."
 )
 GIVEN = "Translate nothing: how likely is this translation, token by token, and which source word does each look at?"
 ON = "here, or ray: on the cluster of RAY_ADDRESS, or on one started on this machine (the extra `cluster`)."
+LengthPenalty = Annotated[float, typer.Option(help="Outputs are ranked by log-probability / length^this.")]
+LengthRule = Annotated[str, typer.Option(help="What length counts as: `power`, or `gnmt` for (5 + length) / 6. With a beam.")]
+LEFT_OUT = "Rank outputs lower that left out a part of the source: β of Wu et al. 2016. With a beam."
+CoveragePenalty = Annotated[float, typer.Option(help=LEFT_OUT)]
+Temperature = Annotated[float | None, typer.Option(help="Sample at this temperature instead of searching.")]
 KEEP = "Write to this file; until it is whole, finished parts are in FILE.parts, with which the same command continues."
 
 
@@ -31,14 +38,10 @@ def translate(
     input_file: Input = None,
     others: With = None,
     beam: Beam = 1,
-    length_penalty: Annotated[float, typer.Option(help="Outputs are ranked by log-probability / length^this.")] = 1.0,
-    length_rule: Annotated[
-        str, typer.Option(help="What length counts as: `power`, or `gnmt` for (5 + length) / 6. With a beam.")
-    ] = "power",
-    coverage_penalty: Annotated[
-        float, typer.Option(help="Rank outputs lower that left out a part of the source: β of Wu et al. 2016. With a beam.")
-    ] = 0.0,
-    temperature: Annotated[float | None, typer.Option(help="Sample at this temperature instead of searching.")] = None,
+    length_penalty: LengthPenalty = 1.0,
+    length_rule: LengthRule = "power",
+    coverage_penalty: CoveragePenalty = 0.0,
+    temperature: Temperature = None,
     top_k: TopK = None,
     top_p: TopP = None,
     seed: Seed = 0,
@@ -70,14 +73,10 @@ def translate(
     from ..bulk import How
 
     sample = keep_given(temperature=temperature, top_k=top_k, top_p=top_p)
-    if beam > 1 and sample:
-        raise SaccadeError("a beam and sampling were both asked for; leave out --beam, or --temperature, --top-k and --top-p")
     check_shown(with_steps, given, with_alignment, candidates, bool(sample) or beam > 1)
-    drawn = tuple({**sample, "seed": seed}.items()) if sample else None
-    search: dict[str, object] = {"beam": beam, "length_penalty": length_penalty, "sample": drawn}
-    search |= {"length_rule": length_rule, "coverage_penalty": coverage_penalty}
+    ranks = {"length_penalty": length_penalty, "length_rule": length_rule, "coverage_penalty": coverage_penalty}
     folders = str(model), tuple(map(str, others or ()))
-    how = How(*folders, device, precision, tuple(search.items()), max_length, with_alignment, json_)
+    how = How(*folders, device, precision, settle_search(beam, sample, seed, ranks), max_length, with_alignment, json_)
     make_search = how.make_search()  # a mistake is reported before anything is read
     check_parts(on, out_file, input_file, with_steps or given is not None)
     system = load(model, device, others, precision)
@@ -86,21 +85,40 @@ def translate(
     if on == "ray" or out_file is not None:
         assert input_file is not None
         return translate_parts(system, list(system.each_input(input_file)), how, on, jobs, out_file)
-    unknown, cut, count = Unknown(system), 0, 0
+    show: Show | None = None
+    if given is not None:
+        show = partial(print_given, system, target=given, align=with_alignment, as_json=json_)
+    elif with_steps:
+        show = partial(print_steps, system, search=make_search, candidates=candidates, max_length=max_length, as_json=json_)
+    translate_each(system, text, input_file, how, show, Unknown(system) if given is None else None)
+
+
+def translate_each(
+    system: "System", text: str | None, input_file: str | None, how: "How", show: Show | None, unknown: Unknown | None
+) -> None:
+    """Prints the translations of what is given or comes on stdin, or what `show` prints of its lines; unknown words are noted."""
+    cut = count = 0
 
     def answer(lines: list[str], first: int) -> None:
         nonlocal cut, count
         system.check_translatable(lines, first)
-        if given is not None:
-            return print_given(system, lines, given, with_alignment, json_)
-        unknown.note(lines)
-        if with_steps:
-            return print_steps(system, lines, make_search, candidates, max_length, json_)
+        if unknown is not None:
+            unknown.note(lines)
+        if show is not None:
+            return show(lines)
         cut += print_translations(system, lines, first, how)
         count += len(lines)
 
     answer_each(text, input_file, "translate", answer, system.each_input)
     note_cut(cut, count)
+
+
+def settle_search(beam: int, sample: dict[str, object], seed: int, ranks: dict[str, object]) -> tuple[tuple[str, object], ...]:
+    """The settings of a search as pairs that can be sent to other machines: a beam, or samples."""
+    if beam > 1 and sample:
+        raise SaccadeError("a beam and sampling were both asked for; leave out --beam, or --temperature, --top-k and --top-p")
+    drawn = tuple({**sample, "seed": seed}.items()) if sample else None
+    return tuple({"beam": beam, "sample": drawn, **ranks}.items())
 
 
 def check_shown(steps: bool, given: str | None, align: bool, candidates: int, searched: bool) -> None:

@@ -94,14 +94,15 @@ def tag(
         found: Iterator[Sentence] = (
             Sentence(task.words(line, split or ""), None, n) for n, line in enumerate(lines, 1) if line.strip()
         )
-        how = "at spaces" if (split or task.split) == "space" else "into words and punctuation"
-        note(f"note: text is split {how}{'' if split else ', as the training data is'}; --split space or words changes it")
     else:
         found = strict(each_sentence(file, column))
     tagged = tag_each(system, found)
     first = next(tagged, None)
     if first is None:
         raise SaccadeError(f"{'stdin' if file == '-' else file} contains no words; give at least one sentence")
+    if is_text:
+        how = "at spaces" if (split or task.split) == "space" else "into words and punctuation"
+        note(f"note: text is split {how}{'' if split else ', as the training data is'}; --split space or words changes it")
     if json_:
         for one, given in chain([first], tagged):
             print_json({"words": list(one.words), "tags": given})

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .checkpoints import Progress, buffers, learned
+from .checkpoints import Progress
 from .distributed import Ranks
 from .operations import counter
+from .parameters import buffers, learned
 from .work import Work
 
 

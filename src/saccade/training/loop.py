@@ -14,10 +14,11 @@ from ..recipe import TrainingRecipe
 from . import schedules
 from .ahead import Ahead, Spot
 from .capture import CapturedUpdate
-from .checkpoints import Progress, RunFolder, buffers, set_parameters
+from .checkpoints import Progress, RunFolder
 from .cost import Cost, PeakMemory, measure, median_batch, restored
 from .distributed import Ranks, Shared
 from .logs import Logs, shown
+from .parameters import buffers, set_parameters
 from .stopping import Stopped, stopper
 from .update import PARALLEL, Update
 from .work import Work

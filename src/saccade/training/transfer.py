@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import SaccadeError
-from .checkpoints import learned, open_tensors
+from .checkpoints import open_tensors
+from .parameters import learned
 
 # an embedding has one of these names: the first in an encoder or decoder alone, the others in an encoder–decoder
 EMBEDDINGS = ("embedding", "source", "target")

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ..recipe import TrainingRecipe
-from .checkpoints import learned, set_parameters
 from .distributed import Ranks
+from .parameters import learned, set_parameters
 from .sharded import gather, whole
 from .work import Work
 

@@ -1,0 +1,47 @@
+"""What a model has learned as tensors by name: taken out, put in, averaged over several models."""
+
+from collections.abc import Collection, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import SaccadeError
+
+Tensors = dict[str, Tensor]
+
+
+def learned(model: nn.Module) -> Tensors:
+    """Name → tensor of all that is learned or kept; a shared tensor is listed once, under its first name."""
+    model = getattr(model, "_orig_mod", model)
+    persistent = model.state_dict(keep_vars=True)
+    return {**dict(model.named_parameters()), **{name: one for name, one in model.named_buffers() if name in persistent}}
+
+
+def buffers(model: nn.Module) -> set[str]:
+    """The names of what is kept but not learned."""
+    return {*learned(model)} - {name for name, _ in getattr(model, "_orig_mod", model).named_parameters()}
+
+
+def mean_parameters(each: Sequence[Tensors], unlearned: Collection[str] = ()) -> Tensors:
+    """Name → the mean over models, summed in float64 (Junczys-Dowmunt et al. 2016); whole numbers, and what is `unlearned`, are the last
+    model's: the mean of random features would be no features."""
+    sizes = [{name: tensor.shape for name, tensor in one.items()} for one in each]
+    odd = next((name for one in sizes for name in sorted({*one, *sizes[-1]}) if one.get(name) != sizes[-1].get(name)), None)
+    if odd is not None:
+        raise SaccadeError(f"these models differ in the size of '{odd}', or one lacks it; average models of the same shape")
+    found = {}
+    for name, last in each[-1].items():
+        mean = torch.stack([one[name].detach().double().cpu() for one in each]).mean(0)
+        averaged = last.is_floating_point() and name not in unlearned
+        found[name] = mean.to(last.dtype) if averaged else last.detach().cpu()
+    return found
+
+
+def set_parameters(model: nn.Module, values: Tensors) -> Tensors:
+    """Puts these values into the model; returns what was there before."""
+    wanted = learned(model)
+    before = {name: tensor.detach().cpu().clone() for name, tensor in wanted.items()}
+    with torch.no_grad():
+        for name, tensor in wanted.items():
+            tensor.copy_(values[name])
+    return before
