@@ -173,7 +173,11 @@ def rows(result: dict[str, Any]) -> dict[str, str]:
     found = {}
     for who in result["recipe"].split() if "best" in figures else [""]:
         of = {name.removeprefix(f"{who}."): value for name, value in figures.items() if name.startswith(f"{who}.")} or figures
-        of = {**of, "bleu_cased": of.get("bleu"), "val_loss": of.get("loss") if "perplexity" in of else None}
+        of = {
+            **of,
+            "bleu_cased": None if "bleu_4" in of else of.get("bleu"),
+            "val_loss": of.get("loss") if "perplexity" in of else None,
+        }
         first = {name: value[0] if isinstance(value, list) else value for name, value in of.items() if value != []}
         flat = {name: of[name] for name, value in first.items() if value is not None and not isinstance(value, dict | str)}
         shown = {name: flat[name] for name in names if name in flat} or dict(list(flat.items())[:6])
