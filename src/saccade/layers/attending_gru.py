@@ -2,8 +2,9 @@
 
 B batch, T steps, N memory positions, H hidden width, A width of the score, M width of the memory.
 
-Step by step, q_t = W_q s, w_t = softmax(v · tanh(K + q_t)), c_t = w_t V, s' = gru(x_t + W_c c_t, U s + b). Only what depends on the step
-before is computed in a step; the gradients of all matrices and of V are one product each, after the last step."""
+Step by step, q_t = W_q s, w_t = softmax(v · tanh(K + q_t)), c_t = w_t V, s' = gru(x_t + k_t W_c c_t, U s + b), where k_t is 0 for contexts
+that a state does not read. Only what depends on the step before is computed in a step; the gradients of all matrices and of V are one
+product each, after the last step."""
 
 from typing import Any
 
@@ -46,8 +47,8 @@ def gru_step_back(slope: Tensor, kept: Kept) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class AttendingGru(torch.autograd.Function):
-    """x (T B 3H), first state (B H), K (B N A), V (B N M), what is added to scores (B N), v (A), [W_q Uᵀ] (H A+3H), its bias, W_c (3H M)
-    → states (T B H) and contexts (T B M)."""
+    """x (T B 3H), first state (B H), K (B N A), V (B N M), what is added to scores (B N), v (A), [W_q Uᵀ] (H A+3H), its bias, W_c (3H M),
+    k (T B 1, or None for ones) → states (T B H) and contexts (T B M)."""
 
     @staticmethod
     def forward(
@@ -61,19 +62,21 @@ class AttendingGru(torch.autograd.Function):
         joint: Tensor,
         bias: Tensor,
         w_c: Tensor,
+        read: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         width, (batch, positions) = len(v), added.shape
         states, contexts, weights, fits, kepts = [state], [], [], [], list[Kept]()
-        for projected in x.unbind(0):
+        for t, projected in enumerate(x.unbind(0)):
             both = torch.addmm(bias, states[-1], joint)
             fits.append(torch.add(key, both[:, :width].unsqueeze(1)).tanh_())
             score = torch.addmv(added.view(-1), fits[-1].view(-1, width), v)
             weights.append(score.view(batch, positions).softmax(-1))
             contexts.append(torch.bmm(weights[-1].unsqueeze(1), value).squeeze(1))
-            after, kept = gru_step(torch.addmm(projected, contexts[-1], w_c.t()), both[:, width:], states[-1])
+            seen = contexts[-1] if read is None else contexts[-1] * read[t]
+            after, kept = gru_step(torch.addmm(projected, seen, w_c.t()), both[:, width:], states[-1])
             states.append(after)
             kepts.append(kept)
-        ctx.fits, ctx.kepts = fits, kepts
+        ctx.fits, ctx.kepts, ctx.read = fits, kepts, read
         found = torch.stack(states), torch.stack(contexts)
         ctx.save_for_backward(*found, torch.stack(weights, 1), value, v, joint, w_c)
         return found[0][1:], found[1]
@@ -89,7 +92,7 @@ class AttendingGru(torch.autograd.Function):
         for t in reversed(range(steps)):
             gates, inner, before = gru_step_back(slope + of_states[t], ctx.kepts[t])
             of_gates.append(gates)
-            torch.addmm(of_contexts[t], gates, w_c, out=of_seen[t])
+            torch.addmm(of_contexts[t], gates if ctx.read is None else gates * ctx.read[t], w_c, out=of_seen[t])
             of_weights = torch.bmm(value, of_seen[t].unsqueeze(-1)).squeeze(-1)
             of_score = torch._softmax_backward_data(of_weights, weights[:, t], -1, value.dtype)
             of_v.addmv_(ctx.fits[t].view(-1, width).t(), of_score.reshape(-1))
@@ -100,8 +103,9 @@ class AttendingGru(torch.autograd.Function):
             slope = torch.addmm(before, of_both[t], joint.t())
         flat, of_x = of_both.flatten(0, 1), torch.stack(of_gates[::-1])
         of_value = torch.bmm(weights.transpose(1, 2), of_seen.transpose(0, 1))
-        of_joint, of_w_c = states[:-1].flatten(0, 1).t() @ flat, of_x.flatten(0, 1).t() @ contexts.flatten(0, 1)
-        return of_x, slope, of_key, of_value, None, of_v, of_joint, flat.sum(0), of_w_c
+        seen = contexts if ctx.read is None else contexts * ctx.read
+        of_joint, of_w_c = states[:-1].flatten(0, 1).t() @ flat, of_x.flatten(0, 1).t() @ seen.flatten(0, 1)
+        return of_x, slope, of_key, of_value, None, of_v, of_joint, flat.sum(0), of_w_c, None
 
 
 def is_plain(reader: Reader, rnn: Recurrence) -> bool:
@@ -116,8 +120,11 @@ def is_plain(reader: Reader, rnn: Recurrence) -> bool:
     return whole and rnn.cell is Gru and rnn.depth == 1 and not torch.compiler.is_compiling()
 
 
-def run_steps(reader: Reader, rnn: Recurrence, projected: Tensor, state: State) -> tuple[Tensor, Tensor]:
-    """The states and contexts of all steps, B T H and B T M, from projected inputs and from a state with a prepared memory."""
+def run_steps(
+    reader: Reader, rnn: Recurrence, projected: Tensor, state: State, read: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The states and contexts of all steps, B T H and B T M, from projected inputs and from a state with a prepared memory; `read`
+    (B T 1) is 0 where a state does not read its context."""
     score: Any = reader.mechanism.score
     allowed, key, value = state.readable.allowed().flatten(1), state.key.squeeze(1), state.value.squeeze(1)
     added = torch.zeros(allowed.shape, dtype=key.dtype, device=key.device).masked_fill(~allowed, torch.finfo(key.dtype).min)
@@ -138,5 +145,6 @@ def run_steps(reader: Reader, rnn: Recurrence, projected: Tensor, state: State) 
     )
     kind = torch.promote_types(projected.dtype, torch.float32)
     with without_autocast(projected.device):
-        tops, contexts = AttendingGru.apply(*(one.to(kind).contiguous() for one in given))
+        which = None if read is None else read.transpose(0, 1).to(kind)
+        tops, contexts = AttendingGru.apply(*(one.to(kind).contiguous() for one in given), which)
     return tops.transpose(0, 1), contexts.transpose(0, 1)

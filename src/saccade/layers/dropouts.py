@@ -1,7 +1,8 @@
-"""Dropouts for recurrent models: one mask for all positions, whole words, and the weights between states. B batch, N positions, D width."""
+"""Dropouts for recurrent models: one mask for all positions, whole vectors, words, weights between states. B batch, N positions, D width."""
 
 import warnings
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -20,6 +21,23 @@ class LockedDropout(nn.Module):
         if not self.training or not self.share:
             return x
         return x * F.dropout(x.new_ones(x.shape[0], 1, x.shape[2]), self.share)
+
+    def extra_repr(self) -> str:
+        return f"{self.share}"
+
+
+class VectorDropout(nn.Module):
+    """Whole vectors are dropped in training; the others keep their size, since in use none is missing."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+
+    def kept(self, x: Tensor) -> Tensor | None:
+        """0 where a vector of x (B N D) is dropped and else 1, B N 1; None where all are kept."""
+        if not self.training or not self.share:
+            return None
+        return (torch.rand(*x.shape[:2], 1, device=x.device) >= self.share).to(x.dtype)
 
     def extra_repr(self) -> str:
         return f"{self.share}"

@@ -1,67 +1,20 @@
 """Sequence to sequence with RNNs: a fixed context, Bahdanau's and Luong's attention. B batch, N source, T target, H hidden, V vocabulary."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..core import Mechanism, Ready, State, masks, normalizers, scores
-from ..core.options import Choice, number, part, setting
-from ..layers import attending_gru, embeddings, heads, images, inputs, windows
+from ..core import Mechanism, Ready, State, masks
+from ..layers import attending_gru, images, inputs, windows
 from ..layers.attention import Reader
-from ..layers.recurrent import Bidirectional, Gru, Recurrence, Unidirectional, cells
-from .families import Builds, Sizes, add_family, named_sizes
+from ..layers.dropouts import VectorDropout
+from ..layers.recurrent import Bidirectional, Recurrence, Unidirectional
+from .families import Builds, add_family
 from .kinds import ImageEncoder, ImageToText, Seq2Seq
-
-
-@dataclass(frozen=True)
-class RnnConfig:
-    """What the settings of all RNN encoder–decoders share."""
-
-    sizes: ClassVar[Sizes] = named_sizes(  # base is Bahdanau's, big is Luong's
-        dim=(64, 128, 256, 620, 1000), hidden=(64, 128, 256, 1000, 1000), depth=(1, 1, 1, 1, 4), dropout=(0.1, 0.2, 0.3, 0.2, 0.2)
-    )
-
-    dim: int = number(256, 1, 65_536, "width of a token's vector")
-    hidden: int = number(256, 1, 65_536, "width of a state; where the encoder has two directions, each has it")
-    depth: int = number(1, 1, 1000, "layers")
-    dropout: float = number(0.1, 0.0, 0.99, "dropout between layers")
-    embedding: Choice = part(embeddings.table, embeddings.Tokens)
-    head: Choice = part(heads.table, heads.LinearHead)
-
-
-@dataclass(frozen=True)
-class Config(RnnConfig):
-    """The settings of an RNN encoder–decoder."""
-
-    cell: Choice = part(cells, Gru)
-    bidirectional: bool = setting(True, "the encoder reads from both ends; false: from left to right alone")
-
-
-@dataclass(frozen=True)
-class BahdanauConfig(Config):
-    """Bahdanau's settings: an additive score unless another is named. Queries and keys have no common order, and so no position."""
-
-    score: Choice = part(scores.table, scores.Additive)
-    normalize: Choice = part(normalizers.table, normalizers.Softmax)
-    gated_context: bool = setting(
-        False, "a context is multiplied by σ(w·s + b) of the state s that asked for it (Xu et al. 2015)"
-    )
-    grid_embedding: Choice = part(images.table, images.NoGridEmbedding, "rows and columns of an image that is attended to")
-
-
-@dataclass(frozen=True)
-class LuongConfig(BahdanauConfig):
-    """Luong's settings: a bilinear score unless another is named."""
-
-    score: Choice = part(scores.table, scores.Bilinear)
-    window: Choice = part(windows.table, windows.Everywhere)
-    input_feeding: bool = setting(
-        False, "each step also reads what the step before gave the output; targets are then read step by step"
-    )
+from .rnn_settings import AttendingConfig, BahdanauConfig, Config, LuongConfig, RnnConfig
 
 
 def make_reader(c: Any, dim_query: int, dim_memory: int, window: windows.Window | None = None) -> Reader:
@@ -129,7 +82,7 @@ class AttendingDecoder(Decoder):
     reads_memory = True
 
     def __init__(
-        self, c: BahdanauConfig, dim_memory: int, dim_input: int, dim_readout: int, window: windows.Window | None = None
+        self, c: AttendingConfig, dim_memory: int, dim_input: int, dim_readout: int, window: windows.Window | None = None
     ) -> None:
         super().__init__(c, dim_memory, dim_input)
         self.cross = make_reader(c, c.hidden, dim_memory, window)
@@ -153,21 +106,24 @@ class BahdanauDecoder(AttendingDecoder):
 
     def __init__(self, c: BahdanauConfig, dim_memory: int) -> None:
         super().__init__(c, dim_memory, c.dim + dim_memory, c.hidden + dim_memory + c.dim)
+        self.forget = VectorDropout(c.context_dropout)
 
-    def move(self, projected: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
-        """One step: state and context after it."""
+    def move(self, projected: Tensor, state: State, kept: Tensor | None = None) -> tuple[Tensor, Tensor, State]:
+        """One step: state and context after it. `kept` (B 1) is 0 where the state does not read the context."""
         before = state.carried[0][:, -1:]
         context = self.contexts(before, state).squeeze(1)
-        top, carried = self.rnn.step(projected + self.rnn.project(context, self.dim), state.carried)
+        read = context if kept is None else context * kept
+        top, carried = self.rnn.step(projected + self.rnn.project(read, self.dim), state.carried)
         return top, context, state.next(carried=carried, length=state.length + 1)
 
     def forward(self, x: Tensor, state: State) -> Tensor:
         own = type(self).move is BahdanauDecoder.move and type(self).contexts is AttendingDecoder.contexts
+        kept = self.forget.kept(x)
         if own and self.gate is None and attending_gru.is_plain(self.cross, self.rnn):
-            return self.read(*attending_gru.run_steps(self.cross, self.rnn, self.rnn.project(x), state), x)
+            return self.read(*attending_gru.run_steps(self.cross, self.rnn, self.rnn.project(x), state, kept), x)
         tops, contexts = [], []
-        for projected in self.rnn.project(x).unbind(1):
-            top, context, state = self.move(projected, state)
+        for t, projected in enumerate(self.rnn.project(x).unbind(1)):
+            top, context, state = self.move(projected, state, None if kept is None else kept[:, t])
             tops.append(top)
             contexts.append(context)
         return self.read(torch.stack(tops, 1), torch.stack(contexts, 1), x)
