@@ -44,7 +44,6 @@ def some(*shape: int) -> Tensor:
 # --- norms
 
 
-
 class OverTokens(nn.BatchNorm1d):
     """PyTorch's own, over all tokens as one batch."""
 

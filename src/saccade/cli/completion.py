@@ -20,6 +20,8 @@ TABLES = {
     "hard": "soft, sparse and hard attention: how fast each learns",
     "lstm": "an LSTM and a Transformer at equal parameters, updates and seconds",
     "shuffle": "whether a decoder notices that its memory is shuffled",
+    "entailment": "pairs of sentences with and without pretraining",
+    "tasks": "every task by a recurrent model and by a Transformer",
 }
 
 BENCHES = {

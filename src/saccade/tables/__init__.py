@@ -7,6 +7,7 @@ from .modifications import Modifications
 from .plan import Study
 from .positions import Positions
 from .shuffling import Shuffle
+from .tasks import Entailment, Tasks
 from .translation import Translation
 
 STUDIES: dict[str, type[Study]] = {
@@ -14,5 +15,5 @@ STUDIES: dict[str, type[Study]] = {
     "efficient": Efficient,
     "translation": Translation,
     "positions": Positions,
-    **{claim.name: claim for claim in (Heads, Barriers, Norms, Scores, Hard, Lstm, Shuffle)},
+    **{claim.name: claim for claim in (Heads, Barriers, Norms, Scores, Hard, Lstm, Shuffle, Entailment, Tasks)},
 }

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
@@ -28,13 +28,13 @@ WIDTHS = {"lstm": {"dim": 1, "hidden": 1}, "transformer": {"dim": 1, "hidden": 4
 STEP, WIDEST = 4, 1024
 
 
-def width_for(family: str, parameters: int, vocabularies: tuple[int, ...], kind: type[Any] = Seq2Seq) -> Values:
+def width_for(family: str, parameters: int, vocabularies: tuple[int, int]) -> Values:
     """The settings of a family with which a model has nearest to so many parameters."""
     low, high = 1, WIDEST // STEP
     while high - low > 1:  # the number of parameters grows with the width
         middle = (low + high) // 2
-        low, high = (low, middle) if count(family, middle * STEP, vocabularies, kind) > parameters else (middle, high)
-    best = min((low, high), key=lambda n: abs(count(family, n * STEP, vocabularies, kind) - parameters))
+        low, high = (low, middle) if count(family, middle * STEP, vocabularies) > parameters else (middle, high)
+    best = min((low, high), key=lambda n: abs(count(family, n * STEP, vocabularies) - parameters))
     return of_width(family, best * STEP)
 
 
@@ -43,10 +43,10 @@ def of_width(family: str, width: int) -> Values:
 
 
 @lru_cache(maxsize=256)
-def count(family: str, width: int, vocabularies: tuple[int, ...], kind: type[Any]) -> int:
+def count(family: str, width: int, vocabularies: tuple[int, int]) -> int:
     """The parameters of a model, which is not allocated."""
     with torch.device("meta"), Undrawn():
-        model = Builder(of_width(family, width)).make(kind, *vocabularies)
+        model = Builder(of_width(family, width)).make(Seq2Seq, *vocabularies)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -78,8 +78,10 @@ class Lstm(Claim):
     def model(self, row: str) -> Values:
         family, _, size = row.rpartition("-")
         made = generate("phrasebook", tuple(sorted(self.data["pairs"]["phrasebook"].items())))["train"]
-        sides = ({word for pair in made for word in getattr(pair, side).lower().split()} for side in ("source", "target"))
-        return width_for(family, 1000 * int(size.removesuffix("k")), tuple(4 + len(words) for words in sides))
+        source, target = (
+            4 + len({word for pair in made for word in getattr(pair, side).lower().split()}) for side in ("source", "target")
+        )
+        return width_for(family, 1000 * int(size.removesuffix("k")), (source, target))
 
     def jobs(self, row: str, seeds: int) -> list[Job]:
         found = list[Job]()

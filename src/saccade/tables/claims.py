@@ -19,7 +19,7 @@ TRANSFORMER: Mapping[str, Values] = {
     "tiny": {"family": "transformer", "dim": 32, "hidden": 64, "depth": 1, "heads": 2},
     "small": {"family": "transformer", "dim": 64, "hidden": 256, "depth": 2, "heads": 4, "dropout": 0.0},
 }
-RECURRENT = {"tiny": {"dim": 32, "hidden": 32}, "small": {"dim": 64, "hidden": 64, "dropout": 0.0}}
+RECURRENT: Mapping[str, Values] = {"tiny": {"dim": 32, "hidden": 32}, "small": {"dim": 64, "hidden": 64, "dropout": 0.0}}
 UPDATES, TOKENS = {"tiny": 60, "small": 500}, {"tiny": 500, "small": 1000}
 PAIRS_ALONE = "Short sentences of a small grammar, models of a few hundred thousand parameters, a few hundred updates: "
 LEARNED = (Column("early_loss", "early loss", 3), Column("final_loss", "final loss", 3), Column("bleu", "BLEU", 1))

@@ -18,7 +18,14 @@ from ..training.operations import counter
 from ..training.planning import use_threads
 from .plan import Job
 
-KINDS = {"translation": Seq2Seq, "classification": Encoder, "tagging": Encoder, "denoising": Seq2Seq, "masked": Encoder, "causal": CausalLM}
+KINDS = {
+    "translation": Seq2Seq,
+    "classification": Encoder,
+    "tagging": Encoder,
+    "denoising": Seq2Seq,
+    "masked": Encoder,
+    "causal": CausalLM,
+}
 ROWS, TOKENS, VOCABULARY = 2, 32, 500  # of the batch on which operations are counted
 BESIDES = 1.4  # an update takes longer than forward and backward, and there are evaluations
 
