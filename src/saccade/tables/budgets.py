@@ -85,11 +85,16 @@ class Lstm(Claim):
 
     def jobs(self, row: str, seeds: int) -> list[Job]:
         found = list[Job]()
-        model, minutes = self.model(row), self.minutes[self.scale]
-        timed = {"minutes": minutes, "updates": 10**6, "schedule": "constant", "evaluate_every": 50, "checkpoint_every": 10**6}
+        timed = {
+            "minutes": self.minutes[self.scale],
+            "updates": 10**6,
+            "schedule": "constant",
+            "evaluate_every": 50,
+            "checkpoint_every": 10**6,
+        }
         for job in super().jobs(row, seeds):
-            by_time = replace(job, stage="seconds", do=train_for_seconds, settings=self.translator(model, **timed))
-            by_time.settings["asked"] = {"minutes": minutes}
+            own = {**job.settings, "training": {**job.settings["training"], **timed}}
+            by_time = replace(job, stage="seconds", do=train_for_seconds, settings=own)
             uses = {"at_most": 20, "texts": 30 if self.scale == "tiny" else 100}
             found += [job, by_time, Job(row, "latency", job.seed, measure_latency, uses, self.out, (job,), alone=True)]
         return found

@@ -12,7 +12,7 @@ from .running import Context, train
 
 IMAGES = {"image_encoder": {"family": "cnn", "dim": 16, "depths": [1, 1], "stem_stride": 2}}
 ENCODERS: Mapping[str, Values] = {  # about as many parameters each
-    "rnn": {"family": "rnn-encoder", "dim": 64, "hidden": 64, "depth": 1, "dropout": 0.1},
+    "rnn": {"family": "rnn-encoder", "dim": 64, "hidden": 48, "depth": 1, "dropout": 0.1},
     "transformer": {"family": "transformer-encoder", "dim": 64, "hidden": 128, "depth": 2, "heads": 4},
 }
 SEQ2SEQ: Mapping[str, Values] = {
