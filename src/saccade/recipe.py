@@ -101,6 +101,7 @@ class DataRecipe:
     reviews: dict[str, Any] = for_corpus("reviews")
     shapes: dict[str, Any] = for_corpus("shapes", ", size: 64")
     senses: dict[str, Any] = for_corpus("senses")
+    entailment: dict[str, Any] = for_corpus("entailment")
     graphs: dict[str, Any] = for_corpus("graphs")
     karate: dict[str, Any] = for_corpus("karate")
     images: str = setting("", IMAGES, **for_tasks(*PICTURES))

@@ -25,6 +25,8 @@ GOLDEN = {
     ("shapes", OTHER): ("4f53cda18c2baa0c", "9e2b02b3a5b77077", "4f53cda18c2baa0c"),
     ("senses", SMALL): ("a895af50138d49fc", "79cc48bc98811478", "06f552b8771f4091"),
     ("senses", OTHER): ("4f53cda18c2baa0c", "4d4c43681e84ebb5", "4f53cda18c2baa0c"),
+    ("entailment", SMALL): ("580ed6cac83910e3", "25e64d905ac08c2a", "3b7062fba1bdecf7"),
+    ("entailment", OTHER): ("4f53cda18c2baa0c", "44c678dd2b7070e9", "4f53cda18c2baa0c"),
     ("graphs", SMALL): ("2e2e101439cfc7f8", "442c3422ab4af58e", "5b2a54c010b91e7c"),
     ("graphs", OTHER): ("4f53cda18c2baa0c", "c693f378a76f3cb3", "4f53cda18c2baa0c"),
     ("karate", (4, 10, 20, 7)): ("237dd4d6f44a2224", "54c42175c9fd3451", "6b67d09c1d9cf5db"),
@@ -35,6 +37,7 @@ TEST_PARTS = {
     "reviews": "a9af89b4569f3e40",
     "shapes": "925b0dc454018098",
     "senses": "690b50daa9fc9fca",
+    "entailment": "bc1c665990dd0c0e",
     "graphs": "a1f909e25ecca170",
     "karate": "9cf77f80022f7215",
 }  # of default size

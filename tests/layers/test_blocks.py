@@ -11,17 +11,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from saccade.building import Builder
 from saccade.core import Positions, masks, record
+from saccade.core.extras import collect
 from saccade.core.options import Choice, choose
 from saccade.errors import SaccadeError
 from saccade.layers import norms, residuals, stack
 from saccade.layers.attention import MultiHeadAttention
 from saccade.layers.block import Block
 from saccade.layers.convolution_mixers import LightConvolution
-from saccade.layers.feedforward import MLP
-from saccade.layers.norms import LayerNorm, RMSNorm
+from saccade.layers.feedforward import MLP, NoFeedForward
+from saccade.layers.norms import LayerNorm, RMSNorm, TokenBatchNorm, counted_tokens, real_tokens
 from saccade.layers.residuals import PostNorm, PreNorm, Residual, ReZero
 from saccade.layers.stack import SharedStack, Stack
+from saccade.models import Seq2Seq
 
 DIM = 6
 
@@ -40,11 +43,21 @@ def some(*shape: int) -> Tensor:
 
 # --- norms
 
+
+class OverTokens(nn.BatchNorm1d):
+    """PyTorch's own, over all tokens as one batch."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input.flatten(0, -2)).view_as(input)
+
+
 NORMS: dict[str, Callable[[float], nn.Module]] = {
     "layer": lambda eps: nn.LayerNorm(DIM, eps=eps),
     "rms": lambda eps: nn.RMSNorm(DIM, eps=eps),
+    "none": lambda eps: nn.Identity(),
+    "batch": lambda eps: OverTokens(DIM, eps=eps),
 }
-EPS = {"layer": 1e-5, "rms": 1e-6}
+EPS = {"layer": 1e-5, "rms": 1e-6, "none": 0.0, "batch": 1e-5}
 
 
 def test_every_norm_has_a_peer() -> None:
@@ -54,7 +67,7 @@ def test_every_norm_has_a_peer() -> None:
 @pytest.mark.parametrize("name", norms.table.names())
 @pytest.mark.parametrize("eps", [None, 0.3])
 def test_norms_are_pytorchs_forward_and_backward(name: str, eps: float | None) -> None:
-    options = {} if eps is None else {"eps": eps}
+    options = {} if eps is None or name == "none" else {"eps": eps}
     ours, theirs = shake(Choice(norms.table[name], options)(dim=DIM)), NORMS[name](EPS[name] if eps is None else eps).double()
     theirs.load_state_dict(ours.state_dict())
     x = (3 * some(2, 4, DIM) + 1).requires_grad_()
@@ -76,6 +89,79 @@ def test_norms_by_hand_with_the_mean_over_d_and_the_square() -> None:
     torch.testing.assert_close(RMSNorm(6)(torch.tensor(x)).tolist(), [a / size for a in x], rtol=1e-5, atol=1e-6)
     with pytest.raises(SaccadeError, match=r"norm\.eps is 2\.0; it must lie between 0 and 1"):
         choose(norms.table, {"name": "rms", "eps": 2}, "norm")
+
+
+def padded(*lengths: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Texts of these lengths with arbitrary numbers at their padding, which positions are real, and their tokens alone."""
+    x = 3 * some(len(lengths), max(lengths), DIM) + 1
+    real = torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)
+    return x, real, x[real]
+
+
+def test_batch_norm_counts_real_tokens_alone_in_training_and_none_in_use() -> None:
+    x, real, tokens = padded(5, 2, 3)
+    ours, theirs = shake(TokenBatchNorm(DIM)), nn.BatchNorm1d(DIM).double()
+    theirs.load_state_dict(ours.state_dict())
+    for _ in range(3):
+        real_tokens([ours], torch.tensor([5, 2, 3]), 5)
+        torch.testing.assert_close(ours(x)[real], theirs(tokens))
+    torch.testing.assert_close(ours.running_mean, theirs.running_mean)
+    torch.testing.assert_close(ours.running_var, theirs.running_var)
+    pull = some(10, DIM)
+    given = [x.clone().requires_grad_(), tokens.clone().requires_grad_()]
+    [mine] = torch.autograd.grad(ours(given[0])[real], given[0], pull)
+    [other] = torch.autograd.grad(theirs(given[1]), given[1], pull)
+    torch.testing.assert_close(mine[real], other)
+    ours.eval(), theirs.eval()
+    real_tokens([ours], torch.tensor([5, 2, 3]), 5)
+    assert ours.real is None
+    torch.testing.assert_close(ours(x)[real], theirs(tokens))
+    torch.testing.assert_close(ours(x[:1, :1]), ours(x)[:1, :1], msg="each token by itself")
+
+
+def test_batch_norm_of_one_token_has_no_variance_and_is_as_in_use() -> None:
+    norm = shake(TokenBatchNorm(DIM))
+    x, before = some(1, 1, DIM), norm.running_mean.clone()
+    expected = x / math.sqrt(1 + 1e-5) * norm.weight + norm.bias  # running means start at 0, variances at 1
+    torch.testing.assert_close(norm(x), expected)
+    torch.testing.assert_close(norm.running_mean, before)
+
+
+def test_a_decoders_batch_norm_counts_what_the_loss_counts_and_leaks_the_future_in_training_alone() -> None:
+    norm = shake(TokenBatchNorm(DIM))
+    target = torch.tensor([[4, 5, 0], [6, 0, 0]])
+    with collect(target, ignore=0):
+        counted_tokens([norm], torch.zeros(2, 3))
+    assert norm.real is not None
+    assert norm.real.tolist() == [[True, True, False], [True, False, False]]
+    counted_tokens([norm], torch.zeros(2, 3))
+    assert norm.real is None, "without a loss everything counts"
+    x, later = some(1, 3, DIM), some(1, 3, DIM)
+    later[:, :2] = x[:, :2]
+    assert not torch.allclose(norm(x)[:, :2], norm(later)[:, :2])
+    norm.eval()
+    torch.testing.assert_close(norm(x)[:, :2], norm(later)[:, :2])
+
+
+def test_a_whole_model_tells_its_batch_norms_which_tokens_are_real() -> None:
+    small = {"family": "transformer", "dim": 8, "hidden": 8, "depth": 1, "heads": 2, "norm": "batch", "dropout": 0.0}
+    torch.manual_seed(0)
+    model: Any = Builder(small).make(Seq2Seq, 12, 12).double()
+    found = []
+    for pad in (0, 7):  # what stands at the padding makes no difference
+        source, target = torch.tensor([[4, 5, 6], [7, pad, pad]]), torch.tensor([[2, 4, 5], [2, pad, pad]])
+        with collect(torch.tensor([[4, 5, 3], [3, 0, 0]]), ignore=0):
+            logits = model(source, torch.tensor([3, 1]), target)
+        found.append(torch.cat([logits[0], logits[1, :1]]))
+    torch.testing.assert_close(*found)
+
+
+def test_without_a_feedforward_part_a_block_is_its_mixer_alone() -> None:
+    alone = Block(MultiHeadAttention(DIM, 2), None, lambda: PostNorm(make_norm)).double()
+    none = Block(copy.deepcopy(alone.mixer), NoFeedForward(), lambda: PostNorm(make_norm)).double()
+    x = some(2, 3, DIM)
+    torch.testing.assert_close(none(x), alone(x))
+    assert none.around_feedforward is None
 
 
 # --- residuals

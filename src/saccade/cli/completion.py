@@ -13,6 +13,15 @@ TABLES = {
     "efficient": "time, memory and loss of cheaper attention against length",
     "translation": "every system that translates, and an ensemble (Vaswani et al. 2017)",
     "positions": "position encodings beyond the lengths they were trained on",
+    "heads": "1 to 16 heads at equal parameters",
+    "barriers": "MLP, residual, norm, position and causal mask left out one by one",
+    "norms": "layer, RMS, batch and no norm, before and after each part",
+    "scores": "scores of attention by their width (Britz et al. 2017)",
+    "hard": "soft, sparse and hard attention: how fast each learns",
+    "lstm": "an LSTM and a Transformer at equal parameters, updates and seconds",
+    "shuffle": "whether a decoder notices that its memory is shuffled",
+    "entailment": "pairs of sentences with and without pretraining",
+    "tasks": "every task by a recurrent model and by a Transformer",
 }
 
 BENCHES = {

@@ -9,6 +9,7 @@ from ..errors import SaccadeError, did_you_mean
 from ..table import Table
 from .conllu import Sentence, each_sentence, sentence_of
 from .generated.dates import dates
+from .generated.entailment import entailment
 from .generated.graphs import graphs, karate
 from .generated.phrasebook import phrasebook
 from .generated.reviews import reviews
@@ -40,6 +41,7 @@ table.add("dates")(dates)
 table.add("reviews")(reviews)
 table.add("shapes")(shapes)
 table.add("senses")(senses)
+table.add("entailment")(entailment)
 table.add("graphs")(graphs)
 table.add("karate", paper="Zachary 1977")(karate)
 
@@ -69,7 +71,7 @@ SENTENCES = Kind(
     lambda one: one if isinstance(one, Sentence) else Sentence(tuple(one.source.split()), one.tags, one.line),
 )
 labeled_from_hub = partial(each_row, make=labeled_of, usual=(TEXTS[:2], (LABEL,)))
-LABELED = Kind("texts with labels", "text", "text", each_labeled, labeled_from_hub, ("reviews",))
+LABELED = Kind("texts with labels", "text", "text", each_labeled, labeled_from_hub, ("reviews", "entailment"))
 
 
 def no_pictures(where: str, *_: str) -> Iterable[Any]:
@@ -106,7 +108,7 @@ DOCUMENTS = Kind(
     "text",
     each_document,
     lambda where, _="file": within_memory(each_row(where, document_of, (("text",),)), where),
-    ("phrasebook", "dates", "reviews", "shapes", "senses"),
+    ("phrasebook", "dates", "reviews", "shapes", "senses", "entailment"),
     document_from,
 )
 

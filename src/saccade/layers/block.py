@@ -12,6 +12,7 @@ from ..core import Cache, Positions, Ready
 from ..core.masks import Mask
 from ..core.table import Table
 from .attention import MultiHeadAttention
+from .feedforward import NoFeedForward
 from .mixers import Mixer
 from .residuals import Residual
 
@@ -67,6 +68,7 @@ class Block(nn.Module):
         cross: MultiHeadAttention | None = None,
     ) -> None:
         super().__init__()
+        feedforward = None if isinstance(feedforward, NoFeedForward) else feedforward
         self.mixer, self.cross, self.feedforward = mixer, cross, feedforward
         self.around_mixer, self.around_feedforward = residual(), None if feedforward is None else residual()
         self.around_cross = None if cross is None else residual()

@@ -99,6 +99,17 @@ class MLP(nn.Module):
         return self.outer(self.dropout(self.activation(self.inner(x))))
 
 
+@table.add("none")
+class NoFeedForward(nn.Module):
+    """0: a block without a feed-forward part, and without a residual around it; a control, to see what the part is for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.zeros_like(x)
+
+
 class Gated(nn.Module):
     """W₂ (activation(W₁ x + b₁) ∘ (V x + c)) + b₂. With `hidden` at two thirds of an MLP's it has as many parameters."""
 

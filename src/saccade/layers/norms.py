@@ -1,4 +1,4 @@
-"""Norms of the last dimension."""
+"""Norms of the last dimension. B batch, N positions."""
 
 from typing import Annotated
 
@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..core.extras import asked
 from ..core.options import Range
 from ..core.table import Table
 
@@ -37,6 +38,66 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+
+@table.add("none")
+class NoNorm(nn.Module):
+    """x as it is: a control, to see what norms are for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+@table.add("batch", paper="Ioffe & Szegedy 2015")
+class TokenBatchNorm(nn.BatchNorm1d):
+    """(x − μ) / √(σ² + ε) · gain + bias, with μ and σ² of each number over all tokens of the batch; in use, their running means.
+
+    Padding does not count, as far as the model is told of it (`real_tokens`): in an encoder by the lengths, in a decoder by what the loss
+    counts. In training a token's output depends on all others of its batch, later ones of its own text too: the causal mask does not hide
+    them from μ and σ². In use, also in decoding, nothing does: each token is normed by itself, with the running means.
+    """
+
+    real: Tensor | None = None  # B N: what counts in the next pass; None: everything
+
+    def __init__(self, dim: int, eps: Annotated[float, Range(0.0, 1.0)] = 1e-5) -> None:
+        super().__init__(dim, eps)
+
+    def forward(self, input: Tensor) -> Tensor:
+        real = self.real if self.real is not None and self.real.shape == input.shape[:-1] else None
+        tokens = input.reshape(-1, input.shape[-1]) if real is None else input[real]
+        if not self.training or len(tokens) < 2:  # one token has no variance
+            return self.normed(input, self.running_mean, self.running_var)
+        if real is None:
+            return super().forward(tokens).view_as(input)
+        with torch.no_grad():
+            super().forward(tokens)  # moves the running means
+        return self.normed(input, tokens.mean(0), tokens.var(0, correction=0))
+
+    def normed(self, x: Tensor, mean: Tensor | None, variance: Tensor | None) -> Tensor:
+        assert mean is not None
+        assert variance is not None
+        return (x - mean) * (variance + self.eps).rsqrt() * self.weight + self.bias
+
+
+def batch_norms(part: nn.Module) -> list[TokenBatchNorm]:
+    """The norms of a part that must be told which tokens are real."""
+    return [one for one in part.modules() if isinstance(one, TokenBatchNorm)]
+
+
+def real_tokens(norms: list[TokenBatchNorm], lengths: Tensor, size: int) -> None:
+    """Tells norms which of `size` positions of texts of these lengths are tokens."""
+    for one in norms:
+        one.real = torch.arange(size, device=lengths.device) < lengths.unsqueeze(1) if one.training else None
+
+
+def counted_tokens(norms: list[TokenBatchNorm], target: Tensor) -> None:
+    """Tells norms which positions of a text (B N) the loss counts, where one is computed of it."""
+    for one in norms:
+        left = asked(target.unsqueeze(-1)) if one.training else None
+        one.real = None if left is None or left.target is None else left.target.ne(left.ignore)
 
 
 class BatchNorm(nn.BatchNorm2d):

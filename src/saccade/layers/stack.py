@@ -14,6 +14,7 @@ from ..core.options import Range
 from ..core.table import Table
 from ..errors import SaccadeError
 from .block import Block, BlockCache
+from .norms import batch_norms
 
 table: Table[type[Stack]] = Table("stacks", "stack", facts=("block", "depth", "norm", "dim", "role"))
 USES = {
@@ -44,6 +45,7 @@ class Stack(nn.Module):
         for n in range(self.different()):
             self.add_module(str(n), block(n))
         self.norm: nn.Module = norm() if self.block(0).final_norm else nn.Identity()
+        self.batch_norms = batch_norms(self)
 
     def shortened(self, lengths: Tensor) -> Tensor:
         """The lengths of what `forward` makes of texts of these lengths."""

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from ..core import Positions, State, masks
 from ..errors import SaccadeError
-from ..layers import inputs, stack
+from ..layers import inputs, norms, stack
 from .assembly import (
     Config,
     extra_tokens,
@@ -56,6 +56,7 @@ class TransformerEncoder(AttendingEncoder):
         x = self.embedding(tokens, at.i[..., :size], depth)
         if extra:
             x = torch.cat([self.encoder.get_parameter("extra").to(x.dtype).expand(len(x), -1, -1), x], 1)
+        norms.real_tokens(self.encoder.batch_norms, lengths + extra, extra + size)
         return self.encoder(x, ready, positions=at)[:, extra:]
 
 
@@ -66,6 +67,7 @@ class ReadingDecoder(Seq2Seq):
     target: inputs.PositionedInput
     decoder: stack.Stack
     head: nn.Module
+    visible: masks.Mask = masks.causal()  # what a position sees of its own text in training; another one is a control
 
     def encode(self, source: Tensor, lengths: Tensor) -> Tensor:
         """The memory of a source, B N dim."""
@@ -78,9 +80,10 @@ class ReadingDecoder(Seq2Seq):
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         batch, size = target.shape
         at = Positions.line(size, size, target.device)
-        own = masks.causal().prepare(batch, self.heads, size, size, target.device)
+        own = self.visible.prepare(batch, self.heads, size, size, target.device)
         memory = self.encode(source, lengths)
         readable = self.readable(memory, lengths, size)
+        norms.counted_tokens(self.decoder.batch_norms, target)
         return self.head(self.decoder(self.target(target, at.i), own, memory, readable, at))
 
     def start(self, source: Tensor, lengths: Tensor) -> State:
@@ -118,6 +121,7 @@ class Transformer(ReadingDecoder):
     def encode(self, source: Tensor, lengths: Tensor) -> Tensor:
         at = Positions.line(source.shape[1], source.shape[1], source.device)
         mask = masks.padding(lengths).prepare(len(source), self.heads, source.shape[1], source.shape[1], source.device)
+        norms.real_tokens(self.encoder.batch_norms, lengths, source.shape[1])
         return self.encoder(self.source(source, at.i), mask, positions=at)
 
     def readable(self, memory: Tensor, lengths: Tensor, queries: int) -> masks.Prepared:
@@ -161,6 +165,7 @@ class LookingTransformer(LookingEncoder):
         memory = self.memory(images, which)
         own = masks.padding(lengths).prepare(batch, self.heads, size, size, tokens.device)
         everywhere = masks.full().prepare(batch, self.heads, size, memory.shape[1], tokens.device)
+        norms.real_tokens(self.encoder.batch_norms, lengths, size)
         return self.encoder(self.embedding(tokens, at.i), own, memory, everywhere, at)
 
 
@@ -179,6 +184,7 @@ class CausalStack(nn.Module):
         at = Positions.same(positions, None, size, tokens.device)
         both = masks.causal() if mask is None else masks.causal() & mask
         ready = both.prepare(batch, self.heads, size, size, tokens.device)
+        norms.counted_tokens(self.decoder.batch_norms, tokens)
         return self.decoder(self.embedding(tokens, at.i), ready, positions=at)
 
 

@@ -18,7 +18,14 @@ from ..training.operations import counter
 from ..training.planning import use_threads
 from .plan import Job
 
-KINDS = {"translation": Seq2Seq, "classification": Encoder, "denoising": Seq2Seq, "masked": Encoder, "causal": CausalLM}
+KINDS = {
+    "translation": Seq2Seq,
+    "classification": Encoder,
+    "tagging": Encoder,
+    "denoising": Seq2Seq,
+    "masked": Encoder,
+    "causal": CausalLM,
+}
 ROWS, TOKENS, VOCABULARY = 2, 32, 500  # of the batch on which operations are counted
 BESIDES = 1.4  # an update takes longer than forward and backward, and there are evaluations
 
@@ -26,9 +33,9 @@ BESIDES = 1.4  # an update takes longer than forward and backward, and there are
 def forecast(jobs: Sequence[Job], threads: int) -> dict[str, tuple[float, float]]:
     """Name of each job that is not done → seconds (by itself) and operations."""
     found = {job.name: (float(job.settings.get("at_most", 0)), 0.0) for job in jobs if not job.done}
-    stages = dict.fromkeys(job.stage for job in jobs if "training" in job.settings and not job.done)
+    stages = dict.fromkeys(stage_of(job) for job in jobs if "training" in job.settings and not job.done)
     for stage in stages:
-        mine = [job for job in jobs if job.stage == stage and "training" in job.settings]
+        mine = [job for job in jobs if stage_of(job) == stage and "training" in job.settings]
         known = next((job for job in mine if job.done), None)
         if known is not None:
             values = json.loads(known.result.read_text(encoding="utf-8"))["values"]
@@ -41,13 +48,20 @@ def forecast(jobs: Sequence[Job], threads: int) -> dict[str, tuple[float, float]
         for job in mine:
             share = units[job.row] / units[known.row]
             if not job.done:
+                most = 60 * job.settings["training"].get("minutes", 0) or float("inf")
+                share *= min(1.0, most / max(seconds * share, 1e-9))
                 found[job.name] = seconds * share, operations * share
     return found
 
 
+def stage_of(job: Job) -> tuple[str, str]:
+    """What is trained alike: the jobs of a stage and a task."""
+    return job.stage, job.settings.get("task", "translation")
+
+
 def measured(job: Job, threads: int) -> Cost:
     """The cost of a job's updates by its first batch; a model that others start from need not be there yet."""
-    made = config.recipe({**job.settings, "training": {**job.settings["training"], "threads": threads}})
+    made = config.recipe({**job.recipe, "training": {**job.recipe["training"], "threads": threads}})
     with use_threads(threads):
         system, work = prepared(made)
         batch = median_batch(work, work.epoch(0), Ranks())
@@ -64,7 +78,9 @@ def count(job: Job) -> float:
     """The operations of a job's model, forward and backward, on a few tokens; 1 where such a small batch does not suit it."""
     language = job.settings.get("language", {})
     task = job.settings.get("task", "translation")
-    kind: type[Any] = KINDS[language.get("objective", "causal") if task == "language-modelling" else task]
+    kind: Any = KINDS.get(language.get("objective", "causal") if task == "language-modelling" else task)
+    if kind is None:
+        return 1.0
     tokens = torch.ones(ROWS, TOKENS, dtype=torch.long)
     lengths = torch.full((ROWS,), TOKENS)
     inputs = {Seq2Seq: (tokens, lengths, tokens), Encoder: (tokens, lengths), CausalLM: (tokens,)}[kind]

@@ -51,6 +51,11 @@ class Job:
         return f"{self.stage}/{self.row}-{self.seed}-{hashlib.sha256(what.encode()).hexdigest()[:6]}"
 
     @property
+    def recipe(self) -> Values:
+        """The settings of a training without what is `asked` of it besides."""
+        return {name: value for name, value in self.settings.items() if name != "asked"}
+
+    @property
     def label(self) -> str:
         return f"{self.row}, {self.stage}, seed {self.seed}"
 

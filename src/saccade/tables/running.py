@@ -30,6 +30,7 @@ from ..training.work import Work
 from .plan import Job, Values
 
 DIED = "its process died twice; it may need more memory than there is"
+TESTED = ("bleu", "chrf", "aer", "accuracy", "perplexity", "exact")  # scores on a test set that results have
 SECONDS = 0.3  # between two signs of life of a training, and between two looks at signals
 
 
@@ -79,19 +80,23 @@ class Reports(Watcher):
 def recipe_of(job: Job, threads: int) -> Recipe:
     """The recipe of a job that trains; one that follows another starts from its model."""
     start = {"start_from": str(job.after[0].folder)} if job.after else {}
-    training = {**job.settings["training"], "threads": threads}
-    return config.recipe({**job.settings, **start, "seed": job.seed, "training": training})
+    training = {**job.recipe["training"], "threads": threads}
+    return config.recipe({**job.recipe, **start, "seed": job.seed, "training": training})
 
 
 def train(job: Job, context: Context) -> Values:
     """Trains by the job's recipe, or continues; its losses on the dev set, what it watches, its scores on the test set, and its cost."""
     made = recipe_of(job, context.threads)
     system, ended = api.fit(made, job.folder, True, context.watcher, context.prepare)
-    losses = [row["dev_loss"] for row in read_rows(job.folder / "log.jsonl") if "dev_loss" in row]
+    rows = [row for row in read_rows(job.folder / "log.jsonl") if "dev_loss" in row]
+    losses = [row["dev_loss"] for row in rows]
     found = {"early_loss": losses[0], "final_loss": losses[-1], made.training.watch: ended.best, "seconds": ended.seconds}
+    if (reach := job.settings.get("asked", {}).get("reach")) is not None:
+        found["reached"] = next((row["update"] for row in rows if row["dev_loss"] <= reach), None)
     if made.data.test:
         scores = system.evaluate(system.read("test"))
-        found |= {name: float(scores[name]) for name in ("bleu", "chrf") if name in scores}
+        found |= {name: float(scores[name]) for name in TESTED if name in scores}
+        found |= {"test_loss": float(scores["loss"])} if "loss" in scores else {}
     return {**found, **summary(ended, system.model)}
 
 
