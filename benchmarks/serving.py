@@ -2,10 +2,11 @@
 
     python benchmarks/serving.py load overload restarts [--model FOLDER] [--seconds 60] [--restarts 100] [--out FOLDER]
 
-load: answers per second with 1 and 32 clients and the time of a lone client beside that of a call without HTTP; the same model by
-CTranslate2 behind a plain endpoint that batches nothing. overload: four times as many requests as it can answer, each at its time whatever
-became of those before. restarts: SIGTERM and a new start, again and again, while 16 clients ask. Without --model a small Transformer is
-trained on the embedded phrasebook, in about a minute. `serving_hostile.py` has the rest.
+load: answers per second with 1 and 32 clients, of as many processes as there are cores and of one, and the time of a lone client beside
+that of a call without HTTP; the same model by CTranslate2 behind a plain FastAPI endpoint (`pip install ctranslate2 fastapi`). overload:
+four times as many requests as it can answer, each at its time whatever became of those before. restarts: SIGTERM and a new start, again and
+again, while 16 clients ask. Without --model a small Transformer is trained on the embedded phrasebook, in about a minute.
+`serving_hostile.py` has the rest.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -132,38 +134,34 @@ class Work:
 
 
 def load(work: Work, options: argparse.Namespace) -> dict[str, Any]:
-    seconds = min(options.seconds / 6, 10)
+    """A process per core, one process, and the peer, in turn."""
+    seconds, cores = min(options.seconds / 6, 10), os.cpu_count() or 1
     peer = [sys.executable, __file__, "peer", "--model", str(work.folder)]
-    with saccade(work.folder) as (_, port), started(peer) as (_, other):
+    many = saccade(work.folder, "--workers", str(cores))
+    with many as (_, port), saccade(work.folder) as (_, single), started(peer) as (_, other):
         alone, lone = asyncio.run(side_by_side(work, port))
-        rates: dict[str, list[float]] = {}
-        same = Counter[bool]()
-        for _ in range(3):
-            for count in (1, 32):
-                for name, where in (("saccade", port), ("ctranslate2", other)):
-                    check = (
-                        work.check
-                        if name == "saccade"
-                        else lambda n, _, body: same.update([json.loads(body)["text"] == work.expected[n]])
-                    )
-                    begun = time.perf_counter()
-                    times = asyncio.run(clients(where, count, seconds, work.bodies, check))
-                    rates.setdefault(f"{name}_{count}", []).append(len(times) / (time.perf_counter() - begun))
+        rates, same = dict[str, list[float]](), Counter[bool]()
+        check = {"ctranslate2": lambda n, _, body: same.update([json.loads(body)["text"] == work.expected[n]])}
+        for _, count in itertools.product(range(3), (1, 32)):
+            for name, where in (("saccade", port), ("one_process", single), ("ctranslate2", other)):
+                begun = time.perf_counter()
+                times = asyncio.run(clients(where, count, seconds, work.bodies, check.get(name, work.check)))
+                rates.setdefault(f"{name}_{count}", []).append(len(times) / (time.perf_counter() - begun))
     rate = {name: statistics.median(found) for name, found in rates.items()}
     ratio = {
-        name: [b / a for a, b in zip(rates[f"{name}_1"], rates[f"{name}_32"], strict=True)] for name in ("saccade", "ctranslate2")
+        name: [b / a for a, b in zip(rates[f"{name}_1"], rates[f"{name}_32"], strict=True)]
+        for name in ("saccade", "one_process", "ctranslate2")
     }
+    found: dict[str, Any] = {"processes": cores}
+    for name, before in (("saccade", ""), ("one_process", "one_process_"), ("ctranslate2", "ctranslate2_")):
+        found[f"{before}per_second_1_client"], found[f"{before}per_second_32_clients"] = rate[f"{name}_1"], rate[f"{name}_32"]
+        found[f"{before}throughput_ratio"] = statistics.median(ratio[name])
     return {
-        "per_second_1_client": rate["saccade_1"],
-        "per_second_32_clients": rate["saccade_32"],
-        "throughput_ratio": statistics.median(ratio["saccade"]),
+        **found,
         "throughput_ratios": ratio["saccade"],
         "p50_ms_call": 1e3 * statistics.median(alone),
         "p50_ms_lone_client": 1e3 * statistics.median(lone),
         "p50_ratio": statistics.median(lone) / statistics.median(alone),
-        "ctranslate2_per_second_1_client": rate["ctranslate2_1"],
-        "ctranslate2_per_second_32_clients": rate["ctranslate2_32"],
-        "ctranslate2_throughput_ratio": statistics.median(ratio["ctranslate2"]),
         "ctranslate2_same_texts": same[True] / max(same.total(), 1),
         "answers": dict(work.counts),
     }
@@ -185,35 +183,32 @@ async def side_by_side(work: Work, port: int) -> tuple[list[float], list[float]]
 
 
 def serve_peer(model: Path) -> None:
-    """CTranslate2 with the model's parameters behind a plain endpoint, as one would write it first."""
+    """CTranslate2 with the model's parameters behind a plain FastAPI endpoint that batches nothing, as one would write it first."""
     import ctranslate2
     import uvicorn
-    from starlette.applications import Starlette
-    from starlette.requests import Request
-    from starlette.responses import JSONResponse
-    from starlette.routing import Route
+    from fastapi import Body, FastAPI
 
     from saccade.bench.decoding import ctranslate2_spec
 
     system = api.load(model, "cpu")
-    source, target = system.task.source, system.task.target
+    source, target, lengths = system.task.source, system.task.target, system.task.lengths
     spec = ctranslate2_spec(ctranslate2, system.model)
     spec.validate()
     with tempfile.TemporaryDirectory() as folder:
         spec.save(folder)
         translator = ctranslate2.Translator(folder, compute_type="float32", intra_threads=1, inter_threads=1)
     names = ["<pad>", "<unk>", "<s>", "</s>", *(f"w{id}" for id in range(4, len(target)))]
-    ids = {name: id for id, name in enumerate(names)}
+    ids, app, given = {name: id for id, name in enumerate(names)}, FastAPI(), Body(embed=True)
 
-    async def translate(given: Request) -> JSONResponse:
-        text = (await given.json())["text"]
+    @app.post("/v1/translate")
+    def translate(text: str = given) -> dict[str, str]:
         words = [names[id] for id in [*source.encode_ids([text])[0], source.eos]]
-        found = await asyncio.to_thread(translator.translate_batch, [words], beam_size=1, max_decoding_length=100)
-        return JSONResponse({"text": target.decode([ids[word] for word in found[0].hypotheses[0]])})
+        found = translator.translate_batch([words], beam_size=1, max_decoding_length=lengths.limit(len(words)))
+        return {"text": target.decode([ids[word] for word in found[0].hypotheses[0]])}
 
-    here = socket.create_server(("127.0.0.1", 0))
+    here = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # without Nagle's algorithm, as uvicorn's own
+    here.bind(("127.0.0.1", 0))
     print(json.dumps({"url": f"http://127.0.0.1:{here.getsockname()[1]}"}), flush=True)
-    app = Starlette(routes=[Route("/v1/translate", translate, methods=["POST"])])
     uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False)).run([here])
 
 

@@ -21,6 +21,7 @@ from .service import Service
 from .settings import STOPPING, Settings
 
 HEADERS = 32 * 1024  # bytes of a request's headers
+BACKLOG = 2048  # connections that wait to be taken
 LAST_CALL = 0.5  # seconds in which connections that are open get answers after SIGTERM
 
 
@@ -30,6 +31,11 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self.service = service
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        for here in sockets or ():
+            here.listen(BACKLOG)  # asyncio made it as short as what one turn of its loop takes
 
     async def shutdown(self, sockets: Any = None) -> None:
         """Nobody new comes in; who has a connection and is about to ask gets an answer too, the last on it."""
@@ -74,7 +80,7 @@ def bind(settings: Settings) -> socket.socket:
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((settings.host, settings.port))
-        made.listen(2048)  # who comes before all is ready waits
+        made.listen(BACKLOG)  # who comes before all is ready waits
     except (OSError, OverflowError) as error:
         made.close()
         why = getattr(error, "strerror", None) or error
@@ -98,6 +104,7 @@ def run(settings: Settings, here: socket.socket, ready: Any = lambda: None) -> i
         log_level="error",
         server_header=False,
         proxy_headers=False,
+        backlog=1,  # a connection per turn, so that several processes share them: who is busy takes fewer
         h11_max_incomplete_event_size=HEADERS,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=int(STOPPING),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
@@ -37,6 +38,7 @@ class Job:
     streams: bool = False
     cancelled: bool = False
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    outbox: Outbox = field(default_factory=lambda: Outbox())
 
     def __post_init__(self) -> None:
         self.came = time.monotonic()
@@ -72,8 +74,26 @@ class Job:
         await self.future
 
     def call(self, what: Callable[[], object]) -> None:
-        if not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(what)
+        self.outbox.append((self.loop, what))
+
+
+class Outbox(deque[tuple[asyncio.AbstractEventLoop, Callable[[], object]]]):
+    """What event loops shall do, handed over together: each wakening costs the thread that runs models its turn."""
+
+    def hand_over(self) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[Callable[[], object]]] = {}
+        with contextlib.suppress(IndexError):  # empty; another thread may hand over too
+            while True:
+                loop, what = self.popleft()
+                by_loop.setdefault(loop, []).append(what)
+        for loop, some in by_loop.items():
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(call_all, some)
+
+
+def call_all(some: Sequence[Callable[[], object]]) -> None:
+    for what in some:
+        what()
 
 
 class Worker(threading.Thread):
@@ -84,6 +104,7 @@ class Worker(threading.Thread):
         self.limits, self.observe = limits, observe
         self.changed = threading.Condition()
         self.inbox: deque[Job] = deque()
+        self.outbox = Outbox()
         self.active: set[Job] = set()  # those that somebody waits for
         self.answered: deque[float] = deque(maxlen=SOME)  # when the last ones left
         self.ended = False
@@ -104,6 +125,7 @@ class Worker(threading.Thread):
         self.check_room(len(jobs))
         for job in jobs:
             self.active.add(job)
+            job.outbox = self.outbox
             job.future.add_done_callback(partial(self.leave, job))
         with self.changed:
             self.inbox.extend(jobs)
@@ -148,10 +170,12 @@ class Worker(threading.Thread):
             self.enter(flow)
         for flow in {job.flow for job in self.flowing.values() if job.flow is not None}:
             self.step(flow)
+        self.outbox.hand_over()
         if self.grouped:
             self.run_group(next(iter(self.grouped)))
         for job in list(self.speaking):
             self.speak(job)
+        self.outbox.hand_over()
 
     def enter(self, flow: Flow) -> None:
         """As many as there is space for; beside many others, some wait for a few milliseconds to be read together."""
@@ -243,3 +267,4 @@ class Worker(threading.Thread):
         for job in jobs:
             job.fail(error)
             job.end_stream()
+        self.outbox.hand_over()
