@@ -12,8 +12,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ..data.corpora import is_generated, read
+from ..explaining.attention import worked_example, worked_sentence
 from ..views.document import data_of
-from ..views.worked import worked_example, worked_sentence
 from .bodies import message
 from .messages import WorkOut
 from .replies import finite, reply

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from .choosing import is_flat, shade_range
 from .document import Site, shorten
-from .worked import Matrix, Worked
+from .worked import Matrix, Worked, number
 
 BLOCK = 8  # columns of a matrix side by side
 # From gray to orange at nearly the same brightness: a terminal may be dark or light, and black letters are readable on all of it.
@@ -115,7 +115,7 @@ def render(worked: Worked) -> Group:
 
 def _tables(shown: Matrix) -> list[Table]:
     """A matrix with its names, in blocks of a few columns, so that 30 words do not run out of the window."""
-    digits = 0 if (shown.matrix == shown.matrix.round()).all() else 4
+    whole = (shown.matrix == shown.matrix.round()).all()
     count = len(shown.column_names)
     tables = []
     for start in range(0, count, BLOCK):
@@ -126,6 +126,6 @@ def _tables(shown: Matrix) -> list[Table]:
         for name in shown.column_names[start:end]:
             table.add_column(Text(shorten(name, 8), "dim"), justify="right", no_wrap=True)
         for name, row in zip(shown.row_names, shown.matrix[:, start:end], strict=True):
-            table.add_row(Text(shorten(name, 12)), *(Text(f"{value:.{digits}f}") for value in row))
+            table.add_row(Text(shorten(name, 12)), *(Text(number(value) if whole or not np.isfinite(value) else f"{value:.4f}") for value in row))
         tables.append(table)
     return tables

@@ -1,0 +1,354 @@
+"""The steps of a self-attention in words: inputs, queries, keys and values, scores, mask, weights, sums; one head, or several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..core import masks, normalizers, scores
+from ..core.options import spell
+from ..views.worked import How, Matrix, Step, Worked, few, number, numbered, quote, row
+from .attention import Numbers, Parts
+
+
+def array(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().double().numpy()
+
+
+def formula(table: Any, chosen: Any) -> str:
+    """What the catalogue says of a part: its formula."""
+    return next(entry.summary for entry in table if entry.make is chosen.make).rstrip(".")
+
+
+class Writer:
+    """Writes down the steps of some numbers; `only` is the one query that is wanted, else all are shown and `focus` is explained."""
+
+    def __init__(self, tokens: Sequence[str], found: Numbers, parts: Parts, query: int | None) -> None:
+        self.tokens, self.found, self.parts, self.only = list(tokens), found, parts, query is not None
+        self.focus = 0 if query is None else query - 1
+        self.asking = [self.tokens[self.focus]] if self.only else self.tokens
+        self.row = 0 if self.only else self.focus  # of the focus in matrices with one row per query
+        self.steps: list[Step] = []
+
+    def add(self, title: str, text: str, *matrices: Matrix) -> None:
+        self.steps.append(Step(f"{len(self.steps) + 1}. {title}", text, list(matrices)))
+
+    def asked(self, matrix: Tensor) -> np.ndarray:
+        """The rows of the queries that are shown."""
+        return array(matrix[self.focus : self.focus + 1] if self.only else matrix)
+
+    def per_query(self, name: str, matrix: Tensor, how: Any, letter: str = "") -> Matrix:
+        """A matrix with one row per query that is shown, and one column per token where no letter names the columns."""
+        columns = numbered(letter, matrix.shape[1]) if letter else self.tokens
+        return Matrix(name, self.asked(matrix), self.asking, columns, how)
+
+    def per_key(self, name: str, matrix: Tensor, how: How | None, letter: str) -> Matrix:
+        return Matrix(name, array(matrix), self.tokens, numbered(letter, matrix.shape[1]), how)
+
+    # --- what comes before the scores
+
+    def inputs(self) -> None:
+        x = self.found.x
+        count = f"{len(self.tokens)} token{'s' * (len(self.tokens) > 1)}"
+        text = f"{count}, each a vector of {x.shape[1]} numbers. The same word has the same vector at every position: "
+        how = {"text": "{row} has {value} as its number {column}"}
+        self.add("Inputs", text + "so far no word has looked at another.", self.per_key("x", x, how, "x"))
+
+    def projections(self, heads: Sequence[int]) -> None:
+        """Queries, keys and values of these heads."""
+        found, shown = self.found, list[Matrix]()
+        several = len(heads) > 1
+        for name, values in (("q", found.q), ("k", found.k), ("v", found.v)):
+            for head in heads:
+                of = f" of head {head + 1}" if several else ""
+                at: Any = self.focus if name == "q" and self.only else "i"
+                width, start = values.shape[2], head * values.shape[2]
+                if found.learned:
+                    matrix = found.learned[f"W_{name}"][:, start : start + width]
+                    learned = {"text": f"a learned number: how much {{row}} counts for {{column}}{of}"}
+                    rows, columns = numbered("x", len(matrix)), numbered(name, width)
+                    shown.append(Matrix(f"W_{name}{of}", array(matrix), rows, columns, learned))
+                    text, uses = "{column} of {row} = {0·1} = {value}", [["x", at, None], [f"W_{name}{of}", None, "j"]]
+                    how: How | list[How] = {"text": text, "uses": uses}
+                else:
+                    copied = "{column} of {row} is its {x}: {value}"
+                    how = [{"text": copied, "uses": [["x", at, start + n]], "x": f"x{start + n + 1}"} for n in range(width)]
+                if name == "q":
+                    shown.append(self.per_query(f"q{of}", values[head], how, "q"))
+                else:
+                    shown.append(Matrix(f"{name}{of}", array(values[head]), self.tokens, numbered(name, width), how))
+        self.add("Queries, keys, values", self.projection_text(several), *shown)
+
+    def projection_text(self, several: bool) -> str:
+        found, at, first = self.found, self.focus, quote(self.tokens[self.focus])
+        if not found.learned:
+            divided = f", divided among {self.parts.heads} heads" * several
+            return f"Nothing is learned: W = I, so that each input is its own query, key and value{divided}: q = k = v = x."
+        text = (
+            "Three matrices, which a model would learn, make three vectors of each input: a query (what it looks for), a key (what it "
+            "can be found by) and a value (what it passes on). "
+        )
+        if several:
+            wide = found.q.shape[2]
+            return text + f"Each of {self.parts.heads} heads has its own columns of them, {wide} wide."
+        q, k, v = (row(one[0, at].tolist()) for one in (found.q, found.k, found.v))
+        return text + f"For {first}: q = x W_q = {row(found.x[at].tolist())} W_q = {q}, k = x W_k = {k}, v = x W_v = {v}."
+
+    # --- scores, mask, weights
+
+    def parameters(self, part: torch.nn.Module, head: int, of: str) -> dict[str, Matrix]:
+        """A part's own numbers, for one head, as matrices."""
+        made = {}
+        for name, value in [*part.named_parameters(), *part.named_buffers(recurse=False)]:
+            if name in ("mean_loss", "mean_weight", "share"):  # of training alone
+                continue
+            mine = value[head] if value.dim() == 3 and len(value) == self.parts.heads else value
+            mine = mine[head : head + 1] if value.dim() == 2 and len(value) == self.parts.heads and name != "omega" else mine
+            matrix = array(mine.reshape(-1, mine.shape[-1]) if mine.dim() else mine.reshape(1, 1))
+            rows, columns = numbered("", len(matrix)), numbered("", matrix.shape[1])
+            how = {"text": f"a number that a model would learn, drawn here by a fixed seed: {{value}} of {name}{of}"}
+            made[name] = Matrix(f"{name}{of}", matrix, rows, columns, how)
+        return made
+
+    def projected(self, head: int, of: str, own: dict[str, Matrix]) -> tuple[list[Matrix], str, str]:
+        """What the score makes of q and k, where it makes something of them, and the names of what it compares."""
+        found, shown, names = self.found, list[Matrix](), []
+        for name, plain, made in (("q", found.q[head], found.query[head]), ("k", found.k[head], found.key[head])):
+            if plain.shape == made.shape and torch.equal(plain, made):
+                names.append(f"{name}{of}")
+                continue
+            fits = (one for one in own.values() if len(one.matrix) == plain.shape[1])
+            product = next((one for one in fits if _same(array(plain) @ one.matrix, array(made))), None)
+            text = "{column} of {row} = {0·1} = {value}" if product else "{column} of {row} = {value}, made of {0}"
+            uses = [[f"{name}{of}", "i", None], *([[product.name, None, "j"]] if product else [])]
+            names.append(f"{name}′{of}")
+            how = {"text": text, "uses": uses}
+            shown.append(self.per_query(names[-1], made, how, "q′") if name == "q" else self.per_key(names[-1], made, how, "k′"))
+        return shown, names[0], names[1]
+
+    def score_text(self, own: dict[str, Matrix]) -> tuple[str, list[list[Any]]]:
+        """How a score came about, as a template; what it uses besides query and key."""
+        score = self.found.mechanism.score
+        if isinstance(score, scores.Additive):
+            return "{2·tanh(0+1)}", [[own["v"].name, 0, None]]
+        if score.dot:
+            factor = score.scale(self.found.query.shape[-1])
+            if self.parts.scaled or factor == 1:
+                return "{0·1}", []
+            by = f" / √{self.found.query.shape[-1]}" if isinstance(score, scores.ScaledDot) else f" · {number(factor)}"
+            return f"({{0·1}}){by}", []
+        return "a number made of {0} and {1} by " + formula(scores.table, self.parts.score).replace("{", "").replace("}", ""), []
+
+    def scores_of(self, head: int, of: str) -> tuple[list[Matrix], str]:
+        """Everything up to the scores of a head, and the name of the matrix that is normalized."""
+        found = self.found
+        own = self.parameters(found.mechanism.score, head, of)
+        made, q, k = self.projected(head, of, own)
+        text, more = self.score_text(own)
+        how = {
+            "text": f"the query of {{row}} with the key of {{column}} = {text} = {{value}}",
+            "uses": [[q, "i", None], [k, "j", None], *more],
+        }
+        raw = found.q[head] @ found.k[head].T if self.parts.scaled else found.scores[head]
+        shown = [*own.values(), *made, self.per_query(f"scores{of}", raw, how)]
+        name = f"scores{of}"
+        if self.parts.scaled:
+            root = f"√{found.k.shape[2]}"
+            divided = {"text": f"{{0}} / {root} = {{value}}", "uses": [[name, "i", "j"]]}
+            shown.append(self.per_query(name := f"scores / {root}{of}", found.scores[head], divided))
+        if found.allowed is not None:
+            allowed = found.allowed[head]
+            may = {"text": "1 where the row may look at the column, 0 where not: {row} and {column}: {value}"}
+            hidden = {"text": "{0} where the mask is 1, −∞ where it is 0", "uses": [[name, "i", "j"], [f"mask{of}", "i", "j"]]}
+            seen = found.scores[head].masked_fill(~allowed, float("-inf"))
+            shown += [self.per_query(f"mask{of}", allowed.double(), may), self.per_query(f"masked scores{of}", seen, hidden)]
+            name = f"masked scores{of}"
+        return shown, name
+
+    def weights_of(self, head: int, of: str, source: str) -> Matrix:
+        """The weights of a head, from the matrix of this name."""
+        if type(self.found.mechanism.normalize) is normalizers.Softmax:
+            text = "{row} looks at {column} with e^({1}) / ({e0}) = {value}"
+        else:
+            rule = formula(normalizers.table, self.parts.normalize).replace("{", "").replace("}", "")
+            text = f"{{row}} looks at {{column}} with {{value}}, made of the scores {{0}} by {rule}"
+        return self.per_query(
+            f"weights{of}", self.found.weights[head], {"text": text, "uses": [[source, "i", None], [source, "i", "j"]]}
+        )
+
+    def each_score(self, shown: Sequence[Matrix], worked: Worked) -> str:
+        """The scores of the focus with each key."""
+        matrix = next(one for one in shown if one.name == "scores")
+        parts = [worked.arithmetic(matrix, self.row, j).partition(" = ")[2] for j in range(len(self.tokens))]
+        each = [f"with {quote(token)}: {part}" for token, part in zip(self.tokens, parts, strict=True)]
+        return few(each, len(each) if self.only else 5)
+
+    def mask_text(self) -> str:
+        assert self.parts.mask is not None
+        hidden = [quote(token) for token, seen in zip(self.tokens, self.found.allowed[0, self.focus], strict=True) if not seen]  # type: ignore[index]
+        what = f"{quote(self.tokens[self.focus])} may look at " + (f"all but {' and '.join(hidden)}" if hidden else "all inputs")
+        return (
+            f"{formula(masks.table, self.parts.mask)}. What may not be looked at gets −∞ for a score, and so no weight. {what}."
+        )
+
+    def weight_text(self, weights: Tensor, logits: Tensor) -> str:
+        """From scores to weights, for the focus."""
+        first, mine, found = quote(self.tokens[self.focus]), weights[self.focus], self.found
+        best = [quote(token) for token, one in zip(self.tokens, mine, strict=True) if torch.isclose(one, mine.max())]
+        most = f"It looks most at {' and '.join(dict.fromkeys(best))}." if mine.max() > 0 else "It looks at nothing."
+        width = found.k.shape[2]
+        if type(found.mechanism.normalize) is not normalizers.Softmax:
+            rule = formula(normalizers.table, self.parts.normalize)
+            total = number(float(mine.sum()))
+            made = f"{row(logits[self.focus].tolist())} becomes {row(mine.tolist())}, the sum of which is {total}"
+            return f"The normalizer makes weights of each row of scores s: {rule}. For {first}: {made}. {most}"
+        divide = f"First divide the scores by √{width} = {width**0.5:.4f}, so that wide keys do not make them large. "
+        raw = found.q[0, self.focus] @ found.k[0].T if self.parts.scaled else logits[self.focus]
+        root = f" / √{width}" if self.parts.scaled else ""
+        return (
+            f"{divide if self.parts.scaled else ''}Softmax makes weights of each row of scores: take e to the power of each and divide "
+            f"by their sum, so that all are positive and add up to 1. For {first}: softmax({row(raw.tolist())}{root}) = "
+            f"{row(mine.tolist())}. {most}"
+        )
+
+    # --- one head, several heads
+
+    def one_head(self) -> None:
+        found, first = self.found, quote(self.tokens[self.focus])
+        self.inputs()
+        self.projections([0])
+        shown, name = self.scores_of(0, "")
+        last = next(n for n, one in enumerate(shown) if one.name == "scores") + 1
+        so_far = Worked("", [*self.steps, Step("", "", shown)])
+        q = row(found.q[0, self.focus].tolist())
+        rule = "their dot product: multiply number by number and add. The more alike they point, the greater it is"
+        rule = rule if self.found.mechanism.score.dot and len(shown[:last]) == 1 else formula(scores.table, self.parts.score)
+        text = f"The score of a query and a key is {rule}. The query of {first} is {q}; {self.each_score(shown, so_far)}."
+        early = [one for one in shown if not one.name.startswith(("mask", "scores /"))]
+        self.add("Scores: each query with all keys", text, *early)
+        logits = found.scores[0]
+        if found.allowed is not None:
+            self.add("Mask: who may look at whom", self.mask_text(), *(one for one in shown if one.name.startswith("mask")))
+            logits = logits.masked_fill(~found.allowed[0], float("-inf"))
+        title = "Softmax: weights" if type(found.mechanism.normalize) is normalizers.Softmax else "From scores to weights"
+        own = self.parameters(found.mechanism.normalize, 0, "").values()
+        weights = self.weights_of(0, "", name)
+        self.add(title, self.weight_text(found.weights[0], logits), *own, *(one for one in shown if "/" in one.name), weights)
+        self.sums(weights)
+
+    def sums(self, weights: Matrix) -> None:
+        """From the weights of one head to its outputs."""
+        found, first, mine = self.found, quote(self.tokens[self.focus]), self.found.weights[0, self.focus]
+        weighted = mine.unsqueeze(1) * found.v[0]
+        each = [f"{w:.4f} · {row(v.tolist())} = {row(s.tolist())}" for w, v, s in zip(mine, found.v[0], weighted, strict=True)]
+        taken = {
+            "text": "{query} takes {0} of {1} from {row}: {value}",
+            "uses": [["weights", self.row, "i"], ["v", "i", "j"]],
+            "query": first,
+        }
+        which = "the first query" if self.focus == 0 else f"query {self.focus + 1}"
+        text = f"Each value is multiplied by the weight that {first} gives it: {few(each, len(each) if self.only else 5)}."
+        self.add(f"Weighted values of {which}", text, self.per_key("weight · v", weighted, taken, "v"))
+        output = row(found.outputs[self.focus].tolist())
+        text = f"Their sum is the new vector of {first}: {output}. It contains much of what was looked at and little of the rest."
+        summed = {"text": "{column} of {row} = {+0} = {value}", "uses": [["weight · v", None, "j"]]}
+        one = Matrix(
+            "output",
+            array(found.outputs[self.focus : self.focus + 1]),
+            [self.tokens[self.focus]],
+            numbered("o", found.outputs.shape[1]),
+            summed,
+        )
+        self.add(f"Their sum: output {self.focus + 1}" if self.focus else "Their sum: the first output", text, one)
+        if self.only:
+            return
+        values = self.per_key("v", found.v[0], next(m.how for m in self.steps[1].matrices if m.name == "v"), "v")  # type: ignore[arg-type]
+        how = {"text": "{column} of {row} = {0·1} = {value}", "uses": [["weights", "i", None], ["v", None, "j"]]}
+        usual = self.parts.score.make in (scores.Dot, scores.ScaledDot) and type(found.mechanism.normalize) is normalizers.Softmax
+        root = f" / √{found.k.shape[2]}" if self.parts.score.make is scores.ScaledDot else ""
+        hidden = " under the mask" if found.allowed is not None else ""
+        rule = f"softmax(Q Kᵀ{root}{hidden}) V" if usual else f"normalize(score(Q, K){hidden}) V"
+        text = f"All tokens at once, as products of matrices: outputs = {rule}, each row by itself."
+        self.add("All outputs at once", text, weights, values, self.per_query("outputs", found.outputs, how, "o"))
+
+    def several_heads(self) -> None:
+        found, heads = self.found, self.parts.heads
+        self.inputs()
+        self.projections(range(heads))
+        for head in range(heads):
+            of = f" of head {head + 1}"
+            shown, name = self.scores_of(head, of)
+            logits = (
+                found.scores[head]
+                if found.allowed is None
+                else found.scores[head].masked_fill(~found.allowed[head], float("-inf"))
+            )
+            how = {"text": "{column} of {row} = {0·1} = {value}", "uses": [[f"weights{of}", "i", None], [f"v{of}", None, "j"]]}
+            rule, first = formula(scores.table, self.parts.score), quote(self.tokens[self.focus])
+            mine, best = found.weights[head, self.focus], int(found.weights[head, self.focus].argmax())
+            text = f"Scores by {rule}; weights; and the values by these weights. For {first}: {row(logits[self.focus].tolist())} becomes "
+            text += f"{row(mine.tolist())}: in this head it looks most at {quote(self.tokens[best])}."
+            self.add(
+                f"Head {head + 1}",
+                text,
+                *shown,
+                self.weights_of(head, of, name),
+                self.per_query(f"outputs{of}", found.found[head], how, "o"),
+            )
+        side, width = found.found.transpose(0, 1).flatten(1), found.q.shape[2]
+        copied: list[How] = [
+            {
+                "text": "{value}, as in head {head}",
+                "uses": [[f"outputs of head {n // width + 1}", "i", n % width]],
+                "head": n // width + 1,
+            }
+            for n in range(heads * width)
+        ]
+        text = "What the heads found, side by side, is as wide as an input."
+        self.add("All heads side by side", text, self.per_query("side by side", side, copied, "o"))
+        if "W_o" in found.learned:
+            learned, columns = found.learned["W_o"], numbered("y", heads * width)
+            how = {"text": "{column} of {row} = {0·1} = {value}", "uses": [["side by side", "i", None], ["W_o", None, "j"]]}
+            mixing = {"text": "a learned number: how much {row} of the heads counts for {column} of the output"}
+            w_o = Matrix("W_o", array(learned), numbered("o", heads * width), columns, mixing)
+            one, all_of = 3 * DIM_SQUARED, 4 * DIM_SQUARED
+            text = f"A fourth matrix mixes the heads. The number of parameters does not depend on the number of heads: {heads} heads of width "
+            text += f"{width} have {heads} · 3 · {heads * width} · {width} = {one} numbers, one head of width {heads * width} has 3 · "
+            text += f"{heads * width} · {heads * width} = {one}; with W_o all are {all_of}."
+            self.add("Output: W_o mixes the heads", text, w_o, self.per_query("outputs", found.outputs, how, "y"))
+
+
+DIM_SQUARED = 16
+
+
+def _same(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and bool(np.allclose(a, b, rtol=1e-12, atol=1e-12))
+
+
+def explain_numbers(tokens: Sequence[str], found: Numbers, parts: Parts, query: int | None = None) -> Worked:
+    """The steps of some numbers, and the numbers themselves, without the axis of heads where there is one."""
+    writer = Writer(tokens, found, parts, query)
+    if parts.heads > 1:
+        writer.several_heads()
+    else:
+        writer.one_head()
+    squeeze = (lambda one: array(one[0])) if parts.heads == 1 else array
+    raw = found.q @ found.k.transpose(1, 2) if parts.scaled else found.scores
+    facts: dict[str, Any] = {
+        "tokens": list(tokens),
+        "x": array(found.x),
+        **{name: array(one) for name, one in found.learned.items()},
+    }
+    facts |= {name: squeeze(one) for name, one in (("q", found.q), ("k", found.k), ("v", found.v), ("scores", raw))}
+    facts |= {"scaled": parts.scaled, "weights": squeeze(found.weights), "outputs": array(found.outputs)}
+    facts |= {"heads": parts.heads, "plain": parts.plain, "score": spell(scores.table, parts.score)}
+    facts |= {"normalize": spell(normalizers.table, parts.normalize), "query": query}
+    facts |= {"mask": None if parts.mask is None else spell(masks.table, parts.mask)}
+    facts |= {"allowed": None if found.allowed is None else squeeze(found.allowed.double())}
+    made = [*found.mechanism.score.named_parameters(), *found.mechanism.score.named_buffers()]
+    facts["parameters"] = {name: array(one) for name, one in [*made, *found.mechanism.normalize.named_parameters()]}
+    return Worked(" ".join(tokens), writer.steps, **facts)
