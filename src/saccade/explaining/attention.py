@@ -79,7 +79,7 @@ class Parts:
         with torch.no_grad():
             for parameter in made.parameters():
                 if (parameter != parameter.flatten()[0]).any():  # not one that starts at a value of its own
-                    parameter.copy_(parameter.mul(100).round() / 100)
+                    parameter.copy_(parameter.mul(100).round() / 100 + 0.0)
         return made
 
 
@@ -180,7 +180,7 @@ def draw_bytes(what: str, token: str, count: int, *more: int) -> bytes:
 
 def explain(tokens: Sequence[str] | None = None, parts: Parts | None = None, query: int | None = None) -> Worked:
     """Self-attention of the lectures' inputs or of one's own words, step by step; of one query alone (from 1) in detail."""
-    from .steps import explain_numbers
+    from .outputs import explain_numbers
 
     parts = parts or choose_parts()
     named, x = inputs(tokens)

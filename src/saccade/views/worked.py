@@ -130,7 +130,12 @@ def number(value: float) -> str:
     """A number as one would write it down: whole ones without a point, others with four digits."""
     if not math.isfinite(value):
         return "−∞"
-    return f"{value + 0.0:.0f}" if value == round(value) else f"{value:.4f}"
+    return f"{value + 0.0:.0f}" if value == round(value) else fixed(value)
+
+
+def fixed(value: float) -> str:
+    """Four digits, and no sign where they are all 0."""
+    return f"{value:.4f}".replace("-0.0000", "0.0000")
 
 
 def row(values: Any) -> str:
