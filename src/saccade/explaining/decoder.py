@@ -200,15 +200,24 @@ def ask_step(moment: Moment, query: Tensor, keys: Tensor, score: Any) -> Step:
     most = FOLLOWED if len(query) <= FOLLOWED else SHOWN
     text = f"{who}: a query of {len(query)} numbers, as the score reads it. Each source token has a key."
     extra = [narrow("v", score.v[:1], ["v"], "v", made, most)] if isinstance(score, scores.Additive) else []
+    if moment.before is not None:
+        was = {"text": "{column} of the state before this step = {value}"}
+        extra.append(narrow("s before", moment.before.unsqueeze(0), ["s_(t−1)"], "s", was))
     return Step("The query and the keys", text, [
         narrow("query", query.unsqueeze(0), ["query"], "q", made, most), narrow("keys", keys, moment.source, "k", made, most), *extra,
     ])  # fmt: skip
 
 
+def summary_of(table: Any, part: Any) -> str:
+    """The formula of a part, as the catalogue has it; a part of one's own has its name."""
+    found = next((entry.summary for entry in table if entry.make is type(part)), type(part).__name__)
+    return found.partition("; ")[0].rstrip(".")
+
+
 def weigh_steps(moment: Moment, e: Tensor, a: Tensor, mechanism: Any, width: int) -> list[Step]:
     """From scores to weights."""
     score, source = mechanism.score, moment.source
-    summary = next((entry.summary for entry in scores.table if entry.make is type(score)), "the model's own score").rstrip(".")
+    summary = summary_of(scores.table, score)
     uses, text = [["query", 0, None], ["keys", "i", None]], "e of {row} = {value}: the query with its key"
     if width <= FOLLOWED and score.dot:
         text = f"e of {{row}} = ({{0·1}}) · {number(score.scale(width))} = {{value}}"
@@ -232,7 +241,7 @@ def weigh_steps(moment: Moment, e: Tensor, a: Tensor, mechanism: Any, width: int
             f"{summary}, for each source token.",
             [Matrix("e", array(e.unsqueeze(1)), source, ["e"], {"text": text, "uses": uses})],
         ),
-        Step("Weights a", f"{rule.rstrip('.')}. {most}", [Matrix("a", array(a.unsqueeze(1)), source, ["a"], how)]),
+        Step("Weights a", f"{rule}. {most}", [Matrix("a", array(a.unsqueeze(1)), source, ["a"], how)]),
     ]
 
 

@@ -19,6 +19,12 @@ SLIPS = (
     "Where the slide slips: it says unit mean, and the mean becomes 0 (the standard deviation 1); its μ is a sum without 1/d; and it divides "
     "by √(σ + ε), where σ is already a root: right is √(σ² + ε)."
 )
+EQUAL = "mean 0 and deviation 1 (0 where all its numbers are equal)"
+TRUE = {
+    "layer": f"Every row has {EQUAL}, columns need not. A row alone gives the same: no batch is needed. {SLIPS}",
+    "batch": f"Every column has {EQUAL}, rows need not. In use, running averages of the means of training are taken instead.",
+    "rms": "The mean of the squares of every row is 1; its mean need not be 0. A row alone gives the same: no batch is needed.",
+}
 FORMULAS = {
     "layer": "(x − μ) / √(σ² + ε) · γ + β, with μ and σ² the mean and the variance of the numbers of one input",
     "batch": "(x − μ) / √(σ² + ε) · γ + β, with μ and σ² the mean and the variance of one feature over the batch",
@@ -105,18 +111,9 @@ def check_step(name: str, tokens: list[str], out: Tensor) -> Step:
         np.stack([array(out.mean(1)), array(out.std(1, unbiased=False))], 1),
         np.stack([array(out.mean(0)), array(out.std(0, unbiased=False))]),
     )
-    told = {"layer": "Every row has mean 0 and deviation 1 (0 where all its numbers are equal), columns need not.", "batch": "Every column has mean 0 and deviation 1 (0 where all its numbers are equal), rows need not.",
-            "rms": "The mean of the squares of every row is 1; its mean need not be 0."}[name]  # fmt: skip
-    if name != "batch":
-        told += " A row alone gives the same: layer norm and rms norm need no batch."
     letters, of = numbered("x", out.shape[1]), ["mean", "deviation"]
-    last = {
-        "layer": SLIPS,
-        "batch": "In use, the means of training are taken instead: they are kept as running averages.",
-        "rms": "",
-    }[name]
     number_of = 5 if name != "rms" else 4
-    return Step(f"{number_of}. What is true of it", f"{told} {last}".strip(), [
+    return Step(f"{number_of}. What is true of it", TRUE[name], [
         Matrix("rows", rows, tokens, of, [{"text": f"the {one} of {{0}} = {{value}}", "uses": [["out", "i", None]]} for one in of]),
         Matrix("columns", columns, of, letters, {"text": "the {row} of {0} = {value}", "uses": [["out", None, "j"]]}),
     ])  # fmt: skip
@@ -131,6 +128,6 @@ def compare_step(name: str, tokens: list[str], x: Tensor) -> Step:
         made[other] = make(x.shape[1]).double().train()(x)[0]
         lines.append(f"{other}: {row(made[other].tolist())}")
     matrix = np.stack([array(one) for one in made.values()])
-    text = f"{quote(tokens[0])} = {row(x[0].tolist())} becomes, by {'; '.join(lines)}. Only the batch norm's row depends on the other inputs."
+    text = f"{quote(tokens[0])} = {row(x[0].tolist())} becomes, by {'; '.join(lines)}. Only that of the batch norm depends on other inputs."
     return Step(f"{6 if name != 'rms' else 5}. Beside the others", text, [
         Matrix("by each norm", matrix, list(made), numbered("x", x.shape[1]), {"text": "{column} of the first input by {row} norm = {value}"})])  # fmt: skip

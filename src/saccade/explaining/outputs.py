@@ -26,16 +26,20 @@ class Outputs(Writer):
         rule = "their dot product: multiply number by number and add. The more alike they point, the greater it is"
         rule = rule if self.found.mechanism.score.dot and len(shown[:last]) == 1 else formula(scores.table, self.parts.score)
         text = f"The score of a query and a key is {rule}. The query of {first} is {q}; {self.each_score(shown, so_far)}."
-        early = [one for one in shown if not one.name.startswith(("mask", "scores /"))]
-        self.add("Scores: each query with all keys", text, *early)
+        masked = [one for one in shown if one.name.startswith("mask")]
+        divided = [one for one in shown if one.name.startswith("scores /")]
+        plain = [one for one in shown if not one.name.startswith(("mask", "scores /"))]
+        self.add("Scores: each query with all keys", text, *plain)
         logits = found.scores[0]
         if found.allowed is not None:
-            self.add("Mask: who may look at whom", self.mask_text(), *(one for one in shown if one.name.startswith("mask")))
+            first_divide = self.divide_text() if divided else ""
+            self.add("Mask: who may look at whom", first_divide + self.mask_text(), *divided, *masked)
+            divided = []
             logits = logits.masked_fill(~found.allowed[0], float("-inf"))
         title = "Softmax: weights" if type(found.mechanism.normalize) is normalizers.Softmax else "From scores to weights"
         own = self.parameters(found.mechanism.normalize, "normalizer", 0, "").values()
         weights = self.weights_of(0, "", name)
-        self.add(title, self.weight_text(found.weights[0], logits), *own, *(one for one in shown if "/" in one.name), weights)
+        self.add(title, self.weight_text(found.weights[0], logits), *own, *divided, weights)
         self.sums(weights)
 
     def sums(self, weights: Matrix) -> None:

@@ -83,7 +83,8 @@ def likeness(worked: Worked) -> str:
     cosines = np.divide(k @ q[0], norms, out=np.zeros(len(k)), where=norms > 0)
     best, worst = int(cosines.argmax()), int(cosines.argmin())
     first, tokens = quote(worked.tokens[0]), worked.tokens
-    return f"Here the cosine of the query of {first} is {number(cosines[best])} with the key of {quote(tokens[best])}, {number(cosines[worst])} with that of {quote(tokens[worst])}."
+    here = f"Here the cosine of the query of {first} is {number(cosines[best])} with the key of {quote(tokens[best])}"
+    return f"{here}, {number(cosines[worst])} with that of {quote(tokens[worst])}."
 
 
 def related(worked: Worked, head: int, heads: int) -> list[Question]:

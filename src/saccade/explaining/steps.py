@@ -19,8 +19,8 @@ def array(tensor: Tensor) -> np.ndarray:
 
 
 def formula(table: Any, chosen: Any) -> str:
-    """What the catalogue says of a part: its formula."""
-    return next(entry.summary for entry in table if entry.make is chosen.make).rstrip(".")
+    """What the catalogue says of a part first: its formula."""
+    return next(entry.summary for entry in table if entry.make is chosen.make).partition("; ")[0].rstrip(".")
 
 
 class Writer:
@@ -182,8 +182,12 @@ class Writer:
     def each_score(self, shown: Sequence[Matrix], worked: Worked) -> str:
         """The scores of the focus with each key."""
         matrix = next(one for one in shown if one.name == "scores")
-        parts = [worked.arithmetic(matrix, self.row, j).partition(" = ")[2] for j in range(len(self.tokens))]
-        each = [f"with {quote(token)}: {part}" for token, part in zip(self.tokens, parts, strict=True)]
+        before = f"the query of {quote(self.tokens[self.focus])} with the key of "
+        parts = [worked.arithmetic(matrix, self.row, j).removeprefix(before) for j in range(len(self.tokens))]
+        each = [
+            f"with {quote(token)}: {part.removeprefix(f'{quote(token)} = ')}"
+            for token, part in zip(self.tokens, parts, strict=True)
+        ]
         return few(each, len(each) if self.only else 5)
 
     def mask_text(self) -> str:
@@ -193,6 +197,10 @@ class Writer:
         return (
             f"{formula(masks.table, self.parts.mask)}. What may not be looked at gets −∞ for a score, and so no weight. {what}."
         )
+
+    def divide_text(self) -> str:
+        width = self.found.k.shape[2]
+        return f"First divide the scores by √{width} = {width**0.5:.4f}, so that wide keys do not make them large. "
 
     def winners(self, mine: Tensor) -> str:
         """Which inputs a row of weights looks at most; several where they are equal."""
@@ -209,11 +217,11 @@ class Writer:
             total = number(float(mine.sum()))
             made = f"{row(logits[self.focus].tolist())} becomes {row(mine.tolist())}, the sum of which is {total}"
             return f"The normalizer makes weights of each row of scores s: {rule}. For {first}: {made}. {most}"
-        divide = f"First divide the scores by √{width} = {width**0.5:.4f}, so that wide keys do not make them large. "
-        raw = found.q[0, self.focus] @ found.k[0].T if self.parts.scaled else logits[self.focus]
-        root = f" / √{width}" if self.parts.scaled else ""
+        late = self.parts.scaled and found.allowed is None  # else divided before the mask
+        raw = found.q[0, self.focus] @ found.k[0].T if late else logits[self.focus]
+        root = f" / √{width}" if late else ""
         return (
-            f"{divide if self.parts.scaled else ''}Softmax makes weights of each row of scores: take e to the power of each and divide "
+            f"{self.divide_text() if late else ''}Softmax makes weights of each row of scores: take e to the power of each and divide "
             f"by their sum, so that all are positive and add up to 1. For {first}: softmax({row(raw.tolist())}{root}) = "
             f"{row(mine.tolist())}. {most}"
         )

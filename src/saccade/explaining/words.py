@@ -27,7 +27,7 @@ LECTURE = [
     "Michelangelo carved David and the crowd came",
     "the birds sang and David listened",
 ]
-SLIDE = "the slide's numbers"
+SLIDE, SLIDE_WORDS = "the slide's numbers", 3000  # of the corpus that it names
 DOG, CAT = [0.3645, 0.9507, 0.7320, 0.5987], [0.2949, 0.7559, 0.6172, 0.4943]
 
 

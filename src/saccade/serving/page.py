@@ -28,6 +28,7 @@ FILES = {
     "/": (OWN, "page/index.html"), "/page/page.css": (OWN, "page/page.css"), "/page/app.js": (OWN, "page/app.js"),
     "/page/ask.js": (OWN, "page/ask.js"), "/page/results.js": (OWN, "page/results.js"), "/page/tiles.js": (OWN, "page/tiles.js"),
     "/page/learn.js": (OWN, "page/learn.js"), "/page/views.css": (VIEWS, "page.css"), "/page/attention.js": (VIEWS, "attention.js"),
+    "/page/worked.js": (VIEWS, "worked.js"),
 }  # fmt: skip
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src data: blob:; connect-src 'self'; "
