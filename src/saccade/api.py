@@ -18,6 +18,7 @@ from .core.attention import RENAMED, Explanation, which_backend
 from .decoding import Ensemble, searcher
 from .disk import held
 from .errors import SaccadeError, with_article
+from .explaining import attention as explaining
 from .files import MANIFEST, is_temporary, tidy, write_atomically, write_once
 from .fitting import adopt
 from .showing import blind_sites
@@ -34,7 +35,7 @@ from .training.printing import Lines, audience
 from .training.stopping import Stopped
 from .training.work import Work
 from .upgrade import VERSION
-from .views.worked import Worked, worked_example, worked_sentence
+from .views.worked import Worked
 
 __all__ = ["System", "average", "build", "check_options", "ensemble", "explain", "fit", "load", "searcher", "show"]
 # What a system can do is a method of it, and a function here: api.decode(system, texts) is system.decode(texts).
@@ -183,14 +184,14 @@ def average(folders: Sequence[str | Path], out: str | Path) -> System:
     return load(out)
 
 
-def explain(text: Any = None, *old: Any, scaled: bool = False, **older: Any) -> Worked | Explanation:
-    """Self-attention worked out step by step: the lectures' example, or your own sentence; `scaled` divides the scores by √D.
+def explain(text: Any = None, *old: Any, query: int | None = None, **parts: Any) -> Worked | Explanation:
+    """Self-attention worked out step by step: the lectures' example, or your own sentence; of one `query` alone in detail. Parts by name:
+    `score`, `normalize`, `mask`, `heads`, `plain` (W = I), `scaled` (scores divided by √D).
 
     Given tensors, it is what it was before: `which_backend`.
     """
-    if old or older or isinstance(text, Tensor):
+    if old or isinstance(text, Tensor) or not set(parts) <= {"score", "normalize", "mask", "heads", "plain", "scaled"}:
         warnings.warn(RENAMED, DeprecationWarning, stacklevel=2)
-        return which_backend(*(() if text is None else (text,)), *old, **older)
-    if text is None:
-        return worked_example(scaled)
-    return worked_sentence(text.split() if isinstance(text, str) else list(text), scaled)
+        return which_backend(*(() if text is None else (text,)), *old, **parts)
+    words = text.split() if isinstance(text, str) else None if text is None else list(text)
+    return explaining.explain(words, explaining.choose_parts(**parts), query)

@@ -143,9 +143,9 @@ def train_models(folder: Path, tiny: bool, note: Callable[[str], object]) -> dic
 def section_of(row: Row, wrong: str, prints: Prints, models: Mapping[str, str], tiny: bool) -> Section:
     """A row's part of a page: its drawing, its live view, or what its command prints."""
     from . import api, drawing
+    from .explaining.attention import worked_example, worked_sentence
     from .views.document import Document, Site
     from .views.page import Section
-    from .views.worked import worked_example, worked_sentence
 
     text = row.shows + "." + (f"\n\nMeasured: {row.measured}" if row.measured else "")
     made = Section(row.title, text, code=f"$ {row.run}")

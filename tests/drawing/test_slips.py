@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from saccade.explaining.attention import worked_example, worked_sentence
 from saccade.layers.norms import LayerNorm
 from saccade.tables.translation import Translation
-from saccade.views.worked import worked_example, worked_sentence
 
 
 def test_layer_norm_gives_mean_zero_and_deviation_one() -> None:

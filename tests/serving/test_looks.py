@@ -14,10 +14,10 @@ from PIL import Image
 from serving_helpers import SENTENCES
 
 from saccade import api
+from saccade.explaining.attention import worked_example, worked_sentence
 from saccade.serving import looks
 from saccade.serving.page import FILES, POLICY
 from saccade.views.document import Document, Site
-from saccade.views.worked import worked_example, worked_sentence
 
 
 def answers(path: str, bodies: list[dict[str, Any]]) -> Any:

@@ -11,9 +11,9 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.style import Style
 
+from saccade.explaining.attention import worked_example, worked_sentence
 from saccade.views.document import Site
 from saccade.views.terminal import heat_table, render, shade_effects, shade_words
-from saccade.views.worked import worked_example, worked_sentence
 
 
 def printed(what: RenderableType, width: int = 100) -> str:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade.views.worked import Worked, worked_example, worked_sentence
+from saccade.explaining.attention import worked_example, worked_sentence
+from saccade.views.worked import Worked
 from support import error_of
 
 
@@ -92,12 +93,12 @@ def test_seven_steps_explain_the_example_in_numbers() -> None:
     assert "0.4683 · [2, 8, 0] = [0.9366, 3.7465, 0]" in steps[4].text
     assert "[1.9366, 6.6831, 1.5951]" in steps[5].text
     np.testing.assert_allclose(steps[4].matrices[0].matrix.sum(axis=0), steps[5].matrices[0].matrix[0])
-    assert [shown.name for shown in steps[6].matrices] == ["weights", "V", "outputs"]
+    assert [shown.name for shown in steps[6].matrices] == ["weights", "v", "outputs"]
 
 
 def test_every_matrix_of_every_step_has_a_name_a_row_and_a_column() -> None:
     for step in worked_sentence(["one", "two", "one"]).steps():
-        for _, matrix, row_names, column_names in step.matrices:
+        for _, matrix, row_names, column_names, _ in step.matrices:
             assert matrix.shape == (len(row_names), len(column_names))
 
 

@@ -15,12 +15,13 @@ from .. import __version__
 from ..errors import SaccadeError
 from ..training.stopping import Stopped
 from .benchmarks import bench
+from .explaining import explain
 from .fetching import fetch
 from .figures import draw
 from .heads import heads
 from .image_files import reconstruct
 from .lecturing import lecture
-from .looking import check, evaluate, explain, list_, show
+from .looking import check, evaluate, list_, show
 from .options import flag
 from .pictures import answer, caption
 from .reporting import report

@@ -1,4 +1,4 @@
-"""Commands that look at models, data and parts: evaluate, show, explain, list, check."""
+"""Commands that look at models, data and parts: evaluate, show, list, check."""
 
 import sys
 from pathlib import Path
@@ -174,27 +174,6 @@ def show_with(system: "System", text: str, question: str | None, target: str | N
     if target is not None and asks:
         raise SaccadeError("a questions model generates no text; leave --target out, and give the question after the image")
     return api.show(system, text, question if asks else target, beam)
-
-
-def explain(
-    text: Annotated[str | None, typer.Argument(help="Your own sentence; without it, the lectures' worked example.")] = None,
-    scaled: Annotated[bool, flag("--scaled", "Divide the scores by √D, as Transformers do (the lecture does not).")] = False,
-    json_: Json = False,
-) -> None:
-    """Self-attention worked out step by step, with all numbers: the lectures' example, or your own sentence.
-
-    Examples:
-        saccade explain
-        saccade explain "the black cat"
-    """
-    from ..views.terminal import render
-    from ..views.worked import worked_example, worked_sentence
-
-    worked = worked_example(scaled) if text is None else worked_sentence(text.split(), scaled)
-    if json_:
-        print_json(worked.to_dict())
-    else:
-        show_all(render(worked))
 
 
 def list_(

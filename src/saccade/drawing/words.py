@@ -56,8 +56,8 @@ def from_counts(sentences: list[list[str]], words: list[str], dim: int = 16) -> 
     return np.asarray((left[:, :dim] * np.sqrt(values[:dim]))[[vocabulary[word] for word in words]])
 
 
-def from_model(folder: str, words: list[str]) -> tuple[list[str], np.ndarray]:
-    """The words that a model knows as one token each, and its vectors of them."""
+def from_model(folder: str, words: list[str]) -> tuple[list[str], np.ndarray, int]:
+    """The words that a model knows as one token each, its vectors of them, and how many tokens it knows in all."""
     system = api.load(folder, "cpu")
     task: Any = system.task
     vocabulary = getattr(task, "source", None) or getattr(task, "text", None)
@@ -67,7 +67,8 @@ def from_model(folder: str, words: list[str]) -> tuple[list[str], np.ndarray]:
     ids = dict(zip(words, vocabulary.encode_ids(words), strict=True))
     known = [word for word, found in ids.items() if len(found) == 1 and found[0] != getattr(vocabulary, "unk", -1)]
     with torch.no_grad():
-        return known, np.asarray(table(torch.tensor([[ids[word][0] for word in known]]))[0].double().numpy())
+        found = table(torch.tensor([[ids[word][0] for word in known]], dtype=torch.long))[0]
+        return known, np.asarray(found.double().numpy()), len(vocabulary)
 
 
 def draw(names: list[str], most: int = 70) -> Drawing:
@@ -81,7 +82,7 @@ def draw(names: list[str], most: int = 70) -> Drawing:
     folder = names[0] if names and Path(names[0]).is_dir() else None
     given = names[1:] if folder else names
     if folder:
-        words, vectors = from_model(folder, given or frequent)
+        words, vectors, _ = from_model(folder, given or frequent)
         words, vectors = words[:most], vectors[:most]
     else:
         if missing := [word for word in given if word not in tags]:

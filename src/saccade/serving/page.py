@@ -12,8 +12,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ..data.corpora import is_generated, read
+from ..explaining.attention import worked_example, worked_sentence
 from ..views.document import data_of
-from ..views.worked import worked_example, worked_sentence
 from .bodies import message
 from .messages import WorkOut
 from .replies import finite, reply
@@ -28,6 +28,7 @@ FILES = {
     "/": (OWN, "page/index.html"), "/page/page.css": (OWN, "page/page.css"), "/page/app.js": (OWN, "page/app.js"),
     "/page/ask.js": (OWN, "page/ask.js"), "/page/results.js": (OWN, "page/results.js"), "/page/tiles.js": (OWN, "page/tiles.js"),
     "/page/learn.js": (OWN, "page/learn.js"), "/page/views.css": (VIEWS, "page.css"), "/page/attention.js": (VIEWS, "attention.js"),
+    "/page/worked.js": (VIEWS, "worked.js"),
 }  # fmt: skip
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src data: blob:; connect-src 'self'; "

@@ -3,6 +3,7 @@
 import base64
 import html
 import io
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ from string import Template
 
 from PIL import Image
 
-from .document import Document, shorten
+from .document import UNSAFE_IN_SCRIPT, Document, shorten
+from .worked import Worked
 
 NUMBER = re.compile(r"[-+−]?[\d.,]+(e[-+]?\d+)?( ?[%×])?( ?± ?[\d.,]+)?", re.IGNORECASE)
 LONGEST_TITLE = 1000  # characters of a heading
@@ -48,7 +50,20 @@ def attention_page(document: Document) -> str:
         for name, words in pair
         if words and " ".join(words) != document.title
     )
-    return _page(title, f'<h1 dir="auto">{_escape(title)}</h1>{model}{sentences}{_view(document)}', interactive=True)
+    return _page(title, f'<h1 dir="auto">{_escape(title)}</h1>{model}{sentences}{_view(document)}', "attention.js")
+
+
+def explained_page(worked: Worked) -> str:
+    """One HTML file in which every number of an explanation shows what it was made of, by pointer and by keyboard."""
+    title = _escape(shorten(worked.title or "explained", LONGEST_TITLE))
+    data = json.dumps(worked.to_dict(), allow_nan=False).translate(UNSAFE_IN_SCRIPT)
+    body = (
+        f'<h1 dir="auto">{title}</h1><div class="explained" role="group" aria-label="{title}">'
+        f'<script type="application/json">{data}</script><div class="steps"></div>'
+        '<p class="explains" role="status" aria-live="polite"></p>'
+        "<noscript><p>This view needs JavaScript; the numbers are in the source of this page as JSON.</p></noscript></div>"
+    )
+    return _page(worked.title[:LONGEST_TITLE] or "explained", body, "attention.js", "worked.js")
 
 
 def notebook_view(document: Document) -> str:
@@ -95,7 +110,9 @@ def report_page(title: str, sections: Sequence[Section], pages: Sequence[tuple[s
             )
         parts += [_view(section.document)] if section.document else []
         parts.append("</section>")
-    return _page(title, "\n".join(parts), interactive=any(section.document is not None for section in sections))
+    return _page(
+        title, "\n".join(parts), *(["attention.js"] if any(section.document is not None for section in sections) else [])
+    )
 
 
 def _table(rows: Sequence[Sequence[object]], heading: str) -> str:
@@ -125,11 +142,12 @@ def _view(document: Document) -> str:
     )
 
 
-def _page(title: str, body: str, interactive: bool) -> str:
+def _page(title: str, body: str, *scripts: str) -> str:
     """The frame of every page; its empty icon keeps the browser from asking for /favicon.ico."""
-    names = ("page.html", "page.css", "attention.js")
-    frame, style, script = (files("saccade.views").joinpath(name).read_text(encoding="utf-8") for name in names)
-    script = f"<script>{script}</script>" if interactive else ""
+    frame, style, *code = (
+        files("saccade.views").joinpath(name).read_text(encoding="utf-8") for name in ("page.html", "page.css", *scripts)
+    )
+    script = "".join(f"<script>{one}</script>" for one in code)
     return Template(frame).substitute(title=_escape(title), style=style, body=body, script=script)
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from .choosing import is_flat, shade_range
 from .document import Site, shorten
-from .worked import Matrix, Worked
+from .worked import Matrix, Worked, fixed, number
 
 BLOCK = 8  # columns of a matrix side by side
 # From gray to orange at nearly the same brightness: a terminal may be dark or light, and black letters are readable on all of it.
@@ -115,7 +115,10 @@ def render(worked: Worked) -> Group:
 
 def _tables(shown: Matrix) -> list[Table]:
     """A matrix with its names, in blocks of a few columns, so that 30 words do not run out of the window."""
-    digits = 0 if (shown.matrix == shown.matrix.round()).all() else 4
+    whole = (shown.matrix == shown.matrix.round()).all(
+        0 if isinstance(shown.how, list) else None
+    )  # columns of a kind of their own
+    whole = np.broadcast_to(whole, shown.matrix.shape[1:])
     count = len(shown.column_names)
     tables = []
     for start in range(0, count, BLOCK):
@@ -126,6 +129,9 @@ def _tables(shown: Matrix) -> list[Table]:
         for name in shown.column_names[start:end]:
             table.add_column(Text(shorten(name, 8), "dim"), justify="right", no_wrap=True)
         for name, row in zip(shown.row_names, shown.matrix[:, start:end], strict=True):
-            table.add_row(Text(shorten(name, 12)), *(Text(f"{value:.{digits}f}") for value in row))
+            written = zip(row, whole[start:end], strict=True)
+            table.add_row(
+                Text(shorten(name, 12)), *(Text(number(one) if plain or one == -np.inf else fixed(one)) for one, plain in written)
+            )
         tables.append(table)
     return tables
