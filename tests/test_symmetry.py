@@ -33,8 +33,8 @@ def held(slot: str, name: str) -> set[str]:
 ALL = {one.name for one in SYMMETRIES}
 # slot, name, what must hold, what must not
 KNOWN = [
-    ("mixers", "attention", ALL, ()),
-    ("scores", "additive", ALL, ()),
+    ("mixers", "attention", ALL - {"gauge"}, ()),
+    ("scores", "additive", ALL - {"gauge"}, ()),
     ("position-embeddings", "sinusoidal", (), LINE),
     ("position-embeddings", "learned", (), LINE),
     ("positions", "rotary", ("shift",), ("permutation", "ring", "reflection")),
@@ -57,7 +57,7 @@ KNOWN = [
     ("mixers", "message-passing", ("permutation", "relabeling"), ("time warp",)),
     ("mixers", "linformer", (), LINE),
     ("mixers", "synthesizer", (), LINE),
-    ("feedforwards", "mlp", ALL - {"relabeling"}, ()),
+    ("feedforwards", "mlp", ALL - {"relabeling", "gauge"}, ()),
     ("cells", "lstm", (), LINE),
     ("pools", "deep-sets", ("permutation", "rotation"), ("time warp",)),
     ("pools", "mean", LINE, ()),
@@ -66,6 +66,11 @@ KNOWN = [
     ("windows", "monotonic", (), ("permutation", "shift")),
     ("feature-attention", "squeeze-excite", ("rotation", "2-D shift"), ()),
     ("feature-attention", "cbam", ("2-D shift",), ("rotation",)),
+    ("group-convolutions", "p1", ("2-D shift",), ("rotation", "2-D reflection")),
+    ("group-convolutions", "p4", ("2-D shift", "rotation"), ("2-D reflection",)),
+    ("group-convolutions", "p4m", ("2-D shift", "rotation", "2-D reflection"), ()),
+    ("mesh-layers", "mesh-convolution", ("gauge", "relabeling"), ("permutation",)),
+    ("mesh-layers", "mesh-gate", ("gauge", "relabeling"), ()),
     ("grid-embeddings", "sinusoidal", (), ("2-D shift", "rotation", "2-D reflection")),
 ]
 
@@ -121,6 +126,23 @@ def test_the_command_prints_a_table_numbers_and_pictures(tmp_path: Path, capsys:
     printed = capsys.readouterr().out
     assert "cells: lstm" in printed
     assert (tmp_path / "table.png").stat().st_size > 5000
+    assert cli.run(["symmetry", "p4", "--out", str(tmp_path / "p4.png")]) == 0
+    assert cli.run(["symmetry", "mesh-gate", "--out", str(tmp_path / "mesh.png")]) == 0
     assert cli.run(["symmetry", "nothing-like-this"]) == 2
+    assert cli.run(["symmetry", "--all", "lstm"]) == 2
     assert cli.run(["symmetry", "lstm", "--out", str(tmp_path / "x.txt")]) == 2
     assert "name a file ending in .png, .svg or .pdf" in capsys.readouterr().err
+
+
+def test_every_layer_of_the_catalogue_has_its_row(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command asks for every member of every slot that has layers; what it finds of each is tested above and in the docs."""
+    asked = []
+
+    def check(slot: str, name: str, subject: Subject) -> Row:
+        asked.append((slot, name))
+        return checking.Row(slot, name, tuple(checking.Verdict(one.name, None, False) for one in SYMMETRIES))
+
+    monkeypatch.setattr(checking, "check_subject", check)
+    assert cli.run(["symmetry", "--all"]) == 0
+    assert asked == [(slot, entry.name) for slot in subjects.SUBJECTS for entry in SLOTS[slot]]
+    assert capsys.readouterr().out.count("\n") == len(asked) + 1

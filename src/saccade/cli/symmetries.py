@@ -8,8 +8,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from ..errors import SaccadeError
 from .completion import slot_names
-from .options import Json
+from .options import Json, flag
 from .reporting import check_picture
 from .shared import load, note, print_json, show_all
 
@@ -23,6 +24,7 @@ DRAWN = "Draw it: X, PX and what the layer makes of them, with A and PAPᵀ wher
 def symmetry(
     what: Annotated[str | None, typer.Argument(help=WHAT, autocompletion=slot_names)] = None,
     out_file: Annotated[Path | None, typer.Option("--out", help=DRAWN)] = None,
+    all_: Annotated[bool, flag("--all", "Every layer of the catalogue, as without a name.")] = False,
     json_: Json = False,
 ) -> None:
     """Find out by running it which symmetries a layer has: positions in another order, shifted, mirrored, repeated, a grid turned.
@@ -35,11 +37,13 @@ def symmetry(
         saccade symmetry positions
         saccade symmetry graph-attention --out papt.png
         saccade symmetry runs/tagger
-        saccade symmetry --out table.png
+        saccade symmetry --all --out table.png
     """
     from .. import symmetry as checks
 
     check_picture(out_file)
+    if all_ and what is not None:
+        raise SaccadeError(f"--all is every layer of the catalogue, and '{what}' was named too; leave one of them out")
     if what is not None and os.path.isdir(what):
         system = load(Path(what), "cpu")
         rows = list(checks.check_model(system.model, len(system.task.reads or ())))

@@ -7,6 +7,7 @@ from .convs2s import ConvS2S
 from .efficientnet import EfficientNetLite0
 from .encoders import Bag, RnnEncoder
 from .families import Family, table
+from .group_cnn import GroupCNN
 from .kinds import AttendingEncoder, CarryingLM, CausalLM, Decodable, Encoder, ImageEncoder, ImageToText, LookingEncoder, Seq2Seq
 from .labels import Answerer, Classifier, MaskedModel, Tagger
 from .rnn import RnnSeq2Seq
@@ -26,6 +27,7 @@ __all__ += [
     "EfficientNetLite0",
     "Encoder",
     "Family",
+    "GroupCNN",
     "ImageEncoder",
     "ImageToText",
     "LanguageModel",

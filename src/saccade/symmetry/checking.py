@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,11 +65,17 @@ def outputs(subject: Subject, move: Move) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def error_of(subject: Subject, symmetry: Symmetry) -> float | None:
     """The largest difference over a few moves, as a share of the largest output."""
-    if (symmetry.on_edges and not subject.edges) or (subject.grid and not symmetry.on_grid):
+    if (
+        (symmetry.on_edges and not subject.edges)
+        or (subject.grid and not symmetry.on_grid)
+        or (symmetry.on_mesh and not subject.mesh)
+    ):
         return None
     generator, worst = torch.Generator().manual_seed(1), 0.0
     for number in range(MOVES):
         move = symmetry.draw(subject.make, generator, subject.pooled, number)
+        if subject.mesh and (move.before.mesh is None or move.after.mesh is None):
+            return None
         wanted, found = outputs(subject, move)
         worst = max(worst, float((wanted - found).abs().max() / wanted.abs().max().clamp_min(1e-300)))
     return worst
@@ -99,15 +105,19 @@ def check_all(members: Iterable[tuple[str, str]] | None = None) -> Iterator[Row]
 def example(slot: str, name: str) -> tuple[dict[str, dict[str, Any]], str, str]:
     """What is drawn of a layer: input and output before a move, after it, and the output moved; the title, and a note."""
     subject = subject_of(slot, name)
-    symmetry = next(one for one in SYMMETRIES if one.on_edges == subject.edges and (one.on_grid or not subject.grid))
+    wanted_kind = "gauge" if subject.mesh else "rotation" if subject.grid else "relabeling" if subject.edges else "permutation"
+    symmetry = next(one for one in SYMMETRIES if one.name == wanted_kind)
     move = symmetry.draw(subject.make, torch.Generator().manual_seed(1), subject.pooled, 0)
-    wanted, found = (one[0].reshape(-1, one.shape[-1]).numpy() for one in outputs(subject, move))
-    shown = [side.x[0].reshape(side.size, -1).double().numpy() for side in (move.before, move.after)]
+    rows_of: Callable[[Tensor], Any] = lambda x: x[0].reshape(-1, x.shape[-1]).double().numpy()  # noqa: E731
+    if subject.grid:  # the first channel as a picture
+        rows_of = lambda x: x[0, :, 0].reshape(move.before.grid).double().numpy()  # noqa: E731
+    wanted, found = map(rows_of, outputs(subject, move))
+    shown = [rows_of(side.x) for side in (move.before, move.after)]
     edges = [side.edges.double().numpy() for side in (move.before, move.after)]
-    made = subject.run(move.before)[0]
+    made = rows_of(subject.run(move.before))
     graph, plain = ("X", "A", "F(X, A)", "PX", "PAPᵀ", "F(PX, PAPᵀ)", "P F(X, A)"), ("X", "", "F(X)", "gX", "", "F(gX)", "g F(X)")
-    names = graph if subject.edges else (*plain[:-1], "F(X)") if subject.pooled else plain
-    drawn = (shown[0], edges[0], made.reshape(-1, made.shape[-1]).numpy(), shown[1], edges[1], found, wanted)
+    names = graph if subject.edges and not subject.mesh else (*plain[:-1], "F(X)") if subject.pooled else plain
+    drawn = (shown[0], edges[0], made, shown[1], edges[1], found, wanted)
     every = list(zip(names, drawn, strict=True))
     rows = {"before": dict(every[:3]), "after": dict(every[3:6]), "expected": dict(every[6:])}
     worst = float(abs(wanted - found).max() / abs(wanted).max())

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..core.masks import Mask, matrix
+from ..layers.meshes import Mesh
 
 TOLERANCE = 1e-9  # the largest difference, as a share of the largest output, at which a symmetry holds in float64
 BATCH, LINE, SIDE = 2, 12, 4  # rows, positions in a line, sides of a square grid
@@ -31,6 +32,7 @@ class Field:
     edges: Tensor  # N N: kinds of edges, 0 for none
     there: Tensor | None = None  # N: false where there is nothing; None for everything
     masked: bool = False  # only along edges may positions see each other
+    mesh: Mesh | None = None  # for a line's positions as vertices
 
     @property
     def size(self) -> int:
@@ -68,6 +70,7 @@ class Symmetry(NamedTuple):
     draw: Draw
     on_grid: bool = False  # moves a grid
     on_edges: bool = False  # moves edges too: for what reads them
+    on_mesh: bool = False  # turns the frames of a mesh
 
 
 def random_edges(size: int, generator: torch.Generator) -> Tensor:
@@ -77,9 +80,25 @@ def random_edges(size: int, generator: torch.Generator) -> Tensor:
     return upper + upper.T + torch.eye(size, dtype=torch.long)
 
 
+def dented_icosahedron(generator: torch.Generator) -> Mesh:
+    """A closed mesh of twelve vertices, none of which is like another."""
+    golden = (1 + 5**0.5) / 2
+    signs = [(a, b * golden) for a in (-1, 1) for b in (-1, 1)]
+    points = torch.tensor([point for a, b in signs for point in ((0, a, b), (a, b, 0), (b, 0, a))], dtype=torch.float64)
+    near = torch.cdist(points, points).sub(2).abs().lt(1e-9)
+    corners = torch.combinations(torch.arange(LINE), 3)
+    faces = corners[near[corners[:, [0, 1, 2]], corners[:, [1, 2, 0]]].all(1)]
+    a, b, c = points[faces].unbind(1)
+    outward = (torch.linalg.cross(b - a, c - a) * a).sum(1) > 0
+    faces = torch.where(outward.unsqueeze(1), faces, faces[:, [0, 2, 1]])
+    dents = torch.rand(points.shape, generator=generator, dtype=torch.float64)
+    return Mesh.from_faces(points + 0.3 * dents, faces)
+
+
 def field(make: Make, grid: tuple[int, int], generator: torch.Generator) -> Field:
     size = grid[0] * grid[1]
-    return Field(make(size), grid, random_edges(size, generator))
+    edges = random_edges(size, generator)
+    return Field(make(size), grid, edges, mesh=dented_icosahedron(generator) if grid == (1, LINE) else None)
 
 
 def reorder(choose: Callable[[Tensor, torch.Generator], Tensor], grid: tuple[int, int] = (1, LINE)) -> Draw:
@@ -97,8 +116,17 @@ def relabel(make: Make, generator: torch.Generator, pooled: bool, number: int) -
     """(X, A) → (PX, PAPᵀ)."""
     before = replace(field(make, (1, LINE), generator), masked=True)
     order = torch.randperm(LINE, generator=generator)
-    after = replace(before.at(order), edges=before.edges[order][:, order])
+    assert before.mesh is not None
+    after = replace(before.at(order), edges=before.edges[order][:, order], mesh=before.mesh.relabeled(order))
     return Move(before, after, order, torch.arange(LINE))
+
+
+def regauge(make: Make, generator: torch.Generator, pooled: bool, number: int) -> Move:
+    """The frame of every vertex turned by an angle of its own."""
+    before, every = field(make, (1, LINE), generator), torch.arange(LINE)
+    assert before.mesh is not None
+    angles = 6.3 * torch.rand(LINE, generator=generator, dtype=torch.float64)
+    return Move(before, replace(before, mesh=before.mesh.with_frames(angles)), every, every)
 
 
 def warp(make: Make, generator: torch.Generator, pooled: bool, number: int) -> Move:
@@ -151,4 +179,5 @@ SYMMETRIES = (
     Symmetry("2-D shift", "a small picture elsewhere in a large grid", shift_content(CANVAS_GRID, CONTENT_GRID, (0, 1), (1, 0)), on_grid=True),
     Symmetry("rotation", "a quarter turn of a square grid", reorder(lambda n, g: n.rot90(), SQUARE), on_grid=True),
     Symmetry("2-D reflection", "a square grid mirrored", reorder(lambda n, g: n.flip(1), SQUARE), on_grid=True),
+    Symmetry("gauge", "the frame of each vertex of a mesh turned by an angle of its own: what comes out as numbers stays", regauge, on_mesh=True),
 )  # fmt: skip

@@ -17,6 +17,7 @@ from ..core.table import Entry
 from ..errors import SaccadeError
 from ..layers import embeddings, norms
 from ..layers.attention import MultiHeadAttention, Reader
+from ..layers.meshes import MeshConvolution
 from ..layers.recurrent import Recurrence
 from ..layers.windowed import WindowAttention, Windows
 from ..models.assembly import Config, make_stack
@@ -37,6 +38,7 @@ class Subject:
     pooled: bool = False  # makes one vector of all positions
     edges: bool = False  # reads the edges, or a mask made of them
     grid: bool = False  # reads a grid alone
+    mesh: bool = False  # reads a mesh
 
 
 def vectors(size: int, width: int = DIM) -> Tensor:
@@ -230,6 +232,33 @@ def on_a_grid(slot: str, entry: Entry[Any]) -> Subject:
     return Subject(lambda field: layer(grid(field)).flatten(2).transpose(1, 2), vectors, grid=True)
 
 
+def of_group_convolution(entry: Entry[Any]) -> Subject:
+    """From a picture to all orientations, once more among these, and the largest of them: vectors that are not of an orientation."""
+    first, second = (shaken(built(entry, "group-convolutions", dim_in=DIM, dim_out=DIM, lifts=lifts)) for lifts in (True, False))
+
+    def run(field: Field) -> Tensor:
+        grid = field.x.transpose(1, 2).unflatten(2, field.grid)
+        found: Tensor = second.pool(second(torch.relu(first(grid))))
+        return found.flatten(2).transpose(1, 2)
+
+    return Subject(run, vectors, grid=True)
+
+
+def of_mesh_layer(entry: Entry[Any]) -> Subject:
+    """From numbers to fields of all orders, the layer, and to numbers again, which depend on no frame."""
+    parts = (MeshConvolution(DIM), built(entry, "mesh-layers", dim=DIM), MeshConvolution(DIM))
+    layers = [shaken(part) for part in parts]
+
+    def run(field: Field) -> Tensor:
+        orders = layers[0].orders
+        x = torch.cat([field.x.unsqueeze(2) + 0j, field.x.new_zeros(*field.x.shape[:2], orders - 1, DIM) + 0j], 2)
+        for layer in layers:
+            x = layer(x, field.mesh)
+        return x[:, :, 0].real
+
+    return Subject(run, vectors, edges=True, mesh=True)
+
+
 UNIT: dict[str, Any] = {"dim": DIM, "hidden": HIDDEN, "width": 3, "dilation": 2, "causal": False, "norm": Choice(norms.LayerNorm)}
 SUBJECTS: dict[str, Callable[[Entry[Any]], Subject]] = {
     "scores": of_score,
@@ -252,4 +281,6 @@ SUBJECTS: dict[str, Callable[[Entry[Any]], Subject]] = {
     "windows": of_window,
     "grid-embeddings": partial(on_a_grid, "grid-embeddings"),
     "feature-attention": partial(on_a_grid, "feature-attention"),
+    "group-convolutions": of_group_convolution,
+    "mesh-layers": of_mesh_layer,
 }

@@ -1,6 +1,7 @@
 """Pictures of symmetries: a layer's inputs and outputs before and after a move, and the table layer × symmetry. Readable in gray."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -15,24 +16,30 @@ MARKS = {"no": "no", "–": "–", "equivariant": "yes", "invariant": "inv"}
 
 
 def moved(rows: Mapping[str, Panels], title: str, note: str) -> Figure:
-    """A row of matrices for each name, all of a row with one height; positions go down, numbers or other positions across."""
-    cell, gap = 0.13, 0.45
-    widths = [sum(one.shape[1] * cell + gap for one in panels.values()) for panels in rows.values()]
+    """A row of matrices for each name, all of a row with one height; positions go down, numbers or other positions across. A row with fewer
+    matrices has them below the last of the others, with which they are to be compared."""
+    count = max(map(len, rows.values()))
+    cell, gap = (0.13 if max(one.size for panels in rows.values() for one in panels.values()) > 40 else 0.26), 0.45
+    inches = [0.0] * count
+    for panels in rows.values():
+        for n, (what, values) in enumerate(panels.items(), count - len(panels)):
+            inches[n] = max(inches[n], values.shape[1] * cell, width_of(what, 8))
     heights = [max(one.shape[0] for one in panels.values()) * cell + 0.5 for panels in rows.values()]
-    left = max(width_of(name, 9) for name in rows) + 0.2
-    figure, top = pictures.sheet(2 * MARGIN + left + max(*widths, 4.0), sum(heights), title, note)
+    left = max(width_of(name, 9) for name in rows) + 0.25
+    figure, top = pictures.sheet(2 * MARGIN + left + max(sum(inches) + gap * (count - 1), 4.0), sum(heights), title, note)
     for (name, panels), height in zip(rows.items(), heights, strict=True):
-        x = MARGIN + left
-        for n, (what, values) in enumerate(panels.items()):
+        for n, (what, values) in enumerate(panels.items(), count - len(panels)):
+            x = MARGIN + left + sum(inches[:n]) + gap * n
             axes = pictures.add_axes(figure, x, top + 0.3, values.shape[1] * cell, values.shape[0] * cell)
             axes.imshow(values, cmap="gray_r", aspect="auto", interpolation="nearest")
             axes.set_xticks([])
             axes.set_yticks([])
             axes.spines[:].set_color(EDGE)
             axes.annotate(what, (0, 1), (0, 4), xycoords="axes fraction", textcoords="offset points", va="bottom", **style(8))
-            if n == 0:
-                axes.set_ylabel(name, rotation=0, ha="right", va="center", labelpad=8, **style(9, GRAY))
-            x += values.shape[1] * cell + gap
+            if n == count - len(panels):
+                offset = (-72 * (x - MARGIN - left) - 10, 0)
+                middle: Any = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": "right", "va": "center"}
+                axes.annotate(name, (0, 0.5), offset, **middle, **style(9, GRAY))
         top += height
     return figure
 
