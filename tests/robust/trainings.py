@@ -32,6 +32,7 @@ SIZES = {
     "dates": {"train": 40, "dev": 4, "test": 4},
     "reviews": {"train": 40, "dev": 4, "test": 4},
     "shapes": {"train": 16, "dev": 2, "test": 2, "size": 32},
+    "graphs": {"train": 40, "dev": 4, "test": 4},
 }
 SMALL = {"dim": 8, "hidden": 8, "depth": 1, "heads": 2, "dropout": 0.2}
 CNN = {"family": "cnn", "dim": 4, "depths": [1, 1], "stem_stride": 2}
@@ -47,6 +48,15 @@ MODELS: dict[str, dict[str, Any]] = {
 MORE: dict[str, dict[str, Any]] = {
     "captioning": {"model": {"family": "bahdanau", "dim": 8, "hidden": 8, "dropout": 0.2, "image_encoder": CNN}},
     "questions": {"model": {"family": "transformer-encoder", **SMALL, "image_encoder": CNN}},
+    "node-classification": {
+        "model": {
+            "family": "transformer-encoder",
+            **SMALL,
+            "mixer": "graph-attention",
+            "position": "edges",
+            "position_embedding": "none",
+        }
+    },
     "image-classification": {"data": {"augment": {"flip": True, "crop": 2, "mixup": 0.2}}},
     "autoencoding": {"autoencoding": {"latent": 6, "width": 2, "noise": 0.1}},
 }
