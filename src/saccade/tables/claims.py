@@ -64,8 +64,8 @@ class Heads(Claim):
     name = "heads"
     counts: ClassVar[Mapping[str, tuple[int, ...]]] = {"tiny": (1, 4), "small": (1, 2, 4, 8, 16)}
     honest = PAIRS_ALONE + (
-        "they show whether several heads learn faster than one at equal parameters, and what very narrow heads lose; a large model has "
-        "room for many more relations than these sentences have."
+        "they show whether several heads learn faster than one at equal parameters, and what very narrow heads lose; a large model "
+        "can hold many more relations than these sentences have."
     )
 
     def rows(self) -> dict[str, str]:
