@@ -20,13 +20,19 @@ SLOW_ROWS = {
     "001-landscape",
     "000-vision",
     "001-captions",
-    "002-hard",
     "002-autoencoder",
     "003-questions",
     "000-cnn-rnn-attention",
     "001-blocks",
 }
-TINY_TABLES = {"translation": "bahdanau", "modifications": "geglu", "efficient": "linformer", "positions": "alibi"}
+TINY_TABLES = {
+    "translation": "bahdanau",
+    "modifications": "geglu",
+    "efficient": "linformer",
+    "positions": "alibi",
+    "barriers": "no-mlp",
+}
+TINY_TABLES |= {"scores": "dot", "entailment": "pretrained-few", "hard": "hard", "tasks": "tagging-transformer"}
 
 
 def is_slow(name: str, row: Row) -> bool:

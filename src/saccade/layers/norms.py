@@ -55,7 +55,7 @@ class NoNorm(nn.Module):
 class TokenBatchNorm(nn.BatchNorm1d):
     """(x − μ) / √(σ² + ε) · gain + bias, with μ and σ² of each number over all tokens of the batch; in use, their running means.
 
-    Padding does not count, as far as the model is told of it (`real_tokens`): in an encoder by the lengths, in a decoder by what the loss
+    Padding does not count, as far as the model knows of it (`real_tokens`): in an encoder by the lengths, in a decoder by what the loss
     counts. In training a token's output depends on all others of its batch, later ones of its own text too: the causal mask does not hide
     them from μ and σ². In use, also in decoding, nothing does: each token is normed by itself, with the running means.
     """
@@ -83,18 +83,18 @@ class TokenBatchNorm(nn.BatchNorm1d):
 
 
 def batch_norms(part: nn.Module) -> list[TokenBatchNorm]:
-    """The norms of a part that must be told which tokens are real."""
+    """The norms of a part that must know which tokens are real."""
     return [one for one in part.modules() if isinstance(one, TokenBatchNorm)]
 
 
 def real_tokens(norms: list[TokenBatchNorm], lengths: Tensor, size: int) -> None:
-    """Tells norms which of `size` positions of texts of these lengths are tokens."""
+    """Marks for norms which of `size` positions of texts of these lengths are tokens."""
     for one in norms:
         one.real = torch.arange(size, device=lengths.device) < lengths.unsqueeze(1) if one.training else None
 
 
 def counted_tokens(norms: list[TokenBatchNorm], target: Tensor) -> None:
-    """Tells norms which positions of a text (B N) the loss counts, where one is computed of it."""
+    """Marks for norms which positions of a text (B N) the loss counts, where one is computed of it."""
     for one in norms:
         left = asked(target.unsqueeze(-1)) if one.training else None
         one.real = None if left is None or left.target is None else left.target.ne(left.ignore)

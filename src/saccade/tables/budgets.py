@@ -55,8 +55,8 @@ class Lstm(Claim):
 
     name = "lstm"
     drawn = ("bleu", "bleu_seconds", "latency")
-    budgets: ClassVar[Mapping[str, tuple[int, ...]]] = {"tiny": (40_000,), "small": (100_000, 400_000)}
-    minutes: ClassVar[Mapping[str, float]] = {"tiny": 0.03, "small": 0.25}
+    budgets: ClassVar[Mapping[str, tuple[int, ...]]] = {"tiny": (40_000,), "small": (60_000, 240_000)}
+    minutes: ClassVar[Mapping[str, float]] = {"tiny": 0.03, "small": 0.2}
     columns = (
         *COSTS[:3],
         Column("seconds", "seconds of training", 1),

@@ -12,7 +12,8 @@ from . import plan
 from .plan import COSTS, Column, Job, Study, Values, training
 from .running import Context, train
 
-SENTENCES = {"train": 8000, "dev": 200, "test": 300}  # of the phrasebook at scale small
+SENTENCES = {"train": 4000, "dev": 100, "test": 150}  # of the phrasebook at scale small
+TO = "de"  # a grammar with few words and the verb at the end: what attention is for shows within minutes
 WORDS = {"kind": "words", "split": "punctuation", "lowercase": True}
 ABOUT = "generated sets that come with saccade, as at every table of a claim: "
 TRANSFORMER: Mapping[str, Values] = {
@@ -20,8 +21,9 @@ TRANSFORMER: Mapping[str, Values] = {
     "small": {"family": "transformer", "dim": 64, "hidden": 256, "depth": 2, "heads": 4, "dropout": 0.0},
 }
 RECURRENT: Mapping[str, Values] = {"tiny": {"dim": 32, "hidden": 32}, "small": {"dim": 64, "hidden": 64, "dropout": 0.0}}
-UPDATES, TOKENS = {"tiny": 60, "small": 500}, {"tiny": 500, "small": 1000}
-PAIRS_ALONE = "Short sentences of a small grammar, models of a few hundred thousand parameters, a few hundred updates: "
+UPDATES, TOKENS = {"tiny": 60, "small": 250}, {"tiny": 500, "small": 700}
+RATES = {"transformer": 0.004, "convs2s": 0.004}  # tried on one row each, and 0.008 for recurrent models
+PAIRS_ALONE = "Short sentences of a small grammar, models of some hundred thousand parameters, 250 updates at scale small: "
 LEARNED = (Column("early_loss", "early loss", 3), Column("final_loss", "final loss", 3), Column("bleu", "BLEU", 1))
 
 
@@ -32,12 +34,12 @@ class Claim(Study):
     drawn: ClassVar[tuple[str, ...]] = ("final_loss", "bleu")
     columns: ClassVar[tuple[Column, ...]] = (*LEARNED, *COSTS[:4])
     variants: ClassVar[Mapping[str, Values]]  # row → model settings
-    sets: ClassVar[str] = "sentences of the phrasebook (en–fr)"
+    sets: ClassVar[str] = "sentences of the phrasebook (en–de)"
 
     @cached_property
     def found(self) -> tuple[dict[str, Values], str]:
         sizes = plan.SENTENCES if self.scale == "tiny" else SENTENCES
-        pairs = {split: f"phrasebook:{split}" for split in sizes} | {"phrasebook": sizes}
+        pairs = {split: f"phrasebook:{split}" for split in ("train", "dev", "test")} | {"phrasebook": {**sizes, "to": TO}}
         return {"pairs": pairs}, ABOUT + self.sets
 
     def rows(self) -> dict[str, str]:
@@ -48,6 +50,7 @@ class Claim(Study):
 
     def translator(self, model: Values, **how: Any) -> Values:
         """The recipe of a translator."""
+        how = {"learning_rate": RATES.get(model["family"], 0.008), **how}
         steps = training(self.scale, UPDATES[self.scale], TOKENS[self.scale], **how)
         return {"data": self.data["pairs"], "vocabulary": WORDS, "model": model, "training": steps}
 
@@ -61,8 +64,8 @@ class Heads(Claim):
     name = "heads"
     counts: ClassVar[Mapping[str, tuple[int, ...]]] = {"tiny": (1, 4), "small": (1, 2, 4, 8, 16)}
     honest = PAIRS_ALONE + (
-        "they show whether several heads learn faster than one at equal parameters, and what very narrow heads lose; a large model has "
-        "room for many more relations than these sentences have."
+        "they show whether several heads learn faster than one at equal parameters, and what very narrow heads lose; a large model "
+        "can hold many more relations than these sentences have."
     )
 
     def rows(self) -> dict[str, str]:
@@ -157,7 +160,7 @@ class Hard(Claim):
     """Soft against hard attention: weights for all positions and plain gradients, or one sampled position and REINFORCE."""
 
     name = "hard"
-    reach = 1.0  # dev loss
+    reach = 0.5  # dev loss
     columns = (
         *LEARNED,
         Column("aer", "alignment error", 3),

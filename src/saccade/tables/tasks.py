@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import ClassVar
 
-from .claims import ABOUT, WORDS, Claim
+from .claims import ABOUT, TO, WORDS, Claim
 from .plan import COSTS, Column, Job, Values, training
 from .running import Context, train
 
@@ -38,7 +38,7 @@ TASKS: Mapping[str, tuple[str, str, Mapping[str, Values], str, int]] = {
 }
 SIZES = {"tiny": {"train": 60, "dev": 6, "test": 6}, "small": {"train": 3000, "dev": 150, "test": 300}}
 PICTURES = {"tiny": {"train": 20, "dev": 4, "test": 4, "size": 32}, "small": {"train": 2000, "dev": 60, "test": 100, "size": 32}}
-UPDATES = {"tiny": 30, "small": 400}
+UPDATES, RATE = {"tiny": 30, "small": 250}, 0.004
 
 
 class Tasks(Claim):
@@ -65,13 +65,16 @@ class Tasks(Claim):
     def jobs(self, row: str, seeds: int) -> list[Job]:
         name, _, family = row.rpartition("-")
         task, corpus, families, metric, tokens = TASKS[name]
-        sizes = (PICTURES if corpus == "shapes" else SIZES)[self.scale]
+        sizes: Values = {
+            **(PICTURES if corpus == "shapes" else SIZES)[self.scale],
+            **({"to": TO} if task == "translation" else {}),
+        }
         recipe: Values = {
             "task": task,
             "data": {**{split: f"{corpus}:{split}" for split in ("train", "dev", "test")}, corpus: sizes},
             "vocabulary": WORDS,
             "model": {**families[family], **(IMAGES if corpus == "shapes" else {})},
-            "training": training(self.scale, UPDATES[self.scale], tokens),
+            "training": training(self.scale, UPDATES[self.scale], tokens, learning_rate=RATE),
             "asked": {"metric": metric},
         }
         recipe |= {"language": {"block": 64}} if task == "language-modelling" else {}

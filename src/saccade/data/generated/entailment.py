@@ -1,9 +1,9 @@
 """Entailment: two statements about one pet, and whether the second follows from the first.
 
-A pet has a kind, a color, something that it does and a place. A statement says something of some of these four: `poodle` is one kind,
+A pet has a kind, a color, something that it does and somewhere that it is. A statement says something of some of these four: `poodle` is one kind,
 `dog` any of three, `not dog` any of the others. So it is true of some pets and false of others, and the label is what logic says:
 **entailment** where each pet that the premise is true of is one that the hypothesis is true of, **contradiction** where none is, and
-**neutral** else. That poodles are dogs is told nowhere; it must be learned from the labels, or from the texts.
+**neutral** else. That poodles are dogs is said nowhere; it must be learned from the labels, or from the texts.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from . import Dice, draw_parts, load_words
 MOST = 100_000
 LABELS = ("entailment", "neutral", "contradiction")
 WORDS = load_words("entailment")
-SLOTS = ("kinds", "colors", "actions", "places")
+SLOTS = ("kinds", "colors", "actions", "where")
 VALUES = {slot: tuple(one for some in WORDS[slot].values() for one in some) for slot in SLOTS}  # of which a pet has one each
 NEGATED = 0.2  # of the clauses
 SAME = 0.85  # of a hypothesis' clauses are about something that the premise speaks of
@@ -39,7 +39,7 @@ class Clause(NamedTuple):
         return f"is {'not ' * self.denied}{article}{self.word}"
 
 
-class Teller(Dice):
+class Speaker(Dice):
     """Draws statements."""
 
     def clause(self, slot: str) -> Clause:
@@ -84,9 +84,9 @@ def relation(premise: list[Clause], hypothesis: list[Clause]) -> str:
 
 def entailment(train: int = 6000, dev: int = 300, test: int = 600, seed: int = 0) -> dict[str, list[Labeled]]:
     """Pairs of statements, joined by `|`, labeled entailment, neutral or contradiction, a third each, in three parts that share no text."""
-    teller = Teller(seed)
+    speaker = Speaker(seed)
 
     def draw(line: int) -> Labeled:
-        return teller.pair(LABELS[line % 3], line)
+        return speaker.pair(LABELS[line % 3], line)
 
     return draw_parts("entailment", MOST, (train, dev, test), draw, "text", "text")
