@@ -92,7 +92,7 @@ def explain(
     way = check_given(chosen)
     if out_file is not None and out_file.suffix.lower() not in (".html", ".htm"):
         raise SaccadeError(f"cannot write an explanation into '{out_file}'; the name must end in .html")
-    if way == "quiz" and not (answers or json_ or out_file) and sys.stdin.isatty() and sys.stdout.isatty():
+    if way == "quiz" and not (answers or json_ or out_file) and is_conversation():
         ask_all(chosen)
         return
     worked = make(way, chosen, device)
@@ -108,6 +108,11 @@ def explain(
         from ..views.terminal import render
 
         show_all(render(worked))
+
+
+def is_conversation() -> bool:
+    """Whether a person can be asked something."""
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def is_folder(text: str) -> bool:

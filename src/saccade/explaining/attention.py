@@ -21,6 +21,7 @@ from ..views.worked import Worked
 
 MOST_TOKENS = 30
 DIM = 4
+LARGEST = 1000  # option of a mask
 WIDEST = 16  # numbers per row of a part's own parameters that one can follow
 EXAMPLE = ["input 1", "input 2", "input 3"]
 LECTURE = [[1, 0, 1, 0], [0, 2, 0, 2], [1, 1, 1, 1]]
@@ -98,6 +99,9 @@ def choose_parts(
         raise SaccadeError(f"expected 1, 2 or 4 heads, among which an input's {DIM} numbers are divided, got {heads}")
     chosen = choose(scores.table, score or ("scaled-dot" if scaled else "dot"), "score")
     hidden = None if mask is None else choose(masks.table, mask, "mask")
+    for name, value in hidden.options.items() if hidden else ():
+        if isinstance(value, int) and value > LARGEST:  # built for so many positions
+            raise SaccadeError(f"mask.{name} is {value:,}; at most {LARGEST} is of use for {MOST_TOKENS} words")
     return Parts(chosen, choose(normalizers.table, normalize or "softmax", "normalize"), hidden, heads, plain, scaled)
 
 

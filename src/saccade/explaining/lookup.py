@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -36,6 +37,14 @@ def draw_keys(words: Sequence[str]) -> Tensor:
 
 
 @torch.no_grad()
+def by_cosine(temperature: float, normalize: normalizers.Normalizer) -> Mechanism:
+    """Attention by cosines divided by a temperature, in float64."""
+    score = scores.Cosine().double()
+    score.log_sharpness.fill_(-math.log(temperature))
+    return Mechanism(score, normalize).eval()
+
+
+@torch.no_grad()
 def explain_lookup(words: Sequence[str] | None = None, query: int | None = None) -> Worked:
     """What is found for one key: by a dictionary, softly at several temperatures (a cosine score, sharpness 1/T), and as a mean."""
     names = KEYS if words is None else list(dict.fromkeys(words))
@@ -47,10 +56,13 @@ def explain_lookup(words: Sequence[str] | None = None, query: int | None = None)
     at = query - 1 if query else 3 if words is None else 0
     k, v = draw_keys(names), torch.arange(1, len(names) + 1, dtype=torch.float64).unsqueeze(1) * 10
     given = k[None, None, at : at + 1], k[None, None], v[None, None]
-    hard = Mechanism(scores.Cosine(sharpness=1.0), normalizers.Hard()).double().eval()
-    mechanisms = [hard, *(Mechanism(scores.Cosine(sharpness=1 / t)).double() for t in TEMPERATURES)]
+    hard = by_cosine(1.0, normalizers.Hard())
+    mechanisms = [hard, *(by_cosine(t, normalizers.Softmax()) for t in TEMPERATURES)]
     cosines = hard.score(*given[:2])[0, 0, 0]
-    each = [*(weights(*given[:2], one)[0, 0, 0] for one in mechanisms), torch.full((len(names),), 1 / len(names))]
+    each = [
+        *(weights(*given[:2], one)[0, 0, 0] for one in mechanisms),
+        torch.full((len(names),), 1 / len(names), dtype=torch.float64),
+    ]
     found = [*(attend(*given, one)[0, 0, 0] for one in mechanisms), v.mean(0)]
     steps = lookup_steps(names, at, k, v, cosines, torch.stack(each), torch.stack(found))
     facts = {

@@ -92,7 +92,8 @@ def spread_steps(name: str, tokens: list[str], x: Tensor, mean: Tensor, variance
     each = "feature, over the batch" if name == "batch" else "input, over its numbers"
     at: list[object] = ["μ", 0, "j"] if name == "batch" else ["μ", "i", 0]
     return [
-        Step(f"2. Mean of each {each}", f"For {of}: μ = ({sums}) / {count} = {number(float(mean[0]))}.", [shown("μ", mean, f"({{+0}}) / {count} = {{value}}")]),
+        Step(f"2. Mean of each {each}", f"For {of}: μ = ({sums}) / {count} = {number(float(mean[0]))}.", [
+            shown("μ", mean, f"({{+0}}) / {count} = {{value}}")]),
         Step(f"3. Variance of each {each}", f"For {of}: σ² = ({far}) / {count} = {number(float(variance[0]))}.", [
             shown("σ²", variance, f"the squares of {{0}} − {{1}}, their sum divided by {count} = {{value}}", at)]),
     ]  # fmt: skip
@@ -129,5 +130,6 @@ def compare_step(name: str, tokens: list[str], x: Tensor) -> Step:
         lines.append(f"{other}: {row(made[other].tolist())}")
     matrix = np.stack([array(one) for one in made.values()])
     text = f"{quote(tokens[0])} = {row(x[0].tolist())} becomes, by {'; '.join(lines)}. Only that of the batch norm depends on other inputs."
-    return Step(f"{6 if name != 'rms' else 5}. Beside the others", text, [
-        Matrix("by each norm", matrix, list(made), numbered("x", x.shape[1]), {"text": "{column} of the first input by {row} norm = {value}"})])  # fmt: skip
+    how: How = {"text": "{column} of the first input by {row} norm = {value}"}
+    shown = Matrix("by each norm", matrix, list(made), numbered("x", x.shape[1]), how)
+    return Step(f"{6 if name != 'rms' else 5}. Beside the others", text, [shown])
