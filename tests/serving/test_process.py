@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -16,12 +17,14 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from serving_helpers import SENTENCES
 
 from saccade import api
+from saccade.serving.server import YIELD, Server
 from support import run_cli
 
 ROOT = Path(__file__).parents[2]
@@ -205,8 +208,12 @@ def test_who_sends_nothing_or_is_one_too_many_is_sent_away(models: Path, tmp_pat
     script.write_text("""
 import sys
 from saccade.serving import protocol, server
+<<<<<<< HEAD
 server.LAST_CALL = 60.0  # it ends as soon as all are answered
+=======
+>>>>>>> wip-serve
 protocol.HEAD = 4.0
+server.LAST_CALL = 3.0
 protocol.Protocol.most = 6
 from saccade.cli import run
 sys.exit(run(sys.argv[1:]))
@@ -244,6 +251,31 @@ def wait_until_refused(where: str) -> None:
             connect(where).close()
         except ConnectionRefusedError:
             return
+
+
+def test_a_process_with_more_connections_lets_another_take_the_next() -> None:
+    """It takes one at once where no other has fewer, and otherwise only where nobody else did meanwhile."""
+
+    async def work(counts: list[int], other_takes: bool) -> tuple[int, int]:
+        made: Any = Server.__new__(Server)
+        made.service, made.counts, made.number, made.coming = SimpleNamespace(stopping=False), counts, 0, set()
+        made.server_state, taken = SimpleNamespace(connections=set(range(3))), list[asyncio.Protocol]()
+        made.protocol = lambda: taken.append(asyncio.Protocol()) or taken[-1]
+        with socket.create_server(("127.0.0.1", 0)) as here, socket.create_connection(here.getsockname()):
+            here.setblocking(False)
+            made.take(here)
+            await asyncio.sleep(0)
+            at_once = len(made.coming)
+            if other_takes:
+                here.accept()[0].close()
+            await asyncio.sleep(5 * YIELD)
+            made.service.stopping = True
+            asyncio.get_running_loop().remove_reader(here)
+            return at_once, len(taken)
+
+    assert asyncio.run(work([0, 3], False)) == (1, 1)
+    assert asyncio.run(work([0, 2], False)) == (0, 1)
+    assert asyncio.run(work([0, 2], True)) == (0, 0)
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import mmap
 import os
 import signal
 import socket
@@ -20,22 +21,61 @@ from .protocol import CONNECTIONS, Protocol, allow_connections
 from .service import Service
 from .settings import STOPPING, Settings
 
+Counts = list[int] | memoryview
 HEADERS = 32 * 1024  # bytes of a request's headers
 BACKLOG = 2048  # connections that wait to be taken
+YIELD = 0.002  # seconds in which a process with fewer connections can take one
 LAST_CALL = 0.5  # seconds in which connections that are open get answers after SIGTERM
 
 
 class Server(uvicorn.Server):
-    """Ends with 0 once accepted requests are answered."""
+    """Ends with 0 once accepted requests are answered. `counts`: how many connections each process has that shares the socket."""
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service, counts: Counts, number: int) -> None:
         super().__init__(config)
-        self.service = service
+        self.service, self.counts, self.number = service, counts, number
+        self.coming: set[asyncio.Future[Any]] = set()
 
     async def startup(self, sockets: Any = None) -> None:
         await super().startup(sockets)
         for here in sockets or ():
-            here.listen(BACKLOG)  # asyncio made it as short as what one turn of its loop takes
+            if len(self.counts) > 1 and not self.should_exit:
+                self.watch(here)
+
+    async def on_tick(self, counter: int) -> bool:
+        self.counts[self.number] = len(self.server_state.connections)
+        return await super().on_tick(counter)
+
+    def watch(self, here: socket.socket) -> None:
+        if not self.service.stopping:
+            asyncio.get_running_loop().add_reader(here, self.take, here)
+
+    def take(self, here: socket.socket) -> None:
+        """Takes a connection, unless another process has fewer: that one gets a moment to do it."""
+        count = self.counts[self.number] = len(self.server_state.connections)
+        if count > min(self.counts):
+            self.wait(here, self.take_now)
+        else:
+            self.take_now(here)
+
+    def wait(self, here: socket.socket, then: Any) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(here)
+        loop.call_later(YIELD, then, here)
+
+    def take_now(self, here: socket.socket) -> None:
+        if self.service.stopping:
+            return
+        try:
+            came = here.accept()[0]
+        except OSError:  # another process took it, it is gone, or no file is left for it at the moment
+            self.wait(here, self.watch)
+            return
+        came.setblocking(False)
+        task = asyncio.ensure_future(asyncio.get_running_loop().connect_accepted_socket(self.protocol, came))
+        self.coming.add(task)
+        task.add_done_callback(self.coming.discard)
+        self.watch(here)
 
     async def shutdown(self, sockets: Any = None) -> None:
         """Nobody new comes in; who has a connection and is about to ask gets an answer too, the last on it."""
@@ -90,8 +130,8 @@ def bind(settings: Settings) -> socket.socket:
     return made
 
 
-def run(settings: Settings, here: socket.socket, ready: Any = lambda: None) -> int:
-    """One process."""
+def run(settings: Settings, here: socket.socket, ready: Any = lambda: None, counts: Counts | None = None, number: int = 0) -> int:
+    """One process, or one of several."""
     if "OMP_NUM_THREADS" not in os.environ:  # a core is left for HTTP
         torch.set_num_threads(max(((os.cpu_count() or 1) - 1) // settings.workers, 1))
     allow_connections()
@@ -104,13 +144,12 @@ def run(settings: Settings, here: socket.socket, ready: Any = lambda: None) -> i
         log_level="error",
         server_header=False,
         proxy_headers=False,
-        backlog=1,  # a connection per turn, so that several processes share them: who is busy takes fewer
         h11_max_incomplete_event_size=HEADERS,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=int(STOPPING),
     )
     ready()
-    Server(config, service).run([here])
+    Server(config, service, counts or [0], number).run([here])
     return 0
 
 
@@ -124,15 +163,18 @@ def run_many(settings: Settings, here: socket.socket) -> int:
         for each in children:
             os.kill(each, signal.SIGTERM)
 
-    children: dict[int, float] = {}
+    children: dict[int, tuple[float, int]] = {}  # when each began, and its number
+    counts = memoryview(mmap.mmap(-1, 4 * settings.workers)).cast("i")  # which all of them see
     for sign in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sign, end)
     code = 0
     while children or not ending:
         while len(children) < settings.workers and not ending:
-            children[start(settings, here)] = time.monotonic()
+            number = min(set(range(settings.workers)) - {number for _, number in children.values()})
+            counts[number] = 0
+            children[start(settings, here, counts, number)] = time.monotonic(), number
         child, status = os.wait()
-        begun = children.pop(child, 0.0)
+        begun, _ = children.pop(child, (0.0, 0))
         mark_process_dead(child)  # what it counted stays, what it was doing does not
         if not ending and time.monotonic() - begun < 5:  # it would fail again
             code = os.waitstatus_to_exitcode(status) or 1
@@ -140,7 +182,7 @@ def run_many(settings: Settings, here: socket.socket) -> int:
     return code
 
 
-def start(settings: Settings, here: socket.socket) -> int:
+def start(settings: Settings, here: socket.socket, counts: Counts, number: int) -> int:
     """A further process; its number."""
     child = os.fork()
     if child:
@@ -149,7 +191,7 @@ def start(settings: Settings, here: socket.socket) -> int:
         signal.signal(sign, signal.SIG_DFL)
     code = 1
     try:
-        code = run(settings, here)
+        code = run(settings, here, counts=counts, number=number)
     except SaccadeError as error:
         print(f"saccade: {error.shell}", file=sys.stderr, flush=True)
         code = 2
