@@ -40,6 +40,7 @@ class Row:
     text: bool = False
     worked: str | None = None
     measured: str = ""
+    page: str = ""  # what a page shows instead of a command that prints too much
 
     @property
     def words(self) -> list[str]:
@@ -151,8 +152,9 @@ def section_of(row: Row, wrong: str, prints: Prints, models: Mapping[str, str], 
     made = Section(row.title, text, code=f"$ {row.run}")
     if wrong:
         made.text += f"\n\nNot yet: {wrong}."
-    elif row.text:
-        words = [models.get(word, word) for word in row.words]
+    elif row.text or row.page:
+        words = [models.get(word, word) for word in shlex.split(row.page or row.run)[1:]]
+        made.code += f"\n$ {row.page}" if row.page else ""
         lines = prints([word for word in words if word != "--json"]).rstrip().splitlines()
         cut = [f"… {len(lines) - LONGEST} more lines"] if len(lines) > LONGEST else []
         made.code += "\n\n" + "\n".join(re.sub(r"\s+$", "", line) for line in [*lines[:LONGEST], *cut])

@@ -1,4 +1,4 @@
-"""Every slide's row: its command runs with tiny settings today, or the program says by itself what is missing; the site; the slips."""
+"""Every slide's row: its command runs with tiny settings and ends with 0, one test each; the site; the slips."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import pytest
 from saccade import api, config, lectures
 from saccade.cli import lecturing as command
 from saccade.lectures import Row, data, rows, tiny_words
+from saccade.tables import STUDIES
 from support import error_of, run_cli
 
 ROOT = Path(__file__).parents[2]
 ROWS = {f"{row.deck}-{row.slide}": row for row in rows()}
-# what takes longer than a second: trainings of pictures, measurements, whole tables and the demo
+# what takes longer than two seconds: trainings of pictures, measurements, maps, whole tables and the demo
 LONG = {"table", "compare", "demo"}
 SLOW_ROWS = {
     "001-landscape",
@@ -24,7 +25,10 @@ SLOW_ROWS = {
     "003-questions",
     "000-cnn-rnn-attention",
     "001-blocks",
+    "000-graphs",
+    "002-embeddings",
 }
+<<<<<<< HEAD
 TINY_TABLES = {
     "translation": "bahdanau",
     "modifications": "geglu",
@@ -33,6 +37,20 @@ TINY_TABLES = {
     "barriers": "no-mlp",
 }
 TINY_TABLES |= {"scores": "dot", "entailment": "pretrained-few", "hard": "hard", "tasks": "tagging-transformer"}
+=======
+TINY_TABLES = {"translation": "bahdanau", "modifications": "geglu", "efficient": "linformer", "positions": "alibi"}
+# rows whose commands the program does not have yet; when it has, they are run as all others are
+WAITING = {
+    "000-heads",
+    "001-step-by-step",
+    "001-unordered-set",
+    "001-lookup",
+    "001-layer-norm",
+    "003-rigid",
+    "004-quiz",
+    "004-all-transformers",
+}
+>>>>>>> wip-systems
 
 
 def is_slow(name: str, row: Row) -> bool:
@@ -60,7 +78,8 @@ def run_row(row: Row, models: dict[str, str], folder: Path) -> None:
     if "--out" in words:
         words[words.index("--out") + 1] = str(folder / Path(words[words.index("--out") + 1]).name)
     if words[0] == "table":
-        words = [*words[:2], "--only", TINY_TABLES[words[1]], "--out", str(folder / "table")]
+        first = TINY_TABLES.get(words[1]) or next(iter(STUDIES[words[1]]("tiny", folder).rows()))
+        words = [*words[:2], "--only", first, "--out", str(folder / "table")]
     if words[0] == "demo":
         words += ["--out", str(folder / "demo")]
     if words[0] == "draw":
@@ -77,21 +96,36 @@ def run_row(row: Row, models: dict[str, str], folder: Path) -> None:
         assert done.out.strip()
 
 
+def test_every_row_names_commands_options_and_settings_that_exist() -> None:
+    """Also of rows that take long to run: each recipe is read with each of its variations, each option and table is known."""
+    assert {name for name, row in ROWS.items() if command.missing(row)} <= WAITING
+
+
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if not is_slow(name, row)])
-def test_a_row_runs_or_says_what_is_missing(name: str, models: dict[str, str], tmp_path: Path) -> None:
-    row = ROWS[name]
-    if wrong := command.missing(row):
-        assert re.search("not a command|no option|has no |no setting", wrong)
-        assert "not yet" in run_cli("lecture", row.deck, row.slide).err
-    else:
-        run_row(row, models, tmp_path)
+def test_a_row_runs(name: str, models: dict[str, str], tmp_path: Path) -> None:
+    if name in WAITING and (wrong := command.missing(ROWS[name])):
+        assert "not yet" in run_cli("lecture", *name.split("-", 1)).err
+        pytest.xfail(wrong)
+    run_row(ROWS[name], models, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if is_slow(name, row)])
-def test_a_longer_row_runs_or_says_what_is_missing(name: str, models: dict[str, str], tmp_path: Path) -> None:
-    if not command.missing(ROWS[name]):
-        run_row(ROWS[name], models, tmp_path)
+def test_a_longer_row_runs(name: str, models: dict[str, str], tmp_path: Path) -> None:
+    if name in WAITING and (wrong := command.missing(ROWS[name])):
+        pytest.xfail(wrong)
+    run_row(ROWS[name], models, tmp_path)
+
+
+TRAINED = [name for name, row in ROWS.items() if is_slow(name, row) and row.words[0] in ("train", "compare")]
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_what_a_longer_row_trains_can_be_built(name: str) -> None:
+    """The cheap part of a row that trains for long: its models are made, for a few examples of its data."""
+    for recipe in command.recipes_of(ROWS[name].words):
+        small = config.read_recipe(recipe[0], [*recipe[1], *tiny_words(["train", recipe[0]]), "device=cpu"])
+        assert api.build(small).model is not None
 
 
 @pytest.mark.parametrize(

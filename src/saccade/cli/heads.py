@@ -8,9 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import SaccadeError
-from .options import Device, Json, Model
+from .options import Device, Json, Model, Result
 from .reporting import check_picture
-from .shared import load, note, print_json, show_all
+from .shared import load, note, print_json, result_writer, show_all
 
 if TYPE_CHECKING:
     from ..heads import HeadScore
@@ -24,6 +24,7 @@ def heads(
     limit: Annotated[int, typer.Option("--limit", help="Read at most so many sentences.", min=1, max=1_000_000)] = 200,
     out_file: Annotated[Path | None, typer.Option("--out", help="Draw the table: .png, .svg or .pdf.")] = None,
     device: Device = "auto",
+    result: Result = None,
     json_: Json = False,
 ) -> None:
     """Say what each head looks at: of the words that have a head in a tree, an antecedent, a neighbor …, how many look there most.
@@ -43,6 +44,7 @@ def heads(
     from ..tasks.translation import Translation
 
     check_picture(out_file)
+    write_result = result_writer(result, None)
     system = load(model, device)
     if data is None and not isinstance(system.task, Tagging):
         raise SaccadeError(
@@ -73,6 +75,11 @@ def heads(
             out_file,
         )
         note(f"{out_file}: drawn")
+    best = {name: max(scores, key=lambda one: one.hits[name]) for name in scores[0].hits}
+    metrics = {name: round(100 * one.hits[name], 2) for name, one in best.items()}
+    chances = {f"{name}_chance": round(100 * one.chance[name], 2) for name, one in best.items()}
+    where = {f"{name}_head": f"{one.site} head {one.head}" for name, one in best.items()}
+    write_result({**metrics, **chances, **where}, f"{Path(system.recipe.data.train or '').name} heads", [system.recipe.seed])
 
 
 def table_of(scores: "list[HeadScore]") -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -70,35 +71,44 @@ def lecture(
 
 def missing(row: Row) -> str:
     """What the command of a row names that does not exist: a command, an option, a drawing, a table or a setting; "" if it runs."""
-    from typer.main import get_command
-
     from .. import config, drawing
-    from . import app
 
     name, *words = row.words
-    known = {command.name for command in app.registered_commands}
-    if name not in known:
+    if name not in options_of_commands():
         return f"`saccade {name}` is not a command"
-    options = {one for parameter in get_command(app).commands[name].params for one in parameter.opts}  # type: ignore[attr-defined]
-    if lacking := next((word for word in words if word.startswith("--") and word not in options), None):
+    if lacking := next((word for word in words if word.startswith("--") and word not in options_of_commands()[name]), None):
         return f"`saccade {name}` has no option {lacking}"
     for command, members in (("draw", drawing.FIGURES), ("table", TABLES)):
         if name == command and words[0] not in members:
             return f"`saccade {name}` has no {words[0]}"
     if name not in ("train", "compare"):
         return ""
-    varied = words[words.index("--vary") + 1] if "--vary" in words else ""
-    key, _, values = varied.partition("=")
-    changes = [f"{key}={value}" for value in values.split(",")] if varied else [""]
-    settings = [word for word in words if "=" in word and word != varied]
-    first = next((n for n, word in enumerate(words) if word.startswith("--")), len(words))
     try:
-        for recipe in [word for word in words[:first] if "=" not in word]:
-            for change in changes:
-                config.read_recipe(recipe, [*settings, *([change] if change else [])])
+        for recipe, settings in recipes_of(row.words):
+            config.read_recipe(recipe, settings)
     except SaccadeError as error:
         return str(error)
     return ""
+
+
+@cache
+def options_of_commands() -> dict[str, set[str]]:
+    from typer.main import get_command
+
+    from . import app
+
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    return {name: {one for parameter in command.params for one in parameter.opts} for name, command in commands.items()}
+
+
+def recipes_of(words: list[str]) -> list[tuple[str, list[str]]]:
+    """The recipes that `train` or `compare` is given, each with its settings, and once for each value of what is varied."""
+    varied = words[words.index("--vary") + 1] if "--vary" in words else ""
+    key, _, values = varied.partition("=")
+    changes = [[f"{key}={value}"] for value in values.split(",")] if varied else [[]]
+    settings = [word for word in words if "=" in word and word != varied]
+    first = next((n for n, word in enumerate(words) if word.startswith("--")), len(words))
+    return [(recipe, [*settings, *change]) for recipe in words[1:first] if "=" not in recipe for change in changes]
 
 
 def printed(words: list[str]) -> str:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from ..system import System
 
 
+LONGEST = 28  # letters of a beginning
+
+
 def print_steps(
     system: System, lines: list[str], search: MakeSearch, candidates: int, max_length: int | None, as_json: bool
 ) -> None:
@@ -28,12 +31,16 @@ def print_steps(
         before = 0
         for one in found.steps:
             shown = "  ".join(f"{'*' if each.taken else ''}{each.token} {100 * each.probability:.1f}" for each in one.candidates)
-            table.add_row(
-                str(one.number) if one.number > before else "", Text(one.prefix or "<bos>"), f"{one.log_prob:.2f}", Text(shown)
-            )
+            number = str(one.number) if one.number > before else ""
+            table.add_row(number, Text(end_of(one.prefix or "<bos>")), f"{one.log_prob:.2f}", Text(shown))
             before = one.number
         show_all(table)
         write(f"→ {found.text}   (log p {found.log_prob:.4f}; * was taken)")
+
+
+def end_of(text: str) -> str:
+    """The last words of a beginning, which is in the lines above: a table as wide as a page."""
+    return text if len(text) <= LONGEST else f"… {text[1 - LONGEST :].partition(' ')[2] or text[2 - LONGEST :]}"
 
 
 def print_given(system: System, lines: list[str], target: str, align: bool, as_json: bool) -> None:
