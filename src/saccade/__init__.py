@@ -1,9 +1,8 @@
 """saccade: one toolkit for attention, from the first alignment models to today's Transformers."""
 
-from importlib import import_module as _import_module
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+MYPY = False  # not typing.TYPE_CHECKING: nothing is imported before `__main__` can answer Ctrl-C
 
-if _TYPE_CHECKING:
+if MYPY:
     from .api import align, average, build, caption, classify, decode, ensemble, evaluate, explain, fit, generate, load, show
     from .api import tag as tag
     from .api import translate as translate
@@ -44,6 +43,8 @@ _HOMES = {_name: _home for _home, _names in _NAMES.items() for _name in _names.s
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'saccade' has no attribute '{name}'")
+    from importlib import import_module as _import_module
+
     found = globals()[name] = getattr(_import_module(_HOMES[name], __name__), name)
     return found
 

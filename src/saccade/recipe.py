@@ -106,7 +106,11 @@ class DataRecipe:
     karate: dict[str, Any] = for_corpus("karate")
     images: str = setting("", IMAGES, **for_tasks(*PICTURES))
     image_size: int = number(
-        0, 0, 1024, "height and width in pixels that images are resized to; 0: those of the first one", **for_tasks(*PICTURES)
+        0,
+        0,
+        1024,
+        "height and width in pixels that images are resized to; 0: those of the first one, at most 1024",
+        **for_tasks(*PICTURES),
     )
     augment: dict[str, Any] = field(default_factory=dict, metadata={"what": AUGMENT, **for_tasks(*PICTURES)})
 

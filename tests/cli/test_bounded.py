@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -107,13 +108,18 @@ def python(*words: str, **how: Any) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run([sys.executable, "-m", "saccade", *words], capture_output=True, timeout=120, **how)
 
 
-def test_streams_that_cannot_be_written_to_end_in_no_traceback() -> None:
+def test_streams_that_cannot_be_written_to_end_in_no_traceback(shelf: Path) -> None:
     latin = python("list", "scores", env={**os.environ, "PYTHONIOENCODING": "latin-1"})
     assert (latin.returncode, latin.stderr) == (0, b"")
     assert b"additive" in latin.stdout
     closed = subprocess.run(f"{sys.executable} -m saccade list scores 2>&-", shell=True, capture_output=True, timeout=120)
     assert closed.returncode == 0
     assert b"additive" in closed.stdout
+    plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "COLUMNS": "0"}
+    told = python("show", str(shelf / "labels"), "кот 日本", env=plain)
+    assert (told.returncode, b"Traceback" in told.stderr) == (0, False), told.stderr
+    assert rb"\u043a\u043e\u0442" in told.stdout
+    assert re.search(rb"<eos> +\d+ +\d+", told.stdout), "the table"
     wrong = python("list", "scores", env={**os.environ, "RANK": "abc", "WORLD_SIZE": "2"})
     assert wrong.returncode == 2
     assert b"expected a whole number in the environment variable RANK, got 'abc'" in wrong.stderr

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from saccade.files import broken
+from saccade.training import stopping
 from saccade.training.checkpoints import Progress, RunFolder
 from saccade.training.loop import Watcher
 from saccade.training.stopping import Stopped, stopper
@@ -94,13 +95,17 @@ def test_a_second_signal_while_the_checkpoint_is_written_does_not_lose_it(
     assert stage.training("run").folder.progress().update == 7
 
 
-def test_a_second_sigterm_before_the_checkpoint_has_its_usual_effect() -> None:
+def test_a_second_sigterm_before_the_checkpoint_has_its_usual_effect_but_not_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
+    monkeypatch.setattr(stopping, "GRACE", 10**6)
     before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
     try:
         with stopper() as signals:
             os.kill(os.getpid(), signal.SIGTERM)
             assert (list(signals), seen) == ([signal.SIGTERM], [])
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert seen == []
+            monkeypatch.setattr(stopping, "GRACE", 0.0)
             os.kill(os.getpid(), signal.SIGTERM)
             assert seen == [signal.SIGTERM]
     finally:

@@ -127,7 +127,7 @@ def open_streams() -> None:
         if null != 2:
             os.dup2(null, 2)
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 – as long as the process
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
         sys.stdout.reconfigure(errors="backslashreplace")
 
 

@@ -10,7 +10,23 @@ from rich.text import Text
 
 from ..errors import SaccadeError
 from .completion import run_folders, slot_names
-from .options import Beam, Device, Json, Lengths, MaxLength, Model, Moses, Peers, Result, TaskBeam, Tokenize, With, Words, flag
+from .options import (
+    Beam,
+    Device,
+    Json,
+    Lengths,
+    MaxLength,
+    Model,
+    Moses,
+    Peers,
+    Result,
+    TaskBeam,
+    Tokenize,
+    With,
+    Words,
+    as_typed,
+    flag,
+)
 from .reporting import check_picture, print_metrics
 from .shared import (
     ALL_SITES,
@@ -40,6 +56,9 @@ WRITE = "Write a copy without bad examples: a .tsv or .jsonl file, two files cle
 LONGEST = "With --write: the most words per side (characters without spaces). [default: 200 for pairs and tags]"
 OUT = "A .png, .svg or .pdf picture, an .html page, or .json numbers. [default: a table in the terminal]"
 SITE = "Which attention, such as decoder.2.cross. [default: that which singles out the most words]"
+QUESTION = "The question about the image, for a model that answers them."
+TARGET = "Look at the model generating this text instead of its own."
+SENTENCE = "Your own sentence; without it, the lectures' worked example."
 TEXT = "The sentence (<mask> hides a token from a model that was trained to find it), or an image for a model of pictures."
 SLOTS = "`recipes`, or one slot: scores, normalizers, masks, positions, models …"
 KINDS = "pairs, tags, labels, text, graphs or pictures; otherwise inferred from the file name (.conllu, .csv, .txt …), or pairs."
@@ -115,10 +134,10 @@ def note_own(system: "System", data: str) -> None:
 
 def show(
     model: Shown,
-    text: Annotated[str, typer.Argument(help=TEXT)],
-    question: Annotated[str | None, typer.Argument(help="The question about the image, for a model that answers them.")] = None,
+    text: Annotated[str, typer.Argument(help=TEXT, callback=as_typed)],
+    question: Annotated[str | None, typer.Argument(help=QUESTION, callback=as_typed)] = None,
     out_file: Annotated[Path | None, typer.Option("--out", help=OUT)] = None,
-    target: Annotated[str | None, typer.Option(help="Look at the model generating this text instead of its own.")] = None,
+    target: Annotated[str | None, typer.Option(help=TARGET, callback=as_typed)] = None,
     site: Annotated[str | None, typer.Option(help=SITE)] = None,
     head: Annotated[int | None, typer.Option("--head", help="One head instead of the mean of all.")] = None,
     heads: Annotated[bool, flag("--heads", "Every head by itself instead of their mean.")] = False,
@@ -176,6 +195,30 @@ def show_with(system: "System", text: str, question: str | None, target: str | N
     return api.show(system, text, question if asks else target, beam)
 
 
+<<<<<<< HEAD
+=======
+def explain(
+    text: Annotated[str | None, typer.Argument(help=SENTENCE, callback=as_typed)] = None,
+    scaled: Annotated[bool, flag("--scaled", "Divide the scores by √D, as Transformers do (the lecture does not).")] = False,
+    json_: Json = False,
+) -> None:
+    """Self-attention worked out step by step, with all numbers: the lectures' example, or your own sentence.
+
+    Examples:
+        saccade explain
+        saccade explain "the black cat"
+    """
+    from ..views.terminal import render
+    from ..views.worked import worked_example, worked_sentence
+
+    worked = worked_example(scaled) if text is None else worked_sentence(text.split(), scaled)
+    if json_:
+        print_json(worked.to_dict())
+    else:
+        show_all(render(worked))
+
+
+>>>>>>> wip-robust
 def list_(
     slot: Annotated[str | None, typer.Argument(help=SLOTS, autocompletion=slot_names)] = None,
     where: Annotated[str | None, typer.Option("--where", help="Only rows that contain this (a name, a paper, a year).")] = None,

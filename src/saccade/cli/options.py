@@ -1,5 +1,7 @@
 """Options and arguments that several commands have."""
 
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +13,13 @@ from .completion import devices, precisions, run_folders, settings
 def flag(name: str, text: str, **more: Any) -> Any:
     """An option without a value."""
     return typer.Option(name, help=text, **more)
+
+
+def as_typed(text: str | None) -> str | None:
+    """A text of the command line in UTF-8, whatever the locale has made of it; a file's name stays as it is."""
+    with suppress(UnicodeError, ValueError):
+        return text if text is None or os.path.exists(text) else os.fsencode(text).decode()
+    return text
 
 
 FOLDER = "A model folder, or a run folder (its best model is used)."

@@ -26,7 +26,18 @@ PEER = re.compile(r"([^:]+):([^=]+)=([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)", r
 ALL_SITES = (".html", ".json")  # files that contain every attention of a model
 NAMED = 8  # unknown words that are named
 WIDE = 10_000  # columns of a table in a file or a pipe, where nothing is wrapped
-out = Console(highlight=False, emoji=False)  # what a user typed is printed as it was: `:cat:` is not a picture
+NARROW = 80  # columns where the terminal says that it has none
+
+
+def console(**how: Any) -> Console:
+    """Prints for people; what a user typed as it was: `:cat:` is not a picture."""
+    made = Console(highlight=False, emoji=False, **how)
+    if not made.width:  # set where it must be alone: else it follows the terminal's
+        made.width = NARROW
+    return made
+
+
+out = console()
 
 
 class Listeners:
@@ -54,7 +65,7 @@ class Listeners:
         return getattr(sys.stderr, name)
 
 
-err = Console(file=Listeners(), highlight=False, emoji=False)  # type: ignore[arg-type]
+err = console(file=Listeners())
 # what a terminal would obey, but for tabs and line ends; texts, labels and words of a vocabulary may hold it
 COMMANDING = re.compile("[\0-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]")
 
@@ -80,7 +91,7 @@ def show_all(shown: RenderableType) -> None:
     if sys.stdout.isatty():
         out.print(shown)
         return
-    plain = Console(file=io.StringIO(), width=WIDE, color_system=None, highlight=False, emoji=False)
+    plain = console(file=io.StringIO(), width=WIDE, color_system=None)
     plain.print(shown)
     write("\n".join(line.rstrip() for line in plain.file.getvalue().splitlines()))  # type: ignore[attr-defined]
 

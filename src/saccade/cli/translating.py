@@ -10,7 +10,7 @@ import typer
 
 from ..errors import SaccadeError, did_you_mean
 from .incoming import answer_each
-from .options import Beam, Device, Input, Json, MaxLength, Model, Precision, Seed, Text, TopK, TopP, With, flag
+from .options import Beam, Device, Input, Json, MaxLength, Model, Precision, Seed, Text, TopK, TopP, With, as_typed, flag
 from .shared import Unknown, keep_given, load, note, note_cut, write
 from .stepwise import print_given, print_steps
 
@@ -49,7 +49,7 @@ def translate(
     with_alignment: Annotated[bool, flag("--align", "Also print the word alignment as source-target pairs (Pharaoh).")] = False,
     with_steps: Annotated[bool, flag("--steps", STEPS)] = False,
     candidates: Annotated[int, typer.Option(help="With --steps: how many tokens of each step to show.", min=1, max=1000)] = 5,
-    given: Annotated[str | None, typer.Option("--given", metavar="<text>", help=GIVEN)] = None,
+    given: Annotated[str | None, typer.Option("--given", metavar="<text>", help=GIVEN, callback=as_typed)] = None,
     out_file: Annotated[Path | None, typer.Option("--out", help=KEEP)] = None,
     on: Annotated[str, typer.Option("--on", help=ON)] = "here",
     jobs: Annotated[int, typer.Option("--jobs", help="With --on ray: parts at a time.", min=1, max=10_000)] = 2,

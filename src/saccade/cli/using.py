@@ -11,7 +11,7 @@ import typer
 from ..errors import SaccadeError
 from .image_files import classify_images
 from .incoming import TOGETHER, answer_each, stdin_lines
-from .options import Device, Input, Json, Model, Precision, Seed, Text, TopK, TopP, Words, flag
+from .options import Device, Input, Json, Model, Precision, Seed, Text, TopK, TopP, Words, as_typed, flag
 from .shared import (
     Unknown,
     check_drawable,
@@ -29,12 +29,13 @@ if TYPE_CHECKING:
     from ..data.conllu import Sentence
     from ..system import System
 
+PROMPT = "The beginning; without it, the model starts by itself."
 EFFECT = "Also print how much the label's probability falls when a word is left out: + for the label, − against it."
 
 
 def generate(
     model: Model,
-    prompt: Annotated[str, typer.Argument(help="The beginning; without it, the model starts by itself.")] = "",
+    prompt: Annotated[str, typer.Argument(help=PROMPT, callback=as_typed)] = "",
     limit: Annotated[int, typer.Option("--limit", help="The largest number of tokens.")] = 200,
     temperature: Annotated[float, typer.Option(help="Above 1 is bolder, below it is safer, 0 takes the likeliest.")] = 1.0,
     top_k: TopK = None,

@@ -24,7 +24,7 @@ from .kinds import CarryingLM
 class XLConfig(Config):
     """The settings of a Transformer-XL: those of a Transformer, and how far back it remembers. The paper has `residual: post-norm`."""
 
-    memory: int = number(128, 1, 1_000_000, "positions before a segment that each layer still attends to")
+    memory: int = number(128, 1, 16_384, "positions before a segment that each layer still attends to")
 
     @staticmethod
     def complete(values: Mapping[str, Any]) -> dict[str, Any]:

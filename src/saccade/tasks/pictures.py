@@ -16,6 +16,7 @@ from ..training.losses import Batch, MixedBatch
 from .task import ExampleTask, ExampleWork
 
 DAMAGED = "with an image that cannot be read"
+LARGEST = 1024  # height and width of what a model reads, as in the range of `data.image_size`
 FEW = 20  # of the first pictures, one must be readable
 Size = tuple[int, int]  # height and width in pixels
 
@@ -33,13 +34,14 @@ class Seen(NamedTuple):
 
 
 def size_of(recipe: Recipe, examples: Sequence[Any]) -> Size:
-    """The height and width of all pictures of a model: `data.image_size`, or those of the first one."""
+    """The height and width of all pictures of a model: `data.image_size`, or those of the first one, at most `LARGEST`."""
     if recipe.data.image_size:
         return recipe.data.image_size, recipe.data.image_size
     for n, one in enumerate(examples):
         try:
             _, height, width = one.image.pixels().shape
-            return height, width
+            scale = min(1.0, LARGEST / max(height, width))
+            return max(1, round(height * scale)), max(1, round(width * scale))
         except SaccadeError:
             if n == min(len(examples), FEW) - 1:
                 raise
@@ -49,7 +51,7 @@ def size_of(recipe: Recipe, examples: Sequence[Any]) -> Size:
 def sizes_from(tokens: dict[str, Any]) -> Size:
     """The size that a model folder names."""
     height, width = tokens.get("image_size", (32, 32))
-    if not (type(height) is type(width) is int and 0 < height <= 4096 and 0 < width <= 4096):
+    if not (type(height) is type(width) is int and 0 < height <= LARGEST and 0 < width <= LARGEST):
         raise SaccadeError(f"the model folder has pictures of {height!r} × {width!r} pixels; copy it again")
     return height, width
 

@@ -25,8 +25,12 @@ Sums = dict[
 
 def word_weights(weights: NDArray[np.floating], rows: Sequence[int], columns: Sequence[int]) -> NDArray[np.floating]:
     """Piece weights (T N) → weights of words: sums over the pieces of a source word (`columns`), means over a target word's (`rows`)."""
-    to, of = (np.equal.outer(np.arange(max(words, default=-1) + 1), np.asarray(words, dtype=int)) for words in (rows, columns))
-    return (to / np.maximum(to.sum(1, keepdims=True), 1)) @ weights[: len(rows), : len(columns)] @ of.T
+    to, of = (np.asarray(words, dtype=int) for words in (rows, columns))
+    columns_of = np.zeros((of.max(initial=-1) + 1, len(to)))  # no matrix of pieces × words: a picture has many thousands of both
+    np.add.at(columns_of, of, weights[: len(to), : len(of)].T)
+    found = np.zeros((to.max(initial=-1) + 1, len(columns_of)))
+    np.add.at(found, to, columns_of.T)
+    return found / np.maximum(np.bincount(to, minlength=len(found)), 1)[:, None]
 
 
 def links(weights: NDArray[np.floating], nothing: Sequence[float] | None = None) -> list[Link]:

@@ -3,12 +3,14 @@
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 SAVING = tuple(getattr(signal, name) for name in ("SIGUSR1", "SIGXCPU") if hasattr(signal, name))
+GRACE = 1.0  # seconds
 SAVE = 0.5  # what `Signals.asked` gives for a checkpoint alone: less than the number of any signal
 
 
@@ -24,7 +26,8 @@ class Stopped(Exception):
 class Signals(list[int]):
     """The signals that ask a run to end, and whether one asked for a checkpoint alone.
 
-    A second one of the same kind ends it at once, unless `patient` or while a checkpoint is written.
+    A second one of the same kind ends it at once, unless `patient` or while a checkpoint is written; where it is not Ctrl-C, only after
+    `GRACE` seconds: those who end processes may send it to a process and to its group.
     """
 
     def __init__(self, note: Callable[[str], None], patient: bool) -> None:
@@ -32,6 +35,7 @@ class Signals(list[int]):
         self.note, self.patient = note, patient
         self.saving = self.writing = False
         self.before: dict[int, Any] = {}
+        self.since = 0.0
 
     def asked(self) -> float:
         """The signal that ends the run, `SAVE` for a checkpoint, or 0; a checkpoint is asked for once."""
@@ -53,10 +57,12 @@ class Signals(list[int]):
             self.tell(f"{signal.Signals(number).name}: writing a checkpoint after this update, and continuing")
         elif number not in self:
             self.append(number)
+            self.since = time.monotonic()
             again = "press Ctrl-C again" if number == signal.SIGINT else f"send {signal.Signals(number).name} again"
             hint = "" if self.patient else f"; {again} to stop at once, with the last checkpoint"
             self.tell(f"stopping after this update{hint}")
-        elif not (self.patient or self.writing):  # torchrun forwards a Ctrl-C that its processes also got from the terminal
+        elif not (self.patient or self.writing or (number != signal.SIGINT and time.monotonic() - self.since < GRACE)):
+            # patient: torchrun forwards a Ctrl-C that its processes also got from the terminal
             signal.signal(number, self.before[number])
             signal.raise_signal(number)
 
