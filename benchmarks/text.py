@@ -23,7 +23,7 @@ from pathlib import Path
 @dataclass(frozen=True)
 class Job:
     """One result file: the recipes it compares, how many seeds of each, further options of `saccade compare` (peers are results of others,
-    as the pages of the sets quote them), and a recipe whose model they start from."""
+    as the pages of the sets quote them), and a recipe whose model those called -pretrained or -hard start from."""
 
     recipes: list[str]
     seeds: int
@@ -109,7 +109,7 @@ def steps(name: str, job: Job, settings: str) -> Iterator[Step]:
         Step(
             f"{recipe}-{seed}",
             f"train {recipe} --out runs/{name}/{recipe}-{seed} --resume seed={seed} {settings}",
-            before if recipe.endswith("pretrained") else [],
+            before if recipe.endswith(("-pretrained", "-hard")) else [],
         )
         for recipe in job.recipes
         for seed in range(job.seeds)

@@ -104,7 +104,13 @@ CAPTURED = [*(f"shapes-captions-{name}" for name in ("soft", "hard", "fixed", "t
 
 @pytest.mark.parametrize("name", CAPTURED)
 def test_recipes_that_ask_for_graphs_read_no_number_either(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = ("data.shapes={train: 6, dev: 2, test: 2}", "training.tokens=60", "device=cpu")
+    small = (
+        "data.shapes={train: 6, dev: 2, test: 2}",
+        "training.tokens=60",
+        "device=cpu",
+        "start_from=",
+        "vocabulary.kind=words",
+    )
     recipe = config.read_recipe(name, small)
     assert recipe.training.graphs
     model, work = work_of(recipe)

@@ -88,9 +88,8 @@ class CNN(ImageEncoder):
         return height, width
 
     def forward(self, images: Tensor, lengths: Tensor | None = None) -> Tensor:
-        x = self.normalized(images)
-        if x.is_cuda:  # the order of numbers in memory that tensor cores read
-            x = x.contiguous(memory_format=torch.channels_last)
+        # the order of numbers in memory that tensor cores read, and with which convolutions on a CPU take two thirds of the time
+        x = self.normalized(images).contiguous(memory_format=torch.channels_last)
         return self.encoder(self.embedding(x)).flatten(2).transpose(1, 2)
 
 
