@@ -28,7 +28,6 @@ SLOW_ROWS = {
     "000-graphs",
     "002-embeddings",
 }
-<<<<<<< HEAD
 TINY_TABLES = {
     "translation": "bahdanau",
     "modifications": "geglu",
@@ -37,20 +36,6 @@ TINY_TABLES = {
     "barriers": "no-mlp",
 }
 TINY_TABLES |= {"scores": "dot", "entailment": "pretrained-few", "hard": "hard", "tasks": "tagging-transformer"}
-=======
-TINY_TABLES = {"translation": "bahdanau", "modifications": "geglu", "efficient": "linformer", "positions": "alibi"}
-# rows whose commands the program does not have yet; when it has, they are run as all others are
-WAITING = {
-    "000-heads",
-    "001-step-by-step",
-    "001-unordered-set",
-    "001-lookup",
-    "001-layer-norm",
-    "003-rigid",
-    "004-quiz",
-    "004-all-transformers",
-}
->>>>>>> wip-systems
 
 
 def is_slow(name: str, row: Row) -> bool:
@@ -98,22 +83,17 @@ def run_row(row: Row, models: dict[str, str], folder: Path) -> None:
 
 def test_every_row_names_commands_options_and_settings_that_exist() -> None:
     """Also of rows that take long to run: each recipe is read with each of its variations, each option and table is known."""
-    assert {name for name, row in ROWS.items() if command.missing(row)} <= WAITING
+    assert not [name for name, row in ROWS.items() if command.missing(row)]
 
 
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if not is_slow(name, row)])
 def test_a_row_runs(name: str, models: dict[str, str], tmp_path: Path) -> None:
-    if name in WAITING and (wrong := command.missing(ROWS[name])):
-        assert "not yet" in run_cli("lecture", *name.split("-", 1)).err
-        pytest.xfail(wrong)
     run_row(ROWS[name], models, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if is_slow(name, row)])
 def test_a_longer_row_runs(name: str, models: dict[str, str], tmp_path: Path) -> None:
-    if name in WAITING and (wrong := command.missing(ROWS[name])):
-        pytest.xfail(wrong)
     run_row(ROWS[name], models, tmp_path)
 
 

@@ -208,12 +208,8 @@ def test_who_sends_nothing_or_is_one_too_many_is_sent_away(models: Path, tmp_pat
     script.write_text("""
 import sys
 from saccade.serving import protocol, server
-<<<<<<< HEAD
 server.LAST_CALL = 60.0  # it ends as soon as all are answered
-=======
->>>>>>> wip-serve
 protocol.HEAD = 4.0
-server.LAST_CALL = 3.0
 protocol.Protocol.most = 6
 from saccade.cli import run
 sys.exit(run(sys.argv[1:]))

@@ -10,7 +10,7 @@ import typer
 
 from ..errors import SaccadeError
 from .completion import run_folders
-from .options import Device, Json, flag
+from .options import Device, Json, as_typed, flag
 from .shared import load, note, note_unknown, print_json, show_all, write
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..views.worked import Worked
 
 TEXT = "Your own sentence, up to 30 words; without it, the lectures' worked example. Or a model, and its source after it."
+TARGET = "A model's translation to follow instead of its own."
 SOURCE = "After a trained translation model: the sentence of which it generates an output word."
 SCORE = "A score by name, or {name: additive, hidden: 3}. [default: dot]"
 MASK = "A mask by name, such as causal or '{name: window, left: 1}'."
@@ -38,12 +39,14 @@ WITH: dict[str, tuple[str, ...]] = {
     "model": ("source", "target", "step", "layer", "head", "similar"),
     "": (*PARTS, "query"),
 }
-ModelOrText = Annotated[str | None, typer.Argument(metavar="[TEXT|MODEL]", help=TEXT, autocompletion=run_folders)]
+ModelOrText = Annotated[
+    str | None, typer.Argument(metavar="[TEXT|MODEL]", help=TEXT, autocompletion=run_folders, callback=as_typed)
+]
 
 
 def explain(
     text: ModelOrText = None,
-    source: Annotated[str | None, typer.Argument(help=SOURCE)] = None,
+    source: Annotated[str | None, typer.Argument(help=SOURCE, callback=as_typed)] = None,
     score: Annotated[str | None, typer.Option("--score", help=SCORE)] = None,
     normalize: Annotated[str | None, typer.Option("--normalize", help="A normalizer by name. [default: softmax]")] = None,
     mask: Annotated[str | None, typer.Option("--mask", help=MASK)] = None,
@@ -58,7 +61,7 @@ def explain(
     similar: Annotated[tuple[str, str] | None, typer.Option("--similar", metavar="WORD WORD", help=SIMILAR)] = None,
     quiz: Annotated[bool, flag("--quiz", QUIZ)] = False,
     answers: Annotated[bool, flag("--answers", "With --quiz: print the answers.")] = False,
-    target: Annotated[str | None, typer.Option("--target", help="A model's translation to follow instead of its own.")] = None,
+    target: Annotated[str | None, typer.Option("--target", help=TARGET, callback=as_typed)] = None,
     step: Annotated[int | None, typer.Option("--step", help="Which output token of a model, from 1. [default: 1]")] = None,
     layer: Annotated[int | None, typer.Option("--layer", help="Which layer of a model, from 1. [default: the last]")] = None,
     head: Annotated[int | None, typer.Option("--head", help="Which head of a model, from 1. [default: 1]")] = None,

@@ -195,30 +195,6 @@ def show_with(system: "System", text: str, question: str | None, target: str | N
     return api.show(system, text, question if asks else target, beam)
 
 
-<<<<<<< HEAD
-=======
-def explain(
-    text: Annotated[str | None, typer.Argument(help=SENTENCE, callback=as_typed)] = None,
-    scaled: Annotated[bool, flag("--scaled", "Divide the scores by √D, as Transformers do (the lecture does not).")] = False,
-    json_: Json = False,
-) -> None:
-    """Self-attention worked out step by step, with all numbers: the lectures' example, or your own sentence.
-
-    Examples:
-        saccade explain
-        saccade explain "the black cat"
-    """
-    from ..views.terminal import render
-    from ..views.worked import worked_example, worked_sentence
-
-    worked = worked_example(scaled) if text is None else worked_sentence(text.split(), scaled)
-    if json_:
-        print_json(worked.to_dict())
-    else:
-        show_all(render(worked))
-
-
->>>>>>> wip-robust
 def list_(
     slot: Annotated[str | None, typer.Argument(help=SLOTS, autocompletion=slot_names)] = None,
     where: Annotated[str | None, typer.Option("--where", help="Only rows that contain this (a name, a paper, a year).")] = None,
