@@ -82,17 +82,23 @@ def explain(
         saccade explain --quiz --answers
         saccade explain runs/demo/bahdanau "the black cat ate the mouse" --step 2
     """
-    is_model = source is not None or (text is not None and (similar is not None or is_folder(text)))
-    given = {
+    options = {
         "score": score, "normalize": normalize, "mask": mask, "heads": heads, "query": query, "plain": plain, "scaled": scaled, "lookup": lookup,
         "shuffle": shuffle, "norm": norm, "tf-idf": tf_idf, "similar": similar, "quiz": quiz, "answers": answers, "target": target, "step": step,
-        "layer": layer, "head": head, "text": None if is_model else text, "model": text if is_model else None, "source": source,
+        "layer": layer, "head": head, "source": source,
     }  # fmt: skip
-    chosen = {name: value for name, value in given.items() if value is not None and value is not False}
+    answer(text, options, out_file, device, json_)
+
+
+def answer(text: str | None, options: dict[str, Any], out_file: Path | None, device: str, as_json: bool) -> None:
+    """Prints the explanation that was asked for, or writes its page."""
+    chosen = {name: value for name, value in options.items() if value is not None and value is not False}
+    if text is not None:
+        chosen["model" if chosen.keys() & {"source", "similar"} or is_folder(text) else "text"] = text
     way = check_given(chosen)
     if out_file is not None and out_file.suffix.lower() not in (".html", ".htm"):
         raise SaccadeError(f"cannot write an explanation into '{out_file}'; the name must end in .html")
-    if way == "quiz" and not (answers or json_ or out_file) and is_conversation():
+    if way == "quiz" and "answers" not in chosen and not (as_json or out_file) and is_conversation():
         ask_all(chosen)
         return
     worked = make(way, chosen, device)
@@ -102,7 +108,7 @@ def explain(
 
         write_atomically(out_file, explained_page(worked).encode())
         note(f"written: {out_file}")
-    if json_:
+    if as_json:
         print_json(worked.to_dict())
     elif out_file is None:
         from ..views.terminal import render
@@ -119,8 +125,8 @@ def is_folder(text: str) -> bool:
     """Whether a first argument is a run or model folder, and not a word that happens to be a folder's name."""
     path = Path(text)
     try:
-        return any((path / name).exists() for name in ("recipe.json", "manifest.json", "best", "last"))
-    except (OSError, ValueError):  # a sentence is no path
+        return bool(text.strip()) and any((path / name).exists() for name in ("recipe.json", "manifest.json", "best", "last"))
+    except (OSError, ValueError):  # a sentence, not a path
         return False
 
 
