@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import SaccadeError
-from .completion import run_folders
+from .completion import mask_names, normalizer_names, run_folders, score_names
 from .options import Device, Json, flag
 from .shared import load, note, note_unknown, print_json, show_all, write
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 TEXT = "Your own sentence, up to 30 words; without it, the lectures' worked example. Or a model, and its source after it."
 SOURCE = "After a trained translation model: the sentence of which it generates an output word."
 SCORE = "A score by name, or {name: additive, hidden: 3}. [default: dot]"
+NORMALIZE = "A normalizer by name. [default: softmax]"
 MASK = "A mask by name, such as causal or '{name: window, left: 1}'."
 LOOKUP = "Attention as a soft dictionary of the sentence's words, from hard to the mean, by temperature."
 NORM = "A norm worked out on the inputs as a batch: layer, batch or rms."
@@ -44,9 +45,9 @@ ModelOrText = Annotated[str | None, typer.Argument(metavar="[TEXT|MODEL]", help=
 def explain(
     text: ModelOrText = None,
     source: Annotated[str | None, typer.Argument(help=SOURCE)] = None,
-    score: Annotated[str | None, typer.Option("--score", help=SCORE)] = None,
-    normalize: Annotated[str | None, typer.Option("--normalize", help="A normalizer by name. [default: softmax]")] = None,
-    mask: Annotated[str | None, typer.Option("--mask", help=MASK)] = None,
+    score: Annotated[str | None, typer.Option("--score", help=SCORE, autocompletion=score_names)] = None,
+    normalize: Annotated[str | None, typer.Option("--normalize", help=NORMALIZE, autocompletion=normalizer_names)] = None,
+    mask: Annotated[str | None, typer.Option("--mask", help=MASK, autocompletion=mask_names)] = None,
     heads: Annotated[int | None, typer.Option("--heads", help="Divide the inputs among 1, 2 or 4 heads.")] = None,
     query: Annotated[int | None, typer.Option("--query", help="Only this query (from 1), in detail.")] = None,
     plain: Annotated[bool, flag("--plain", "Nothing learned, W = I: weights are softmax(x_i·x_j).")] = False,
