@@ -177,6 +177,14 @@ def test_questions_alone_where_nobody_answers() -> None:
     assert "'cat' (input 3)" in run_cli("explain", "the black cat", "--quiz").out
 
 
+def test_names_of_parts_are_completed() -> None:
+    from saccade.cli.completion import mask_names, normalizer_names, score_names
+
+    assert [name for name, _ in score_names("add")] == ["additive"]
+    assert {name for name, _ in normalizer_names("s")} >= {"softmax", "sparsemax"}
+    assert ("causal", "Nobody sees the future: j ≤ i.") in mask_names("")
+
+
 def test_a_word_that_is_a_folders_name_is_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("cat").mkdir()

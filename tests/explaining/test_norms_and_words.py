@@ -144,6 +144,7 @@ def test_answers_follow_the_sentence_and_the_parts() -> None:
     assert plain["How many weight matrices are learned in this example?"] == ["0"]
     assert "Why do we learn the three weight matrices?" not in plain
     additive = {one.text: one.answers for one in questions(None, choose_parts(score="additive"))[0]}
+    assert "Why a dot product?" not in additive
     assert additive["How many numbers are learned in all?"] == [str(36 + 3 * 3 + 3 * 3 + 3)]
     heads, worked = questions(None, choose_parts(heads=2))
     [second] = [one for one in heads if one.text == "What does input 2 focus on most in head 2?"]

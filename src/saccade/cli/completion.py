@@ -103,6 +103,25 @@ def slot_names(incomplete: str) -> list[str]:
     return [name for name in ("recipes", *slots()) if name.startswith(incomplete)]
 
 
+def score_names(incomplete: str) -> list[tuple[str, str]]:
+    return members("scores", incomplete)
+
+
+def normalizer_names(incomplete: str) -> list[tuple[str, str]]:
+    return members("normalizers", incomplete)
+
+
+def mask_names(incomplete: str) -> list[tuple[str, str]]:
+    return members("masks", incomplete)
+
+
+def members(slot: str, incomplete: str) -> list[tuple[str, str]]:
+    """The names of a slot, each with its formula."""
+    from ..index import rows
+
+    return [(row["name"], row["what"]) for row in rows(slot, None) if row["name"].startswith(incomplete)]
+
+
 def set_names(incomplete: str) -> list[tuple[str, str]]:
     """The sets that can be fetched."""
     from ..data.sets import has_no_download, sets

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import SaccadeError
-from .completion import run_folders
+from .completion import mask_names, normalizer_names, run_folders, score_names
 from .options import Device, Json, as_typed, flag
 from .shared import load, note, note_unknown, print_json, show_all, write
 
@@ -21,6 +21,7 @@ TEXT = "Your own sentence, up to 30 words; without it, the lectures' worked exam
 TARGET = "A model's translation to follow instead of its own."
 SOURCE = "After a trained translation model: the sentence of which it generates an output word."
 SCORE = "A score by name, or {name: additive, hidden: 3}. [default: dot]"
+NORMALIZE = "A normalizer by name. [default: softmax]"
 MASK = "A mask by name, such as causal or '{name: window, left: 1}'."
 LOOKUP = "Attention as a soft dictionary of the sentence's words, from hard to the mean, by temperature."
 NORM = "A norm worked out on the inputs as a batch: layer, batch or rms."
@@ -47,9 +48,9 @@ ModelOrText = Annotated[
 def explain(
     text: ModelOrText = None,
     source: Annotated[str | None, typer.Argument(help=SOURCE, callback=as_typed)] = None,
-    score: Annotated[str | None, typer.Option("--score", help=SCORE)] = None,
-    normalize: Annotated[str | None, typer.Option("--normalize", help="A normalizer by name. [default: softmax]")] = None,
-    mask: Annotated[str | None, typer.Option("--mask", help=MASK)] = None,
+    score: Annotated[str | None, typer.Option("--score", help=SCORE, autocompletion=score_names)] = None,
+    normalize: Annotated[str | None, typer.Option("--normalize", help=NORMALIZE, autocompletion=normalizer_names)] = None,
+    mask: Annotated[str | None, typer.Option("--mask", help=MASK, autocompletion=mask_names)] = None,
     heads: Annotated[int | None, typer.Option("--heads", help="Divide the inputs among 1, 2 or 4 heads.")] = None,
     query: Annotated[int | None, typer.Option("--query", help="Only this query (from 1), in detail.")] = None,
     plain: Annotated[bool, flag("--plain", "Nothing learned, W = I: weights are softmax(x_i·x_j).")] = False,
@@ -85,17 +86,23 @@ def explain(
         saccade explain --quiz --answers
         saccade explain runs/demo/bahdanau "the black cat ate the mouse" --step 2
     """
-    is_model = source is not None or (text is not None and (similar is not None or is_folder(text)))
-    given = {
+    options = {
         "score": score, "normalize": normalize, "mask": mask, "heads": heads, "query": query, "plain": plain, "scaled": scaled, "lookup": lookup,
         "shuffle": shuffle, "norm": norm, "tf-idf": tf_idf, "similar": similar, "quiz": quiz, "answers": answers, "target": target, "step": step,
-        "layer": layer, "head": head, "text": None if is_model else text, "model": text if is_model else None, "source": source,
+        "layer": layer, "head": head, "source": source,
     }  # fmt: skip
-    chosen = {name: value for name, value in given.items() if value is not None and value is not False}
+    answer(text, options, out_file, device, json_)
+
+
+def answer(text: str | None, options: dict[str, Any], out_file: Path | None, device: str, as_json: bool) -> None:
+    """Prints the explanation that was asked for, or writes its page."""
+    chosen = {name: value for name, value in options.items() if value is not None and value is not False}
+    if text is not None:
+        chosen["model" if chosen.keys() & {"source", "similar"} or is_folder(text) else "text"] = text
     way = check_given(chosen)
     if out_file is not None and out_file.suffix.lower() not in (".html", ".htm"):
         raise SaccadeError(f"cannot write an explanation into '{out_file}'; the name must end in .html")
-    if way == "quiz" and not (answers or json_ or out_file) and is_conversation():
+    if way == "quiz" and "answers" not in chosen and not (as_json or out_file) and is_conversation():
         ask_all(chosen)
         return
     worked = make(way, chosen, device)
@@ -105,7 +112,7 @@ def explain(
 
         write_atomically(out_file, explained_page(worked).encode())
         note(f"written: {out_file}")
-    if json_:
+    if as_json:
         print_json(worked.to_dict())
     elif out_file is None:
         from ..views.terminal import render
@@ -122,8 +129,8 @@ def is_folder(text: str) -> bool:
     """Whether a first argument is a run or model folder, and not a word that happens to be a folder's name."""
     path = Path(text)
     try:
-        return any((path / name).exists() for name in ("recipe.json", "manifest.json", "best", "last"))
-    except (OSError, ValueError):  # a sentence is no path
+        return bool(text.strip()) and any((path / name).exists() for name in ("recipe.json", "manifest.json", "best", "last"))
+    except (OSError, ValueError):  # a sentence, not a path
         return False
 
 

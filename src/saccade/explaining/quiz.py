@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core import scores
 from ..views.worked import Matrix, Step, Worked, number, quote, row
 from .attention import Parts, choose_parts, explain
 
@@ -59,11 +60,9 @@ def questions(words: Sequence[str] | None = None, parts: Parts | None = None) ->
                 f"{roles}: one input can look for something else than it is found by.",
             )
         )
-    made.append(
-        Question(
-            "Why a dot product?", [], f"It grows with how alike two vectors point, and with their lengths. {likeness(worked)}"
-        )
-    )
+    if parts.score.make in (scores.Dot, scores.ScaledDot):
+        alike = "It grows with how alike two vectors point, and with their lengths."
+        made.append(Question("Why a dot product?", [], f"{alike} {likeness(worked)}"))
     made += [one for head in range(parts.heads) for one in related(worked, head, parts.heads)]
     sums = np.asarray(worked.weights).sum(-1)
     same = np.allclose(sums, 1)
