@@ -24,6 +24,20 @@ FINDINGS: dict[str, tuple[str, str]] = {
         "Parameters and operations are the same for every number of heads, as claimed. That several heads are *better* than one does not show "
         "here: from 1 to 8 heads loss and BLEU agree within their ±. What shows is the other end: 16 heads of width 4 are worse.",
     ),
+    "barriers": (
+        "Barriers and solutions: what each part is for",
+        "Without residuals nothing is learned; without positions the words are right and their order is not; without the MLP the same updates "
+        "reach less. Without the causal mask the loss is the lowest of all and the translations are worthless: the decoder has learned to copy "
+        "the next word, which is not there in use. The claim that a norm is needed does *not* hold for two blocks: without norms this model "
+        "learns faster. Eight blocks are in the table of norms.",
+    ),
+    "scores": (
+        "Scores of attention and their width",
+        "Additive scores gain with their width, as a multiplicative score through two learned projections (reduced-rank) loses with it: wide "
+        "unscaled products are large at first, and their softmax has little gradient, which is why dot products are divided by √D. That "
+        "additive scores are better than multiplicative ones holds for wide ones; the best here is the narrowest multiplicative score, within "
+        "the ± of two seeds.",
+    ),
 }
 
 
