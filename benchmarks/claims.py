@@ -34,7 +34,7 @@ FINDINGS: dict[str, tuple[str, str]] = {
     "scores": (
         "Scores of attention and their width",
         "Additive scores gain with their width, as a multiplicative score through two learned projections (reduced-rank) loses with it: wide "
-        "unscaled products are large at first, and their softmax has little gradient, which is why dot products are divided by √D. That "
+        "products without a scale are large at first, and a softmax of such has little gradient: the reason why dot products are divided by √D. That "
         "additive scores are better than multiplicative ones holds for wide ones; the best here is the narrowest multiplicative score, within "
         "the ± of two seeds.",
     ),
