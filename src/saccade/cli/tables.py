@@ -1,4 +1,4 @@
-"""The command `table`: published tables made again with small models."""
+"""The command `table`: published tables made again with small models, and claims of the lectures measured."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..tables.plan import Job, Study
     from ..tables.writing import Made
 
-SCALE = "tiny (minutes on two cores, generated data) or small (made for a GPU)."
+SCALE = "tiny (minutes on two cores, generated data) or small (made for a GPU; of claims, for a CPU)."
 ONLY = "These rows alone: --only vanilla geglu, or --only vanilla,geglu. [default: all]"
 JOBS = "How many trainings run side by side, each in a process of its own."
 ON = "here, or ray: on the cluster of RAY_ADDRESS, or on one started on this machine (the extra `cluster`)."
@@ -34,7 +34,7 @@ def table(
     result: Result = None,
     json_: Json = False,
 ) -> None:
-    """Make a published table again with small models: CSV, Markdown and pictures, beside the paper's own columns.
+    """Make a published table again with small models, or measure a claim: CSV, Markdown and pictures, beside a paper's own columns.
 
     What is finished is not repeated: after Ctrl-C or with more rows or seeds, the same command continues with what is missing.
     The table always has all rows that its folder has results of.
@@ -42,6 +42,7 @@ def table(
     Examples:
         saccade table modifications --only vanilla geglu rms-norm --seeds 2
         saccade table translation --scale small --jobs 4
+        saccade table barriers --seeds 3
         saccade table modifications --scale small --jobs 14 --on ray
     """
     check_words(name, scale, on, result)

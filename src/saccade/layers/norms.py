@@ -66,20 +66,35 @@ class TokenBatchNorm(nn.BatchNorm1d):
         super().__init__(dim, eps)
 
     def forward(self, input: Tensor) -> Tensor:
-        real = self.real if self.real is not None and self.real.shape == input.shape[:-1] else None
-        tokens = input.reshape(-1, input.shape[-1]) if real is None else input[real]
-        if not self.training or len(tokens) < 2:  # one token has no variance
-            return self.normed(input, self.running_mean, self.running_var)
-        if real is None:
-            return super().forward(tokens).view_as(input)
-        with torch.no_grad():
-            super().forward(tokens)  # moves the running means
-        return self.normed(input, tokens.mean(0), tokens.var(0, correction=0))
-
-    def normed(self, x: Tensor, mean: Tensor | None, variance: Tensor | None) -> Tensor:
+        x = input.to(torch.promote_types(input.dtype, torch.float32))
+        mean, variance = self.running_mean, self.running_var
         assert mean is not None
         assert variance is not None
-        return (x - mean) * (variance + self.eps).rsqrt() * self.weight + self.bias
+        if self.training:
+            mean, variance = self.follow(x, mean, variance)
+        normed = (x - mean) * (variance + self.eps).rsqrt()
+        return (normed * self.weight + self.bias).to(input.dtype)
+
+    def follow(self, x: Tensor, running_mean: Tensor, running_variance: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean and the variance of the real tokens, towards which the running ones move; one token has no variance, and those in use.
+        No size depends on a number, so that updates can be captured and replayed."""
+        real = (
+            self.real if self.real is not None and self.real.shape == x.shape[:-1] else x.new_ones(x.shape[:-1], dtype=torch.bool)
+        )
+        at, every = real.unsqueeze(-1), tuple(range(x.dim() - 1))
+        count = real.sum()
+        several = count > 1
+        mean = torch.where(at, x, 0.0).sum(every) / count.clamp_min(1)
+        variance = torch.where(at, (x - mean).square(), 0.0).sum(every) / count.clamp_min(1)
+        with torch.no_grad():
+            step = several * (self.momentum or 0.0)
+            running_mean.lerp_(mean.to(running_mean.dtype), step.to(running_mean.dtype))
+            running_variance.lerp_(
+                (variance * count / (count - 1).clamp_min(1)).to(running_variance.dtype), step.to(running_variance.dtype)
+            )
+            if self.num_batches_tracked is not None:
+                self.num_batches_tracked.add_(1)
+        return torch.where(several, mean, running_mean), torch.where(several, variance, running_variance)
 
 
 def batch_norms(part: nn.Module) -> list[TokenBatchNorm]:

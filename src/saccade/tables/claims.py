@@ -118,19 +118,35 @@ def train_unmasked(job: Job, context: Context) -> Values:
 
 
 class Norms(Claim):
-    """Every norm of the catalogue, before each part and after it."""
+    """Every norm of the catalogue, before each part and after it, in a model of two blocks and in a deep one."""
 
     name = "norms"
+    deep: ClassVar[Mapping[str, Values]] = {
+        "tiny": {"dim": 16, "hidden": 16, "depth": 3},
+        "small": {"dim": 32, "hidden": 64, "depth": 8},
+    }
+    columns = (
+        *LEARNED,
+        Column("deep_loss", "final loss, deep", 3, stage="deep", value="final_loss"),
+        Column("deep_bleu", "BLEU, deep", 1, stage="deep", value="bleu"),
+        *COSTS[:4],
+    )
+    drawn = ("final_loss", "bleu", "deep_loss")
     variants: ClassVar[Mapping[str, Values]] = {
         f"{norm}-{where}": {"norm": norm, "residual": residual}
         for residual, where in (("pre-norm", "before"), ("post-norm", "after"))
         for norm in ("layer", "rms", "batch", "none")
     }
     honest = PAIRS_ALONE + (
-        "they show whether a norm trains at all, and how fast at one learning rate. Batch norm sees other tokens of its batch in training, "
-        "later words of the same sentence too, and norms by running means in use: where its loss in training is low and its BLEU is not, "
-        "that is why. Two blocks do not need a norm as a hundred do."
+        "they show whether a norm trains at all, and how fast at one learning rate; `deep` are eight narrow blocks instead of two. Without "
+        "a norm, before and after are the same model. Batch norm sees other tokens of its batch in training, later words of the same "
+        "sentence too, and norms by running means in use: where its loss in training is low and its BLEU is not, that is why."
     )
+
+    def jobs(self, row: str, seeds: int) -> list[Job]:
+        plain = super().jobs(row, seeds)
+        recipe = self.translator({**self.model(row), **self.deep[self.scale]})
+        return [one for job in plain for one in (job, replace(job, stage="deep", settings=recipe))]
 
 
 class Scores(Claim):

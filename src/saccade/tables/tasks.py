@@ -39,6 +39,7 @@ TASKS: Mapping[str, tuple[str, str, Mapping[str, Values], str, int]] = {
 SIZES = {"tiny": {"train": 60, "dev": 6, "test": 6}, "small": {"train": 3000, "dev": 150, "test": 300}}
 PICTURES = {"tiny": {"train": 20, "dev": 4, "test": 4, "size": 32}, "small": {"train": 2000, "dev": 60, "test": 100, "size": 32}}
 UPDATES, RATE = {"tiny": 30, "small": 250}, 0.004
+TOKENS = 600  # of pairs of statements
 
 
 class Tasks(Claim):
@@ -104,7 +105,7 @@ class Entailment(Claim):
     few: ClassVar[Mapping[str, int]] = {"tiny": 30, "small": 500}
     many: ClassVar[Mapping[str, int]] = {"tiny": 60, "small": 4000}
     counts: ClassVar[Mapping[str, Values]] = {"tiny": {"dev": 6, "test": 6}, "small": {"dev": 200, "test": 500}}
-    updates: ClassVar[Mapping[str, tuple[int, int]]] = {"tiny": (30, 30), "small": (800, 500)}  # of pretraining, with labels
+    updates: ClassVar[Mapping[str, tuple[int, int]]] = {"tiny": (30, 30), "small": (1000, 1000)}  # of pretraining, with labels
     honest = (
         "Statements of a small grammar, whose labels follow by logic; a guess is right once in three. The masked model reads the same kind of "
         "pairs without labels, so that what it can bring is what words mean (a poodle is a dog), not knowledge of a larger world."
@@ -136,7 +137,7 @@ class Entailment(Claim):
             "vocabulary": {"kind": "words"},
             "language": {"objective": "masked", "block": 64, "share": 0.25},
             "model": ENCODERS["transformer"],
-            "training": training(self.scale, self.updates[self.scale][0], 1500),
+            "training": training(self.scale, self.updates[self.scale][0], TOKENS, learning_rate=RATE),
         }
         return Job("masked", "masked", seed, train, masked, self.out)
 
@@ -148,7 +149,7 @@ class Entailment(Claim):
             "task": "classification",
             "data": self.texts((self.few if size == "few" else self.many)[self.scale]),
             "model": ENCODERS["rnn" if name == "rnn" else "transformer"],
-            "training": training(self.scale, self.updates[self.scale][1], 1500, watch="accuracy"),
+            "training": training(self.scale, self.updates[self.scale][1], TOKENS, learning_rate=RATE, watch="accuracy"),
         }
         found = list[Job]()
         for seed in range(seeds):

@@ -1,0 +1,63 @@
+"""The page of claims, docs/claims.md, from the result files `claim-*.json` that `saccade table NAME --result claim-NAME` wrote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from saccade.tables import STUDIES
+from saccade.tables.claims import Claim
+from saccade.tables.writing import cell, grid
+
+NOISY = ("updates_per_second", "operations_per_update")  # of a machine that others used too, or said by another column
+HEAD = """# Claims, measured
+
+What the lectures claim, each by one command, with the mean ± the standard deviation over seeds. Made by `python benchmarks/tables.py` from
+the files that the commands wrote; `saccade table NAME` makes a smaller one in about a minute, and [tables](tables.md) says how they are run,
+continued and put side by side. All were measured on one core of a CPU that others used too: losses, scores, parameters and operations
+do not depend on that, seconds do."""
+# claim, as it is said, and what the numbers say to it
+FINDINGS: dict[str, tuple[str, str]] = {
+    "heads": (
+        "Several heads at equal parameters",
+        "Parameters and operations are the same for every number of heads, as claimed. That several heads are *better* than one does not show "
+        "here: from 1 to 8 heads loss and BLEU agree within their ±. What shows is the other end: 16 heads of width 4 are worse.",
+    ),
+    "barriers": (
+        "Barriers and solutions: what each part is for",
+        "Without residuals nothing is learned; without positions the words are right and their order is not; without the MLP the same updates "
+        "reach less. Without the causal mask the loss is the lowest of all and the translations are worthless: the decoder has learned to copy "
+        "the next word, which is not there in use. The claim that a norm is needed does *not* hold for two blocks: without norms this model "
+        "learns faster. Eight blocks are in the table of norms.",
+    ),
+    "scores": (
+        "Scores of attention and their width",
+        "Additive scores gain with their width, as a multiplicative score through two learned projections (reduced-rank) loses with it: wide "
+        "products without a scale are large at first, and a softmax of such has little gradient: the reason why dot products are divided by √D. That "
+        "additive scores are better than multiplicative ones holds for wide ones; the best here is the narrowest multiplicative score, within "
+        "the ± of two seeds.",
+    ),
+}
+
+
+def page(root: Path) -> str:
+    """Every claim that has a result file: what is claimed, its table, what it shows and what it cannot show."""
+    parts = [HEAD]
+    for name, study in STUDIES.items():
+        path = root / "benchmarks" / "results" / f"claim-{name}.json"
+        if issubclass(study, Claim) and path.exists():
+            parts += section(study, json.loads(path.read_text(encoding="utf-8")), path.name)
+    return "\n\n".join(parts) + "\n"
+
+
+def section(study: type[Claim], result: dict[str, Any], file: str) -> list[str]:
+    claim, shows = FINDINGS[study.name]
+    made = study("small", Path())
+    columns = [one for one in study.columns if one.key not in NOISY]
+    values = {(row, one.key): result["figures"].get(f"{row}.{one.key}", []) for row in made.rows() for one in columns}
+    columns = [one for one in columns if any(values[row, one.key] for row in made.rows())]
+    rows = [[title, *(cell(values[row, one.key], one) for one in columns)] for row, title in made.rows().items()]
+    seeds = f"{len(result['seeds'])} seeds, {result['device']}"
+    source = f"`{result['command']}` ({seeds}; [all numbers](../benchmarks/results/{file}))"
+    return [f"## {claim}", source, grid([["", *(one.title for one in columns)], *rows]), shows, f"*{study.honest}*"]
