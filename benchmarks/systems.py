@@ -192,9 +192,7 @@ def page(found: Mapping[str, Row]) -> str:
             one = found[name]
             verdict = one["verdict"] + (f": {'; '.join(one['missing'])}" if one["missing"] else "")
             commands = "<br>".join(f"`saccade {line}`" for line in row["run"])
-            tests = "<br>".join(
-                test.rpartition("/")[2].replace("test_", "").replace(".py::", ": ").replace("_", " ") for test in row["tests"]
-            )
+            tests = "<br>".join(f"`{test.removeprefix('tests/')}`" for test in row["tests"])
             recorded = "<br>".join(one["recorded"]) or row.get("nothing_to_learn", "")
             cells = (name.removeprefix("N-"), row["what"], verdict, commands, tests, recorded)
             lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
