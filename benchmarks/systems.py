@@ -4,7 +4,7 @@
 
 For each system its commands are run with tiny settings, the tests that check its arithmetic by pytest, and the results of its recorded runs
 are looked up. It *works* when all of that is there and passes; else it is a *part*, with what is missing. Writes benchmarks/results/systems.json
-and docs/systems.md; `--only` runs some and keeps what is known of the others, `--docs` writes the page again from the file.
+and docs/systems.md; `--only` runs some and keeps what is known of the others, `--docs` runs nothing and looks up what is recorded.
 """
 
 from __future__ import annotations
@@ -147,19 +147,23 @@ def check_results(row: Row) -> tuple[list[str], list[str]]:
     return found, wrong
 
 
-def check(rows: Mapping[str, Row]) -> dict[str, Row]:
-    """Runs everything of these systems."""
+def check(rows: Mapping[str, Row]) -> dict[str, list[str]]:
+    """Runs the commands and tests of these systems; what failed of each."""
     tests = run_tests([name for row in rows.values() for name in row["tests"]])
     tiny, found = data()["tiny"], {}
     for name, row in rows.items():
         with tempfile.TemporaryDirectory() as folder:
-            wrong = [one for line in row["run"] if (one := run_command(line, Path(folder), tiny))]
-        wrong += [one for test in row["tests"] if (one := tests[test])]
-        recorded, missing = check_results(row)
-        wrong += missing + ([row["lacks"]] if "lacks" in row else [])
-        print(f"{name:30} {'works' if not wrong else 'part: ' + '; '.join(wrong)}", file=sys.stderr)
-        found[name] = {"verdict": "part" if wrong else "works", "missing": wrong, "recorded": recorded}
+            failed = [one for line in row["run"] if (one := run_command(line, Path(folder), tiny))]
+        found[name] = failed + [one for test in row["tests"] if (one := tests[test])]
+        print(f"{name:30} {'; '.join(found[name]) or 'runs'}", file=sys.stderr)
     return found
+
+
+def judge(row: Row, failed: list[str]) -> Row:
+    """The verdict: what failed, what is not recorded, and what is known to be missing."""
+    recorded, missing = check_results(row)
+    missing = [*failed, *missing, *([row["lacks"]] if "lacks" in row else [])]
+    return {"verdict": "part" if missing else "works", "failed": failed, "missing": missing, "recorded": recorded}
 
 
 def page(found: Mapping[str, Row]) -> str:
@@ -188,9 +192,7 @@ def page(found: Mapping[str, Row]) -> str:
             one = found[name]
             verdict = one["verdict"] + (f": {'; '.join(one['missing'])}" if one["missing"] else "")
             commands = "<br>".join(f"`saccade {line}`" for line in row["run"])
-            tests = "<br>".join(
-                test.rpartition("/")[2].replace("test_", "").replace(".py::", ": ").replace("_", " ") for test in row["tests"]
-            )
+            tests = "<br>".join(f"`{test.removeprefix('tests/')}`" for test in row["tests"])
             recorded = "<br>".join(one["recorded"]) or row.get("nothing_to_learn", "")
             cells = (name.removeprefix("N-"), row["what"], verdict, commands, tests, recorded)
             lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
@@ -208,11 +210,14 @@ def main() -> None:
     known = json.loads(path.read_text(encoding="utf-8"))["figures"] if path.exists() else {}
     if unknown := [name for name in given.only if name not in every]:
         sys.exit(f"no system named {', '.join(unknown)}; expected ids such as A1 or N-geglu")
-    if not given.docs:
-        made = {**known, **check({name: row for name, row in every.items() if not given.only or name in given.only})}
-        known = {name: made[name] for name in every if name in made}
-        write_result(NAME, known, folder=RESULTS)
-    PAGE.write_text(page({name: known[name] for name in every if name in known}), encoding="utf-8")
+    failed = {name: one["failed"] for name, one in known.items() if name in every}
+    asked = [] if given.docs else [name for name in every if not given.only or name in given.only]
+    for letter in data()["groups"]:
+        names = [name for name in asked if name.startswith(letter)]
+        failed |= check({name: every[name] for name in names}) if names else {}
+        known = {name: judge(row, failed[name]) for name, row in every.items() if name in failed}
+        write_result(NAME, known, folder=RESULTS)  # after each group, so that what was found stays when a run is stopped
+        PAGE.write_text(page(known), encoding="utf-8")
 
 
 if __name__ == "__main__":

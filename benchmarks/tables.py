@@ -195,6 +195,8 @@ def results() -> str:
     lines = ["# Results", "", "Made by `python benchmarks/tables.py` from the files that the programs wrote.", "", SETS, ""]
     lines += ["| result | metrics | others | on |", "|---|---|---|---|"]
     for path in sorted((ROOT / "benchmarks/results").glob("*.json")):
+        if path.stem == "systems":  # verdicts, which have a page of their own
+            continue
         result = json.loads(path.read_text(encoding="utf-8"))
         peers = "; ".join(f"{who}: {', '.join(f'{k} {v}' for k, v in what.items())}" for who, what in result["peers"].items())
         file = f"[{result['name']}](../benchmarks/results/{path.name})"

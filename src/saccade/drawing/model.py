@@ -23,7 +23,7 @@ from .panels import Drawing, Table
 DEEPEST = 2  # parts inside parts that are drawn
 WIDE, ROW, GAP = 4.5, 0.34, 0.1  # inches
 READS = ("source", "image", "grid", "embedding", "encoder", "squeeze")  # the left column, where a decoder is the right one
-LETTERS = {3: "B", 7: "N", 5: "T"}  # of a batch, source tokens, target tokens: sizes that nothing else has
+LETTERS = {11: "B", 7: "N", 5: "T"}  # of a batch, source tokens, target tokens: sizes that nothing else has
 
 
 @dataclass
@@ -51,11 +51,12 @@ def parts_of(module: nn.Module, shapes: dict[str, str], path: str = "", depth: i
         child = getattr(module, name)
         size = sum(one.numel() for one in child.parameters())
         whole = f"{path}{name}"
+        gives = shapes.get(whole) or shapes.get(f"{path}around_{name}", "")  # a mixer is not called itself: the sum behind it is
         if not size and name != "head":  # one without parameters has the input's table
             continue
         if name.isdigit() and found and (found[-1].kind, found[-1].parameters) == (type(child).__name__, size):
             found[-1].count += 1
-            found[-1].gives = shapes.get(whole, "")
+            found[-1].gives = gives
             continue
         expands = depth < DEEPEST and (depth == 0 or name.isdigit()) and len(list(child.children())) > 1 and not is_input(child)
         inside = parts_of(child, shapes, f"{whole}.", depth + 1) if expands else []
@@ -63,7 +64,7 @@ def parts_of(module: nn.Module, shapes: dict[str, str], path: str = "", depth: i
         shown = ", ".join(
             f"{matrices.count(one)} of {one}" if matrices.count(one) > 1 else one for one in dict.fromkeys(matrices)
         )
-        found.append(Part(name, type(child).__name__, size, "" if inside else shown, shapes.get(whole, ""), 1, inside))
+        found.append(Part(name, type(child).__name__, size, "" if inside else shown, gives, 1, inside))
     return found
 
 
@@ -73,9 +74,13 @@ def is_input(module: nn.Module) -> bool:
 
 
 def output_shapes(model: nn.Module) -> dict[str, str]:
-    """What each part gives for a batch, with letters for the sizes of the batch; nothing of a model that asks for more than texts."""
-    text, target = (torch.ones(3, size, dtype=torch.long, device=next(model.parameters()).device) for size in (7, 5))
+    """What each part gives for a batch of texts, or of pictures of 32 × 32, with letters for the sizes of the batch; nothing of a model that
+    asks for more."""
+    text, target = (torch.ones(11, size, dtype=torch.long, device=next(model.parameters()).device) for size in (7, 5))
     given: dict[str, Any] = {"source": text, "tokens": text, "target": target, "lengths": text.sum(1)}
+    given["images"] = torch.zeros(11, 3, 32, 32, device=text.device)
+    if getattr(model, "reads", "") == "images":
+        given["source"] = given["images"]
     wanted = inspect.signature(model.forward).parameters
     found: dict[str, str] = {}
 
@@ -91,7 +96,7 @@ def output_shapes(model: nn.Module) -> dict[str, str]:
     try:
         with torch.no_grad():
             model.eval()(**{name: given[name] for name in wanted if name in given})
-    except Exception:  # a family that reads pictures, bytes or trees: its parts are drawn without what they give
+    except Exception:  # a family that reads bytes or trees: its parts are drawn without what they give
         found.clear()
     finally:
         for handle in handles:
@@ -150,7 +155,9 @@ def draw(names: list[str]) -> Drawing:
             list_rows(part, "", rows)
             at += part.height + 0.2
     if len(columns) == 2:  # from what the left column ends with to the right one
-        ends = [(x / figure.get_figwidth(), 0.5) for x in (MARGIN + WIDE, MARGIN + WIDE + 0.52)]
+        middle = min(sum(part.height + 0.2 for part in column) for column in columns) / 2
+        up = (figure.get_figheight() - top - tall + middle) / figure.get_figheight()
+        ends = [(x / figure.get_figwidth(), up) for x in (MARGIN + WIDE, MARGIN + WIDE + 0.52)]
         figure.add_artist(
             FancyArrowPatch(*ends, transform=figure.transFigure, arrowstyle="-|>", mutation_scale=11, color="#333333")
         )
