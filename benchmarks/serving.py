@@ -217,7 +217,7 @@ def overload(work: Work, options: argparse.Namespace) -> dict[str, Any]:
         asyncio.run(clients(port, 64, 5, work.bodies, work.check))
         times = asyncio.run(clients(port, 32, 10, work.bodies, work.check))
         capacity = len(times) / 10
-        before = statistics.median(asyncio.run(clients(port, 1, 5, work.bodies, work.check)))
+        before = statistics.median(asyncio.run(clients(port, 1, 5, work.bodies[:1], work.check)))
         work.counts.clear()
         size = memory(process)
         surplus, accepted, largest, back = asyncio.run(arrivals(work, port, process, 4 * capacity, options.seconds, 1.5 * before))

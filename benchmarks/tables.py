@@ -24,6 +24,49 @@ sys.path.append(str(ROOT / "benchmarks"))  # tests load this file by its path
 import claims  # noqa: E402
 
 START, END = "<!-- demo results: made by `python benchmarks/tables.py`, checked by a test -->", "<!-- end of demo results -->"
+SERVED_START, SERVED_END = (
+    "<!-- figures of serving: made by `python benchmarks/tables.py` -->",
+    "<!-- end of figures of serving -->",
+)
+# part, what, figure, format, target
+SERVED = (
+    (
+        "load",
+        "answers per second to 32 clients, relative to one client's; a process per core",
+        "throughput_ratio",
+        "{:.1f}",
+        "≥ 4",
+    ),
+    ("load", "answers per second, 1 client", "per_second_1_client", "{:.0f}", ""),
+    ("load", "answers per second, 32 clients, a process per core", "per_second_32_clients", "{:.0f}", ""),
+    ("load", "answers per second, 32 clients, one process", "one_process_per_second_32_clients", "{:.0f}", ""),
+    ("load", "the same model by CTranslate2 behind FastAPI: 1 client", "ctranslate2_per_second_1_client", "{:.0f}", ""),
+    ("load", "the same model by CTranslate2 behind FastAPI: 32 clients", "ctranslate2_per_second_32_clients", "{:.0f}", ""),
+    ("load", "median time of a lone client, relative to a call without HTTP", "p50_ratio", "{:.2f}", "≤ 1.10"),
+    ("overload", "4 × capacity: wrong answers", "wrong", "{}", "0"),
+    ("overload", "4 × capacity: right answers", "right", "{:,}", ""),
+    ("overload", "4 × capacity: refused with 429 or 503", "refused", "{:,}", ""),
+    ("overload", "milliseconds to a refusal, 99 of 100", "refused_p99_ms", "{:.0f}", "≤ 100"),
+    ("overload", "growth of memory", "memory_growth", "{:.1%}", "< 5%"),
+    ("overload", "seconds until answers are as quick as before", "seconds_to_normal", "{:.1f}", "≤ 5"),
+    ("restarts", "restarts by SIGTERM under load", "restarts", "{}", "100"),
+    ("restarts", "accepted requests that were lost", "lost", "{}", "0"),
+    ("restarts", "seconds until a stopped service has ended, at most", "seconds_to_end", "{:.1f}", "≤ 10"),
+    ("fuzz", "cases of schemathesis over all routes", "cases", "{:,}", "≥ 10,000"),
+    ("fuzz", "failures that it found", "failures", "{}", "0"),
+    ("hostile", "seconds until the slowest refusal of a hostile request", "slowest_refusal", "{:.2f}", "≤ 1"),
+    (
+        "hostile",
+        "99 of 100 answers beside 200 slow and 1,000 leaving clients, relative to quiet",
+        "p99_ratio",
+        "{:.2f}",
+        "≤ 1.20",
+    ),
+    ("page", "milliseconds from the click to a translation of 30 words, at most", "longest_first_paint_ms", "{:.0f}", "≤ 1,000"),
+    ("page", "frames over 50 ms while 2,000 × 2,000 weights scroll", "frames_over_50_ms", "{}", "0"),
+    ("page", "milliseconds of the page's own work in a frame, at most", "longest_work_ms", "{:.1f}", ""),
+    ("page", "serious violations that axe-core finds", "serious_violations", "{}", "0"),
+)
 ROWS = (
     ("BLEU", "bleu_fixed_context", "bleu"),
     ("BLEU, the longest quarter of the sentences", "bleu_long_fixed_context", "bleu_long"),
@@ -52,6 +95,24 @@ def readme() -> str:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     before, rest = text.split(START)
     return f"{before}{START}\n{demo_table()}\n{END}{rest.split(END)[1]}"
+
+
+def serving() -> str:
+    """docs/serving.md with the figures of the result files; a load average says how much else ran on the machine."""
+    folder = ROOT / "benchmarks/results"
+    parts = {part: folder / f"serve-{part}.json" for part in dict.fromkeys(part for part, *_ in SERVED)}
+    found = {part: json.loads(path.read_text(encoding="utf-8")) for part, path in parts.items() if path.exists()}
+    lines = ["| figure | measured | wanted |", "|---|---|---|"]
+    for part, what, name, shape, target in SERVED:
+        if part in found:
+            lines.append(f"| {what} | {shape.format(found[part]['figures'][name])} | {target} |")
+    of = [
+        f"[{part}](../benchmarks/results/serve-{part}.json) ({one['figures']['load_average']:.1f})" for part, one in found.items()
+    ]
+    lines += ["", f"Result files, with the load average of the machine at the time: {', '.join(of)}."]
+    text = (ROOT / "docs/serving.md").read_text(encoding="utf-8")
+    before, rest = text.split(SERVED_START)
+    return "\n".join([f"{before}{SERVED_START}", *lines, f"{SERVED_END}{rest.split(SERVED_END)[1]}"])
 
 
 def catalogue() -> str:
@@ -357,6 +418,7 @@ PAGES = {
     "docs/pictures.md": pictures,
     "docs/recipes.md": recipes,
     "docs/results.md": results,
+    "docs/serving.md": serving,
     "docs/symmetry.md": symmetry,
     "docs/claims.md": lambda: claims.page(ROOT),
 }

@@ -189,6 +189,10 @@ def test_real_clients_and_the_lines_of_the_docs(models: Path, tmp_path: Path) ->
             got = subprocess.run(["bash", "-c", f"{typed} -f"], cwd=tmp_path, capture_output=True, text=True, timeout=30)
             assert got.returncode == 0, (line, got.stderr)
             assert got.stdout
+        [shown] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        typed = shown.replace("http://127.0.0.1:8080", where).replace("any, where none is set", KEY)
+        got = subprocess.run([sys.executable, "-c", typed], capture_output=True, text=True, timeout=60)
+        assert (got.returncode, bool(got.stdout.strip())) == (0, True), got.stderr
         check_stop(models, process, where, f"X-API-Key: {KEY}\r\n")
         assert process.stderr is not None
         assert KEY not in process.stderr.read()

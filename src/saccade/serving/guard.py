@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from .service import Service
 
 FREE = ("/health/live", "/health/ready", *PAGE)  # no key is needed; the page has nothing in it before one is entered
+WORK = (
+    *(f"/v1/{verb}" for verb in ("translate", "tag", "classify", "generate", "caption", "answer", "look")),
+    "/v1/completions",
+    "/translate",
+)
 KEY_IN_BODY = ("/translate", "/languages", "/detect")  # where LibreTranslate's clients send it
 HEADERS = {
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -88,6 +93,8 @@ class Guard:
                 if scope["path"] not in KEY_IN_BODY:
                     return unknown_key()
                 scope["needs_key"] = True
+        if scope["path"] in WORK and scope["method"] == "POST":
+            self.service.check_open()  # before anything else is done for it
         return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import resource
@@ -37,6 +38,37 @@ class Connection(h11.Connection):
         return event
 
 
+class Corked:
+    """A transport that sends the head of an answer together with its body: each call of the system is a turn that models may take."""
+
+    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self.transport, self.loop, self.head = transport, loop, b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.transport, name)
+
+    def write(self, data: bytes) -> None:
+        if data.startswith(b"HTTP/1.1 ") and not self.head:
+            self.head = data
+            self.loop.call_soon(self.flush)  # where the body comes later, as that of a stream
+        elif data:
+            held, self.head = self.head, b""
+            self.transport.write(held + data)
+
+    def flush(self) -> None:
+        held, self.head = self.head, b""
+        if held and not self.transport.is_closing():
+            self.transport.write(held)
+
+    def write_eof(self) -> None:
+        self.flush()
+        self.transport.write_eof()
+
+    def close(self) -> None:
+        self.flush()
+        self.transport.close()
+
+
 class Protocol(H11Protocol):
     """One connection."""
 
@@ -48,7 +80,7 @@ class Protocol(H11Protocol):
         self.refused = False
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
+        super().connection_made(Corked(transport, self.loop))  # type: ignore[arg-type]
         self.timeout_keep_alive_task = self.loop.call_later(HEAD, self.timeout_keep_alive_handler)
         if len(self.connections) > self.most:
             self.refuse(503, "Service Unavailable", "retry-after: 1\r\n")

@@ -7,6 +7,7 @@ import math
 import types
 import typing
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from functools import cache
 from typing import Any, TypeVar
 
 from ..errors import did_you_mean
@@ -50,6 +51,7 @@ def given(text: str, default: Any = MISSING, **about: Any) -> Any:
     return field(default=default, metadata=kept)
 
 
+@cache
 def hints(kind: type) -> dict[str, Any]:
     return typing.get_type_hints(kind)
 
@@ -69,7 +71,7 @@ def read(kind: type[T], values: Any, limits: Limits, where: str = "") -> T:
         if name not in known:
             shown = safe(name)
             raise Refused(400, f"unknown field '{prefix}{shown}'{did_you_mean(shown, known)}")
-    found, types_of = {}, hints(kind)
+    found, types_of = {}, hints(kind)  # type: ignore[arg-type]
     for name, one in known.items():
         if name in values:
             found[name] = check(values[name], types_of[name], one.metadata["about"], limits, prefix + name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import mmap
 import os
 import signal
@@ -24,6 +25,7 @@ from .settings import STOPPING, Settings
 Counts = list[int] | memoryview
 HEADERS = 32 * 1024  # bytes of a request's headers
 BACKLOG = 2048  # connections that wait to be taken
+TURN = 0.0005  # seconds after which the thread of HTTP and the one of the models let each other run
 YIELD = 0.002  # seconds in which a process with fewer connections can take one
 LAST_CALL = 0.5  # seconds in which connections that are open get answers after SIGTERM
 
@@ -148,6 +150,9 @@ def run(settings: Settings, here: socket.socket, ready: Any = lambda: None, coun
         timeout_keep_alive=30,
         timeout_graceful_shutdown=int(STOPPING),
     )
+    sys.setswitchinterval(TURN)
+    gc.collect()
+    gc.freeze()  # what is loaded stays: looking through all of it again and again would stop every request for a while
     ready()
     Server(config, service, counts or [0], number).run([here])
     return 0

@@ -72,7 +72,7 @@ class Service:
             Route("/openapi.json", lambda _: reply(document(self)), methods=["GET"]),
         ]
         routes = [*own, *more, *compatible_routes(self), *page_routes(self)]
-        handlers: Any = dict.fromkeys((Refused, SaccadeError, HTTPException), answer_error)
+        handlers: Any = dict.fromkeys((Refused, SaccadeError, HTTPException), tell)
         made = Starlette(routes=routes, exception_handlers=handlers, lifespan=self.lifespan)
         made.router.redirect_slashes = False
         made.add_middleware(Guard, service=self, paths=[one.path for one in routes])
@@ -262,6 +262,11 @@ class Service:
     async def metrics(self, _: Request) -> Response:
         body, kind = self.measures.text(len(self.worker.active))
         return Response(body, media_type=kind)
+
+
+async def tell(request: Request, error: Exception) -> Response:
+    """A coroutine: Starlette calls plain functions in other threads, which refusals of a great many requests would wait for."""
+    return answer_error(request, error)
 
 
 def listed(text: str | list[str], look: Any) -> list[str]:
