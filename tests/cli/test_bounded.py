@@ -119,7 +119,7 @@ def test_streams_that_cannot_be_written_to_end_in_no_traceback(shelf: Path) -> N
     told = python("show", str(shelf / "labels"), "кот 日本", env=plain)
     assert (told.returncode, b"Traceback" in told.stderr) == (0, False), told.stderr
     assert rb"\u043a\u043e\u0442" in told.stdout
-    assert re.search(rb"<eos> +\d+ +\d+", told.stdout), "the table"
+    assert re.search(rb"\n\w+ +\d+ +\d+ +\d+\n", told.stdout), "the table"
     wrong = python("list", "scores", env={**os.environ, "RANK": "abc", "WORLD_SIZE": "2"})
     assert wrong.returncode == 2
     assert b"expected a whole number in the environment variable RANK, got 'abc'" in wrong.stderr

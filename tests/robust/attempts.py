@@ -113,14 +113,20 @@ def attempt(words: list[str], answer: int) -> None:
 
 def serve() -> None:
     """Forks for each line of stdin."""
+    import contextlib
+    import io
     import tempfile
 
     import torch._dynamo  # noqa: F401
+    import typer.main
 
     from saccade import api, cli  # noqa: F401 – imported once, for all attempts
     from saccade.cli import drawing, progress  # noqa: F401
     from saccade.views import choosing, terminal  # noqa: F401
 
+    cli.app = typer.main.get_command(cli.app)  # type: ignore[assignment]
+    with contextlib.redirect_stderr(io.StringIO()):  # the first call of a command imports what later ones need
+        cli.run(["translate", "/nowhere", "x"])
     for line in sys.stdin:
         words, (read, write) = json.loads(line), os.pipe()
         with tempfile.TemporaryFile() as printed:

@@ -21,9 +21,16 @@ COMMANDS = {
     "words": ["translate", "the cat saw a dog"],
     "pieces": ["translate", "the cat saw a dog"],
     "labels": ["classify", "a good film"],
-    "tags": ["tag", "-"],
+    "tags": ["tag", "in.txt"],
     "language": ["generate", "the", "--limit", "5"],
+    "segments": ["generate", "the", "--limit", "5"],
+    "pictures": ["classify", "in.png"],
+    "captions": ["caption", "in.png", "--max-length", "5"],
+    "answers": ["answer", "in.png", "what color is it ?"],
+    "copies": ["reconstruct", "in.png"],
+    "nodes": ["evaluate", "in.jsonl"],
 }
+GRAPH = '{"nodes": ["red", "blue", "green"], "labels": ["red", "blue", null], "edges": [[0, 1], [1, 2, "friend"]]}'
 
 
 def make_folders(root: Path) -> dict[str, Path]:
@@ -43,6 +50,25 @@ def make_folders(root: Path) -> dict[str, Path]:
         "tags": {"task": "tagging", "data": {"train": str(root / "tagged.tsv")}, "vocabulary": words},
         "language": {"task": "language-modelling", "data": {"train": str(root / "text.txt")}, "vocabulary": words},
     }
+    shapes = {"train": "shapes:train", "dev": "shapes:dev", "shapes": {"train": 16, "dev": 2, "test": 2, "size": 32}}
+    images = {"family": "cnn", "dim": 4, "depths": [1, 1], "stem_stride": 2}
+    graphs = {"train": "graphs:train", "dev": "graphs:dev", "graphs": {"train": 20, "dev": 2, "test": 2}}
+    reading = {"family": "bahdanau", "dim": 8, "hidden": 8, "image_encoder": images}
+    asked = {"family": "transformer-encoder", **SMALL, "image_encoder": images}
+    linked = {"mixer": "graph-attention", "position": "edges", "position_embedding": "none"}
+    recipes |= {
+        "segments": {
+            **recipes["language"],
+            "model": {"family": "transformer-xl", **SMALL, "memory": 8},
+            "language": {"block": 8},
+        },
+        "pictures": {"task": "image-classification", "data": shapes, "model": images},
+        "captions": {"task": "captioning", "data": shapes, "vocabulary": words, "model": reading},
+        "answers": {"task": "questions", "data": shapes, "vocabulary": words, "model": asked},
+        "copies": {"task": "autoencoding", "data": shapes, "model": images, "autoencoding": {"latent": 6, "width": 2}},
+        "nodes": {"task": "node-classification", "data": graphs, "vocabulary": words},
+    }
+    recipes["nodes"]["model"] = {"family": "transformer-encoder", **SMALL, **linked}
     recipes["labels"]["model"] = recipes["tags"]["model"] = {"family": "transformer-encoder", **SMALL}
     recipes["language"] |= {"model": {"family": "transformer-decoder", **SMALL}, "language": {"block": 8}}
     found = {}
@@ -53,10 +79,20 @@ def make_folders(root: Path) -> dict[str, Path]:
     return found
 
 
-def command(kind: str, folder: Path, tag_file: Path) -> list[object]:
+def make_inputs(root: Path) -> set[str]:
+    """What the commands read beside a folder."""
+    from PIL import Image
+
+    (root / "in.txt").write_text("the cat\n")
+    (root / "in.jsonl").write_text(GRAPH + "\n")
+    Image.linear_gradient("L").resize((20, 20)).save(root / "in.png")
+    return {str(path) for path in root.glob("in.*")}
+
+
+def command(kind: str, folder: Path) -> list[object]:
     """The command that uses a folder of this kind."""
     verb, *rest = COMMANDS[kind]
-    return [verb, folder, *(str(tag_file) if word == "-" else word for word in rest)]
+    return [verb, folder, *(folder.parent / word if word.startswith("in.") else word for word in rest)]
 
 
 def seal(folder: Path) -> None:
@@ -267,6 +303,30 @@ def labels() -> Iterator[tuple[str, str, Change]]:
         yield f"language-several-{n}", "language", edit("tokenizer.json", put("several", several))
 
 
+def pictured() -> Iterator[tuple[str, str, Change]]:
+    """Models of pictures, of graphs and of segments: sizes that no parameter tells, kinds of edges, models inside others."""
+    sizes: list[Any] = [[4096, 4096], [1024, 1024], [0, 1], [-1, 5], "x", None, [32], [1.5, 2], [True, True], [10**9, 1], {}]
+    inner: list[Any] = [{"family": "vit", "dim": 65536}, {"family": "vit", "depth": 10**6}, {"family": "x"}, 3, None, {}]
+    for kind in ("pictures", "captions", "answers", "copies"):
+        within = "model" if kind in ("pictures", "copies") else "model.image_encoder"
+        for n, size in enumerate(sizes):
+            yield f"pic-size-{n}-{kind}", kind, edit("tokenizer.json", put("image_size", size))
+        for n, value in enumerate(inner):
+            yield f"pic-model-{n}-{kind}", kind, edit("config.json", put(within, value))
+        for n, value in enumerate([10**6, 65536, -1, 0, 1.5, "x", None, [10**6] * 10, [1] * 1000]):
+            for key in ("dim", "depths", "stem_stride"):
+                yield f"pic-{key}-{n}-{kind}", kind, edit("config.json", put(f"{within}.{key}", value))
+    for n, value in enumerate([65536, 4096, 0, -1, 1.5, "x", None, []]):
+        for key in ("latent", "width"):
+            yield f"pic-{key}-{n}", "copies", edit("config.json", put(f"autoencoding.{key}", value))
+    for n, value in enumerate([10**6, 65536, 16384, 0, "x"]):
+        yield f"segments-memory-{n}", "segments", edit("config.json", put("model.memory", value))
+    odd: list[Any] = [[[1]], [{"a": 1}], ["\ud800"], ["a"] * 10**6, "\x1b[31m", ["\x1b[31m", "b"], [1, 2], 3, None, {"a": 1}]
+    for n, value in enumerate(odd):
+        yield f"nodes-kinds-{n}", "nodes", edit("tokenizer.json", put("kinds", value))
+        yield f"nodes-labels-{n}", "nodes", edit("tokenizer.json", put("labels", value))
+
+
 def tensors() -> Iterator[tuple[str, str, Change]]:
     """Parameters that are no numbers, and headers that lie."""
     import torch
@@ -371,7 +431,7 @@ def manifests() -> Iterator[tuple[str, str, Change]]:
 
 
 def all_cases() -> list[tuple[str, str, Change]]:
-    return [*configs(), *tokenizers(), *labels(), *tensors(), *files(), *manifests()]
+    return [*configs(), *tokenizers(), *labels(), *pictured(), *tensors(), *files(), *manifests()]
 
 
 def crafted(case: tuple[str, str, Change], good: dict[str, Path], into: Path) -> Path:
