@@ -75,11 +75,15 @@ def heads(
             out_file,
         )
         note(f"{out_file}: drawn")
+    write_result(best_of(scores), f"{Path(system.recipe.data.train or '').name} heads", [system.recipe.seed])
+
+
+def best_of(scores: "list[HeadScore]") -> dict[str, object]:
+    """For a result file: of each relation the share of the head that follows it most, in %, what chance would give, and which head it is."""
     best = {name: max(scores, key=lambda one: one.hits[name]) for name in scores[0].hits}
     metrics = {name: round(100 * one.hits[name], 2) for name, one in best.items()}
     chances = {f"{name}_chance": round(100 * one.chance[name], 2) for name, one in best.items()}
-    where = {f"{name}_head": f"{one.site} head {one.head}" for name, one in best.items()}
-    write_result({**metrics, **chances, **where}, f"{Path(system.recipe.data.train or '').name} heads", [system.recipe.seed])
+    return {**metrics, **chances, **{f"{name}_head": f"{one.site} head {one.head}" for name, one in best.items()}}
 
 
 def table_of(scores: "list[HeadScore]") -> Table:
