@@ -341,7 +341,7 @@ def tensors() -> Iterator[tuple[str, str, Change]]:
         return change
 
     def fill(value: float) -> Callable[[dict[str, Any]], None]:
-        return lambda found: [one.fill_(value) for one in found.values()] and None
+        return lambda found: [one.fill_(value) for one in found.values() if one.is_floating_point()] and None
 
     for kind in COMMANDS:
         for n, value in enumerate((float("nan"), float("inf"), 3e38)):

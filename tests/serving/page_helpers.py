@@ -26,7 +26,7 @@ def serving(models: Path, *names: str, **more: Any) -> Iterator[str]:
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while not server.started:
         assert time.monotonic() < end, "the service did not start"
         time.sleep(0.02)

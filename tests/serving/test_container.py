@@ -71,11 +71,11 @@ def test_its_commands_run_with_nowhere_to_write(models: Path, tmp_path: Path) ->
             assert process.stdout is not None
             assert json.loads(process.stdout.readline())["url"] == f"http://0.0.0.0:{port}"
             check = json.loads(found["HEALTHCHECK"][0].partition("CMD ")[2].replace("8080", port))
-            end = time.monotonic() + 20
+            end = time.monotonic() + 120
             while subprocess.run(check, capture_output=True, **how).returncode:  # it asks again, as a container's does
                 assert time.monotonic() < end
         finally:
             process.terminate()
-            assert process.wait(30) == 0
+            assert process.wait(120) == 0
     assert subprocess.run(check, capture_output=True, **how).returncode == 1
     assert sorted(tmp_path.iterdir()) == before

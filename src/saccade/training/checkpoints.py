@@ -19,21 +19,8 @@ from torch.optim import Optimizer
 
 from ..disk import report_disk
 from ..errors import SaccadeError
-from ..files import (
-    MANIFEST,
-    MARK,
-    Writer,
-    broken,
-    clear,
-    listed,
-    mark,
-    replaced,
-    settle,
-    verified,
-    write_files,
-    write_folder,
-    write_once,
-)
+from ..files import MANIFEST, MARK, Writer, broken, clear, listed, mark, replaced, settle, verified, write_files, write_folder
+from ..files import write_once as write_once
 from .distributed import Ranks
 from .parameters import Tensors, learned, mean_parameters
 from .sharded import METADATA, divide_like, gather, library, list_parts, load_parts
@@ -154,9 +141,8 @@ class Progress:
     worse: int = 0
     done: bool = False
     metrics: dict[str, float] = field(default_factory=dict)
-    costs: dict[str, float] = field(
-        default_factory=dict, compare=False
-    )  # see `cost.summary`; empty in runs of version 0.3.0 and before
+    # see `cost.summary`; empty in runs of version 0.3.0 and before
+    costs: dict[str, float] = field(default_factory=dict, compare=False)
 
     def checked(self) -> "Progress":
         """Itself, once each value is of its kind: a file may hold anything."""
