@@ -22,8 +22,8 @@ from saccade.symmetry import SYMMETRIES, TOLERANCE, check_all
 ROOT = Path(__file__).resolve().parents[1]
 START, END = "<!-- demo results: made by `python benchmarks/tables.py`, checked by a test -->", "<!-- end of demo results -->"
 SERVED_START, SERVED_END = (
-    "<!-- figures of serving: made by `python benchmarks/tables.py` -->",
-    "<!-- end of figures of serving -->",
+    "<!-- serving, measured: made by `python benchmarks/tables.py` -->",
+    "<!-- end of serving, measured -->",
 )
 # part, what, figure, format, target
 SERVED = (
