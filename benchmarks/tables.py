@@ -25,8 +25,8 @@ import claims  # noqa: E402
 
 START, END = "<!-- demo results: made by `python benchmarks/tables.py`, checked by a test -->", "<!-- end of demo results -->"
 SERVED_START, SERVED_END = (
-    "<!-- figures of serving: made by `python benchmarks/tables.py` -->",
-    "<!-- end of figures of serving -->",
+    "<!-- serving, measured: made by `python benchmarks/tables.py` -->",
+    "<!-- end of serving, measured -->",
 )
 # part, what, figure, format, target
 SERVED = (

@@ -294,8 +294,9 @@ def test_a_foreign_program_finds_nothing_wrong(models: Path) -> None:
     checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
     with started(models, *ALL) as (_, where):
         command = [sys.executable, "-m", "schemathesis.cli", "run", f"{where}/openapi.json", "--checks", checks, "-n", "100"]
-        got = subprocess.run([*command, "--phases", "examples,fuzzing"], capture_output=True, text=True, timeout=600)
+        got = subprocess.run([*command, "--phases", "examples,fuzzing,stateful"], capture_output=True, text=True, timeout=600)
         assert got.returncode == 0, got.stdout[-5000:]
+        assert "Stateful (not applicable)" not in got.stdout, "links lead from answer to question"
 
 
 def test_mistakes_of_the_command(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

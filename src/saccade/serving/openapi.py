@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
@@ -9,6 +10,7 @@ from .messages import Completion, Detect, LibreTranslate, WorkOut
 from .schema import example, schema
 
 if TYPE_CHECKING:
+    from .models import Served
     from .service import Service
 
 ERRORS = {
@@ -102,11 +104,28 @@ def document(service: Service) -> dict[str, Any]:
         paths[f"/health/{name}"] = get(name, f"Whether the service is {name}.", shape({"status": TEXT}))
         paths[f"/health/{name}"]["get"]["security"] = []
     paths["/metrics"] = get("metrics", "Counters for Prometheus.", TEXT, "text/plain")
+    add_links(paths, models)
     made: dict[str, Any] = {"openapi": "3.1.0", "info": {"title": "saccade", "version": __version__}, "paths": paths}
     if service.settings.keys:
         made["components"] = {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}}
         made["security"] = [{"key": []}]
     return made
+
+
+def add_links(paths: dict[str, Any], models: Iterable[Served]) -> None:
+    """What can be asked next with an answer: a model of the list for its task, and where it looked for a translation."""
+    from .service import VERBS
+
+    chosen: dict[str, Any] = {}
+    for n, one in enumerate(models):
+        for verb in one.does:
+            body = {**example(VERBS[verb].kind), "model": f"$response.body#/data/{n}/id"}
+            chosen.setdefault(verb, {"operationId": verb, "requestBody": body})
+    paths["/v1/models"]["get"]["responses"]["200"]["links"] = chosen
+    if "translate" in chosen:
+        body = {"model": "$response.body#/model", "text": "$request.body#/text", "target": "$response.body#/results/0/text"}
+        found = paths["/v1/translate"]["post"]["responses"]["200"]
+        found["links"] = {"look": {"operationId": "look", "requestBody": body}}
 
 
 def answers(value: Any, media: str = "application/json", streams: bool = False) -> dict[str, Any]:

@@ -48,6 +48,8 @@ class Corked:
         return getattr(self.transport, name)
 
     def write(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
         if data.startswith(b"HTTP/1.1 ") and not self.head:
             self.head = data
             self.loop.call_soon(self.flush)  # where the body comes later, as that of a stream

@@ -1,7 +1,7 @@
 /* A view of many words: a window over all weights, drawn from a pooled overview and from exact tiles that are asked for where one looks;
    a word that is pointed at asks for its row. */
 const { make, percent, shorten, theme } = window.saccade;
-const SIDE = 128, KEPT = 300, TOGETHER = 2, OVERVIEW = 256, ZOOMS = [2, 4, 8, 14], EXACT = 2, LEFT = 96, ABOVE = 84, WAIT = 120;
+const SIDE = 128, KEPT = 300, TOGETHER = 2, OVERVIEW = 256, ZOOMS = [2, 4, 8, 14], EXACT = 2, LEFT = 96, ABOVE = 84, WAIT = 120, REST = 80, OFTEN = 500;
 
 export class Tiles {
   constructor(root, data, ask) {
@@ -20,6 +20,7 @@ export class Tiles {
   }
   close() {
     this.closed = true;
+    clearTimeout(this.rest);
     this.generation++;
     this.scheme.removeEventListener("change", this.recolor);
     this.sizes.disconnect();
@@ -146,7 +147,7 @@ export class Tiles {
     pen.strokeRect(x + this.spot.column * cell - 1, y - 1, Math.max(cell, 2) + 2, this.rows * cell + 2);
     pen.restore();
     this.drawNames(pen);
-    this.fetchTiles(missing);
+    this.settle(missing);
   }
   drawNames(pen) {
     const { cell, left, above, place: { x, y, first, last, start, end } } = this;
@@ -172,9 +173,18 @@ export class Tiles {
     }
   }
 
-  /* A few tiles at a time, of those that can be seen now. */
-  async fetchTiles(missing) {
+  /* What moves stays coarse, and smooth: tiles are asked for once it rests, or every half second. */
+  settle(missing) {
+    const now = performance.now();
     this.missing = missing;
+    if (!this.rest) this.since = now;
+    else if (now - this.since > OFTEN) return;
+    clearTimeout(this.rest);
+    this.rest = setTimeout(() => { this.rest = 0; this.fetchTiles(); }, REST);
+  }
+
+  /* A few tiles at a time, of those that can be seen now. */
+  async fetchTiles() {
     while (this.asking < TOGETHER && this.missing.length && !this.closed) {
       const [row, column] = this.missing.shift(), now = this.generation;
       this.asking++;
