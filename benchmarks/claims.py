@@ -10,13 +10,18 @@ from saccade.tables import STUDIES
 from saccade.tables.claims import Claim
 from saccade.tables.writing import cell, grid
 
-NOISY = ("updates_per_second", "operations_per_update")  # of a machine that others used too, or said by another column
+NOISY = (
+    "updates_per_second",
+    "operations_per_update",
+    "seconds",
+    "seconds_masked",
+)  # of a machine that others used, or said by another column
 HEAD = """# Claims, measured
 
 What the lectures claim, each by one command, with the mean ± the standard deviation over seeds. Made by `python benchmarks/tables.py` from
 the files that the commands wrote; `saccade table NAME` makes a smaller one in about a minute, and [tables](tables.md) says how they are run,
 continued and put side by side. All were measured on one core of a CPU that others used too: losses, scores, parameters and operations
-do not depend on that, seconds do."""
+do not depend on that; seconds do, and are in the result files alone, but for the table that is about them."""
 # claim, as it is said, and what the numbers say to it
 FINDINGS: dict[str, tuple[str, str]] = {
     "heads": (
@@ -37,6 +42,31 @@ FINDINGS: dict[str, tuple[str, str]] = {
         "products without a scale are large at first, and a softmax of such has little gradient: the reason why dot products are divided by √D. That "
         "additive scores are better than multiplicative ones holds for wide ones; the best here is the narrowest multiplicative score, within "
         "the ± of two seeds.",
+    ),
+    "norms": (
+        "Layer norm, batch norm, none",
+        "With two blocks all norms, before or after each part, learn about equally fast, and none at all fastest: that a norm is needed does "
+        "not show. Batch norm is as good as layer norm on these short sentences of much the same length, though it sees later words in training.",
+    ),
+    "hard": (
+        "Hard attention is cheaper, and harder to learn",
+        "Harder to learn: yes. After the same updates the loss of hard attention is higher, it needs more updates to the same loss, and where "
+        "nothing is read softly it learns least. Cheaper: not in training, where its update has the same operations and takes no less time; "
+        "in use the scores of all positions are computed in both, and only what follows is less work (`hard.json`). Sparse attention learns "
+        "as soft attention does.",
+    ),
+    "shuffle": (
+        "Attention reads an unordered set",
+        "With a shuffled memory all translations stay the same, and log p differs by rounding alone: for Bahdanau, Luong, ConvS2S and the "
+        "Transformer. Not so where the decoder looks by position: Luong's local window notices. The order of the *source* matters to every reader "
+        "that knows it: recurrences, convolutions, and a Transformer with positions; without positions a Transformer cannot know it, and "
+        "translates every order of the words alike.",
+    ),
+    "tasks": (
+        "Each task its own architecture; now all is Transformers",
+        "One architecture does every task, which is the claim. That it is the better one at equal updates does not hold everywhere: where words "
+        "must be related over a distance (translation, senses) the Transformer is ahead, and in sentiment and entailment with few examples "
+        "the LSTM is.",
     ),
 }
 
