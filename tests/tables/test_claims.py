@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from saccade.building import Builder
 from saccade.cli.completion import TABLES
 from saccade.core import masks
 from saccade.models.kinds import Seq2Seq
-from saccade.tables import STUDIES, budgets, claims, forecast, plan, running, shuffling, tasks
+from saccade.tables import STUDIES, budgets, claims, forecast, plan, running, shuffling, tasks, writing
 from saccade.tables.claims import Claim
 from saccade.tables.plan import Job
 from saccade.tables.running import Context, recipe_of, train
@@ -225,3 +226,14 @@ def test_a_task_names_its_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for row, metric, score in (("language-rnn", "perplexity", 7.5), ("sentiment-transformer", "accuracy", 90.0)):
         found = tasks.train_and_name(study.plan((row,), 1)[0], Context())
         assert (found["metric"], found["score"]) == (metric, score)
+
+
+def test_a_result_file_says_which_rows_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    study = STUDIES["heads"]("tiny", tmp_path / "out")
+    done, broken = study.plan((), 1)
+    done.write({"final_loss": 1.5})
+    writing.record(writing.collect(study, [done, broken], {broken.name: "the loss became nan at update 20; try less"}), "mine", 1)
+    content = json.loads((tmp_path / "benchmarks" / "results" / "mine.json").read_text())
+    assert content["figures"] == {"1.final_loss": [1.5]}
+    assert content["notes"].endswith("Failed: 4, train, seed 0: the loss became nan at update 20.")

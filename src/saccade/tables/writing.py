@@ -202,7 +202,8 @@ def record(made: Made, name: str, seeds: int) -> None:
     numbers = {f"{row}.{one.key}": values for row in made.results for one in made.columns if (values := made.values(row, one))}
     agreements = {f"rank_correlation.{key}": value for key, (value, _) in made.correlations().items()}
     paper = {f"{row}.{key}": value for row in made.results for key, value in made.study.in_paper(row).items()}
-    notes = f"{made.study.honest} Data: {made.study.about_data}."
+    failed = "".join(f" Failed: {label}: {why.partition(';')[0][:200]}." for label, why in made.failed.items())
+    notes = f"{made.study.honest} Data: {made.study.about_data}.{failed}"
     peers = {"paper": paper} if paper else {}
     write_result(
         name, {**agreements, **numbers}, f"table {made.study.name}, scale {made.study.scale}", list(range(seeds)), peers, notes
