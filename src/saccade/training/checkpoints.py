@@ -65,7 +65,11 @@ def open_tensors(path: Path) -> Iterator[Any]:
     try:
         with safe_open(path, framework="pt") as file:
             yield file
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "unable to open file" not in str(
+            error
+        ):  # torch says so where a file has just gone
+            raise
         raise SaccadeError(f"{path} cannot be read as safetensors ({error}); copy it again") from None
 
 
