@@ -81,6 +81,7 @@ def test_weights_sum_to_one_and_belong_to_the_pieces(pool: str, kind: str) -> No
         assert one.label == max(one.probabilities, key=one.probabilities.__getitem__)
         [alone] = api.classify(made, [text])
         assert alone.probabilities == pytest.approx(one.probabilities, abs=1e-5), "whichever others it comes with"
+        assert list(alone.weights) == pytest.approx(list(one.weights), abs=1e-5)
     if pool == "last":
         assert found[0].weights[-1] == 1
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..building import Builder
 from ..data.batches import on, pad_rows
@@ -76,12 +76,22 @@ class Classification(LabelTask):
     def classify(self, model: nn.Module, texts: Sequence[str]) -> list[Classified]:
         numbers = self.numbers([Labeled(text, None, n) for n, text in enumerate(texts, 1)])
         found = []
-        for text, example, [row] in zip(texts, numbers, self.logits(model, numbers), strict=True):
-            weights = model.weights(*self.batch([example], device_of(model)).inputs)[0]  # type: ignore[operator]
+        for text, weights, [row] in zip(texts, self.weights(model, numbers), self.logits(model, numbers), strict=True):
             probabilities = dict(zip(self.labels, row.softmax(-1).tolist(), strict=True))
             label = max(probabilities, key=probabilities.__getitem__)
             pieces = [*self.text.label_text(text), self.text.token(self.text.eos)]
-            found.append(Classified(label, probabilities, pieces, weights[: len(pieces)].double().cpu().numpy()))
+            found.append(Classified(label, probabilities, pieces, weights[: len(pieces)].numpy()))
+        return found
+
+    @torch.no_grad()
+    def weights(self, model: nn.Module, numbers: Sequence[Numbered], budget: int = 8192) -> list[Tensor]:
+        """How much each position of each example counts for its label, in the examples' order."""
+        model.eval()
+        found = [torch.zeros(0)] * len(numbers)
+        for indices, batch in self.batches(numbers, device_of(model), budget):
+            weights = model.weights(*batch.inputs).double().cpu()  # type: ignore[operator]
+            for n, row in zip(indices, weights, strict=True):
+                found[n] = row
         return found
 
     def effects(self, model: nn.Module, text: str, label: str) -> list[tuple[str, float]]:
