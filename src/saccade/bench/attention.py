@@ -190,4 +190,4 @@ def plan(scale: str, device: torch.device) -> Plan:
     cases = [setting.case(both) for setting in Rows(scale) for both in (False, True)] + [recorded(scale)]
     batch, heads, length, width = FULL if scale == "full" else TINY
     about = f"batch {batch}, {heads} heads, {length:,} positions, width {width} (additive: one head); {device_and_type()[1]}"
-    return Plan(cases, left_out, 0.6 if scale == "full" else 0.15, about, 2.0 if scale == "full" else 0.1)
+    return Plan(cases, left_out, 0.3 if scale == "full" else 0.15, about, 2.0 if scale == "full" else 0.1)

@@ -84,18 +84,25 @@ def step_of(build: Callable[[], nn.Module], batches: Sequence[Batch]) -> Callabl
 
 
 def case_of(
-    name: str, ours: Callable[[], nn.Module], theirs: Mapping[str, Callable[[], nn.Module]], batches: Sequence[Batch]
+    name: str,
+    ours: Callable[[], nn.Module],
+    theirs: Mapping[str, Callable[[], nn.Module]],
+    batches: Sequence[Batch],
+    compiles: bool = False,
 ) -> Case:
-    """Ours in each way this machine has, and the peers, which are compiled on a GPU."""
+    """Ours in each way that a training has on this machine, and the peers, which are compiled on a GPU; ours is where batches have one
+    shape (`compiles`)."""
     device, _ = device_and_type()
     operations = count_operations(ours, batches)
-    ways = {"saccade": "graphs", "saccade, compiled": "compiled"} if device.type == "cuda" else {"saccade": "plain"}
+    ways = {"saccade": "graphs" if device.type == "cuda" else "plain"}
+    if compiles and device.type == "cuda":
+        ways["saccade, compiled"] = "compiled"
     mine: dict[str, Make] = {title: partial(update_with, ours, batches, how) for title, how in ways.items()}
     others: dict[str, Make] = {title: partial(step_of, build, batches) for title, build in theirs.items()}
     tokens = sum(batch.tokens for batch in batches)
     return Case(
-        name, mine, others, lambda limits: limits.seconds(operations), tokens, warm=3
-    )  # the second of a shape is captured
+        name, mine, others, lambda limits: limits.seconds(operations), tokens, warm=4
+    )  # the second of a shape is compiled, the third captured
 
 
 def seeded(build: Callable[[], nn.Module]) -> nn.Module:
@@ -139,7 +146,7 @@ def gpt(scale: str) -> Case:
         "x-transformers": peers.XTransformersGpt,
     }
     theirs = {name: partial(kinds[name], vocab, dim, depth, heads, length) for name in kinds if name not in missing()}
-    return case_of(f"GPT, {depth} × {dim}, {rows} × {length:,} tokens", ours, theirs, [batch])
+    return case_of(f"GPT, {depth} × {dim}, {rows} × {length:,} tokens", ours, theirs, [batch], compiles=True)
 
 
 def pairs(vocab: int, rows: int, side: int) -> list[Batch]:
@@ -154,7 +161,7 @@ def base(scale: str) -> Case:
     ours = lambda: Builder({"family": "transformer", "shared": True, **sizes}).make(Seq2Seq, vocab, vocab)  # noqa: E731
     theirs = {"nn.Transformer": lambda: peers.TorchTranslator(vocab, dim, hidden, depth, heads, 0.1)}
     name = f"Transformer, {depth} + {depth} × {dim}, {rows} × ({SIDE[scale]} + {SIDE[scale]}) tokens"
-    return case_of(name, ours, theirs, pairs(vocab, rows, SIDE[scale]))
+    return case_of(name, ours, theirs, pairs(vocab, rows, SIDE[scale]), compiles=True)
 
 
 def recurrent(scale: str) -> Case:

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..data.augment import Augment
 from ..data.pictures import Picture, stack
 from ..errors import SaccadeError
-from ..recipe import Recipe
+from ..recipe import WORDLESS, Recipe
 from ..training.losses import Batch, MixedBatch
 from .task import ExampleTask, ExampleWork
 
@@ -99,6 +99,7 @@ class PictureWork(ExampleWork):
     def __init__(self, task: PictureTask, recipe: Recipe, *given: Any) -> None:
         super().__init__(task, recipe, *given)
         check_decoded(self.dev)
+        self.one_shape = recipe.task in WORDLESS
         self.augment = Augment.of(recipe.data.augment)
         self.changes, self.mixes = self.augment != Augment(), self.augment.mixup + self.augment.cutmix > 0
 

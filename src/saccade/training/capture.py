@@ -48,7 +48,9 @@ class Captured:
 
 
 class CapturedUpdate(Update):
-    """Runs the first batch of a shape kernel by kernel (libraries set themselves up in it), captures the second, replays all others."""
+    """Runs the first batch of a shape kernel by kernel (libraries set themselves up in it), captures the second, replays all others.
+
+    Compiling takes a minute for each shape: it is done for shapes that come twice in a row, not for what remains at the end of an epoch."""
 
     captured = True
     most = 256  # graphs; batches of further shapes run kernel by kernel
@@ -58,6 +60,8 @@ class CapturedUpdate(Update):
         # A graph reads the learning rate and 1 / tokens from tensors that stay where they are.
         self.share = torch.ones((), device=self.device)
         self.seen: set[tuple[Any, ...]] = set()
+        self.last: tuple[Any, ...] = ()
+        self.repeated: set[tuple[Any, ...]] = set()
         self.graphs: dict[tuple[Any, ...], Captured] = {}
         if self.settings.autocast and not self.settings.compile and self.work.only_forward:
             self.forward = Lowered(self.model, self.settings.autocast)
@@ -66,33 +70,50 @@ class CapturedUpdate(Update):
         [(batch, _)] = parts
         self.set_rate(rate)
         self.share.fill_(1 / max(tokens, 1))
-        key = shape(batch)
+        key, forward = self.way(shape(batch))
         if key in self.seen and key not in self.graphs and len(self.graphs) < self.most:
             try:
-                self.graphs[key] = self.capture(batch)
+                self.graphs[key] = self.capture(batch, forward)
             except RuntimeError as error:
                 self.most = 0
                 why = str(error).strip().splitlines()[0]
                 self.note(f"training.graphs: these updates cannot be captured ({why}); continuing without")
                 self.optimizer.zero_grad()  # of a backward that broke off
+                forget_capture(self.device)
         self.seen.add(key)
-        loss, norm = self.graphs[key].replay(batch) if key in self.graphs else self.step(batch)
+        loss, norm = self.graphs[key].replay(batch) if key in self.graphs else self.step(batch, forward)
         return [loss], norm
 
-    def step(self, batch: Any) -> tuple[Tensor, Tensor]:
+    def way(self, key: tuple[Any, ...]) -> tuple[tuple[Any, ...], nn.Module]:
+        """What batches of a shape are computed by, and a key for its graph."""
+        if not self.settings.compile:
+            return key, self.forward
+        if key == self.last:
+            self.repeated.add(key)
+        self.last = key
+        return ((*key, "compiled"), self.forward) if key in self.repeated else (key, self.model)
+
+    def step(self, batch: Any, forward: nn.Module) -> tuple[Tensor, Tensor]:
         """An update that reads no number on the way, as it can be captured: its loss and its gradient's norm."""
-        loss = self.loss(self.forward, batch) * self.share
+        loss = self.loss(forward, batch) * self.share
         loss.backward()
         return loss.detach(), self.move()
 
-    def capture(self, batch: Any) -> Captured:
+    def capture(self, batch: Any, forward: nn.Module) -> Captured:
         """Nothing is computed here: the update is made when the graph is replayed."""
         inputs, graph = list(tensors(batch)), torch.cuda.CUDAGraph()
         # One pool of memory for all: they never run at the same time, and what one leaves is copied before the next begins.
         pool = next((one.graph.pool() for one in self.graphs.values()), None)
-        with making, torch.cuda.graph(graph, pool=pool):  # no other thread may use the GPU while an update is captured
-            outputs = self.step(batch)
+        # no other thread may use the GPU while an update is captured; what it frees is no reason to give up
+        with making, torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+            outputs = self.step(batch, forward)
         return Captured(graph, inputs, outputs)
+
+
+def forget_capture(device: torch.device) -> None:
+    """After a capture that broke off: torch's random numbers would wait for its end, and refuse to be drawn."""
+    [generator] = [one for one in torch.cuda.default_generators if one.device == torch.empty(0, device=device).device]
+    generator.graphsafe_set_state(torch.Generator(generator.device).graphsafe_get_state())
 
 
 class Cast(torch.autograd.Function):

@@ -59,7 +59,9 @@ class Update:
         return norm
 
     def spread(self) -> nn.Module:
-        return torch.compile(self.model) if self.settings.compile else self.model  # type: ignore[return-value]
+        if not self.settings.compile:
+            return self.model
+        return torch.compile(self.model, dynamic=False if self.captured else None)  # type: ignore[return-value]
 
     def batch(self, last: bool) -> AbstractContextManager[None]:
         """Around forward and backward of one of an update's batches; gradients are complete after the last."""

@@ -93,9 +93,9 @@ def attention(call: Call) -> Tensor:
     extras, (left, right) = Extras(), (-1, -1)
     closed = span(call.mask.mask)
     if closed is None:
-        from ..kernels.plan import make_plan
+        from ..kernels.plan import plan_of
 
-        plan = call.mask.once("tiles", lambda: make_plan(call.mask.mask, call.sizes, call.q.device))
+        plan = call.mask.once("tiles", lambda: plan_of(call.mask.mask, call.sizes, call.q.device))
         extras = extras._replace(rows=plan.rows, columns=plan.columns, bits=plan.bits, partly=plan.partly)
     else:
         left, right, lengths = closed

@@ -1,4 +1,5 @@
-"""Softmax attention in one family of kernels, as operators that `torch.compile` takes as they are, with their gradients.
+"""Softmax attention in one family of kernels, with their gradients. While a pass is compiled they are operators, which `torch.compile` takes
+as they are; else they are called directly, since an operator written in Python takes as long as a small kernel.
 
 B batch, H heads, Q queries, K keys, D and E widths, R distances from −limit to limit. Nothing that is Q × K is ever held.
 """
@@ -8,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.library import custom_op
 
 from .backward_keys import backward_keys
@@ -20,14 +22,14 @@ Given = Tensor | None
 
 def flash(q: Tensor, k: Tensor, v: Tensor, options: Options, extras: Extras) -> Tensor:
     """B H Q D, B H' K D, B H' K E → B H Q E."""
-    found: Tensor = run_forward(*(x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v)), *extras, *options)[0]
+    inputs = (*(x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v)), *extras, *options)
+    found: Tensor = run_forward(*inputs)[0] if torch.compiler.is_compiling() else Flash.apply(*inputs)
     return found
 
 
-@custom_op("saccade::flash_forward", mutates_args=())
-def run_forward(q: Tensor, k: Tensor, v: Tensor, table: Given, vectors: Given, slopes: Given, lengths: Given, rows: Given,
-                columns: Given, bits: Given, seed: Given, partly: Sequence[int], scale: float, cap: float, drop: float,
-                left: int, right: int, limit: int) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+def compute(q: Tensor, k: Tensor, v: Tensor, table: Given, vectors: Given, slopes: Given, lengths: Given, rows: Given,
+            columns: Given, bits: Given, seed: Given, partly: Sequence[int], scale: float, cap: float, drop: float,
+            left: int, right: int, limit: int) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """The output, log₂ of each row's sum of weights (B H Q), and the weights by distance (B H Q R) where values have vectors."""
     options = Options(scale, cap, drop, left, right, limit)
     extras = Extras(table, vectors, slopes, lengths, rows, columns, bits, seed, partly)
@@ -47,6 +49,9 @@ def run_forward(q: Tensor, k: Tensor, v: Tensor, table: Given, vectors: Given, s
     return output, lse, weights
 
 
+run_forward = custom_op("saccade::flash_forward", compute, mutates_args=())
+
+
 @run_forward.register_fake
 def outputs(q: Tensor, k: Tensor, v: Tensor, table: Given, vectors: Given, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Empty ones. The output's memory is in the order of q's, so that heads lie side by side where they did."""
@@ -58,11 +63,10 @@ def outputs(q: Tensor, k: Tensor, v: Tensor, table: Given, vectors: Given, *rest
     return output, lse, q.new_empty(0) if vectors is None else q.new_empty(batch, heads, queries, len(vectors))
 
 
-@custom_op("saccade::flash_backward", mutates_args=())
-def run_backward(grad: Tensor, output: Tensor, lse: Tensor, learned: bool, q: Tensor, k: Tensor, v: Tensor, table: Given,
-                 vectors: Given, slopes: Given, lengths: Given, rows: Given, columns: Given, bits: Given, seed: Given,
-                 partly: Sequence[int], scale: float, cap: float, drop: float, left: int, right: int,
-                 limit: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+def differentiate(grad: Tensor, output: Tensor, lse: Tensor, learned: bool, q: Tensor, k: Tensor, v: Tensor, table: Given,
+                  vectors: Given, slopes: Given, lengths: Given, rows: Given, columns: Given, bits: Given, seed: Given,
+                  partly: Sequence[int], scale: float, cap: float, drop: float, left: int, right: int,
+                  limit: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients of q, k and v, and of the scores by distance (B H Q R) where they are `learned`."""
     options = Options(scale, cap, drop, left, right, limit)
     extras = Extras(table, vectors, slopes, lengths, rows, columns, bits, seed, partly)
@@ -78,6 +82,9 @@ def run_backward(grad: Tensor, output: Tensor, lse: Tensor, learned: bool, q: Te
     strides = (*given, *grad.stride()[:3], *dk.stride()[:3], *dv.stride()[:3])
     launch(backward_keys, "keys", k.shape[2], k.shape[0] * k.shape[1], others, strides, (q, k, v), options, extras)
     return dq, dk, dv, band
+
+
+run_backward = custom_op("saccade::flash_backward", differentiate, mutates_args=())
 
 
 @run_backward.register_fake
@@ -103,7 +110,8 @@ def backward(ctx: Any, grad: Given, *_: Any) -> tuple[Any, ...]:
     q, table, vectors = tensors[0], tensors[3], tensors[4]
     learned = table is not None and ctx.needs_input_grad[3]
     grad = (grad if grad.stride(-1) == 1 else grad.contiguous()).to(q.dtype)
-    dq, dk, dv, band = run_backward(grad, output, lse, learned, *tensors, *ctx.rest)
+    run = run_backward if torch.compiler.is_compiling() else differentiate
+    dq, dk, dv, band = run(grad, output, lse, learned, *tensors, *ctx.rest)
     d_table = d_vectors = None
     if learned:
         shared = [axis for axis in (0, 2) if table.shape[axis] < band.shape[axis]]
@@ -114,3 +122,18 @@ def backward(ctx: Any, grad: Given, *_: Any) -> tuple[Any, ...]:
 
 
 run_forward.register_autograd(backward, setup_context=save)
+
+
+class Flash(torch.autograd.Function):
+    """The same outside of `torch.compile`."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Tensor:
+        found = compute(*inputs)
+        save(ctx, inputs, found)
+        return found[0]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Given) -> tuple[Any, ...]:
+        return backward(ctx, grad)
