@@ -99,6 +99,21 @@ def test_sdpas_is_causal_is_never_used_with_a_cache(queries: int) -> None:
     torch.testing.assert_close(found, whole[:, :, -queries:])
 
 
+@pytest.mark.parametrize(
+    ("device", "grad", "queries", "keys", "left_out"),
+    [("cuda", True, 64, 64, True), ("cuda", True, 256, 200, True), ("cuda", True, 1, 128, True), ("cuda", True, 256, 128, False),
+     ("cuda", False, 64, 64, False), ("cpu", True, 64, 64, False)],
+)  # fmt: skip
+def test_cudnn_gives_no_gradients_of_lengths_that_do_not_fill_its_tiles(
+    device: str, grad: bool, queries: int, keys: int, left_out: bool
+) -> None:
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    with backends.sdpa.kernels(device, grad, queries, keys):
+        assert torch.backends.cuda.cudnn_sdp_enabled() is (before and not left_out)
+        assert torch.backends.cuda.math_sdp_enabled()
+    assert torch.backends.cuda.cudnn_sdp_enabled() is before
+
+
 def test_sdpa_runs_the_fused_causal_kernel_only_for_a_square(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, plain = [], torch.nn.functional.scaled_dot_product_attention
 

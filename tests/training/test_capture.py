@@ -18,6 +18,7 @@ from saccade.errors import SaccadeError
 from saccade.training import capture, loop
 from saccade.training.capture import Captured, CapturedUpdate
 from saccade.training.checkpoints import RunFolder
+from saccade.training.distributed import Ranks
 from saccade.training.loop import Watcher
 
 READS = {"_local_scalar_dense", "nonzero", "masked_select", "unique_dim", "_unique2", "unique_consecutive", "equal"}
@@ -164,12 +165,12 @@ class Replays:
 def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Captures without a GPU."""
 
-    def run_again(self: CapturedUpdate, batch: Any) -> Captured:
+    def run_again(self: CapturedUpdate, batch: Any, forward: Any) -> Captured:
         graph, inputs = Replays(), list(capture.tensors(batch))
         outputs = (torch.zeros(()), torch.zeros(()))
 
         def again() -> None:
-            for kept, new in zip(outputs, self.step(batch), strict=True):
+            for kept, new in zip(outputs, self.step(batch, forward), strict=True):
                 kept.copy_(new)
 
         graph.again = again
@@ -198,8 +199,38 @@ def test_replayed_updates_are_the_plain_ones(pretended: None, tmp_path: Path) ->
         torch.testing.assert_close(ends["graphs"][0][name], tensor, rtol=1e-2, atol=2e-3)
 
 
+def test_only_shapes_that_come_twice_in_a_row_are_compiled(pretended: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[tuple[str, int]] = []
+
+    class Compiled(torch.nn.Module):
+        def __init__(self, model: torch.nn.Module, dynamic: bool | None) -> None:
+            super().__init__()
+            self.model = model
+            assert dynamic is False, "the rest of an epoch must not make all batches dynamic"
+
+        def forward(self, *inputs: Any) -> Any:
+            ran.append(("compiled", len(inputs[0])))
+            return self.model(*inputs)
+
+    monkeypatch.setattr(torch, "compile", Compiled)
+    model, work = work_of(made("classifier"))
+    whole, rest = work.batch(list(range(8))), work.batch(list(range(8, 11)))
+    settings = made("classifier", graphs=True, compile=True).training
+    update = CapturedUpdate(model.train(), work, settings, Ranks(), pytest.fail)
+    model.register_forward_hook(lambda _, inputs, __: ran.append(("plain", len(inputs[0]))))
+    kinds = []
+    for batch in (whole, whole, whole, rest, whole, rest, whole, rest):
+        ran.clear()
+        update([(batch, 1)], batch.tokens, 1e-3)
+        kinds.append(ran[0])
+    assert [size for _, size in kinds] == [8, 8, 8, 3, 8, 3, 8, 3]
+    assert {kind for kind, size in kinds if size == 3} == {"plain"}
+    assert [kind for kind, size in kinds if size == 8] == ["plain", *["compiled"] * 4]
+    assert len(Replays.made) == 2, "one graph for each shape"
+
+
 def test_what_a_capture_left_half_way_is_forgotten(pretended: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def fail(self: CapturedUpdate, batch: Any) -> Captured:
+    def fail(self: CapturedUpdate, batch: Any, forward: Any) -> Captured:
         for parameter in training.model.parameters():
             parameter.grad = torch.full_like(parameter, 1e3)  # what a backward that broke off has reached
         raise RuntimeError("no")
@@ -220,7 +251,7 @@ def test_what_a_capture_left_half_way_is_forgotten(pretended: None, monkeypatch:
 def test_what_cannot_be_captured_continues_with_one_note(
     pretended: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def refuse(self: CapturedUpdate, batch: Any) -> Captured:
+    def refuse(self: CapturedUpdate, batch: Any, forward: Any) -> Captured:
         raise RuntimeError("operation not permitted when stream is capturing\nmore of it")
 
     monkeypatch.setattr(CapturedUpdate, "capture", refuse)

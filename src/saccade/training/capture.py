@@ -112,8 +112,9 @@ class CapturedUpdate(Update):
 
 def forget_capture(device: torch.device) -> None:
     """After a capture that broke off: torch's random numbers would wait for its end, and refuse to be drawn."""
-    [generator] = [one for one in torch.cuda.default_generators if one.device == torch.empty(0, device=device).device]
-    generator.graphsafe_set_state(torch.Generator(generator.device).graphsafe_get_state())
+    for generator in torch.cuda.default_generators if device.type == "cuda" else ():
+        if device.index in (None, generator.device.index):
+            generator.graphsafe_set_state(torch.Generator(generator.device).graphsafe_get_state())
 
 
 class Cast(torch.autograd.Function):

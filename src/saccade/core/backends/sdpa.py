@@ -1,11 +1,25 @@
 """PyTorch's scaled_dot_product_attention: the fused kernels of CPU and GPU for dot products with a softmax."""
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..masks import Causal, Full
 from .call import Backend, Call, not_dot_softmax, table
+
+SAFE = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+TILE = 128  # keys that cuDNN's kernels read at once
+
+
+def kernels(device: str, needs_grad: bool, queries: int, keys: int) -> AbstractContextManager[object]:
+    """Which of PyTorch's kernels may run. Not cuDNN's where it must give gradients of lengths that do not fill its tiles: those of queries
+    and keys can be NaN there (github.com/pytorch/pytorch/issues/196678; a Vision Transformer of 64 patches lost its training to it)."""
+    if device != "cuda" or not needs_grad or not (queries % TILE or keys % TILE):
+        return nullcontext()
+    return sdpa_kernel(SAFE)
 
 
 class Sdpa(Backend):
@@ -27,7 +41,9 @@ class Sdpa(Backend):
             mask, empty = call.mask.added(query.dtype)
         added = bias if mask is None else mask if bias is None else bias + mask
         scale, grouped = call.score.scale(width), heads != kv_heads or heads != v.shape[1]
-        output = F.scaled_dot_product_attention(query, key, v, added, call.dropout, causal, scale=scale, enable_gqa=grouped)
+        grad = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or v.requires_grad)
+        with kernels(query.device.type, grad, queries, keys):
+            output = F.scaled_dot_product_attention(query, key, v, added, call.dropout, causal, scale=scale, enable_gqa=grouped)
         # Rows that may attend nowhere ran as if they were full.
         return output if empty is None or kind is Causal else torch.where(empty, 0.0, output)
 
