@@ -7,7 +7,7 @@ get one that runs it and then notes q and k. The `sdpa` function is noticed by i
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
@@ -22,7 +22,7 @@ open_records = 0
 
 
 @contextmanager
-def listen(model: nn.Module, seen: Seen) -> Iterator[None]:
+def listen(model: nn.Module, seen: Seen, modules: Sequence[nn.Module]) -> Iterator[None]:
     """While any record is open, the attention functions of transformers are noticed."""
     interface: Any = getattr(sys.modules.get("transformers.modeling_utils"), "AttentionInterface", None)
     if not hasattr(interface, "get_interface"):  # none of its models can be here, or a version before 5

@@ -29,6 +29,7 @@ class Case:
     tokens: int = 0
     about: str = ""  # such as the backend that was chosen
     warm: int = 1  # calls before the first that is timed
+    whole: bool = False  # memory is counted from building on: what is captured once takes none later
 
 
 @dataclass(frozen=True)
@@ -105,25 +106,46 @@ def measure(case: Case, device: torch.device, seconds: float) -> dict[str, Figur
     for name, make in {**case.ours, **case.peers}.items():
         figure = found[name] = Figure()
         try:
-            call = make()
-            for _ in range(case.warm):
-                call()
-            figure.bytes = peak_of(call, device)
+            call, figure.bytes = built(case, make, device)
             taken = timed(call, 1)
             calls[name] = call, max(1, min(100, int(seconds / ROUNDS / max(taken, 1e-6))))
             figure.seconds.append(taken)
         except Exception as error:  # a library may raise anything, such as when it does not compile
-            figure.failed = (str(error).strip().splitlines() or [type(error).__name__])[0][:FAILURE]
+            figure.failed = reason(error)
     spent = dict.fromkeys(calls, 0.0)
     for _ in range(ROUNDS):
         for name, (call, repeats) in calls.items():
-            if spent[name] < seconds:
-                taken = timed(call, repeats)
+            if spent[name] < seconds and not found[name].failed:
+                try:
+                    taken = timed(call, repeats)
+                except Exception as error:
+                    found[name].failed = reason(error)
+                    continue
                 spent[name] += taken * repeats
                 found[name].seconds.append(taken)
     del calls
     gc.collect()
     return found
+
+
+def built(case: Case, make: Make, device: torch.device) -> tuple[Callable[[], Any], float]:
+    """What is timed, warm, and the bytes that it takes at most."""
+    made = list[Callable[[], Any]]()
+
+    def build() -> None:
+        made.append(make())
+        for _ in range(case.warm):
+            made[0]()
+
+    if case.whole:
+        taken = peak_of(build, device)
+        return made[0], taken
+    build()
+    return made[0], peak_of(made[0], device)
+
+
+def reason(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:FAILURE]
 
 
 def timed(call: Callable[[], Any], repeats: int) -> float:

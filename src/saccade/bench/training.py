@@ -100,9 +100,8 @@ def case_of(
     mine: dict[str, Make] = {title: partial(update_with, ours, batches, how) for title, how in ways.items()}
     others: dict[str, Make] = {title: partial(step_of, build, batches) for title, build in theirs.items()}
     tokens = sum(batch.tokens for batch in batches)
-    return Case(
-        name, mine, others, lambda limits: limits.seconds(operations), tokens, warm=4
-    )  # the second of a shape is compiled, the third captured
+    # the second of a shape is compiled, the third captured
+    return Case(name, mine, others, lambda limits: limits.seconds(operations), tokens, warm=4, whole=True)
 
 
 def seeded(build: Callable[[], nn.Module]) -> nn.Module:

@@ -7,9 +7,9 @@ and change what a model does (it switches off the fast path of `torch.nn`). B ba
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import wraps
+from functools import cache, wraps
 from inspect import signature
 from typing import Any
 
@@ -145,18 +145,18 @@ def hear_attend(mechanism: Mechanism, call: Call, mask: Mask | None) -> None:
     notice(lambda: Look(mechanism, call.q.detach(), call.key.detach(), mask, call.positions, 0))
 
 
-def is_own(module: nn.Module) -> bool:
-    """Whether all attention of a module by itself passes a Site."""
-    other = isinstance(module, nn.MultiheadAttention | nn.TransformerEncoderLayer)
+@cache
+def is_own(kind: type[nn.Module]) -> bool:
+    """Whether all attention of a module of this class by itself passes a Site."""
+    other = issubclass(kind, nn.MultiheadAttention | nn.TransformerEncoderLayer)
     homes = ("saccade.", "torch.nn.modules.", "torch._dynamo")
-    return isinstance(module, Site) or (type(module).__module__.startswith(homes) and not other)
+    return issubclass(kind, Site) or (kind.__module__.startswith(homes) and not other)
 
 
 @contextmanager
-def watch(model: nn.Module, seen: Seen) -> Iterator[None]:
+def watch(model: nn.Module, seen: Seen, modules: Sequence[nn.Module]) -> Iterator[None]:
     """Listens to a model, unless all of its attention passes saccade's sites. A compiled one runs uncompiled, as nothing inside is seen."""
-    modules = list(model.modules())
-    if all(map(is_own, modules)):
+    if all(map(is_own, map(type, modules))):
         yield
         return
     compiled = any("_orig_mod" in one._modules or one._compiled_call_impl is not None for one in modules)

@@ -7,7 +7,7 @@ Nothing is kept while no record is open: a site then has one `is None` to test. 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import accumulate
 
@@ -72,11 +72,11 @@ class Site(nn.Module):
 
 def sites(model: nn.Module) -> dict[str, Site]:
     """The layers that attend, by their path in the model (`decoder.2.cross`); a layer by itself is called `attention`."""
-    found = {}
-    for path, module in model.named_modules():
-        if isinstance(module, Site):
-            found[path_of(path) or "attention"] = module
-    return found
+    return sites_of(model.named_modules())
+
+
+def sites_of(named: Iterable[tuple[str, nn.Module]]) -> dict[str, Site]:
+    return {path_of(path) or "attention": module for path, module in named if isinstance(module, Site)}
 
 
 def path_of(path: str) -> str:
@@ -226,7 +226,7 @@ def source_weights(seen: Seen) -> Tensor:
 
 
 # What else listens while a record is open, and adds to what is seen: core/foreign.py, huggingface.py
-listeners: list[Callable[[nn.Module, Seen], AbstractContextManager[None]]] = []
+listeners: list[Callable[[nn.Module, Seen, Sequence[nn.Module]], AbstractContextManager[None]]] = []
 NOTHING = (
     "no attention was seen: inside the `with`, the model called none of saccade.attend, F.scaled_dot_product_attention, "
     "nn.MultiheadAttention and Hugging Face's attention functions; run it inside, or see docs/foreign-models.md for what cannot be seen"
@@ -239,7 +239,8 @@ def record(model: nn.Module, quiet: bool = False) -> Iterator[Seen]:
     A record that saw nothing warns, unless it is `quiet`."""
     if not isinstance(model, nn.Module):
         raise SaccadeError(f"expected a model or a layer, got {type(model).__name__}")
-    found = sites(model)
+    named = list(model.named_modules())
+    found, modules = sites_of(named), [module for _, module in named]
     if any(site.tape is not None for site in found.values()):
         raise SaccadeError("a record of this model is already open; close it first")
     seen = Seen()
@@ -249,7 +250,7 @@ def record(model: nn.Module, quiet: bool = False) -> Iterator[Seen]:
     try:
         with ExitStack() as open_ones:
             for listen in listeners:
-                open_ones.enter_context(listen(model, seen))
+                open_ones.enter_context(listen(model, seen, modules))
             yield seen
     finally:
         for site in found.values():

@@ -1,7 +1,9 @@
 """Updates captured as CUDA graphs and replayed: a small model's update then takes no longer than its arithmetic."""
 
+import gc
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,10 +78,10 @@ class CapturedUpdate(Update):
                 self.graphs[key] = self.capture(batch, forward)
             except RuntimeError as error:
                 self.most = 0
-                why = str(error).strip().splitlines()[0]
-                self.note(f"training.graphs: these updates cannot be captured ({why}); continuing without")
                 self.optimizer.zero_grad()  # of a backward that broke off
                 forget_capture(self.device)
+                why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                self.note(f"training.graphs: these updates cannot be captured ({why}); continuing without")
         self.seen.add(key)
         loss, norm = self.graphs[key].replay(batch) if key in self.graphs else self.step(batch, forward)
         return [loss], norm
@@ -105,9 +107,23 @@ class CapturedUpdate(Update):
         # One pool of memory for all: they never run at the same time, and what one leaves is copied before the next begins.
         pool = next((one.graph.pool() for one in self.graphs.values()), None)
         # no other thread may use the GPU while an update is captured; what it frees is no reason to give up
-        with making, torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+        with making, uncollected(), torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             outputs = self.step(batch, forward)
         return Captured(graph, inputs, outputs)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Within the `with`, Python's garbage collector rests: graphs and events that it finds would be freed in the middle of a capture,
+    which ends it."""
+    gc.collect()
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def forget_capture(device: torch.device) -> None:

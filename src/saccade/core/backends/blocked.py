@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..kept import kept_with
 from ..masks import Mask, Prepared, booleans, may_read
 from ..positions import Positions
 from ..scores import Additive
@@ -103,7 +104,8 @@ def is_plain(part: torch.nn.Module) -> bool:
 def layout(call: Call) -> Layout | None:
     """The cheapest blocks for a mask, or None where they are not known."""
     _, _, queries, keys = call.sizes
-    return call.mask.once("layout", lambda: find_layout(call.mask.mask, queries, keys))
+    mask = call.mask.mask
+    return call.mask.once("layout", lambda: kept_with(mask, "layout", (queries, keys), lambda: find_layout(mask, queries, keys)))
 
 
 def find_layout(mask: Mask, queries: int, keys: int) -> Layout | None:

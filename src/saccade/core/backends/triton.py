@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ..kept import kept_with
 from ..kernels import missing
 from ..masks import Both, Causal, Full, Mask, Padding, Prepared, Window, may_read
 from ..normalizers import Softmax
@@ -93,9 +94,11 @@ def attention(call: Call) -> Tensor:
     extras, (left, right) = Extras(), (-1, -1)
     closed = span(call.mask.mask)
     if closed is None:
-        from ..kernels.plan import plan_of
+        from ..kernels.plan import make_plan
 
-        plan = call.mask.once("tiles", lambda: plan_of(call.mask.mask, call.sizes, call.q.device))
+        mask, sizes, device = call.mask.mask, call.sizes, call.q.device
+        make = lambda: kept_with(mask, "tiles", (sizes, device), lambda: make_plan(mask, sizes, device))  # noqa: E731
+        plan = call.mask.once("tiles", make)
         extras = extras._replace(rows=plan.rows, columns=plan.columns, bits=plan.bits, partly=plan.partly)
     else:
         left, right, lengths = closed

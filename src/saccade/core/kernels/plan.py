@@ -1,8 +1,7 @@
 """Any mask as lists of blocks of SIZE × SIZE: for each block of queries the blocks of keys that it sees partly, and those it sees whole;
 and the same the other way round. What is hidden in a block seen partly is kept as one bit per pair, 64 pairs to a number."""
 
-from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,40 +22,6 @@ class Plan(NamedTuple):
     columns: Tensor
     bits: Tensor
     partly: tuple[int, int]
-
-
-def plan_of(mask: Mask, sizes: tuple[int, int, int, int], device: torch.device) -> Plan:
-    """The plan, kept with a mask that nothing but its own numbers and tensors decide: it may be passed again and again."""
-    state = state_of(mask)
-    key = (sizes, device, state)
-    found = kept.get(mask) if state is not None else None
-    if found is None or found[0] != key:
-        found = key, make_plan(mask, sizes, device)
-        if state is not None:
-            kept[mask] = found
-    return found[1]
-
-
-kept: WeakKeyDictionary[Mask, tuple[tuple[Any, ...], Plan]] = WeakKeyDictionary()
-
-
-def state_of(mask: Mask) -> tuple[Any, ...] | None:
-    """What a mask's answers depend on; None where it is not known, as of a function or a class of one's own."""
-    if type(mask).__module__ != Mask.__module__:
-        return None
-    found = list[Any]()
-    for value in vars(mask).values():
-        inner = value
-        if isinstance(value, Mask):
-            inner = state_of(value)
-        elif isinstance(value, Tensor):
-            inner = None if value.is_inference() else (id(value), value._version)
-        elif not isinstance(value, int | float | str | bool):
-            return None
-        if inner is None:
-            return None
-        found.append(inner)
-    return tuple(found)
 
 
 def make_plan(mask: Mask, sizes: tuple[int, int, int, int], device: torch.device) -> Plan:

@@ -70,7 +70,9 @@ def score(
     else:
         found = product * (scale * LOG2E)
     if BIAS == ALIBI:
-        found -= slope * tl.abs(j - i).to(tl.float32)
+        found -= slope * tl.abs(
+            i.to(tl.float32) - j.to(tl.float32)
+        )  # each converted once, not the difference of each pair: that is slow
     elif BIAS == TABLE:
         if PLACE == NEAR:
             found += gathered(table, stride, row, i, j, queries, LIMIT) * LOG2E
