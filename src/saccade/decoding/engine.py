@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..core.kernels import missing
 from ..core.positions import Positions, Rotary, check_within
 from ..layers.attention import MultiHeadAttention
 from ..layers.block import Block
@@ -26,12 +27,19 @@ from .able import LINEAR, exactly
 from .matrices import Copies, Product, of_weight, product
 
 Join = Callable[[Tensor, Tensor], Tensor]
+Own = Callable[[int, Tensor, int, float], Tensor]
+WIDEST_NORM = 8192  # numbers of a vector that one program normalizes
+WIDEST_HEAD = 256
+KERNEL_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class At(Protocol):
     """One step's position: where its keys go, and what it sees."""
 
     beams: int  # rows that read the same keys
+    # block n's projected R (H + 2 H') D, heads of queries on each key and the scale → `keep` and attention to all keys so far in one kernel,
+    # R (H D); None where the kernels of a step are not used
+    read_own: Own | None
 
     def pick(self, table: Tensor) -> Tensor:
         """The row of this position, 1 × …, of a table by position."""
@@ -48,7 +56,7 @@ class Memory:
     """Keys and values of each block's memory, S H' M D, and what hides its padding; W rows of the batch read each."""
 
     def __init__(self, pairs: list[tuple[Tensor, Tensor]], mask: Tensor | None, width: int) -> None:
-        self.pairs, self.mask, self.width = pairs, mask, width
+        self.pairs, self.mask, self.width, self.kernels = pairs, mask, width, False
 
     def __len__(self) -> int:
         """Sentences."""
@@ -94,6 +102,24 @@ def residual_of(around: Residual) -> tuple[Callable[[Tensor], Tensor] | None, Jo
         assert isinstance(around, PostNorm)
         join = torch.add
     return None, join if norm is None else (lambda x, y: norm(join(x, y)))
+
+
+def fused_join_of(around: Residual) -> Join | None:
+    """Sum and norm in one kernel, where a norm follows the sum at once."""
+    norm = around.norm
+    if not isinstance(around, PostNorm) or not exactly(norm, LayerNorm):
+        return None
+    assert isinstance(norm, LayerNorm)
+    if norm.weight.shape[0] > WIDEST_NORM:
+        return None
+    weight, bias, eps = norm.weight.detach(), norm.bias.detach(), norm.eps
+
+    def join(x: Tensor, y: Tensor) -> Tensor:
+        from ..core.kernels.steps import add_norm
+
+        return add_norm(x, y, weight, bias, eps)
+
+    return join
 
 
 def feedforward_of(part: nn.Module, layout: str) -> Product:
@@ -149,6 +175,8 @@ class Attention:
     def own(self, x: Tensor, n: int, at: At) -> Tensor:
         rows, heads, groups, width = len(x), self.heads, self.groups, self.width
         qkv = self.project(x)
+        if at.read_own is not None and self.angles is None and self.biases is None:
+            return self.out(at.read_own(n, qkv, groups, self.scale))
         cut = heads * groups * width
         query, pair = qkv[:, :cut], qkv[:, cut:].view(rows, 2, heads, width)
         if self.angles is not None:
@@ -171,6 +199,10 @@ class Attention:
 
     def read(self, x: Tensor, n: int, memory: Memory) -> Tensor:
         key, value = memory.pairs[n]
+        if memory.kernels and memory.mask is not None:
+            from ..core.kernels.steps import read_memory
+
+            return self.out(read_memory(self.project(x), key, value, memory.mask, memory.width, self.groups, self.scale))
         return self.attend(self.project(x), key, value, memory.mask, memory.width)
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, beams: int) -> Tensor:
@@ -191,6 +223,13 @@ class Attention:
         return self.out(found.reshape(rows, heads * groups * width))
 
 
+NOTHING_FUSED: list[Join | None] = [None, None, None]
+
+
+def residuals(block: Block) -> tuple[Residual | None, Residual | None, Residual | None]:
+    return block.around_mixer, block.around_cross, block.around_feedforward
+
+
 class Layer:
     """One block."""
 
@@ -198,6 +237,7 @@ class Layer:
         assert isinstance(block.mixer, MultiHeadAttention)
         self.mixer = Attention(block.mixer, layout, False, copies)
         self.before_mixer, self.join_mixer = residual_of(block.around_mixer)
+        self.fused = [None if one is None else fused_join_of(one) for one in residuals(block)]
         self.cross = None if block.cross is None else Attention(block.cross, layout, True, copies)
         if block.around_cross is not None:
             self.before_cross, self.join_cross = residual_of(block.around_cross)
@@ -206,14 +246,15 @@ class Layer:
             self.before_feedforward, self.join_feedforward = residual_of(block.around_feedforward)
 
     def __call__(self, x: Tensor, n: int, at: At, memory: Memory | None) -> Tensor:
+        fused = NOTHING_FUSED if at.read_own is None else self.fused
         before = self.before_mixer
-        x = self.join_mixer(x, self.mixer.own(x if before is None else before(x), n, at))
+        x = (fused[0] or self.join_mixer)(x, self.mixer.own(x if before is None else before(x), n, at))
         if self.cross is not None and memory is not None:
             before = self.before_cross
-            x = self.join_cross(x, self.cross.read(x if before is None else before(x), n, memory))
+            x = (fused[1] or self.join_cross)(x, self.cross.read(x if before is None else before(x), n, memory))
         if self.feedforward is not None:
             before = self.before_feedforward
-            x = self.join_feedforward(x, self.feedforward(x if before is None else before(x)))
+            x = (fused[2] or self.join_feedforward)(x, self.feedforward(x if before is None else before(x)))
         return x
 
 
@@ -236,6 +277,9 @@ class Engine:
         self.places: Tensor | None = None
         self.joined, self.size = joined, 0
         self.resident: Any = None  # decodings that stay on a GPU
+        wide = max((layer.mixer.width for layer in self.layers), default=0)
+        # of captured steps: one that is launched by itself takes longer than the two or three of PyTorch's that it replaces
+        self.kernels = missing(self.like.device) is None and wide <= WIDEST_HEAD and self.like.dtype in KERNEL_TYPES
 
     def prepare(self, size: int) -> None:
         """Makes what depends on positions, for texts of `size` tokens at most."""

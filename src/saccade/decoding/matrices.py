@@ -57,6 +57,8 @@ def of_weight(weight: Tensor, bias: Tensor | None, layout: str, activation: str 
             return lambda x: torch._addmm_activation(bias, x, turned)
         made: Product = partial(torch.mm, mat2=turned) if bias is None else lambda x: torch.addmm(bias, x, turned)
     else:
+        if activation == "relu" and bias is not None and weight.is_cuda:
+            return lambda x: torch._addmm_activation(bias, x, weight.t())
         made = partial(F.linear, weight=weight, bias=bias)
     return made if activation == "none" else partial(relu_after, made)
 

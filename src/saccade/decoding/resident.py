@@ -3,6 +3,7 @@ chosen is read at the end. S sentences, W beams, R = S · W rows, T positions, M
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -10,12 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..core.backends.call import CannotCompile
+from ..core.kernels import MOST_ROWS, MOST_TOKENS
 from ..layers.inputs import Learned
 from ..models.transformer import ReadingDecoder, Transformer
 from .able import STACKS, exactly, why_plain
 from .capture import captured
 from .collecting import collect
-from .engine import Engine, Memory
+from .engine import Engine, Memory, Own
 from .searches import Beam, Hypothesis, Sample, Search
 from .session import engine_of, read_memory
 
@@ -48,6 +51,7 @@ class Buffers:
     """All that a step reads and writes, where it stays: caches, memory, the last tokens, and what was chosen at each position."""
 
     beams = 1  # each row has a cache of its own
+    read_own: Own | None
 
     def __init__(self, engine: Engine, sizes: tuple[int, int, int, int], search: Search) -> None:
         sentences, self.width, self.room, columns = sizes
@@ -77,6 +81,8 @@ class Buffers:
         self.graphs: dict[int, Any] = {}
         self.seen: set[int] = set()
         self.reached = 0
+        self.hidden: Tensor | None = None
+        self.use_kernels(engine.kernels)
 
     def fill(self, sentences: list[int], memory: Memory, tokens: Tensor, limits: Tensor) -> None:
         """A new batch: the first of these sentences; the rest of the buffers are sentences that are done."""
@@ -122,37 +128,70 @@ class Buffers:
         seen = self.cache[n, :, : self.bucket].transpose(1, 3)  # R H' 2 T D
         return seen[:, :, 0], seen[:, :, 1]
 
+    def use_kernels(self, on: bool) -> None:
+        self.kernels = self.memory.kernels = on
+        self.read_own = self.in_one_kernel if on else None
+
+    def in_one_kernel(self, n: int, qkv: Tensor, groups: int, scale: float) -> Tensor:
+        from ..core.kernels.steps import read_own
+
+        return read_own(qkv, self.cache[n], self.position, groups, scale)
+
     def bias(self, table: Tensor | None) -> Tensor | None:
+        if self.hidden is None:
+            self.where = self.places[: self.bucket] - self.position  # distances of the keys
+            self.hidden = torch.zeros(1, self.bucket, dtype=self.cache.dtype, device=self.cache.device)
+            self.hidden.masked_fill_(self.where.unsqueeze(0) > 0, float("-inf"))
         if table is None:
             return self.hidden
         return self.hidden + table.index_select(1, (self.where + table.shape[1] - 1).clamp_max(table.shape[1] - 1))
 
     def step(self, bucket: int) -> None:
         """One token for every row, of which the first `bucket` positions may be taken."""
-        self.bucket = bucket
-        self.where = self.places[:bucket] - self.position  # distances of the keys
-        self.hidden = torch.zeros(1, bucket, dtype=self.cache.dtype, device=self.cache.device)
-        self.hidden.masked_fill_(self.where.unsqueeze(0) > 0, float("-inf"))
-        log_probs = self.engine.step(self.tokens, self, self.memory).float().log_softmax(-1)
-        if len(self.never):
-            log_probs.index_fill_(1, self.never, float("-inf"))
-        (self.take_best if self.width == 1 else self.take_beams)(log_probs)
+        self.bucket, self.hidden = bucket, None
+        logits = self.engine.step(self.tokens, self, self.memory)
+        some = 1 if self.width == 1 else min(2 * self.width, logits.shape[-1])
+        values, tokens = self.best(logits, some)
+        if self.width == 1 and self.kernels and len(logits) <= MOST_ROWS:
+            self.note(values, tokens)
+            return
+        (self.take_best if self.width == 1 else self.take_beams)(values, tokens)
         self.position.add_(1)
         self.done.logical_or_(self.position >= self.limits)
         self.alive.copy_((~self.done).sum())
 
-    def take_best(self, log_probs: Tensor) -> None:
-        values, tokens = log_probs.max(-1)
-        self.tokens.copy_(tokens)
-        self.chosen[:, 0].index_copy_(0, self.position, tokens.view(1, -1, 1))
-        self.values[:, 0].index_copy_(0, self.position, values.view(1, -1, 1))
-        self.done.logical_or_(tokens == self.eos)
+    def best(self, logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """The largest log-probabilities of each row and their tokens, R × count."""
+        if self.kernels and logits.shape[1] <= MOST_TOKENS:
+            from ..core.kernels.steps import best_tokens
 
-    def take_beams(self, log_probs: Tensor) -> None:
+            return best_tokens(logits, self.never, count)
+        log_probs = logits.float().log_softmax(-1)
+        if len(self.never):
+            log_probs.index_fill_(1, self.never, float("-inf"))
+        if count == 1:
+            values, tokens = log_probs.max(-1, keepdim=True)
+            return values, tokens
+        found = log_probs.topk(count, -1)
+        return found.values, found.indices
+
+    def note(self, values: Tensor, tokens: Tensor) -> None:
+        """`take_best` and what follows it, in one kernel."""
+        from ..core.kernels.steps import note_best
+
+        state = self.tokens, self.limits, self.done, self.alive
+        note_best(values, tokens, self.position, self.chosen, self.values, *state, self.eos)
+
+    def take_best(self, values: Tensor, tokens: Tensor) -> None:
+        self.tokens.copy_(tokens.squeeze(1))
+        self.chosen[:, 0].index_copy_(0, self.position, tokens.unsqueeze(0))
+        self.values[:, 0].index_copy_(0, self.position, values.unsqueeze(0))
+        self.done.logical_or_(tokens.squeeze(1) == self.eos)
+
+    def take_beams(self, top: Tensor, tokens: Tensor) -> None:
         """As `Beam.advance`; what ended is noted by the score and the parent of each rank."""
         count, width = self.scores.shape
-        some = min(2 * width, log_probs.shape[-1])
-        top, tokens = log_probs.topk(some, -1)
+        some = top.shape[1]
         total = (self.scores.unsqueeze(-1) + top.view(count, width, some)).flatten(1)
         best, index = total.topk(min(2 * width, width * some), -1)
         parents, tokens = index // some, tokens.view(count, -1).gather(1, index)
@@ -186,7 +225,13 @@ class Buffers:
                 graph.replay()
                 return
         self.seen.add(bucket)
-        self.step(bucket)
+        try:
+            self.step(bucket)
+        except CannotCompile as error:  # nothing was chosen yet, and what was written is written again
+            warnings.warn(f"a kernel of decoding does not compile here ({error}); continuing without", stacklevel=2)
+            self.engine.kernels = False
+            self.use_kernels(False)
+            self.step(bucket)
 
 
 class Encoder:

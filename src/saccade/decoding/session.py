@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..models.kinds import Decodable
-from .engine import Engine, Memory
+from .engine import Engine, Memory, Own
 from .matrices import layout_for
 
 STEP = 32  # positions by which caches grow at least
@@ -71,6 +71,8 @@ class FastSession:
     A sentence's beams share its cache too: each step adds W keys, and a beam sees those of its own past, by a mask. So nothing is copied
     when beams continue one another, and keys that no beam sees any more are dropped when the cache is full.
     """
+
+    read_own: Own | None = None  # launched one by one, the kernels of a step take longer than what they replace
 
     def __init__(self, model: Any, source: Tensor, lengths: Tensor, width: int, longest: int) -> None:
         self.engine, self.width, self.beams = engine_of(model, len(source) * width), width, 1

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..decoding import Beam, Hypothesis, Sample, Search
-from ..decoding.engine import Engine, Memory
+from ..decoding.engine import Engine, Memory, Own
 from ..decoding.matrices import layout_for
 from ..decoding.session import STEP, engine_of, read_memory
 
@@ -64,6 +64,7 @@ class Flow:
     """
 
     beams = 1  # each row has a cache of its own
+    read_own: Own | None = None  # rows come and go: its steps are not captured
 
     def __init__(self, model: Any, width: int, never: tuple[int, ...], pad: int) -> None:
         self.model, self.width, self.never, self.pad = model, width, list(never), pad

@@ -5,6 +5,8 @@ import os
 
 import torch
 
+MOST_TOKENS = 1 << 15  # of a vocabulary: a step of decoding holds a row's logits in registers
+MOST_ROWS = 1 << 12  # that one program of a step takes down
 OLDEST = 8  # compute capability: from here on there are bfloat16 and asynchronous copies
 INSTALLED = importlib.util.find_spec("triton") is not None
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # as Triton reads it: when a kernel is made

@@ -1,0 +1,201 @@
+"""Kernels of one step of decoding, where a row has one query and what is read is small: each replaces several launches of PyTorch's.
+
+R rows, H heads of queries, H' of keys and values, D width of a head, T positions of a cache, M of a memory, V vocabulary."""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ..backends.call import CannotCompile
+
+KEYS = 32  # read at a time
+
+
+@triton.jit
+def add_keys(q, keys, values, place, scale, top, total, output, k_n, v_n, there, added):
+    """Continues a softmax over keys one block further: its largest score, the sum of its weights, and that of weighted values."""
+    k = tl.load(keys + place[:, None] * k_n, mask=there[:, None], other=0.0).to(tl.float32)
+    v = tl.load(values + place[:, None] * v_n, mask=there[:, None], other=0.0).to(tl.float32)
+    score = tl.where(there, tl.sum(k * q[None, :], 1) * scale + added, float("-inf"))
+    higher = tl.maximum(top, tl.max(score))
+    weight, shrunk = tl.exp(score - higher), tl.exp(top - higher)
+    return higher, total * shrunk + tl.sum(weight), output * shrunk + tl.sum(weight[:, None] * v, 0)
+
+
+@triton.jit
+def own_step(QKV, Cache, Position, Out, scale, room, HEADS: tl.constexpr, GROUPS: tl.constexpr, D: tl.constexpr, BD: tl.constexpr,
+             BN: tl.constexpr):  # fmt: skip
+    """A row's new key and value go to the cache; its query reads those before, and the new ones as they are."""
+    row, head = (tl.program_id(0) // (HEADS * GROUPS)).to(tl.int64), tl.program_id(0) % (HEADS * GROUPS)
+    kv = head // GROUPS
+    d = tl.arange(0, BD)
+    wide = d < D
+    base = QKV + row * (HEADS * GROUPS + 2 * HEADS) * D
+    q = tl.load(base + head * D + d, mask=wide, other=0.0).to(tl.float32)
+    new_key = tl.load(base + (HEADS * GROUPS + kv) * D + d, mask=wide, other=0.0)
+    new_value = tl.load(base + (HEADS * GROUPS + HEADS + kv) * D + d, mask=wide, other=0.0)
+    position = tl.load(Position).to(tl.int32)
+    here = Cache + row * room * 2 * HEADS * D + kv * D + d[None, :]
+    if head % GROUPS == 0:
+        at = Cache + (row * room + position) * 2 * HEADS * D + kv * D + d
+        tl.store(at, new_key, mask=wide)
+        tl.store(at + HEADS * D, new_value, mask=wide)
+    top = tl.sum(q * new_key.to(tl.float32)) * scale
+    total, output = top * 0.0 + 1.0, new_value.to(tl.float32)
+    for start in tl.range(0, position, BN):
+        place = start + tl.arange(0, BN)
+        top, total, output = add_keys(
+            q, here, here + HEADS * D, place, scale, top, total, output, 2 * HEADS * D, 2 * HEADS * D, place < position, 0.0
+        )
+    tl.store(Out + (row * HEADS * GROUPS + head) * D + d, (output / total).to(Out.dtype.element_ty), mask=wide)
+
+
+@triton.jit
+def memory_step(Q, Keys, Values, Hidden, Out, scale, columns, k_s, k_h, k_n, v_s, v_h, v_n, hidden_s, WIDTH: tl.constexpr,
+                HEADS: tl.constexpr, GROUPS: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, BN: tl.constexpr):  # fmt: skip
+    """A row's query reads the memory of its sentence, which WIDTH rows share; `Hidden` is added to scores, 0 or −∞."""
+    row, head = (tl.program_id(0) // (HEADS * GROUPS)).to(tl.int64), tl.program_id(0) % (HEADS * GROUPS)
+    sentence, kv = row // WIDTH, head // GROUPS
+    d = tl.arange(0, BD)
+    wide = d < D
+    q = tl.load(Q + (row * HEADS * GROUPS + head) * D + d, mask=wide, other=0.0).to(tl.float32)
+    keys, values = Keys + sentence * k_s + kv * k_h + d[None, :], Values + sentence * v_s + kv * v_h + d[None, :]
+    top, total, output = tl.sum(q) * 0.0 - 1e30, tl.sum(q) * 0.0, q * 0.0
+    for start in tl.range(0, columns, BN):
+        place = start + tl.arange(0, BN)
+        there = place < columns
+        added = tl.load(Hidden + sentence * hidden_s + place, mask=there, other=0.0).to(tl.float32)
+        top, total, output = add_keys(q, keys, values, place, scale, top, total, output, k_n, v_n, there, added)
+    tl.store(Out + (row * HEADS * GROUPS + head) * D + d, (output / total).to(Out.dtype.element_ty), mask=wide)
+
+
+@triton.jit
+def norm_step(X, Y, Weight, Bias, Out, eps, D: tl.constexpr, BD: tl.constexpr):
+    """The layer norm of a row of X + Y."""
+    at = tl.arange(0, BD)
+    there, row = at < D, tl.program_id(0).to(tl.int64) * D
+    x = tl.load(X + row + at, mask=there, other=0.0).to(tl.float32) + tl.load(Y + row + at, mask=there, other=0.0).to(tl.float32)
+    x = x.to(X.dtype.element_ty).to(tl.float32)  # as the sum by itself would be
+    centered = tl.where(there, x - tl.sum(x) / D, 0.0)
+    scaled = centered / tl.sqrt_rn(tl.sum(centered * centered) / D + eps)
+    weight = tl.load(Weight + at, mask=there, other=0.0).to(tl.float32)
+    bias = tl.load(Bias + at, mask=there, other=0.0).to(tl.float32)
+    tl.store(Out + row + at, (scaled * weight + bias).to(Out.dtype.element_ty), mask=there)
+
+
+@triton.jit
+def best_step(Logits, Never, Values, Tokens, vocab, never: tl.constexpr, TOP: tl.constexpr, BV: tl.constexpr):
+    """The TOP largest log-probabilities of a row and their tokens, the first of equal ones first, without those in `Never`."""
+    row, at = tl.program_id(0).to(tl.int64), tl.arange(0, BV)
+    x = tl.load(Logits + row * vocab + at, mask=at < vocab, other=float("-inf")).to(tl.float32)
+    largest = tl.max(x)
+    log_sum = tl.log(tl.sum(tl.exp(x - largest)))
+    for n in tl.static_range(never):
+        x = tl.where(at == tl.load(Never + n).to(tl.int32), float("-inf"), x)
+    for n in tl.static_range(TOP):
+        found = tl.max(x)
+        token = tl.min(tl.where(x == found, at, BV))
+        tl.store(Values + row * TOP + n, (found - largest) - log_sum)
+        tl.store(Tokens + row * TOP + n, token.to(tl.int64))
+        x = tl.where(at == token, float("-inf"), x)
+
+
+@triton.jit
+def note_step(Values, Tokens, Position, Chosen, Kept, Last, Limits, Done, Alive, eos, rows, chosen_n, kept_n, BR: tl.constexpr):
+    """Greedy search: what each row has chosen is written down, the position moves on, and sentences that ended are counted. One program."""
+    at = tl.arange(0, BR)
+    there, position = at < rows, tl.load(Position)
+    token = tl.load(Tokens + at, mask=there, other=0)
+    value = tl.load(Values + at, mask=there, other=0.0)
+    limit = tl.load(Limits + at, mask=there, other=0)
+    done = tl.load(Done + at, mask=there, other=1) != 0
+    done = done | (token == eos) | (position + 1 >= limit)
+    tl.store(Last + at, token, mask=there)
+    tl.store(Chosen + position * chosen_n + at, token, mask=there)
+    tl.store(Kept + position * kept_n + at, value, mask=there)
+    tl.store(Done + at, done.to(tl.int8), mask=there)
+    tl.store(Alive, tl.sum(tl.where(there & (done == 0), 1, 0)).to(tl.int64))
+    tl.debug_barrier()
+    tl.store(Position, position + 1)
+
+
+def launch(kernel: Any, count: int, *given: Any, **constants: Any) -> None:
+    try:
+        kernel[(count,)](*given, **constants)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # whatever Triton raises
+        raise CannotCompile((str(error).strip() or type(error).__name__).splitlines()[0][:200]) from error
+
+
+def power(size: int) -> int:
+    return int(triton.next_power_of_2(size))
+
+
+def read_own(qkv: Tensor, cache: Tensor, position: Tensor, groups: int, scale: float) -> Tensor:
+    """qkv: R (H + 2H') D; cache: R T 2 H' D, of which the positions before `position` (1) are filled; → R (H D)"""
+    rows, room, _, heads, width = cache.shape
+    output = qkv.new_empty(rows, heads * groups * width)
+    sizes = {"HEADS": heads, "GROUPS": groups, "D": width, "BD": power(width), "BN": KEYS}
+    launch(own_step, rows * heads * groups, qkv.contiguous(), cache, position, output, scale, room, **sizes, num_warps=2)
+    return output
+
+
+def read_memory(query: Tensor, keys: Tensor, values: Tensor, hidden: Tensor, width: int, groups: int, scale: float) -> Tensor:
+    """query: R (H D); keys, values: S H' M D with R = S · `width`; hidden: S 1 1 M, 0 or −∞; → R (H D)"""
+    _, heads, columns, wide = keys.shape
+    output = torch.empty_like(query)
+    strides = (*keys.stride()[:3], *values.stride()[:3], hidden.stride(0))
+    sizes = {"WIDTH": width, "HEADS": heads, "GROUPS": groups, "D": wide, "BD": power(wide), "BN": KEYS}
+    count = len(query) * heads * groups
+    launch(memory_step, count, query.contiguous(), keys, values, hidden, output, scale, columns, *strides, **sizes, num_warps=2)
+    return output
+
+
+def add_norm(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    """layer_norm(x + y), R dim"""
+    output = torch.empty_like(x)
+    dim = x.shape[-1]
+    launch(norm_step, len(x), x.contiguous(), y.contiguous(), weight, bias, output, eps, D=dim, BD=power(dim), num_warps=4)
+    return output
+
+
+def best_tokens(logits: Tensor, never: Tensor, top: int) -> tuple[Tensor, Tensor]:
+    """Log-probabilities and tokens, R × top each."""
+    rows, vocab = logits.shape
+    values, tokens = logits.new_empty(rows, top, dtype=torch.float32), never.new_empty(rows, top)
+    size = power(vocab)
+    warps = min(max(size // 1024, 1), 16)
+    launch(
+        best_step, rows, logits.contiguous(), never, values, tokens, vocab, never=len(never), TOP=top, BV=size, num_warps=warps
+    )
+    return values, tokens
+
+
+def note_best(values: Tensor, tokens: Tensor, position: Tensor, chosen: Tensor, kept: Tensor, last: Tensor, limits: Tensor,
+              done: Tensor, alive: Tensor, eos: int) -> None:  # fmt: skip
+    """Of each row: value and token (R × 1) go to kept[position, 0] and chosen[position, 0]; the rest as in the kernel."""
+    rows = len(last)
+    state = done.view(torch.int8)
+    constants = {"BR": power(rows), "num_warps": 4}
+    launch(
+        note_step,
+        1,
+        values,
+        tokens,
+        position,
+        chosen,
+        kept,
+        last,
+        limits,
+        state,
+        alive,
+        eos,
+        rows,
+        chosen.stride(0),
+        kept.stride(0),
+        **constants,
+    )
