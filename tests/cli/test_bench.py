@@ -50,6 +50,44 @@ def test_rows_as_json_and_a_result_file(tmp_path: Path, monkeypatch: pytest.Monk
     assert "medians of interleaved runs" in stored["notes"]
 
 
+def test_who_stops_a_measurement_keeps_what_was_measured_and_the_last_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ("bench", "attention", "--only", "sigmoid", "--result", "mine")
+    assert run_cli(*words).code == 0
+    folder = tmp_path / "benchmarks/results"
+    assert [path.name for path in folder.iterdir()] == ["mine.json"], "nothing unfinished is left"
+    before, plain = (folder / "mine.json").read_bytes(), measuring.run
+
+    def stopped(*given: Any) -> Any:
+        yield next(iter(plain(*given)))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(measuring, "run", stopped)
+    assert run_cli(*words).code != 0
+    assert (folder / "mine.json").read_bytes() == before
+    [row] = json.loads((folder / "mine-unfinished.json").read_text())["figures"]["attention"]
+    assert row["case"] == "sigmoid, forward"
+
+
+def test_a_contender_that_fails_while_it_is_timed_does_not_stop_the_others() -> None:
+    calls = []
+
+    def breaking() -> Callable[[], None]:
+        def call() -> None:
+            calls.append(1)
+            if len(calls) > 3:
+                raise RuntimeError("no more\nat all")
+
+        return call
+
+    found = measure(Case("one", {"ours": lambda: lambda: None}, {"theirs": breaking}), CPU, 0.01)
+    assert found["theirs"].failed == "no more"
+    assert found["ours"].seconds
+    assert not found["ours"].failed
+
+
 @pytest.mark.slow
 def test_training_beside_its_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "real", lambda scale: None)
@@ -132,7 +170,7 @@ def test_engines_of_decoding_are_compared_by_precision(monkeypatch: pytest.Monke
     ]
     found = [{"case": "batch 1 greedy", "engine": engine, "value": value, "processor": 900 / value} for engine, value in rows]
     asked: list[Any] = []
-    module = SimpleNamespace(cases=lambda device, small, only: (asked.append((device, small, only)), found)[1])
+    module = SimpleNamespace(cases=lambda device, small, only: (asked.append((device, small, only)), [found])[1])
     monkeypatch.setattr("saccade.bench.module_of", lambda kind: module)
     printed = run_cli("bench", "decode", "--scale", "tiny", "--json", "--only", "saccade int8, 2", "--only", "greedy")
     first, second = (json.loads(line) for line in printed.out.splitlines())

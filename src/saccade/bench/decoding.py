@@ -224,6 +224,7 @@ def process(name: str, kind: str, device: str, threads: int, more: dict[str, str
             run.wait(10)
         except subprocess.TimeoutExpired:
             run.kill()
+        receive.close()
 
 
 def fastest(trial: dict[tuple[str, str], float], case: str, title: str) -> float:
@@ -232,8 +233,10 @@ def fastest(trial: dict[tuple[str, str], float], case: str, title: str) -> float
     return min(seconds for (other, name), seconds in trial.items() if other == case and name.partition(",")[0] == own)
 
 
-def cases(device: str = "cpu", rounds: int = 3, small: bool = False, only: tuple[str, ...] = ()) -> list[dict[str, Any]]:
-    """One row per case and engine: {case, engine, value, unit, processor}; an engine that fails is left out by name.
+def cases(
+    device: str = "cpu", rounds: int = 3, small: bool = False, only: tuple[str, ...] = ()
+) -> Iterator[list[dict[str, Any]]]:
+    """After each round one row per case and engine: {case, engine, value, unit, processor}; an engine that fails is left out by name.
 
     The value is in sentences per second, `processor` the milliseconds of all cores per sentence: others on the machine change it less.
     """
@@ -264,12 +267,15 @@ def cases(device: str = "cpu", rounds: int = 3, small: bool = False, only: tuple
                         trial[case, title] = answer["seconds"]
                     else:
                         found.setdefault((case, title), []).append((answer["seconds"], answer["processor"]))
-    rows = []
-    for (case, title), values in found.items():
-        seconds, processor = (statistics.median(some) / chosen[case][0] for some in zip(*values, strict=True))
-        measured = {"value": round(1 / seconds, 3), "unit": "sentences/s", "processor": round(1000 * processor, 3)}
-        rows.append({"case": case, "engine": title, **measured})
-    return rows
+            if count:
+                yield [row_of(case, title, values, chosen[case][0]) for (case, title), values in found.items()]
+
+
+def row_of(case: str, title: str, values: list[tuple[float, float]], sentences: int) -> dict[str, Any]:
+    """The medians of what was measured so far."""
+    seconds, processor = (statistics.median(some) / sentences for some in zip(*values, strict=True))
+    measured = {"value": round(1 / seconds, 3), "unit": "sentences/s", "processor": round(1000 * processor, 3)}
+    return {"case": case, "engine": title, **measured}
 
 
 if __name__ == "__main__":

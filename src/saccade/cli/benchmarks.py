@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -50,30 +53,42 @@ def bench(
         device, _ = device_and_type()
     chosen = scale or ("full" if device.type == "cuda" else "tiny")
     figures: dict[str, Any] = {}
+
+    def keep(one: str, found: dict[str, Any]) -> None:
+        """What is known so far goes to a file beside the result: who stops a measurement keeps what was measured, and the last result too."""
+        figures[one] = found
+        if result is not None:
+            write(f"{result}-unfinished", chosen, figures)
+
     for one in [kind] if kind else list(BENCHES):
         try:
-            figures[one] = run_one(one, chosen, only or [], json_)
+            figures[one] = run_one(one, chosen, only or [], json_, partial(keep, one))
         except SaccadeError as error:
             if kind or only:
                 raise
             note(f"{one}: {error}")
     if result is not None:
-        from ..results import write_result
-
-        about = "; ".join(f"{one}: {found['notes']}" for one, found in figures.items())
-        rows = {one: found["cases"] for one, found in figures.items()}
-        left_out = {"left_out": {name: why for found in figures.values() for name, why in found["left_out"].items()}}
-        path = write_result(result, {"scale": chosen, **rows, **left_out}, notes=f"{about}; medians of interleaved runs")
+        path = write(result, chosen, figures)
+        path.with_name(f"{result}-unfinished.json").unlink(missing_ok=True)
         note(f"written: {path}")
 
 
-def run_one(kind: str, scale: str, only: list[str], as_json: bool) -> dict[str, Any]:
-    """Announces, measures and prints one kind; its cases, who was left out, and what the sizes were."""
+def write(name: str, scale: str, figures: dict[str, Any]) -> Path:
+    from ..results import write_result
+
+    about = "; ".join(f"{one}: {found['notes']}" for one, found in figures.items())
+    rows = {one: found["cases"] for one, found in figures.items()}
+    left_out = {"left_out": {peer: why for found in figures.values() for peer, why in found["left_out"].items()}}
+    return write_result(name, {"scale": scale, **rows, **left_out}, notes=f"{about}; medians of interleaved runs")
+
+
+def run_one(kind: str, scale: str, only: list[str], as_json: bool, keep: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    """Announces, measures and prints one kind; its cases, who was left out, and what the sizes were. `keep` gets them as they come."""
     from ..bench import plan_of
     from ..bench.measuring import device_and_type, run
 
     if kind == "decode":
-        return run_engines(scale, only, as_json)
+        return run_engines(scale, only, as_json, keep)
     device, dtype = device_and_type()
     with err.status(f"{kind}: preparing …"):
         plan = chosen_cases(plan_of(kind, scale, device), only)
@@ -82,6 +97,7 @@ def run_one(kind: str, scale: str, only: list[str], as_json: bool) -> dict[str, 
     with err.status(f"{kind}: measuring …") as status:
         for number, row in enumerate(run(plan, device, dtype), 1):
             rows.append(row)
+            keep({"cases": rows, "left_out": dict(plan.left_out), "notes": plan.notes})
             status.update(f"{kind}: {number} of {len(plan.cases)} cases measured …")
             if as_json:
                 print_json({"bench": kind, "scale": scale, **row})
@@ -90,7 +106,7 @@ def run_one(kind: str, scale: str, only: list[str], as_json: bool) -> dict[str, 
     return {"cases": rows, "left_out": dict(plan.left_out), "notes": plan.notes}
 
 
-def run_engines(scale: str, only: list[str], as_json: bool) -> dict[str, Any]:
+def run_engines(scale: str, only: list[str], as_json: bool, keep: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
     """Decoding, each engine in a process of its own."""
     from importlib.util import find_spec
 
@@ -103,11 +119,14 @@ def run_engines(scale: str, only: list[str], as_json: bool) -> dict[str, Any]:
     left_out = {name: "not installed" for name in ("transformers", "ctranslate2") if find_spec(name) is None}
     for name, why in left_out.items():
         note(f"left out: {name} ({why})")
-    with err.status("decode: measuring …"):
-        engines = tuple(word for word in only if word.startswith(("saccade", "transformers", "ctranslate2")))
-        rows = rows_of_engines(module.cases(device_and_type()[0].type, small=scale == "tiny", only=engines))
+    engines = tuple(word for word in only if word.startswith(("saccade", "transformers", "ctranslate2")))
     words = [word.lower() for word in only if word not in engines]
-    rows = [row for row in rows if not words or any(word in row["case"].lower() for word in words)]
+    rows: list[dict[str, Any]] = []
+    with err.status("decode: starting the engines …") as status:
+        for number, found in enumerate(module.cases(device_and_type()[0].type, small=scale == "tiny", only=engines), 1):
+            status.update(f"decode: round {number} measured …")
+            rows = [row for row in rows_of_engines(found) if not words or any(word in row["case"].lower() for word in words)]
+            keep({"cases": rows, "left_out": left_out, "notes": notes})
     for row in rows if as_json else ():
         print_json({"bench": "decode", "scale": scale, **row})
     if not as_json:

@@ -5,6 +5,7 @@ R rows of the batch (W beams of each of S sentences), H' heads of keys and value
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -30,6 +31,7 @@ Join = Callable[[Tensor, Tensor], Tensor]
 Own = Callable[[int, Tensor, int, float], Tensor]
 WIDEST_NORM = 8192  # numbers of a vector that one program normalizes
 WIDEST_HEAD = 256
+STEP_KERNELS = "SACCADE_STEP_KERNELS"  # =1: not by itself, since no GPU has shown yet that it is faster
 KERNEL_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -279,7 +281,8 @@ class Engine:
         self.resident: Any = None  # decodings that stay on a GPU
         wide = max((layer.mixer.width for layer in self.layers), default=0)
         # of captured steps: one that is launched by itself takes longer than the two or three of PyTorch's that it replaces
-        self.kernels = missing(self.like.device) is None and wide <= WIDEST_HEAD and self.like.dtype in KERNEL_TYPES
+        able = missing(self.like.device) is None and wide <= WIDEST_HEAD and self.like.dtype in KERNEL_TYPES
+        self.kernels = able and os.environ.get(STEP_KERNELS) == "1"
 
     def prepare(self, size: int) -> None:
         """Makes what depends on positions, for texts of `size` tokens at most."""

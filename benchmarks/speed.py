@@ -1,0 +1,147 @@
+"""Makes the measured part of docs/speed.md and its picture from `benchmarks/results/bench-*.json`.
+
+python benchmarks/speed.py      # draws docs/images/speed-attention.png; the tables are made by `python benchmarks/tables.py`
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+START, END = "<!-- speed, measured: made by `python benchmarks/tables.py` -->", "<!-- end of speed, measured -->"
+BOTH = ", forward + backward"
+TOKENS = 32  # that `saccade bench decode` generates for each sentence
+
+
+def page(root: Path) -> str:
+    """docs/speed.md with the tables as the result files have them now."""
+    text = (root / "docs/speed.md").read_text(encoding="utf-8")
+    before, rest = text.split(START)
+    return f"{before}{START}\n{tables(root)}{END}{rest.split(END)[1]}"
+
+
+def read(root: Path, name: str) -> dict[str, Any]:
+    path = root / "benchmarks/results" / f"{name}.json"
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return found
+
+
+def rows_of(root: Path, kind: str, *names: str) -> list[dict[str, Any]]:
+    """The cases of some result files; what a later file measured again replaces the earlier."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in names:
+        figures: Mapping[str, Any] = read(root, name).get("figures", {})
+        found |= {row["case"]: row for row in figures.get(kind, [])}
+    return list(found.values())
+
+
+def attention_rows(root: Path) -> list[dict[str, Any]]:
+    return rows_of(root, "attention", "bench-attention", "bench-attention-masks")
+
+
+def tables(root: Path) -> str:
+    """Attention, training and decoding on a GPU, in Markdown."""
+    parts = [attention(attention_rows(root))]
+    training = rows_of(root, "train", "bench-train")
+    if training:
+        parts.append(trained(training))
+    decoding = rows_of(root, "decode", "bench-decode-gpu")
+    if decoding:
+        parts.append(decoded(decoding))
+    return "\n".join(parts)
+
+
+def attention(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        "Attention, forward and backward:",
+        "",
+        "| case | by | ms | MiB | best peer | its ms | ratio | of the limit |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        name = row["case"].removesuffix(BOTH)
+        if not row["case"].endswith(BOTH) and not row["case"].startswith("record"):
+            continue
+        peer = (row.get("peer", "–"), number(row.get("peer_milliseconds"), "{:.2f}"), number(row.get("ratio"), "{:.2f}"))
+        lines.append(
+            f"| {name} | {row.get('about') or row['ours']} | {row['milliseconds']:.2f} | {row['mebibytes']:.0f} | "
+            f"{' | '.join(peer)} | {row['of_limit']:.0%} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+def trained(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        "Training, thousands of tokens per second (of pairs those of both sides):",
+        "",
+        "| case | ours | GiB | best peer | ratio of times |",
+        "|---|---|---|---|---|",
+    ]
+    for row in rows:
+        ways = {name: found for name, found in row["all"].items() if "failed" not in found}
+        peers = {name: found for name, found in ways.items() if not name.startswith("saccade")}
+        mine = ", ".join(
+            f"{found['tokens_per_second'] / 1000:,.0f} {'compiled' if 'compiled' in name else 'with graphs'}"
+            for name, found in ways.items()
+            if name.startswith("saccade")
+        )
+        best = max(peers, key=lambda name: peers[name]["tokens_per_second"], default="")
+        other = f"{best} {peers[best]['tokens_per_second'] / 1000:,.0f}" if best else "–"
+        lines.append(
+            f"| {row['case']} | {mine} | {row['mebibytes'] / 1024:.1f} | {other} | {number(row.get('ratio'), '{:.2f}')} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+def decoded(rows: list[dict[str, Any]]) -> str:
+    lines = ["Decoding, tokens per second:", "", "| case | saccade | transformers |", "|---|---|---|"]
+    for row in rows:
+        speed = lambda key, row=row: number(1000 * TOKENS / row[key] if key in row else None, "{:,.0f}")  # noqa: E731
+        lines.append(f"| {row['case']} | {speed('milliseconds')} | {speed('peer_milliseconds')} |")
+    return "\n".join([*lines, ""])
+
+
+def number(value: float | None, form: str) -> str:
+    return "–" if value is None else form.format(value)
+
+
+def draw(root: Path) -> None:
+    """How many times as fast as the best peer each case is, forward and backward."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    rows = [row for row in attention_rows(root) if row["case"].endswith(BOTH) and "ratio" in row]
+    rows.sort(key=lambda row: -row["ratio"])
+    names = [f"{row['case'].removesuffix(BOTH)}  (beside {row['peer']})" for row in rows]
+    faster = [1 / row["ratio"] for row in rows]
+    figure, axes = pyplot.subplots(figsize=(9, 0.36 * len(rows) + 1.3), layout="constrained")
+    bars = axes.barh(
+        names, [value - 1 for value in faster], left=1, color=["#2b6cb0" if value >= 1 else "#b7791f" for value in faster]
+    )
+    for bar, value in zip(bars, faster, strict=True):
+        if value < 1:
+            bar.set_hatch("//")
+        side = "left" if value >= 1 else "right"
+        axes.text(
+            value * (1.06 if value >= 1 else 0.94),
+            bar.get_y() + bar.get_height() / 2,
+            f"{value:.3g}",
+            va="center",
+            ha=side,
+            fontsize=9,
+        )
+    axes.axvline(1, color="#1a1a1a", linewidth=1)
+    axes.set_xscale("log")
+    axes.set_xlim(min(faster) * 0.6, max(faster) * 2)
+    axes.set_xlabel("times as fast as the best peer, forward and backward (1: equally fast; hatched: slower)")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(root / "docs/images/speed-attention.png", dpi=120)
+
+
+if __name__ == "__main__":
+    draw(ROOT)
