@@ -68,7 +68,7 @@ def attention(rows: list[dict[str, Any]]) -> str:
         peer = (row.get("peer", "–"), number(row.get("peer_milliseconds"), "{:.2f}"), number(row.get("ratio"), "{:.2f}"))
         lines.append(
             f"| {name} | {row.get('about') or row['ours']} | {row['milliseconds']:.2f} | {row['mebibytes']:.0f} | "
-            f"{' | '.join(peer)} | {row['of_limit']:.0%} |"
+            f"{' | '.join(peer)} | {number(row['of_limit'] if row['of_limit'] <= 1 else None, '{:.0%}')} |"
         )
     return "\n".join([*lines, ""])
 

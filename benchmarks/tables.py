@@ -22,6 +22,7 @@ from saccade.symmetry import SYMMETRIES, TOLERANCE, check_all
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "benchmarks"))  # tests load this file by its path
 import claims  # noqa: E402
+import speed  # noqa: E402
 
 START, END = "<!-- demo results: made by `python benchmarks/tables.py`, checked by a test -->", "<!-- end of demo results -->"
 SERVED_START, SERVED_END = (
@@ -423,6 +424,7 @@ PAGES = {
     "docs/recipes.md": recipes,
     "docs/results.md": results,
     "docs/serving.md": serving,
+    "docs/speed.md": lambda: speed.page(ROOT),
     "docs/symmetry.md": symmetry,
     "docs/claims.md": lambda: claims.page(ROOT),
 }

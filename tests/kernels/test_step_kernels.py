@@ -128,3 +128,12 @@ def test_decoding_by_kernels_chooses_the_same_tokens(residual: str, search: str,
     assert engine.kernels, "they were used"
     engine.kernels, engine.resident = False, None
     assert decoded() == found
+
+
+def test_tanh_again_and_again() -> None:
+    from saccade.core.kernels.tanhs import run
+
+    x = torch.linspace(-3, 3, 1500, device=DEVICE)
+    wanted = x.tanh().tanh().tanh()
+    assert run(x, 3) == 4500
+    torch.testing.assert_close(x, wanted, rtol=1e-2, atol=2e-3)
