@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from ..core.kernels import missing
@@ -18,18 +18,13 @@ from ..core.positions import Positions, Rotary, check_within
 from ..layers.attention import MultiHeadAttention
 from ..layers.block import Block
 from ..layers.embeddings import Tokens
-from ..layers.feedforward import MLP, Relu
-from ..layers.heads import LinearHead
 from ..layers.inputs import Add, Learned, NoPositionEmbedding, PositionedInput, Sinusoidal
-from ..layers.int8 import Int8Head
-from ..layers.norms import LayerNorm, RMSNorm
-from ..layers.residuals import DeepNorm, PostNorm, PreNorm, Residual, ReZero
-from .able import LINEAR, exactly
-from .matrices import Copies, Product, of_weight, product
+from ..layers.residuals import Residual
+from .able import exactly
+from .functions import Join, feedforward_of, fused_join_of, head_of, norm_of, residual_of
+from .matrices import Copies, product
 
-Join = Callable[[Tensor, Tensor], Tensor]
 Own = Callable[[int, Tensor, int, float], Tensor]
-WIDEST_NORM = 8192  # numbers of a vector that one program normalizes
 WIDEST_HEAD = 256
 STEP_KERNELS = "SACCADE_STEP_KERNELS"  # =1: not by itself, since no GPU has shown yet that it is faster
 KERNEL_TYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -67,84 +62,6 @@ class Memory:
     def reorder(self, sentences: Tensor) -> None:
         self.pairs = [(key.index_select(0, sentences), value.index_select(0, sentences)) for key, value in self.pairs]
         self.mask = None if self.mask is None else self.mask.index_select(0, sentences)
-
-
-def norm_of(norm: nn.Module) -> Callable[[Tensor], Tensor] | None:
-    """A norm as one call; another part is called as it is."""
-    if type(norm) is nn.Identity:
-        return None
-    if exactly(norm, LayerNorm):
-        assert isinstance(norm, LayerNorm)
-        shape, weight, bias, eps = norm.weight.shape, norm.weight.detach(), norm.bias.detach(), norm.eps
-        return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
-    if exactly(norm, RMSNorm):
-        assert isinstance(norm, RMSNorm)
-        shape, weight, eps = norm.weight.shape, norm.weight.detach(), norm.eps
-        return lambda x: torch.rms_norm(x, shape, weight, eps)
-    return by_position(norm)
-
-
-def by_position(part: nn.Module) -> Callable[[Tensor], Tensor]:
-    """A part that is called with rows as positions of a batch: R dim → R …"""
-    return lambda x: part(x.unsqueeze(1)).squeeze(1)
-
-
-def residual_of(around: Residual) -> tuple[Callable[[Tensor], Tensor] | None, Join]:
-    """What a residual does before its part (None: nothing), and how it joins what comes out."""
-    norm = norm_of(around.norm)
-    if isinstance(around, PreNorm):
-        return norm, torch.add
-    if isinstance(around, ReZero):
-        alpha = around.alpha.detach()
-        return norm, lambda x, y: x + alpha * y
-    if isinstance(around, DeepNorm):
-        factor = around.alpha
-        join: Join = lambda x, y: torch.add(y, x, alpha=factor)  # noqa: E731
-    else:
-        assert isinstance(around, PostNorm)
-        join = torch.add
-    return None, join if norm is None else (lambda x, y: norm(join(x, y)))
-
-
-def fused_join_of(around: Residual) -> Join | None:
-    """Sum and norm in one kernel, where a norm follows the sum at once."""
-    norm = around.norm
-    if not isinstance(around, PostNorm) or not exactly(norm, LayerNorm):
-        return None
-    assert isinstance(norm, LayerNorm)
-    if norm.weight.shape[0] > WIDEST_NORM:
-        return None
-    weight, bias, eps = norm.weight.detach(), norm.bias.detach(), norm.eps
-
-    def join(x: Tensor, y: Tensor) -> Tensor:
-        from ..core.kernels.steps import add_norm
-
-        return add_norm(x, y, weight, bias, eps)
-
-    return join
-
-
-def feedforward_of(part: nn.Module, layout: str) -> Product:
-    """A feed-forward part as two products where it is an MLP; any other is called as it is."""
-    if not exactly(part, MLP) or not (exactly(part.inner, *LINEAR) and exactly(part.outer, *LINEAR)):
-        return by_position(part)
-    relu = exactly(part.activation, Relu)
-    inner, outer = product([part.inner], layout, "relu" if relu else "none"), product([part.outer], layout)  # type: ignore[list-item]
-    activation = part.activation
-    assert isinstance(activation, nn.Module)
-    return (lambda x: outer(inner(x))) if relu else (lambda x: outer(activation(inner(x))))
-
-
-def head_of(head: nn.Module, layout: str) -> Product:
-    """From the last vectors to logits."""
-    if exactly(head, Int8Head) or not exactly(head, LinearHead):
-        return by_position(head)
-    assert isinstance(head, LinearHead)
-    [tied] = head._tied
-    if tied is not None and not exactly(tied, Tokens):
-        return by_position(head)
-    made = of_weight(head.weight if tied is None else tied.weight, head.bias, layout)  # type: ignore[arg-type]
-    return made if head.scale == 1.0 else (lambda x: made(x * head.scale))
 
 
 class Attention:
