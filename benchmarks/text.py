@@ -23,7 +23,7 @@ from pathlib import Path
 @dataclass(frozen=True)
 class Job:
     """One result file: the recipes it compares, how many seeds of each, further options of `saccade compare` (peers are results of others,
-    as the pages of the sets quote them), and a recipe whose model those called -pretrained or -hard start from."""
+    as the pages of the sets quote them), and a recipe whose model those called -pretrained, -hard or -reward start from."""
 
     recipes: list[str]
     seeds: int
@@ -42,6 +42,7 @@ JOBS: dict[str, Job] = {
     "multi30k-seconds": Job(
         ["multi30k-en-de-quick"], 3, "--beam 5 --moses de --peer nn.Transformer:bleu_lc=39.4 --peer nn.Transformer:seconds=316"
     ),
+    "gnmt-reward": Job(["phrasebook-gnmt", "phrasebook-gnmt-reward"], 1, first="phrasebook-gnmt"),
     "tatoeba-de-en": Job(["tatoeba-de-en"], 1, "--beam 5 --moses en"),
     "ud-ewt-upos": Job(["ud-ewt-upos"], 3, "--peer Stanza:accuracy=95.40 --peer UDPipe:accuracy=93.26"),
     "ud-ewt-syntax": Job(["ud-ewt-syntax", "ud-ewt-plain"], 3),
@@ -109,7 +110,7 @@ def steps(name: str, job: Job, settings: str) -> Iterator[Step]:
         Step(
             f"{recipe}-{seed}",
             f"train {recipe} --out runs/{name}/{recipe}-{seed} --resume seed={seed} {settings}",
-            before if recipe.endswith(("-pretrained", "-hard")) else [],
+            before if recipe.endswith(("-pretrained", "-hard", "-reward")) else [],
         )
         for recipe in job.recipes
         for seed in range(job.seeds)
