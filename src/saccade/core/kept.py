@@ -14,7 +14,7 @@ kept: WeakKeyDictionary[Mask, dict[str, tuple[Hashable, Any]]] = WeakKeyDictiona
 
 
 class Same:
-    """A tensor that equals itself alone; it stays, and so no other one can come to its place."""
+    """A tensor that equals itself alone. It is held, so that no new tensor can get its id."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor

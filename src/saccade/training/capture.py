@@ -106,7 +106,7 @@ class CapturedUpdate(Update):
         inputs, graph = list(tensors(batch)), torch.cuda.CUDAGraph()
         # One pool of memory for all: they never run at the same time, and what one leaves is copied before the next begins.
         pool = next((one.graph.pool() for one in self.graphs.values()), None)
-        # no other thread may use the GPU while an update is captured; what it frees is no reason to give up
+        # no other thread may use the GPU while an update is captured; that another thread frees something must not end the capture
         with making, uncollected(), torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             outputs = self.step(batch, forward)
         return Captured(graph, inputs, outputs)
