@@ -155,13 +155,30 @@ def picture_files(out: Path, count: int) -> list[Path]:
     return [out / "bleu-by-length.png", *(out / f"alignment-{n + 1}.png" for n in range(count))]
 
 
+# A training goes on when nobody reads what it prints; this one ends, with a checkpoint, when the process that started it has gone: only then
+# does its stdin end.
+BESIDE = """
+import os, runpy, signal, sys, threading
+
+def wait():
+    while os.read(0, 1):  # not sys.stdin, whose lock Python waits for at its end
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+threading.Thread(target=wait, daemon=True).start()
+sys.argv[0] = "saccade"
+runpy.run_module("saccade", run_name="__main__", alter_sys=True)
+"""
+
+
 @contextmanager
 def run_beside(words: Sequence[str], note: Callable[[str], None]) -> Iterator[Future[None]]:
     """Within the `with`, `saccade WORDS` runs in another process, whose progress is noted; yields the future of its end."""
     kept = {name: value for name, value in os.environ.items() if name != "FORCE_COLOR"}  # its output is not a terminal
     environment = {**kept, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "saccade", *words]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment, encoding="utf-8")
+    command = [sys.executable, "-c", BESIDE, *words]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, env=environment, encoding="utf-8", **pipes)
 
     def listen() -> None:
         error = "the second training process ended unexpectedly; is there enough memory?"
