@@ -26,7 +26,6 @@ PRETRAINING = {
 FEW_LABELS = {
     "task": "tagging",
     "data": {"train": "phrasebook:train", "dev": "phrasebook:dev", "phrasebook": {**PHRASEBOOK, "train": 30}},
-    "vocabulary": {"kind": "words"},
     "model": MODEL,
     "training": {**TRAINING, "updates": 120, "tokens": 500, "learning_rate": 0.002, "evaluate_every": 40, "watch": "accuracy"},
 }
@@ -35,8 +34,9 @@ FEW_LABELS = {
 def main(folder: Path) -> dict[str, float]:
     fit(PRETRAINING, folder / "pretrained")
     accuracy = {}
-    for name, start in (("from scratch", ""), ("fine-tuned", str(folder / "pretrained"))):
-        system, _ = fit({**FEW_LABELS, "start_from": start}, folder / name.replace(" ", "-"))
+    starts = {"from scratch": {"vocabulary": {"kind": "words"}}, "fine-tuned": {"start_from": str(folder / "pretrained")}}
+    for name, start in starts.items():
+        system, _ = fit({**FEW_LABELS, **start}, folder / name.replace(" ", "-"))
         accuracy[name] = evaluate(system, system.read("phrasebook:test"))["accuracy"]
         print(f"{name:<13} {accuracy[name]:.1f} % of the test words, learned from 30 sentences")
     return accuracy

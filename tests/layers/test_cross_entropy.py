@@ -142,6 +142,7 @@ def test_what_somebody_changed_sees_all_logits(chunked: None, used: list[int]) -
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's compiler does
 def test_a_compiled_model_is_one_graph_for_all_batches(chunked: None) -> None:
     model, graphs = language_model(), []
     compiled = torch.compile(model, backend=lambda graph, _: (graphs.append(graph), graph.forward)[1])

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 from torch import nn
 
 from ..core import Mechanism, masks, normalizers, positions, scores, sites
-from ..core.options import Choice, Later, number, part, setting
+from ..core.options import Choice, Later, number, parameters, part, setting
 from ..errors import SaccadeError
 from ..layers import embeddings, feedforward, images, inputs, mixers, norms, pooling, residuals, stack
 from ..layers.attention import MultiHeadAttention
@@ -92,6 +92,8 @@ def check_mixer(c: Config, causal: bool) -> None:
     if causal and not c.mixer.make.causal:  # type: ignore[attr-defined]
         wrong = f"model.mixer={mixers.table.name_of(c.mixer.make)} sees a text as a whole, and this model hides the future"
         raise SaccadeError(f"{wrong}; choose another mixer such as attention, or model.family=transformer-encoder")
+    if c.head_width is not None and "head_width" not in parameters(c.mixer.make):
+        raise SaccadeError(f"model.head_width has no effect on model.mixer={mixers.table.name_of(c.mixer.make)}; leave it out")
     if c.dim % c.heads and c.head_width is None:
         wrong = f"model.dim={c.dim} is not a multiple of model.heads={c.heads}"
         raise SaccadeError(f"{wrong}; choose heads that divide it, or set model.head_width")

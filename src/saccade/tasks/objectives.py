@@ -159,6 +159,10 @@ class Masked(OfPositions):
         how, other = blocks.draw(), blocks.draw()
         special = (self.text.pad, self.text.unk, self.text.bos, self.text.eos)
         words = np.setdiff1d(np.arange(self.vocab), special)
+        if not len(words):
+            raise SaccadeError(
+                "the vocabulary has no words to put where others are hidden; lower vocabulary.min_count or raise its size"
+            )
         replaced = words[(other * len(words)).astype(np.int64)]
         shown = np.where(asked & (how < 0.8), self.vocab, np.where(asked & (how >= 0.9), replaced, blocks.here[:, :-1]))
         lengths, at, target = self.ask(blocks, asked)
