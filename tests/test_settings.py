@@ -246,6 +246,7 @@ TELLING: dict[str, Any] = {
     "training.warmup": 5,
     "training.weight_decay": 9.0,
     "training.beta2": 0.1,
+    "language.share": 0.6,
     "vocabulary.min_count": 1000,
     "vocabulary.size": 12,
     "model.feedforward.capacity": 0.2,
