@@ -155,7 +155,7 @@ def picture_files(out: Path, count: int) -> list[Path]:
     return [out / "bleu-by-length.png", *(out / f"alignment-{n + 1}.png" for n in range(count))]
 
 
-# A training goes on when nobody reads what it prints; this one ends, with a checkpoint, when the process that started it has gone: only then
+# A training continues when nobody reads what it prints; this one ends, with a checkpoint, when the process that started it has gone: only then
 # does its stdin end.
 BESIDE = """
 import os, runpy, signal, sys, threading

@@ -215,7 +215,7 @@ def test_all_of_it_by_keyboard_alone(watched: Watched) -> None:
     page.get_by_role("rowheader", name="words").first.wait_for()
     tab_to("td[data-name=q]")
     press("ArrowRight")
-    assert page.locator("#explains").inner_text().startswith("q2 of 'two' = ")
+    assert page.locator("#explains").inner_text().startswith("'q2' of 'two' = ")
 
 
 @pytest.mark.parametrize("task", ["translate", "tag", "classify", "generate", "caption", "answer", "learn"])

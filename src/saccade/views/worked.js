@@ -7,7 +7,6 @@
   const MOST_POWERS = 6, STRONGEST = 0.45;
   const HINT = "Point at a number or a word, or move to it by Tab and arrow keys, to see what it was made of.";
   const quote = (name) => `'${shorten(name)}'`;
-  const named = (name) => (/^\p{L}\d+$/u.test(name) ? name : quote(name)); // q2 is a number's name, not a word of the text
   const number = (value) => (value === null ? "\u2212\u221e" : Number.isInteger(value) ? String(value + 0) : value.toFixed(4).replace(/^-0\.0000$/, "0.0000"));
   const list = (value) => (Array.isArray(value) ? value : [value]);
 
@@ -63,7 +62,7 @@
         if (row === null) return matrix.map((line) => line[column]);
         return column === null ? matrix[row] : matrix[row][column];
       });
-      const words = { ...how, row: named(one.row_names[i]), column: named(one.column_names[j]), value: number(one.matrix[i][j]) };
+      const words = { ...how, row: quote(one.row_names[i]), column: quote(one.column_names[j]), value: number(one.matrix[i][j]) };
       return [how.text.replace(/\{([^{}]*)\}/g, (_, wanted) => fill(wanted, values, words)), used];
     }
 
