@@ -55,12 +55,7 @@ def tables(root: Path) -> str:
 
 
 def attention(rows: list[dict[str, Any]]) -> str:
-    lines = [
-        "Attention, forward and backward:",
-        "",
-        "| case | by | ms | MiB | best peer | its ms | ratio | of the limit |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    lines = titled("Attention, forward and backward:", "case", "by", "ms", "MiB", "best peer", "its ms", "ratio", "of the limit")
     for row in rows:
         name = row["case"].removesuffix(BOTH)
         if not row["case"].endswith(BOTH) and not row["case"].startswith("record"):
@@ -74,12 +69,8 @@ def attention(rows: list[dict[str, Any]]) -> str:
 
 
 def trained(rows: list[dict[str, Any]]) -> str:
-    lines = [
-        "Training, thousands of tokens per second (of pairs those of both sides):",
-        "",
-        "| case | ours | GiB | best peer | ratio of times |",
-        "|---|---|---|---|---|",
-    ]
+    title = "Training, thousands of tokens per second (of pairs those of both sides):"
+    lines = titled(title, "case", "ours", "GiB", "best peer", "ratio of times")
     for row in rows:
         ways = {name: found for name, found in row["all"].items() if "failed" not in found}
         peers = {name: found for name, found in ways.items() if not name.startswith("saccade")}
@@ -97,11 +88,16 @@ def trained(rows: list[dict[str, Any]]) -> str:
 
 
 def decoded(rows: list[dict[str, Any]]) -> str:
-    lines = ["Decoding, tokens per second:", "", "| case | saccade | transformers |", "|---|---|---|"]
+    lines = titled("Decoding, tokens per second:", "case", "saccade", "transformers")
     for row in rows:
         speed = lambda key, row=row: number(1000 * TOKENS / row[key] if key in row else None, "{:,.0f}")  # noqa: E731
         lines.append(f"| {row['case']} | {speed('milliseconds')} | {speed('peer_milliseconds')} |")
     return "\n".join([*lines, ""])
+
+
+def titled(title: str, *columns: str) -> list[str]:
+    """A title and the head of a table."""
+    return [title, "", f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
 
 
 def number(value: float | None, form: str) -> str:
