@@ -134,7 +134,7 @@ def asked(x: Tensor) -> Left | None:
 
 def collecting() -> bool:
     """Whether a loss is being computed."""
-    return bool(_open)
+    return len(_open) > 0  # not `bool`, which breaks a graph of torch 2.11
 
 
 def leave_sample(x: Tensor, sample: Sample) -> Tensor:
@@ -164,7 +164,7 @@ def drawn_once(what: Any, draw: Callable[[], Tensor]) -> Tensor:
 
 def asks_weights() -> bool:
     """Whether the loss needs the weights over the source."""
-    return bool(_open) and _open[-1].asks_weights
+    return len(_open) > 0 and _open[-1].asks_weights
 
 
 def leave_weights(x: Tensor, site: Any, values: Tensor, there: Tensor | None, first: int) -> Tensor:

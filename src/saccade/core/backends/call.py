@@ -102,8 +102,8 @@ def not_dot_softmax(call: Call) -> str | None:
 
 def unchanged(normalize: Normalizer, kind: type[Normalizer]) -> bool:
     """Whether a normalizer is `kind`'s own: nothing overridden in a subclass, set on the object, or hooked in."""
-    own = {"rows", "forward"} & vars(normalize).keys() or normalize._forward_hooks or normalize._forward_pre_hooks
-    return type(normalize) is kind and not own
+    set_here = "rows" in normalize.__dict__ or "forward" in normalize.__dict__  # as torch.compile can follow it
+    return type(normalize) is kind and not (set_here or normalize._forward_hooks or normalize._forward_pre_hooks)
 
 
 table: Table[Backend] = Table("backends", "backend")
