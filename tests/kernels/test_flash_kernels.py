@@ -70,7 +70,9 @@ def difference(found: Tensor, expected: Tensor) -> float:
     return float((found.detach().double() - expected.detach()).norm() / expected.detach().norm().clamp_min(1e-12))
 
 
-def compare(made: Mechanism, mask: Mask | None, sizes: tuple[int, ...], dtype: torch.dtype, most: float) -> None:
+def compare(
+    made: Mechanism, mask: Mask | None, sizes: tuple[int, ...], dtype: torch.dtype, most: float, backend: str = "triton"
+) -> None:
     """Outputs and all gradients, those of parameters too, on the same rounded inputs."""
     batch, heads, shared, queries, keys, width = sizes
     for parameter in made.parameters():
@@ -78,10 +80,10 @@ def compare(made: Mechanism, mask: Mask | None, sizes: tuple[int, ...], dtype: t
     shapes = [(batch, heads, queries, width), (batch, shared, keys, width), (batch, shared, keys, width)]
     given, pull = [torch.randn(size).to(dtype) for size in shapes], torch.randn(shapes[0]).to(dtype)
     results = []
-    for backend, kind in (("eager", torch.float64), ("triton", dtype)):
-        made.to(DEVICE, torch.float64 if backend == "eager" else torch.float32)
+    for name, kind in (("eager", torch.float64), (backend, dtype)):
+        made.to(DEVICE, torch.float64 if name == "eager" else torch.float32)
         inputs = [x.to(DEVICE, kind).requires_grad_() for x in given]
-        output = attend(*inputs, made, mask, backend=backend)
+        output = attend(*inputs, made, mask, backend=name)
         gradients = torch.autograd.grad(output, [*inputs, *made.parameters()], pull.to(DEVICE, kind))
         results.append((output, *gradients))
     for n, (expected, found) in enumerate(zip(*results, strict=True)):

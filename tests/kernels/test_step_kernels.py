@@ -117,7 +117,6 @@ def test_decoding_by_kernels_chooses_the_same_tokens(residual: str, search: str,
     model = Builder({"family": "transformer", "residual": residual, **sizes}).make(Seq2Seq, 14, 14).eval().to(DEVICE)
     source, lengths = torch.randint(4, 14, (3, 5), device=DEVICE), torch.tensor([5, 2, 3], device=DEVICE)
     monkeypatch.setattr(resident, "on_cpu", True)
-    monkeypatch.setenv("SACCADE_STEP_KERNELS", "1")
 
     def decoded() -> list[list[tuple[int, ...]]]:
         how = Sample(2, 3, (0, 2), temperature=0.0) if search == "greedy" else Beam(2, 3, (0, 2), width=2)

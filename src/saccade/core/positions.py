@@ -62,6 +62,7 @@ class Position(nn.Module):
     first_layer_only = False  # in a stack, only the first block has it
     absolute = False  # knows where a text begins, so that a part of one cannot be read without what came before
     needs_relation = False  # asks for `Positions.relation`
+    bias_of_pairs = False  # its bias is one for all texts where their positions and relation are the same
     heads: int | None = None  # the number of heads it is made for, where it has something per head
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -173,6 +174,7 @@ class Added(Position):
 class Alibi(Position):
     """−slope_h · |i − j| with slopes 2^(−8/H), 2^(−16/H), …"""
 
+    bias_of_pairs = True
     slopes: Tensor
 
     def __init__(self, heads: int) -> None:
@@ -205,6 +207,8 @@ class T5Buckets(Position):
 
     With `both_sides: null`, as in T5, half of the buckets are for keys to the right, and none where nobody sees the future.
     """
+
+    bias_of_pairs = True
 
     def __init__(
         self,

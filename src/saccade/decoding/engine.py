@@ -5,7 +5,6 @@ R rows of the batch (W beams of each of S sentences), H' heads of keys and value
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -26,7 +25,6 @@ from .matrices import Copies, product
 
 Own = Callable[[int, Tensor, int, float], Tensor]
 WIDEST_HEAD = 256
-STEP_KERNELS = "SACCADE_STEP_KERNELS"  # =1: not by itself, since no GPU has shown yet that it is faster
 KERNEL_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -198,8 +196,7 @@ class Engine:
         self.resident: Any = None  # decodings that stay on a GPU
         wide = max((layer.mixer.width for layer in self.layers), default=0)
         # of captured steps: one that is launched by itself takes longer than the two or three of PyTorch's that it replaces
-        able = missing(self.like.device) is None and wide <= WIDEST_HEAD and self.like.dtype in KERNEL_TYPES
-        self.kernels = able and os.environ.get(STEP_KERNELS) == "1"
+        self.kernels = missing(self.like.device) is None and wide <= WIDEST_HEAD and self.like.dtype in KERNEL_TYPES
 
     def prepare(self, size: int) -> None:
         """Makes what depends on positions, for texts of `size` tokens at most."""

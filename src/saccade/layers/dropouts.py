@@ -8,6 +8,34 @@ from torch.nn import functional as F
 
 from .recurrent import Carried, Cell, Recurrence
 
+MOST = 1 << 31  # numbers whose places are counted in 32 bits
+
+
+class Dropout(nn.Dropout):
+    """Dropout (Srivastava et al. 2014). In a compiled pass on a GPU, PyTorch's random numbers take longer than the sums they are part of:
+    there each number's place and one drawn seed are mixed by integer products instead, which the pass back can repeat."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not (self.training and self.p and torch.compiler.is_compiling() and x.is_cuda and x.numel() < MOST):
+            return super().forward(x)
+        return scatter_zeros(x, self.p, torch.randint(2**31 - 1, (), device=x.device, dtype=torch.int32))
+
+
+def scatter_zeros(x: Tensor, share: float, seed: Tensor) -> Tensor:
+    """x with a share of its numbers at 0 and the others larger, by a hash of each number's place."""
+    place = torch.arange(x.numel(), device=x.device, dtype=torch.int32)
+    bits = mix(mix(place) ^ seed).view(
+        x.shape
+    )  # the seed goes in between: else texts of two seeds would have the same places, moved
+    return torch.where((bits & 0xFFFFFF) < int(share * (1 << 24)), 0.0, x * (1 / (1 - share)))
+
+
+def mix(x: Tensor) -> Tensor:
+    """32 bits of which each depends on all (the constants of Wellons' lowbias32); shifts are those of numbers without a sign."""
+    x = (x ^ ((x >> 16) & 0xFFFF)) * 0x7FEB352D
+    x = (x ^ ((x >> 15) & 0x1FFFF)) * (0x846CA68B - (1 << 32))
+    return x ^ ((x >> 16) & 0xFFFF)
+
 
 class LockedDropout(nn.Module):
     """One mask for all positions of a text, drawn anew for each text and update (Gal & Ghahramani 2016)."""

@@ -12,6 +12,7 @@ from ..core.extras import leave
 from ..core.options import Choice, Range
 from ..core.table import Table
 from ..errors import SaccadeError
+from .dropouts import Dropout
 
 table: Table[type[nn.Module]] = Table(
     "feedforwards", "feed-forward part", facts=("dim", "hidden", "dropout", "n", "depth", "role")
@@ -92,7 +93,7 @@ class MLP(nn.Module):
     ) -> None:
         super().__init__()
         self.inner, self.outer = nn.Linear(dim, hidden, bias), nn.Linear(hidden, dim, bias)
-        self.activation, self.dropout = activation(), nn.Dropout(dropout)
+        self.activation, self.dropout = activation(), Dropout(dropout)
         initialize(self.inner, self.outer)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -119,7 +120,7 @@ class Gated(nn.Module):
         super().__init__()
         self.inner, self.linear = nn.Linear(dim, hidden, bias), nn.Linear(dim, hidden, bias)
         self.outer = nn.Linear(hidden, dim, bias)
-        self.activation, self.dropout = self.gate(), nn.Dropout(dropout)
+        self.activation, self.dropout = self.gate(), Dropout(dropout)
         initialize(self.inner, self.linear, self.outer)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -186,7 +187,7 @@ class Experts(nn.Module):
         self.inner_bias = nn.Parameter(torch.zeros(count, 1, hidden)) if bias else None
         self.outer = nn.Parameter(torch.empty(count, hidden, dim))
         self.outer_bias = nn.Parameter(torch.zeros(count, 1, dim)) if bias else None
-        self.activation, self.dropout = activation(), nn.Dropout(dropout)
+        self.activation, self.dropout = activation(), Dropout(dropout)
         nn.init.normal_(self.router.weight, std=0.02)
         for weight in (self.inner, self.outer):
             bound = math.sqrt(6 / (dim + hidden))

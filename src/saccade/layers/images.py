@@ -12,6 +12,7 @@ from ..core.positions import sinusoid
 from ..core.table import Table
 from ..errors import SaccadeError
 from . import norms
+from .dropouts import Dropout
 
 table: Table[type[nn.Module]] = Table("grid-embeddings", "grid embedding", facts=("dim", "rows", "columns"))
 
@@ -98,7 +99,7 @@ class Bridge(nn.Module):
 
     def __init__(self, before: int, dim: int, norm: nn.Module, grid: nn.Module, dropout: float = 0.0) -> None:
         super().__init__()
-        self.project, self.norm, self.grid, self.dropout = nn.Linear(before, dim), norm, grid, nn.Dropout(dropout)
+        self.project, self.norm, self.grid, self.dropout = nn.Linear(before, dim), norm, grid, Dropout(dropout)
 
     def forward(self, x: Tensor, size: tuple[int, int]) -> Tensor:
         """`size`: rows and columns of the N positions."""
@@ -111,7 +112,7 @@ class ImageInput(nn.Module):
 
     def __init__(self, stem: nn.Module, grid: nn.Module, dim: int, dropout: float = 0.0, token: bool = False) -> None:
         super().__init__()
-        self.stem, self.grid, self.dropout = stem, grid, nn.Dropout(dropout)
+        self.stem, self.grid, self.dropout = stem, grid, Dropout(dropout)
         self.token = nn.Parameter(torch.randn(dim) * 0.02) if token else None
 
     def forward(self, images: Tensor) -> Tensor:

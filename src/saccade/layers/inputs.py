@@ -10,7 +10,7 @@ from ..core.options import Choice, Positive, Range
 from ..core.positions import check_within, sinusoid
 from ..core.table import Table
 from ..errors import SaccadeError
-from .dropouts import drop_words
+from .dropouts import Dropout, drop_words
 from .embeddings import Embedding, ids_of
 
 table: Table[type[nn.Module]] = Table("position-embeddings", "position embedding", facts=("dim",))
@@ -128,7 +128,7 @@ class PositionedInput(nn.Module):
 
     def __init__(self, tokens: Embedding, position: nn.Module, dim: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.tokens, self.position, self.dropout = tokens, position, nn.Dropout(dropout)
+        self.tokens, self.position, self.dropout = tokens, position, Dropout(dropout)
         tokens.initialize(1 / math.sqrt(dim))
         self.scale, self.reads_bytes = math.sqrt(dim) if tokens.scale is None else tokens.scale, tokens.reads_bytes
 

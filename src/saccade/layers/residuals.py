@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ..core.table import Table
 from ..errors import SaccadeError
+from .dropouts import Dropout
 
 table: Table[type[Residual]] = Table("residuals", "residual", facts=("norm", "dropout", "n", "depth", "role"))
 MakeNorm = Callable[[], nn.Module]
@@ -22,7 +23,7 @@ class Residual(nn.Module):
 
     def __init__(self, norm: MakeNorm, dropout: float = 0.0) -> None:
         super().__init__()
-        self.norm, self.dropout = norm(), nn.Dropout(dropout)
+        self.norm, self.dropout = norm(), Dropout(dropout)
 
     def initialize(self, part: nn.Module) -> None:
         """Called once with the part that this residual goes around, after the part has drawn its parameters."""
@@ -31,7 +32,7 @@ class Residual(nn.Module):
         raise NotImplementedError
 
 
-class DropPath(nn.Dropout):
+class DropPath(Dropout):
     """Dropout, and in training whole rows of the batch at 0 with probability `rate`, the others larger (stochastic depth, Huang et al. 2016)."""
 
     def __init__(self, p: float, rate: float) -> None:

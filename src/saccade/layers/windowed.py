@@ -18,7 +18,7 @@ from .attention import MultiHeadAttention
 class GridBias(Position):
     """b_h[Δrow, Δcolumn]: a learned bias per head and step between two positions of a window; `relation` numbers the steps."""
 
-    needs_relation = True
+    needs_relation = bias_of_pairs = True
 
     def __init__(self, heads: int, window: int) -> None:
         super().__init__()

@@ -74,7 +74,7 @@ class Autoencoding(PictureTask):
         return self.asked(clean, noise.to(device), [one.line for one in numbers])
 
     def noise_for(self, pixels: Tensor) -> Tensor:
-        digest = hashlib.sha256(pixels.numpy().tobytes()).digest()
+        digest = hashlib.sha256(pixels.cpu().numpy().tobytes()).digest()
         return torch.randn(pixels.shape, generator=torch.Generator().manual_seed(int.from_bytes(digest[:7], "big")))
 
     def asked(self, clean: Tensor, noise: Tensor, lines: Sequence[int]) -> Batch:

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from ..building import Builder
+from ..data.batches import on
 from ..data.corpora import PICTURED
 from ..data.pictures import Picture, Pictured
 from ..data.vocabulary import Vocabulary
@@ -73,7 +74,7 @@ class ImageClassification(PictureTask, LabelTask):
     def batch(self, numbers: Sequence[Seen], device: torch.device, multiple: int = 1) -> Batch:
         check_decoded(numbers)
         images = on_device([one.pixels for one in numbers], device)
-        target = torch.tensor([one.labels[0] for one in numbers]).to(device)
+        [target] = on(device, torch.tensor([one.labels[0] for one in numbers]))
         return Batch((images,), target, UNLABELED, len(numbers), [one.line for one in numbers])
 
     def evaluate(self, model: nn.Module, examples: Sequence[Pictured], confusion: bool | None = None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..data.augment import Augment
+from ..data.batches import on
 from ..data.pictures import Picture, stack
 from ..errors import SaccadeError
 from ..recipe import WORDLESS, Recipe
@@ -17,6 +18,7 @@ from .task import ExampleTask, ExampleWork
 
 DAMAGED = "with an image that cannot be read"
 LARGEST = 1024  # height and width of what a model reads, as in the range of `data.image_size`
+ROOM = 0.1  # of a GPU's free memory, which the pictures of a training may take
 FEW = 20  # of the first pictures, one must be readable
 Size = tuple[int, int]  # height and width in pixels
 
@@ -72,8 +74,19 @@ def on_device(pixels: Sequence[Tensor], device: torch.device) -> Tensor:
     """B 3 H W, floats from 0 to 1."""
     together = torch.stack(list(pixels))
     if device.type == "cuda" and not together.is_cuda:
-        together = together.pin_memory().to(device, non_blocking=True)
+        [together] = on(device, together)
     return together.float().div_(255)
+
+
+def kept_there(examples: list[Any], device: torch.device) -> list[Any]:
+    """The examples with their pixels on a GPU that has room for all of them, so that no batch is copied there; else as they are."""
+    if device.type != "cuda" or not examples:
+        return examples
+    size, (free, _) = len(examples) * examples[0].pixels.numel(), torch.cuda.mem_get_info(device)
+    if size > ROOM * free:
+        return examples
+    together = torch.stack([one.pixels for one in examples]).to(device)
+    return [one._replace(pixels=pixels) for one, pixels in zip(examples, together.unbind(0), strict=True)]
 
 
 class PictureTask(ExampleTask):
@@ -99,6 +112,7 @@ class PictureWork(ExampleWork):
     def __init__(self, task: PictureTask, recipe: Recipe, *given: Any) -> None:
         super().__init__(task, recipe, *given)
         check_decoded(self.dev)
+        self.examples = kept_there(self.examples, self.device)
         self.one_shape = recipe.task in WORDLESS
         self.augment = Augment.of(recipe.data.augment)
         self.changes, self.mixes = self.augment != Augment(), self.augment.mixup + self.augment.cutmix > 0

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...errors import SaccadeError
-from . import blocked, eager, flex, forms, gather, linear, sdpa, triton
+from . import blocked, eager, flex, forms, gather, linear, sdpa, short, triton
 from .call import Backend, Call, CannotCompile, table
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "linear",
     "run",
     "sdpa",
+    "short",
     "table",
     "triton",
 ]
@@ -44,6 +45,7 @@ def choose(call: Call, without: Backend | None = None) -> Backend:
         or flex.backend.failed
         or forms.backend.failed
         or triton.backend.failed
+        or short.backend.failed
         or len(table._entries) > OWN
         or torch.compiler.is_compiling()
     ):
@@ -75,7 +77,18 @@ def kind_of(call: Call) -> tuple[Any, ...]:
     sizes = (queries == 1, long, width, value.shape[3], query.device, query.dtype, grad)
     at_all = call.positions is not None and (True, position.adds_values)  # a position around another one has what that one has
     mask = (type(call.mask.mask), call.mask.mask.causal_and_keys() is None)
-    return methods, added, hooks, sizes, mask, blocked.worth(call), call.dropout > 0, at_all, triton.facts(call)
+    return (
+        methods,
+        added,
+        hooks,
+        sizes,
+        mask,
+        blocked.worth(call),
+        call.dropout > 0,
+        at_all,
+        triton.facts(call),
+        short.facts(call),
+    )
 
 
 def best_of(call: Call, without: Backend | None = None) -> Backend:

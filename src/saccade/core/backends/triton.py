@@ -1,6 +1,7 @@
 """Kernels of saccade's own. Here those of softmax: scaled and capped dot products, any mask, ALiBi, T5's and Shaw's positions, in memory linear in
 the length, forward and backward; blocks of keys that a mask hides cost nothing. Those of other scores and normalizers: forms.py."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,13 +25,40 @@ TYPES = (torch.float32, torch.bfloat16, torch.float16)
 Span = tuple[int, int, tuple[Tensor, ...]]
 
 
-class Triton(Backend):
-    """Dot products, also soft-capped, with softmax, any mask, ALiBi, T5 and Shaw; additive scores with softmax; dot products with ReLU,
-    sigmoid, sparsemax or entmax-1.5; causal kernel scores with their sum."""
+class Kernels(Backend):
+    """Runs kernels of one kind: `attend`; a call whose kernels do not compile is never tried again."""
 
-    def __init__(self) -> None:
+    def __init__(self, attend: Callable[[Call], Tensor], kind: Callable[[Call], tuple[Any, ...]]) -> None:
+        self.attend, self.kind = attend, kind  # and what its kernels depend on
         self.failed: dict[tuple[Any, ...], str] = {}  # calls whose kernel did not compile, and why
         self.compiled: set[tuple[Any, ...]] = set()
+
+    def run(self, call: Call) -> Tensor:
+        if torch.compiler.is_compiling():
+            return self.attend(call)
+        if torch._C._len_torch_dispatch_stack():  # operations are counted, and none of a kernel is seen
+            with _disable_current_modes():
+                output = self.run(call)
+            made: Tensor = Counted.apply(output, (*call.query.shape, *call.value.shape[-2:]))
+            return made
+        which = self.kind(call)
+        if which in self.compiled:
+            return self.attend(call)
+        try:
+            output = self.attend(call)
+            if output.requires_grad:  # the backward kernels are compiled now, while one can turn back
+                wanted = [x for x in (call.query, call.key, call.value) if x.requires_grad]
+                torch.autograd.grad(output, wanted, torch.randn_like(output), retain_graph=True, allow_unused=True)
+        except CannotCompile as error:
+            self.failed[which] = str(error)
+            raise
+        self.compiled.add(which)
+        return output
+
+
+class Triton(Kernels):
+    """Dot products, also soft-capped, with softmax, any mask, ALiBi, T5 and Shaw; additive scores with softmax; dot products with ReLU,
+    sigmoid, sparsemax or entmax-1.5; causal kernel scores with their sum."""
 
     def refuses(self, call: Call) -> str | None:
         if form_of(call) is not None:
@@ -53,28 +81,7 @@ class Triton(Backend):
         return 5 if pairs >= LONG**2 else 25
 
     def run(self, call: Call) -> Tensor:
-        if form_of(call) is not None:
-            return forms.backend.run(call)
-        if torch.compiler.is_compiling():
-            return attention(call)
-        if torch._C._len_torch_dispatch_stack():  # operations are counted, and none of a kernel is seen
-            with _disable_current_modes():
-                output = self.run(call)
-            made: Tensor = Counted.apply(output, (*call.query.shape, *call.value.shape[-2:]))
-            return made
-        which = kind(call)
-        if which in self.compiled:
-            return attention(call)
-        try:
-            output = attention(call)
-            if output.requires_grad:  # the backward kernels are compiled now, while one can turn back
-                wanted = [x for x in (call.query, call.key, call.value) if x.requires_grad]
-                torch.autograd.grad(output, wanted, torch.randn_like(output), retain_graph=True, allow_unused=True)
-        except CannotCompile as error:
-            self.failed[which] = str(error)
-            raise
-        self.compiled.add(which)
-        return output
+        return super().run(call) if form_of(call) is None else forms.backend.run(call)
 
 
 def kind(call: Call) -> tuple[Any, ...]:
@@ -213,5 +220,5 @@ def facts(call: Call) -> tuple[Any, ...] | None:
     return pairs >= SHORT**2, call.q.shape[2] > call.key.shape[2], placed, listed, refuses_sizes(call)
 
 
-backend = Triton()
+backend = Triton(attention, kind)
 table.add("triton")(backend)

@@ -244,7 +244,8 @@ class AdditiveSoftmax(torch.autograd.Function):
             find_far[triton.cdiv(x.numel(), 4096),](x, flag, x.numel(), BLOCK=4096)
         x, y = prepared(query, flag, True), prepared(key, flag, True)
         u = F.pad(v.float() * (-2 * LOG2E), (0, x.shape[2] - a)).contiguous()
-        output, lse = query.new_empty(batch, heads, queries, e), query.new_empty(batch, heads, queries, dtype=torch.float32)
+        # in float32: the gradient subtracts output · grad of each row, and what 16 bits lose there adds up over all pairs
+        output, lse = (query.new_empty(batch, heads, queries, *more, dtype=torch.float32) for more in ((e,), ()))
         known: dict[str, Any] = {
             "CAUSAL": causal,
             "H": heads,
@@ -262,7 +263,7 @@ class AdditiveSoftmax(torch.autograd.Function):
         )  # fmt: skip
         ctx.save_for_backward(query, key, value, v, lengths, flag, u, output, lse)
         ctx.known = known
-        return output
+        return output.to(query.dtype)
 
     @staticmethod
     @once_differentiable

@@ -1,0 +1,101 @@
+"""A kernel of saccade's own for short rows, such as sentences, patches of small images and windows: scaled dot products with softmax, masks that
+reach to both sides, lengths, shifted windows, and a bias per pair. Long rows: triton.py."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..grids import ShiftedWindows
+from ..kernels import missing
+from .call import Call, CannotCompile, not_dot_softmax, repeat_heads, table
+from .triton import TYPES, WIDEST, Kernels, biased, least, span
+
+MOST = 64  # queries and keys
+
+
+class Short(Kernels):
+    """Dot products with softmax over at most 64 queries and keys."""
+
+    def refuses(self, call: Call) -> str | None:
+        reason = missing(call.q.device) or not_dot_softmax(call) or refuses_sizes(call)
+        if reason is not None:
+            return reason
+        if span(call.mask.mask) is None and type(call.mask.mask) is not ShiftedWindows:
+            return "its mask is more than lengths, a reach to both sides, or shifted windows"
+        if biased(call) and not shares_bias(call):
+            return "the bias is not known to be the same for all texts"
+        return self.failed.get(kind(call)) if self.failed else None
+
+    def rank(self, call: Call) -> int:
+        return 3 if call.q.device.type == "cuda" else 310  # interpreted: only when asked for
+
+
+def refuses_sizes(call: Call) -> str | None:
+    (batch, heads, queries, keys), width = call.sizes, max(call.query.shape[-1], call.value.shape[-1])
+    if queries > MOST or keys > MOST:
+        return f"it holds {MOST} queries and keys at most, got {queries} and {keys}"
+    if queries == 1:
+        return "for one query it saves nothing"
+    if call.query.dtype not in TYPES:
+        return f"it does not run in {str(call.query.dtype).removeprefix('torch.')}"
+    if width > WIDEST // 2:
+        return f"its heads are {WIDEST // 2} wide at most"
+    if call.key.shape[1] != heads:
+        return "heads that share keys would have to add their gradients up"
+    return None if batch and keys else "there is nothing to attend to"
+
+
+def shares_bias(call: Call) -> bool:
+    """Whether a bias depends on positions, or a relation, that all texts share."""
+    assert call.positions is not None, "without positions there is no bias"
+    relation = call.positions.relation
+    return call.position.bias_of_pairs and call.positions.i.dim() == 1 and (relation is None or relation.shape[0] == 1)
+
+
+def facts(call: Call) -> tuple[Any, ...] | None:
+    """What its answers depend on besides the kinds of parts."""
+    if call.q.device.type != "cuda":
+        return None
+    return biased(call) and shares_bias(call), refuses_sizes(call) is None, span(call.mask.mask) is None
+
+
+def kind(call: Call) -> tuple[Any, ...]:
+    """What its kernels depend on."""
+    _, _, queries, keys = call.sizes
+    reach = span(call.mask.mask)
+    mask = None if reach is None else (reach[0] >= 0, reach[1] >= 0, bool(reach[2]))
+    sizes = (queries, keys, call.query.shape[-1], call.value.shape[-1], call.query.dtype, call.q.device, call.dropout > 0)
+    return *sizes, mask, call.positions is not None and type(call.position), call.needs_grad
+
+
+def attention(call: Call) -> Tensor:
+    from ..kernels.short import Extras, Options, attend_short
+
+    device, (_, heads, queries, keys) = call.q.device, call.sizes
+    autocast = torch.is_autocast_enabled(device.type)
+    dtype = torch.get_autocast_dtype(device.type) if autocast else call.query.dtype
+    q, k, v = (x.to(dtype) for x in (call.query, call.key, repeat_heads(call.value, heads)))
+    extras, (left, right), mask = Extras(), (-1, -1), call.mask.mask
+    closed = span(mask)
+    mask.check(*call.sizes)
+    if closed is not None:
+        left, right, lengths = closed
+        if lengths:
+            extras = extras._replace(lengths=call.mask.once("lengths", lambda: least(lengths, device)))
+    else:
+        assert type(mask) is ShiftedWindows, "other masks are refused"
+        bytes_of = lambda: mask.dense(len(mask.values), 1, queries, keys, device)[:, 0].contiguous().view(torch.uint8)  # noqa: E731
+        extras = extras._replace(allowed=call.mask.once("windows", bytes_of))
+    bias = call.bias()
+    if bias is not None:
+        if bias.dim() == 4 and bias.shape[0] > 1:
+            raise CannotCompile("the bias is another one for each text")
+        extras = extras._replace(bias=bias.expand(1, heads, queries, keys)[0].contiguous())
+    if call.dropout:
+        extras = extras._replace(seed=torch.randint(2**31 - 1, (1,), device=device, dtype=torch.int32))
+    return attend_short(q, k, v, Options(call.scale, call.dropout, left, right), extras)
+
+
+backend = Short(attention, kind)
+table.add("short")(backend)

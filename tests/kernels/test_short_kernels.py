@@ -1,0 +1,143 @@
+"""The kernel of the backend `short` against eager in float64, forward and backward, over shapes drawn at random."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+import torch
+from test_flash_kernels import DEVICE, KINDS, TYPES, compare, difference, lengths, runs
+
+from saccade.core import Mechanism, attend, masks, normalizers, positions, which_backend
+from saccade.core.grids import ShiftedWindows
+from saccade.core.masks import Mask
+from saccade.errors import SaccadeError
+from saccade.layers.windowed import GridBias, Windows
+from saccade.training.operations import counter
+
+NAMES = [
+    "plain",
+    "causal",
+    "padding",
+    "causal padding",
+    "window",
+    "causal window padding",
+    "alibi",
+    "alibi both sides",
+    "t5",
+    "t5 causal",
+]
+
+
+def shape(name: str) -> tuple[int, int, int, int, int, int]:
+    draw = random.Random("short" + name)
+    keys = draw.randint(5, 64)
+    return draw.choice([1, 3]), 2, 2, draw.choice([keys, draw.randint(2, keys)]), keys, draw.choice([8, 16, 24, 40])
+
+
+@runs
+@pytest.mark.parametrize(("dtype", "most"), TYPES, ids=lambda one: str(one))
+@pytest.mark.parametrize("name", NAMES)
+def test_a_kernel_is_eager_forward_and_backward(name: str, dtype: torch.dtype, most: float) -> None:
+    sizes = shape(name)
+    made, mask = KINDS[name](sizes[0], sizes[1], sizes[4], sizes[5])
+    compare(made, mask, sizes, dtype, most, backend="short")
+
+
+@runs
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 2, 64, 16), (2, 1, 1, 64, 3, 128), (70, 2, 2, 16, 16, 32)], ids=str)
+def test_a_kernel_runs_with_more_and_fewer_queries_than_keys(sizes: tuple[int, ...]) -> None:
+    compare(Mechanism(), None, sizes, torch.float32, 1e-3, backend="short")
+
+
+@runs
+@pytest.mark.parametrize("shifted", [False, True])
+def test_windows_have_their_bias_and_their_mask(shifted: bool) -> None:
+    """More texts than one program adds up the bias's gradient of."""
+    torch.manual_seed(1)
+    at = Windows.over(8, 8, 4, DEVICE)
+    made = Mechanism(position=GridBias(2, 4)).to(DEVICE)
+    torch.nn.init.normal_(made.position.table, std=0.5)
+    mask: Mask | None = ShiftedWindows((8, 8), (4, 4), (2, 2), DEVICE) if shifted else None
+    given = [torch.randn(72, 2, 16, 16) for _ in range(4)]
+    found = []
+    for backend, kind in (("eager", torch.float64), ("short", torch.float32)):
+        made.to(kind)
+        *inputs, pull = (x.to(DEVICE, kind) for x in given)
+        inputs = [x.requires_grad_() for x in inputs]
+        output = attend(*inputs, made, mask, positions=at, backend=backend)
+        found.append((output, *torch.autograd.grad(output, [*inputs, made.position.table], pull)))
+    for expected, got in zip(*found, strict=True):
+        assert difference(got, expected) < 1e-3
+
+
+@runs
+def test_dropout_drops_weights_and_the_gradient_knows_which() -> None:
+    torch.manual_seed(0)
+    n = 48
+    q, k = (torch.randn(1, 1, n, 16, device=DEVICE, requires_grad=True) for _ in range(2))
+    v = torch.eye(n, device=DEVICE)[None, None].requires_grad_()  # the output is the weights
+    output = attend(q, k, v, mask=masks.causal(), dropout=0.4, backend="short")
+    whole = attend(q, k, v, mask=masks.causal(), backend="eager")
+    kept = (output != 0).to(q.dtype)
+    share = float(kept.sum() / (whole != 0).sum())
+    assert 0.5 < share < 0.7
+    torch.testing.assert_close(output, whole * kept / 0.6, atol=2e-3, rtol=2e-3)
+    pull = torch.randn_like(output)
+    expected = torch.autograd.grad(whole * kept / 0.6, [q, k], pull)
+    for one, other in zip(torch.autograd.grad(output, [q, k], pull), expected, strict=True):
+        torch.testing.assert_close(one, other, atol=5e-3, rtol=5e-3)
+
+
+@runs
+def test_heads_side_by_side_stay_so() -> None:
+    q, k, v = torch.randn(2, 9, 3, 4, 16, device=DEVICE).unbind(2)
+    q, k, v = (x.transpose(1, 2).requires_grad_() for x in (q, k, v))
+    output = attend(q, k, v, backend="short")
+    assert output.transpose(1, 2).is_contiguous()
+    torch.testing.assert_close(output, attend(q, k, v, backend="eager"), atol=2e-3, rtol=2e-3)
+
+
+REFUSED: dict[str, tuple[tuple[int, int, int, int], Callable[[], tuple[Mechanism, Mask | None]], str]] = {
+    "long": ((1, 2, 65, 16), lambda: (Mechanism(), None), "64 queries and keys at most, got 65"),
+    "wide": ((1, 2, 8, 160), lambda: (Mechanism(), None), "128 wide at most"),
+    "one": ((1, 2, 1, 16), lambda: (Mechanism(), None), "one query"),
+    "mask": ((1, 2, 8, 16), lambda: (Mechanism(), masks.where(lambda b, h, i, j: j != h)), "mask is more than"),
+    "shaw": ((1, 2, 8, 16), lambda: (Mechanism(position=positions.Shaw(16, 3)), None), "position adds to the values"),
+    "relu": ((1, 2, 8, 16), lambda: (Mechanism(normalize=normalizers.Relu()), None), "normalizer is not softmax"),
+}
+
+
+@runs
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_it_cannot_do_is_refused_by_name(name: str) -> None:
+    size, make, reason = REFUSED[name]
+    q = torch.randn(size, device=DEVICE)
+    made, mask = make()
+    with pytest.raises(SaccadeError, match=f"backend 'short' refuses: .*{reason}"):
+        attend(q, q, q, made.to(DEVICE), mask, backend="short")
+
+
+@runs
+def test_lengths_that_do_not_fit_are_said() -> None:
+    q = torch.randn(2, 1, 8, 16, device=DEVICE)
+    with pytest.raises(SaccadeError, match="made for a batch of 3, got a batch of 2"):
+        attend(q, q, q, mask=masks.padding(lengths(3, 8)), backend="short")
+
+
+@runs
+def test_operations_are_counted() -> None:
+    q = torch.randn(2, 2, 8, 16, device=DEVICE)
+    counts = []
+    for backend in ("eager", "short"):
+        with counter() as counted:
+            attend(q, q, q, backend=backend)
+        counts.append(counted.get_total_flops())
+    assert counts[0] == counts[1] > 0
+
+
+@pytest.mark.skipif(DEVICE.type != "cuda", reason="there is no GPU here")
+def test_short_rows_run_on_it_on_a_gpu() -> None:
+    q = torch.randn(2, 2, 32, 16, device=DEVICE)
+    assert which_backend(q, q, Mechanism(), masks.causal()).chosen == "short"
