@@ -49,22 +49,23 @@ def distance(found: Tensor, expected: Tensor) -> float:
 
 
 def check(mechanism: Mechanism, qkv: list[Tensor], mask: Mask | None, dtype: torch.dtype = torch.float32) -> None:
-    """Output and all gradients, against eager in float64 on the same numbers."""
+    """Output and all gradients, against eager in float64 on the same numbers: as near as is allowed, or as eager itself is in this type."""
     inputs = [x.to(DEVICE, dtype).requires_grad_() for x in qkv]
     mechanism, exact = mechanism.to(DEVICE, dtype), copy.deepcopy(mechanism).to(DEVICE, torch.float64)
     wide = [x.detach().double().requires_grad_() for x in inputs]
-    found = attend(*inputs, mechanism, mask, backend="triton")
-    expected = attend(*wide, exact, mask, backend="eager")
-    pull = torch.randn_like(found)
-    grads = torch.autograd.grad(found, [*inputs, *mechanism.parameters()], pull)
-    wanted = torch.autograd.grad(expected, [*wide, *exact.parameters()], pull.double())
-    assert found.dtype == dtype
-    for name, one, other in zip(
-        ["output", "q", "k", "v", *dict(mechanism.named_parameters())], [found, *grads], [expected, *wanted], strict=True
-    ):
+    pull, results = torch.randn(*qkv[0].shape[:3], qkv[2].shape[3]).to(DEVICE, dtype), []
+    for given, made, backend in ((inputs, mechanism, "triton"), (wide, exact, "eager"), (inputs, mechanism, "eager")):
+        output = attend(*given, made, mask, backend=backend)
+        results.append((output, *torch.autograd.grad(output, [*given, *made.parameters()], pull.to(output.dtype))))
+    assert results[0][0].dtype == dtype
+    batch, heads, queries, _ = qkv[0].shape
+    # a score so near to 0 that its sign is rounded away gains or loses its whole gradient: as much as two pairs may do so
+    flips = 2 / (batch * heads * queries * qkv[1].shape[2]) ** 0.5 if isinstance(mechanism.normalize, normalizers.Relu) else 0.0
+    for name, one, other, rounded in zip(["output", "q", "k", "v", *dict(mechanism.named_parameters())], *results, strict=True):
         assert one.isfinite().all(), name
         if other.norm() > 1e-6:  # nothing can be seen where nothing is allowed
-            assert distance(one, other) < ALLOWED[dtype], f"{name}: {distance(one, other):.1e}"
+            allowed = max(ALLOWED[dtype], distance(rounded, other), flips)
+            assert distance(one, other) <= allowed, f"{name}: {distance(one, other):.1e}"
 
 
 def some_sizes(name: str, number: int) -> tuple[list[Tensor], Mask | None]:

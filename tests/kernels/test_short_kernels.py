@@ -137,6 +137,19 @@ def test_operations_are_counted() -> None:
     assert counts[0] == counts[1] > 0
 
 
+@runs
+def test_a_compiled_function_holds_the_kernel_as_one_operator() -> None:
+    made = Mechanism(position=positions.T5Buckets(2, 8, 12)).to(DEVICE)
+    q, k, v = (torch.randn(3, 2, 20, 16, device=DEVICE, requires_grad=True) for _ in range(3))
+    lengths = torch.tensor([20, 3, 9], device=DEVICE)
+    run = lambda *qkv: attend(*qkv, made, masks.causal() & masks.padding(lengths), backend="short")  # noqa: E731
+    compiled = torch.compile(run, backend="aot_eager", fullgraph=True)
+    inputs = [q, k, v, made.position.table]
+    plain, found = (torch.autograd.grad(one(q, k, v).square().sum(), inputs) for one in (run, compiled))
+    for one, other in zip(found, plain, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="there is no GPU here")
 def test_short_rows_run_on_it_on_a_gpu() -> None:
     q = torch.randn(2, 2, 32, 16, device=DEVICE)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..errors import SaccadeError
 from .options import Natural, Positive, Range
-from .state import Cache, Keeper
+from .state import Cache, Keeper, is_there
 from .table import Table
 
 table: Table[type[Mask]] = Table("masks", "mask")
@@ -62,15 +62,7 @@ class Mask:
 
     def to(self, device: torch.device | str) -> Mask:
         """The same mask with its tensors on `device`."""
-        known = type(self).__module__.startswith(__package__)  # torch 2.11 cannot compile a copy of unknown attributes
-        if torch.compiler.is_compiling() and known and self.is_on(torch.device(device)):
-            return self
-        return self.map(lambda tensor: tensor.to(device))
-
-    def is_on(self, device: torch.device) -> bool:
-        """Whether the tensors of one of saccade's own masks are on a device already."""
-        values = getattr(self, "values", None)
-        return values is None or values.device == device
+        return self if is_there(self, torch.device(device)) else self.map(lambda tensor: tensor.to(device))
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Mask:
         """A copy with every tensor changed, in masks inside it too."""
@@ -423,9 +415,6 @@ class Pair(Mask):
         self.first, self.second = first, second
         self.compares_positions = first.compares_positions or second.compares_positions
         self.computed = first.computed or second.computed
-
-    def is_on(self, device: torch.device) -> bool:
-        return self.first.to(device) is self.first and self.second.to(device) is self.second
 
     def given(self, query: Tensor, key: Tensor) -> Mask:
         first, second = self.first.given(query, key), self.second.given(query, key)

@@ -16,8 +16,6 @@ from .capture import captured
 from .engine import Engine, Memory, Own
 from .searches import Beam, Search
 
-FEW_ROWS = 384  # up to here the kernels of a step are faster than PyTorch's own (measured on an H200: 320 rows, and not 512)
-
 
 def rounded(size: int, least: int) -> int:
     """The next size of which there are few: `least`, and from there steps of an eighth to a quarter."""
@@ -62,7 +60,9 @@ class Buffers:
         self.seen: set[int] = set()
         self.reached = 0
         self.hidden: Tensor | None = None
-        self.use_kernels(engine.kernels and rows <= FEW_ROWS)
+        self.rows = torch.arange(rows, dtype=torch.int32, device=like.device).unsqueeze(1)
+        self.origins = self.rows.repeat(1, self.room)  # whose cache has each row's keys: beams are reordered, caches are not
+        self.use_kernels(engine.kernels and rows <= MOST_ROWS)
 
     def fill(self, sentences: list[int], memory: Memory, tokens: Tensor, limits: Tensor) -> None:
         """A new batch: the first of these sentences; the rest of the buffers are sentences that are done."""
@@ -76,6 +76,7 @@ class Buffers:
         self.memory.mask[count:] = 0.0
         for whole in (self.position, self.ended):
             whole.zero_()
+        self.origins.copy_(self.rows)
         self.tokens.fill_(0)
         self.tokens[: count * self.width] = tokens
         self.limits[:count] = limits
@@ -93,7 +94,7 @@ class Buffers:
         assert other.memory.mask is not None
         memory = Memory(pairs, other.memory.mask.index_select(0, at), self.width)
         self.fill([other.sentences[slot] for slot in slots], memory, other.tokens[rows], other.limits[at])
-        self.cache[:, : len(rows)] = other.cache[:, rows]
+        self.cache[:, : len(rows)] = other.cache[:, other.origins[rows].long(), other.places]
         self.position.copy_(other.position)
         self.ended[:count], self.scores[:count] = other.ended[at], other.scores[at]
         self.best_ended[:count] = other.best_ended[at]
@@ -111,11 +112,12 @@ class Buffers:
     def use_kernels(self, on: bool) -> None:
         self.kernels = self.memory.kernels = on
         self.read_own = self.in_one_kernel if on else None
+        self.traced = on and self.width > 1 and all(layer.mixer.reads_in_one for layer in self.engine.layers)
 
     def in_one_kernel(self, n: int, qkv: Tensor, groups: int, scale: float) -> Tensor:
         from ..core.kernels.steps import read_own
 
-        return read_own(qkv, self.cache[n], self.position, groups, scale)
+        return read_own(qkv, self.cache[n], self.position, groups, scale, self.origins if self.traced else None)
 
     def bias(self, table: Tensor | None) -> Tensor | None:
         if self.hidden is None:
@@ -132,7 +134,7 @@ class Buffers:
         logits = self.engine.step(self.tokens, self, self.memory)
         some = 1 if self.width == 1 else min(2 * self.width, logits.shape[-1])
         values, tokens = self.best(logits, some)
-        if self.width == 1 and self.kernels and len(logits) <= MOST_ROWS:
+        if self.width == 1 and self.kernels:
             self.note(values, tokens)
             return
         (self.take_best if self.width == 1 else self.take_beams)(values, tokens)
@@ -189,7 +191,10 @@ class Buffers:
         settled = (self.ended >= width) & (self.best_ended > scores[:, 0] / one_more)  # as `Beam.settled`, but for equal ones
         self.done.logical_or_(settled | scores[:, 0].isneginf())
         rows = (self.first_rows + next_parents).flatten()
-        self.cache[:, :, : self.bucket] = self.cache[:, :, : self.bucket].index_select(1, rows)
+        if self.traced:  # what comes after this position will be each row's own
+            self.origins.copy_(torch.where(self.places > self.position, self.rows, self.origins.index_select(0, rows)))
+        else:
+            self.cache[:, :, : self.bucket] = self.cache[:, :, : self.bucket].index_select(1, rows)
 
     def run(self) -> None:
         """One step: the first of a bucket kernel by kernel (libraries set themselves up in it), the second captured, all others replayed."""

@@ -82,6 +82,11 @@ class Attention:
         elif self.position.biases:
             self.biases = self.biases_for(size, like)
 
+    @property
+    def reads_in_one(self) -> bool:
+        """Whether one kernel can keep a step's key and value and read all before: no position turns keys or adds to scores."""
+        return not (isinstance(self.position, Rotary) or self.position.biases)
+
     def biases_for(self, size: int, like: Tensor) -> Tensor:
         """What the last of `size` positions adds to the scores of all of them."""
         query = like.new_zeros(1, self.heads * self.groups, 1, self.width)
@@ -92,7 +97,7 @@ class Attention:
     def own(self, x: Tensor, n: int, at: At) -> Tensor:
         rows, heads, groups, width = len(x), self.heads, self.groups, self.width
         qkv = self.project(x)
-        if at.read_own is not None and self.angles is None and self.biases is None:
+        if at.read_own is not None and self.reads_in_one:
             return self.out(at.read_own(n, qkv, groups, self.scale))
         cut = heads * groups * width
         query, pair = qkv[:, :cut], qkv[:, cut:].view(rows, 2, heads, width)

@@ -8,12 +8,12 @@ from torch.nn import functional as F
 
 from .recurrent import Carried, Cell, Recurrence
 
-MOST = 1 << 31  # numbers whose places are counted in 32 bits
+MOST = 1 << 31  # numbers whose positions are counted in 32 bits
 
 
 class Dropout(nn.Dropout):
     """Dropout (Srivastava et al. 2014). In a compiled pass on a GPU, PyTorch's random numbers take longer than the sums they are part of:
-    there each number's place and one drawn seed are mixed by integer products instead, which the pass back can repeat."""
+    there each number's position and one drawn seed are mixed by integer products instead, which the pass back can repeat."""
 
     def forward(self, x: Tensor) -> Tensor:
         if not (self.training and self.p and torch.compiler.is_compiling() and x.is_cuda and x.numel() < MOST):
@@ -22,11 +22,9 @@ class Dropout(nn.Dropout):
 
 
 def scatter_zeros(x: Tensor, share: float, seed: Tensor) -> Tensor:
-    """x with a share of its numbers at 0 and the others larger, by a hash of each number's place."""
-    place = torch.arange(x.numel(), device=x.device, dtype=torch.int32)
-    bits = mix(mix(place) ^ seed).view(
-        x.shape
-    )  # the seed goes in between: else texts of two seeds would have the same places, moved
+    """x with a share of its numbers at 0 and the others larger, by a hash of each number's position."""
+    position = torch.arange(x.numel(), device=x.device, dtype=torch.int32)
+    bits = mix(mix(position) ^ seed).view(x.shape)  # the seed goes in between: else two seeds would give the same zeros, moved
     return torch.where((bits & 0xFFFFFF) < int(share * (1 << 24)), 0.0, x * (1 / (1 - share)))
 
 

@@ -79,8 +79,8 @@ def on_device(pixels: Sequence[Tensor], device: torch.device) -> Tensor:
 
 
 def kept_there(examples: list[Any], device: torch.device) -> list[Any]:
-    """The examples with their pixels on a GPU that has room for all of them, so that no batch is copied there; else as they are."""
-    if device.type != "cuda" or not examples:
+    """The examples with their pixels on a GPU where all of them fit, so that no batch is copied there; else as they are."""
+    if device.type != "cuda" or not torch.cuda.is_available() or not examples:
         return examples
     size, (free, _) = len(examples) * examples[0].pixels.numel(), torch.cuda.mem_get_info(device)
     if size > ROOM * free:

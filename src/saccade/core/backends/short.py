@@ -48,7 +48,7 @@ def refuses_sizes(call: Call) -> str | None:
 
 def shares_bias(call: Call) -> bool:
     """Whether a bias depends on positions, or a relation, that all texts share."""
-    assert call.positions is not None, "without positions there is no bias"
+    assert call.positions is not None, "only asked of a bias"
     relation = call.positions.relation
     return call.position.bias_of_pairs and call.positions.i.dim() == 1 and (relation is None or relation.shape[0] == 1)
 

@@ -198,13 +198,17 @@ def span(mask: Mask) -> Span | None:
         one, two = span(mask.first), span(mask.second)
         if one is None or two is None:
             return None
-        left, right = (min((side for side in pair if side >= 0), default=-1) for pair in zip(one[:2], two[:2], strict=True))
-        return left, right, one[2] + two[2]
+        return nearer(one[0], two[0]), nearer(one[1], two[1]), one[2] + two[2]
     if isinstance(mask, Window) and kind_of_mask is Window:
         return mask.left, mask.right, ()
     if isinstance(mask, Padding) and kind_of_mask is Padding:
         return -1, -1, (mask.values,)
     return {Full: (-1, -1, ()), Causal: (-1, 0, ())}.get(kind_of_mask)
+
+
+def nearer(one: int, other: int) -> int:
+    """The smaller reach of two, of which −1 is the farthest; without `min` of a generator, which torch.compile cannot follow."""
+    return max(one, other) if one < 0 or other < 0 else min(one, other)
 
 
 def least(lengths: tuple[Tensor, ...], device: torch.device) -> Tensor:

@@ -4,7 +4,7 @@ as they are; else they are called directly, since an operator written in Python 
 B batch, H heads, Q queries, K keys, D and E widths, R distances from −limit to limit. Nothing that is Q × K is ever held.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -101,7 +101,7 @@ def save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor
     ctx.set_materialize_grads(False)
 
 
-def backward(ctx: Any, grad: Given, *_: Any) -> tuple[Any, ...]:
+def backward(ctx: Any, grad: Given, *_: Any, run: Callable[..., Any] = run_backward) -> tuple[Any, ...]:
     """The gradients of q, k, v, the scores by distance and the vectors by distance; nothing else has one."""
     nothing = (None,) * (6 + len(ctx.rest))
     if grad is None:
@@ -110,7 +110,6 @@ def backward(ctx: Any, grad: Given, *_: Any) -> tuple[Any, ...]:
     q, table, vectors = tensors[0], tensors[3], tensors[4]
     learned = table is not None and ctx.needs_input_grad[3]
     grad = (grad if grad.stride(-1) == 1 else grad.contiguous()).to(q.dtype)
-    run = run_backward if torch.compiler.is_compiling() else differentiate
     dq, dk, dv, band = run(grad, output, lse, learned, *tensors, *ctx.rest)
     d_table = d_vectors = None
     if learned:
@@ -136,4 +135,4 @@ class Flash(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Given) -> tuple[Any, ...]:
-        return backward(ctx, grad)
+        return backward(ctx, grad, run=differentiate)

@@ -4,6 +4,7 @@ forward and backward, and nothing is kept between them: the weights are computed
 B batch, H heads, Q queries, K keys, D and E widths. Kernels for long rows make such texts wait: they keep sums per row, and read keys twice.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -212,7 +213,7 @@ def save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.set_materialize_grads(False)
 
 
-def pull_back(ctx: Any, grad: Given) -> tuple[Any, ...]:
+def pull_back(ctx: Any, grad: Given, run: Callable[..., Any] = run_backward) -> tuple[Any, ...]:
     """The gradients of q, k, v and the bias; nothing else has one."""
     nothing = (None,) * 7
     if grad is None:
@@ -220,7 +221,6 @@ def pull_back(ctx: Any, grad: Given) -> tuple[Any, ...]:
     q, k, v, bias, *rest = ctx.saved_tensors
     learned = bias is not None and ctx.needs_input_grad[3]
     grad = (grad if grad.stride(-1) == 1 else grad.contiguous()).to(q.dtype)
-    run = run_backward if torch.compiler.is_compiling() else differentiate
     dq, dk, dv, d_bias = run(grad, learned, q, k, v, bias, *rest, *ctx.rest)
     return dq, dk, dv, d_bias.to(bias.dtype) if learned else None, *nothing
 
@@ -240,4 +240,4 @@ class Short(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Given) -> tuple[Any, ...]:
-        return pull_back(ctx, grad)
+        return pull_back(ctx, grad, differentiate)

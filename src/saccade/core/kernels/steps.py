@@ -15,10 +15,10 @@ KEYS = 32  # read at a time
 
 
 @triton.jit
-def add_keys(q, keys, values, place, scale, top, total, output, k_n, v_n, there, added):
+def add_keys(q, keys, values, k_at, v_at, scale, top, total, output, there, added):
     """Continues a softmax over keys one block further: its largest score, the sum of its weights, and that of weighted values."""
-    k = tl.load(keys + place[:, None] * k_n, mask=there[:, None], other=0.0).to(tl.float32)
-    v = tl.load(values + place[:, None] * v_n, mask=there[:, None], other=0.0).to(tl.float32)
+    k = tl.load(keys + k_at[:, None], mask=there[:, None], other=0.0).to(tl.float32)
+    v = tl.load(values + v_at[:, None], mask=there[:, None], other=0.0).to(tl.float32)
     score = tl.where(there, tl.sum(k * q[None, :], 1) * scale + added, float("-inf"))
     higher = tl.maximum(top, tl.max(score))
     weight, shrunk = tl.exp(score - higher), tl.exp(top - higher)
@@ -26,9 +26,10 @@ def add_keys(q, keys, values, place, scale, top, total, output, k_n, v_n, there,
 
 
 @triton.jit
-def own_step(QKV, Cache, Position, Out, scale, room, HEADS: tl.constexpr, GROUPS: tl.constexpr, D: tl.constexpr, BD: tl.constexpr,
-             BN: tl.constexpr):  # fmt: skip
-    """A row's new key and value go to the cache; its query reads those before, and the new ones as they are."""
+def own_step(QKV, Cache, Origins, Position, Out, scale, room, HEADS: tl.constexpr, GROUPS: tl.constexpr, D: tl.constexpr,
+             BD: tl.constexpr, BN: tl.constexpr, TRACED: tl.constexpr):  # fmt: skip
+    """A row's new key and value go to the cache; its query reads those before, and the new ones as they are. With TRACED, `Origins` has
+    the row that wrote what a row reads at each position, so that caches stay as they are when beams are reordered."""
     row, head = (tl.program_id(0) // (HEADS * GROUPS)).to(tl.int64), tl.program_id(0) % (HEADS * GROUPS)
     kv = head // GROUPS
     d = tl.arange(0, BD)
@@ -38,7 +39,7 @@ def own_step(QKV, Cache, Position, Out, scale, room, HEADS: tl.constexpr, GROUPS
     new_key = tl.load(base + (HEADS * GROUPS + kv) * D + d, mask=wide, other=0.0)
     new_value = tl.load(base + (HEADS * GROUPS + HEADS + kv) * D + d, mask=wide, other=0.0)
     position = tl.load(Position).to(tl.int32)
-    here = Cache + row * room * 2 * HEADS * D + kv * D + d[None, :]
+    here = Cache + kv * D + d[None, :]
     if head % GROUPS == 0:
         at = Cache + (row * room + position) * 2 * HEADS * D + kv * D + d
         tl.store(at, new_key, mask=wide)
@@ -47,9 +48,11 @@ def own_step(QKV, Cache, Position, Out, scale, room, HEADS: tl.constexpr, GROUPS
     total, output = top * 0.0 + 1.0, new_value.to(tl.float32)
     for start in tl.range(0, position, BN):
         place = start + tl.arange(0, BN)
-        top, total, output = add_keys(
-            q, here, here + HEADS * D, place, scale, top, total, output, 2 * HEADS * D, 2 * HEADS * D, place < position, 0.0
-        )
+        origin = tl.zeros_like(place).to(tl.int64) + row
+        if TRACED:
+            origin = tl.load(Origins + row * room + place, mask=place < position, other=0).to(tl.int64)
+        at = (origin * room + place) * 2 * HEADS * D
+        top, total, output = add_keys(q, here, here + HEADS * D, at, at, scale, top, total, output, place < position, 0.0)
     tl.store(Out + (row * HEADS * GROUPS + head) * D + d, (output / total).to(Out.dtype.element_ty), mask=wide)
 
 
@@ -68,7 +71,7 @@ def memory_step(Q, Keys, Values, Hidden, Out, scale, columns, k_s, k_h, k_n, v_s
         place = start + tl.arange(0, BN)
         there = place < columns
         added = tl.load(Hidden + sentence * hidden_s + place, mask=there, other=0.0).to(tl.float32)
-        top, total, output = add_keys(q, keys, values, place, scale, top, total, output, k_n, v_n, there, added)
+        top, total, output = add_keys(q, keys, values, place * k_n, place * v_n, scale, top, total, output, there, added)
     tl.store(Out + (row * HEADS * GROUPS + head) * D + d, (output / total).to(Out.dtype.element_ty), mask=wide)
 
 
@@ -135,12 +138,14 @@ def power(size: int) -> int:
     return int(triton.next_power_of_2(size))
 
 
-def read_own(qkv: Tensor, cache: Tensor, position: Tensor, groups: int, scale: float) -> Tensor:
-    """qkv: R (H + 2H') D; cache: R T 2 H' D, of which the positions before `position` (1) are filled; → R (H D)"""
+def read_own(qkv: Tensor, cache: Tensor, position: Tensor, groups: int, scale: float, origins: Tensor | None = None) -> Tensor:
+    """qkv: R (H + 2H') D; cache: R T 2 H' D, of which the positions before `position` (1) are filled; origins: the rows (R T) whose cache
+    has each row's keys, or None where it is their own; → R (H D)"""
     rows, room, _, heads, width = cache.shape
     output = qkv.new_empty(rows, heads * groups * width)
-    sizes = {"HEADS": heads, "GROUPS": groups, "D": width, "BD": power(width), "BN": KEYS}
-    launch(own_step, rows * heads * groups, qkv.contiguous(), cache, position, output, scale, room, **sizes, num_warps=2)
+    sizes = {"HEADS": heads, "GROUPS": groups, "D": width, "BD": power(width), "BN": KEYS, "TRACED": origins is not None}
+    where = position if origins is None else origins
+    launch(own_step, rows * heads * groups, qkv.contiguous(), cache, where, position, output, scale, room, **sizes, num_warps=2)
     return output
 
 
