@@ -109,24 +109,56 @@ def test_what_was_chosen_is_noted() -> None:
     assert int(chosen.count_nonzero()) == 5
 
 
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_keys_are_read_from_the_rows_that_wrote_them(dtype: torch.dtype) -> None:
+    """As if each row's cache had been copied from those rows."""
+    from saccade.core.kernels.steps import read_own
+
+    rows, room, heads, width, position = 4, 48, 2, 16, 37
+    cache = torch.randn(rows, room, 2, heads, width, device=DEVICE).to(dtype)
+    origins = torch.randint(rows, (rows, room), device=DEVICE, dtype=torch.int32)
+    qkv, at = torch.randn(rows, 3 * heads * width, device=DEVICE).to(dtype), torch.tensor([position], device=DEVICE)
+    copied = cache[origins.long(), torch.arange(room, device=DEVICE)].contiguous()
+    found, wanted = read_own(qkv, cache, at, 1, 0.3, origins), read_own(qkv, copied, at, 1, 0.3)
+    assert torch.equal(found, wanted)
+    assert torch.equal(cache[:, position], copied[:, position]), "the new ones are written to a row's own cache"
+
+
 @pytest.mark.parametrize("residual", ["post-norm", "pre-norm"])
 @pytest.mark.parametrize("search", ["greedy", "beam"])
-def test_decoding_by_kernels_chooses_the_same_tokens(residual: str, search: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("count", [3, 1])
+def test_decoding_by_kernels_chooses_the_same_tokens(
+    residual: str, search: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three sentences some end before the others, and these continue in smaller buffers."""
     torch.manual_seed(0)
     sizes = {"dim": 16, "hidden": 24, "depth": 1, "heads": 2, "kv_heads": 1 if search == "beam" else 2, "dropout": 0.0}
     model = Builder({"family": "transformer", "residual": residual, **sizes}).make(Seq2Seq, 14, 14).eval().to(DEVICE)
-    source, lengths = torch.randint(4, 14, (3, 5), device=DEVICE), torch.tensor([5, 2, 3], device=DEVICE)
+    source, lengths = torch.randint(4, 14, (count, 5), device=DEVICE), torch.tensor([5, 2, 3][:count], device=DEVICE)
     monkeypatch.setattr(resident, "on_cpu", True)
 
     def decoded() -> list[list[tuple[int, ...]]]:
-        how = Sample(2, 3, (0, 2), temperature=0.0) if search == "greedy" else Beam(2, 3, (0, 2), width=2)
-        return [[tuple(one.tokens) for one in each] for each in decode(model, source, lengths, how, [4, 6, 2])]
+        how = Sample(2, 3, (0, 2), temperature=0.0) if search == "greedy" else Beam(2, 3, (0, 2), width=3)
+        return [[tuple(one.tokens) for one in each] for each in decode(model, source, lengths, how, [4, 12, 2][-count:])]
 
     found = decoded()
     engine = engine_of(model, len(source))
     assert engine.kernels, "they were used"
     engine.kernels, engine.resident = False, None
     assert decoded() == found
+
+
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize(("inputs", "outputs"), [(24, 30), (1500, 5), (16, 600), (7, 1)])
+def test_a_row_times_a_matrix(inputs: int, outputs: int, biased: bool, relu: bool) -> None:
+    from saccade.core.kernels.steps import multiply_row
+
+    x, weight = torch.randn(1, inputs, device=DEVICE), torch.randn(outputs, inputs, device=DEVICE)
+    bias = torch.randn(outputs, device=DEVICE) if biased else None
+    wanted = torch.nn.functional.linear(x.double(), weight.double(), None if bias is None else bias.double())
+    found = multiply_row(x, weight, bias, relu)
+    torch.testing.assert_close(found.double(), wanted.relu() if relu else wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_tanh_again_and_again() -> None:

@@ -14,6 +14,7 @@ from ..core.backends.call import CannotCompile
 from ..core.kernels import MOST_ROWS, MOST_TOKENS
 from .capture import captured
 from .engine import Engine, Memory, Own
+from .matrices import in_one_row
 from .searches import Beam, Search
 
 
@@ -131,7 +132,11 @@ class Buffers:
     def step(self, bucket: int) -> None:
         """One token for every row, of which the first `bucket` positions may be taken."""
         self.bucket, self.hidden = bucket, None
-        logits = self.engine.step(self.tokens, self, self.memory)
+        before = in_one_row.set(self.kernels)
+        try:
+            logits = self.engine.step(self.tokens, self, self.memory)
+        finally:
+            in_one_row.reset(before)
         some = 1 if self.width == 1 else min(2 * self.width, logits.shape[-1])
         values, tokens = self.best(logits, some)
         if self.width == 1 and self.kernels:

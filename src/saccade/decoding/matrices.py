@@ -1,6 +1,7 @@
 """Matrix products of a decoder's steps: the same numbers in the layout that is fastest for so many rows. R rows, K inputs, N outputs."""
 
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,11 @@ Product = Callable[[Tensor], Tensor]  # R K → R N
 Copies = list[tuple[Tensor, list[Tensor]]]  # a tensor, and those that it was joined of
 FEW, MANY = 2, 64  # rows up to which a product does little but read its matrix, and from which blocks gain nothing
 SMALL = 150_000  # numbers of a matrix below which oneDNN takes longer to begin than to multiply
+
+
+in_one_row: ContextVar[bool] = ContextVar(
+    "in_one_row", default=False
+)  # whether a step is captured that may use kernels of its own
 
 
 def layout_for(rows: int, like: Tensor) -> str:
@@ -57,10 +63,22 @@ def of_weight(weight: Tensor, bias: Tensor | None, layout: str, activation: str 
             return lambda x: torch._addmm_activation(bias, x, turned)
         made: Product = partial(torch.mm, mat2=turned) if bias is None else lambda x: torch.addmm(bias, x, turned)
     else:
-        if activation == "relu" and bias is not None and weight.is_cuda:
-            return lambda x: torch._addmm_activation(bias, x, weight.t())
         made = partial(F.linear, weight=weight, bias=bias)
+        if activation == "relu" and bias is not None and weight.is_cuda:
+            made = lambda x: torch._addmm_activation(bias, x, weight.t())  # noqa: E731
+        elif activation == "relu":
+            made = partial(relu_after, made)
+        return partial(of_rows, made, weight, bias, activation == "relu") if weight.is_contiguous() else made
     return made if activation == "none" else partial(relu_after, made)
+
+
+def of_rows(made: Product, weight: Tensor, bias: Tensor | None, relu: bool, x: Tensor) -> Tensor:
+    """`made(x)`, or what a kernel for one row makes in a captured step."""
+    if len(x) > 1 or not in_one_row.get():
+        return made(x)
+    from ..core.kernels.steps import multiply_row
+
+    return multiply_row(x.contiguous(), weight, bias, relu)
 
 
 def relu_after(made: Product, x: Tensor) -> Tensor:

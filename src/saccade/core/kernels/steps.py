@@ -76,6 +76,25 @@ def memory_step(Q, Keys, Values, Hidden, Out, scale, columns, k_s, k_h, k_n, v_s
 
 
 @triton.jit
+def matrix_step(X, Weight, Bias, Out, outputs, K: tl.constexpr, BK: tl.constexpr, BN: tl.constexpr, BIASED: tl.constexpr,
+                RELU: tl.constexpr):  # fmt: skip
+    """BN numbers of W x + b. A product of one row does little but read its matrix: small programs, all of which read at the same time."""
+    n, k = tl.program_id(0) * BN + tl.arange(0, BN), tl.arange(0, BK)
+    total = tl.zeros([BN], tl.float32)
+    for start in tl.static_range(0, K, BK):
+        there = start + k < K
+        x = tl.load(X + start + k, mask=there, other=0.0).to(tl.float32)
+        at = Weight + n[:, None].to(tl.int64) * K + start + k[None, :]
+        w = tl.load(at, mask=(n[:, None] < outputs) & there[None, :], other=0.0).to(tl.float32)
+        total += tl.sum(w * x[None, :], 1)
+    if BIASED:
+        total += tl.load(Bias + n, mask=n < outputs, other=0.0).to(tl.float32)
+    if RELU:
+        total = tl.maximum(total, 0.0)
+    tl.store(Out + n, total.to(Out.dtype.element_ty), mask=n < outputs)
+
+
+@triton.jit
 def norm_step(X, Y, Weight, Bias, Out, eps, D: tl.constexpr, BD: tl.constexpr):
     """The layer norm of a row of X + Y."""
     at = tl.arange(0, BD)
@@ -157,6 +176,18 @@ def read_memory(query: Tensor, keys: Tensor, values: Tensor, hidden: Tensor, wid
     sizes = {"WIDTH": width, "HEADS": heads, "GROUPS": groups, "D": wide, "BD": power(wide), "BN": KEYS}
     count = len(query) * heads * groups
     launch(memory_step, count, query.contiguous(), keys, values, hidden, output, scale, columns, *strides, **sizes, num_warps=2)
+    return output
+
+
+def multiply_row(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Tensor:
+    """W x + b of one row (1 K), and its ReLU: 1 N"""
+    outputs, inputs = weight.shape
+    output = x.new_empty(1, outputs)
+    sizes = {"K": inputs, "BK": min(power(inputs), 1024), "BN": 4 if outputs <= 512 else 8 if outputs <= 4096 else 16}
+    how = {"BIASED": bias is not None, "RELU": relu, "num_warps": 4}
+    launch(
+        matrix_step, triton.cdiv(outputs, sizes["BN"]), x, weight, x if bias is None else bias, output, outputs, **sizes, **how
+    )
     return output
 
 
