@@ -37,8 +37,10 @@ def refuses_sizes(call: Call) -> str | None:
         return f"it holds {MOST} queries and keys at most, got {queries} and {keys}"
     if queries == 1:
         return "for one query it saves nothing"
-    if call.query.dtype not in TYPES:
-        return f"it does not run in {str(call.query.dtype).removeprefix('torch.')}"
+    device = call.q.device.type
+    autocast = device == "cuda" and torch.is_autocast_enabled(device)
+    if call.query.dtype not in (TYPES if autocast or device == "cpu" else TYPES[1:]):
+        return f"it runs in 16 bits, not in {str(call.query.dtype).removeprefix('torch.')}"
     if width > WIDEST // 2:
         return f"its heads are {WIDEST // 2} wide at most"
     if call.key.shape[1] != heads:
@@ -85,7 +87,7 @@ def attention(call: Call) -> Tensor:
             extras = extras._replace(lengths=call.mask.once("lengths", lambda: least(lengths, device)))
     else:
         assert type(mask) is ShiftedWindows, "other masks are refused"
-        bytes_of = lambda: mask.dense(len(mask.values), 1, queries, keys, device)[:, 0].contiguous().view(torch.uint8)  # noqa: E731
+        bytes_of = lambda: mask.dense(len(mask.values), 1, queries, keys, device)[:, 0].to(torch.uint8)  # noqa: E731
         extras = extras._replace(allowed=call.mask.once("windows", bytes_of))
     bias = call.bias()
     if bias is not None:

@@ -115,7 +115,10 @@ def additive_forward(
             higher = tl.maximum(top, tl.max(s, 1))
             weight, shrink = tl.exp2(s - higher[:, None]), tl.exp2(top - higher)
             v = load_tile(V, columns, keys, E, BE)
-            total = tl.dot(weight.to(v.dtype), v, total * shrink[:, None], input_precision=PRECISION)
+            high = weight.to(v.dtype)
+            total = tl.dot(high, v, total * shrink[:, None], input_precision=PRECISION)
+            if v.dtype != tl.float32:  # what 16 bits lose of a weight; next to all the tanh a second product costs nothing
+                total = tl.dot((weight - high.to(tl.float32)).to(v.dtype), v, total)
             count, top = count * shrink + tl.sum(weight, 1), higher
     some = count > 0.0
     store_tile(RESULT + plane * queries * E, total / tl.where(some, count, 1.0)[:, None], rows, queries, E, BE)

@@ -22,7 +22,7 @@ from .tiles import power, precision
 
 Given = Tensor | None
 TEXTS = 64  # that one program takes down one after the other where a bias has gradients: it adds them up before it writes
-WARPS: dict[int, list[int]] = {16: [1, 2], 32: [1, 2, 4], 64: [4, 2, 8], 128: [8, 4]}  # by the larger of Q and K
+WARPS: dict[int, list[int]] = {16: [1, 2], 32: [1, 2, 4], 64: [4, 2, 8]}  # by the larger of Q and K
 chosen: dict[tuple[Any, ...], Config] = {}  # kind of launch → the fastest
 
 
@@ -198,9 +198,9 @@ def launch(kernel: Any, groups: int, tensors: tuple[Given, ...], strided: tuple[
         sizes = {"BLOCK_Q": config[0], "BLOCK_K": config[1], "num_warps": config[2], "num_stages": config[3]}
         kernel[(groups * heads,)](*there, *strides, *numbers, options.scale, options.drop, **constants, **sizes)
 
-    block_q, block_k = power(queries), power(keys)
-    which = (kernel, q.dtype, q.device, block_q, block_k, *constants.values())
-    candidates = [chosen[which]] if which in chosen else [(block_q, block_k, warps, 1) for warps in WARPS[max(block_q, block_k)]]
+    block = power(max(queries, keys))
+    which = (kernel, q.dtype, q.device, block, *constants.values())
+    candidates = [chosen[which]] if which in chosen else [(block, block, warps, 1) for warps in WARPS[block]]
     if len(candidates) == 1 or interpreted() or not may_read():
         fastest([candidates[0]], run)
     else:
