@@ -45,7 +45,7 @@ def attention_rows(root: Path) -> list[dict[str, Any]]:
 def tables(root: Path) -> str:
     """Attention, training and decoding on a GPU, in Markdown."""
     parts = [attention(attention_rows(root))]
-    training = rows_of(root, "train", "bench-train")
+    training = rows_of(root, "train", "bench-train-unfinished", "bench-train")
     if training:
         parts.append(trained(training))
     decoding = rows_of(root, "decode", "bench-decode-gpu")
