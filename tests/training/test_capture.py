@@ -199,14 +199,18 @@ def test_replayed_updates_are_the_plain_ones(pretended: None, tmp_path: Path) ->
         torch.testing.assert_close(ends["graphs"][0][name], tensor, rtol=1e-2, atol=2e-3)
 
 
-def test_only_shapes_that_come_twice_in_a_row_are_compiled(pretended: None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("one_shape", [True, False])
+def test_batches_of_one_shape_are_compiled_for_it_and_others_for_all(
+    one_shape: bool, pretended: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one shape, what remains at the end of an epoch is not compiled for itself: only shapes that come twice in a row are."""
     ran: list[tuple[str, int]] = []
 
     class Compiled(torch.nn.Module):
         def __init__(self, model: torch.nn.Module, dynamic: bool | None) -> None:
             super().__init__()
             self.model = model
-            assert dynamic is False, "the rest of an epoch must not make all batches dynamic"
+            assert dynamic is not one_shape, "the rest of an epoch must not make all batches dynamic"
 
         def forward(self, *inputs: Any) -> Any:
             ran.append(("compiled", len(inputs[0])))
@@ -214,6 +218,7 @@ def test_only_shapes_that_come_twice_in_a_row_are_compiled(pretended: None, monk
 
     monkeypatch.setattr(torch, "compile", Compiled)
     model, work = work_of(made("classifier"))
+    work.one_shape = one_shape
     whole, rest = work.batch(list(range(8))), work.batch(list(range(8, 11)))
     settings = made("classifier", graphs=True, compile=True).training
     update = CapturedUpdate(model.train(), work, settings, Ranks(), pytest.fail)
@@ -224,9 +229,12 @@ def test_only_shapes_that_come_twice_in_a_row_are_compiled(pretended: None, monk
         update([(batch, 1)], batch.tokens, 1e-3)
         kinds.append(ran[0])
     assert [size for _, size in kinds] == [8, 8, 8, 3, 8, 3, 8, 3]
+    assert len(Replays.made) == 2, "one graph for each shape"
+    if not one_shape:
+        assert {kind for kind, _ in kinds} == {"compiled"}
+        return
     assert {kind for kind, size in kinds if size == 3} == {"plain"}
     assert [kind for kind, size in kinds if size == 8] == ["plain", *["compiled"] * 4]
-    assert len(Replays.made) == 2, "one graph for each shape"
 
 
 def test_what_a_capture_left_half_way_is_forgotten(pretended: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from ..building import Builder
 from ..errors import SaccadeError
 from ..models.kinds import CausalLM, Seq2Seq
 from ..recipe import TrainingRecipe
-from ..training.capture import CapturedUpdate
+from ..training.capture import CapturedUpdate, shape
 from ..training.distributed import Ranks
 from ..training.losses import Batch
 from ..training.operations import counter
@@ -41,6 +41,10 @@ class Given(Work):
     """Batches that are there already."""
 
     batches: Sequence[Batch]
+
+    @property
+    def one_shape(self) -> bool:  # type: ignore[override]
+        return len({shape(batch) for batch in self.batches}) == 1
 
 
 def update_with(build: Callable[[], nn.Module], batches: Sequence[Batch], how: str) -> Callable[[], Any]:
@@ -90,8 +94,8 @@ def case_of(
     batches: Sequence[Batch],
     compiles: bool = False,
 ) -> Case:
-    """Ours in each way that a training has on this machine, and the peers, which are compiled on a GPU; ours is where batches have one
-    shape (`compiles`)."""
+    """Ours in each way that a training has on this machine, and the peers, which are compiled on a GPU; ours too where it can be
+    (`compiles`)."""
     device, _ = device_and_type()
     operations = count_operations(ours, batches)
     ways = {"saccade": "graphs" if device.type == "cuda" else "plain"}
@@ -187,7 +191,7 @@ def real(scale: str) -> Case | None:
     ours = lambda: Builder(model).make(Seq2Seq, len(system.task.source), vocab)  # noqa: E731
     sizes = (max(vocab, len(system.task.source)), model["dim"], model["hidden"], model["depth"], model["heads"], model["dropout"])
     theirs = {"nn.Transformer": lambda: peers.TorchTranslator(*sizes)}
-    return case_of(f"{RECIPE[scale]}, {len(batches)} of its batches", ours, theirs, batches)
+    return case_of(f"{RECIPE[scale]}, {len(batches)} of its batches", ours, theirs, batches, compiles=True)
 
 
 def missing() -> dict[str, str]:

@@ -48,7 +48,9 @@ class NegativeLosses(torch.autograd.Function):
         counted = target != ignore
         made = Chunks(multiplied(x), x, weight, bias, smoothing, ctx.needs_input_grad)
         with without_autocast(x.device):
-            parts = [made.add(start, min(start + size, len(x)), target, counted) for start in range(0, len(x), size)]
+            # one chunk without a `range`, of which a compiled pass would know no other count of rows
+            starts = [0] if len(x) <= size else range(0, len(x), size)
+            parts = [made.add(start, min(start + size, len(x)), target, counted) for start in starts]
         ctx.kinds = x.dtype, weight.dtype, None if bias is None else bias.dtype
         ctx.save_for_backward(counted, *made.gradients)
         return -torch.cat(parts).masked_fill(~counted, 0.0)

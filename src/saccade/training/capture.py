@@ -52,7 +52,8 @@ class Captured:
 class CapturedUpdate(Update):
     """Runs the first batch of a shape kernel by kernel (libraries set themselves up in it), captures the second, replays all others.
 
-    Compiling takes a minute for each shape: it is done for shapes that come twice in a row, not for what remains at the end of an epoch."""
+    Compiling for one shape takes a minute: it is done for shapes that come twice in a row, not for what remains at the end of an epoch. Work of
+    many shapes is compiled once for all of them."""
 
     captured = True
     most = 256  # graphs; batches of further shapes run kernel by kernel
@@ -90,7 +91,7 @@ class CapturedUpdate(Update):
         """What batches of a shape are computed by, and a key for its graph."""
         if not self.settings.compile:
             return key, self.forward
-        if key == self.last:
+        if key == self.last or not self.work.one_shape:
             self.repeated.add(key)
         self.last = key
         return ((*key, "compiled"), self.forward) if key in self.repeated else (key, self.model)

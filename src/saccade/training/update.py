@@ -61,7 +61,9 @@ class Update:
     def spread(self) -> nn.Module:
         if not self.settings.compile:
             return self.model
-        return torch.compile(self.model, dynamic=False if self.captured else None)  # type: ignore[return-value]
+        # of many shapes one graph for all, whose kernels take sizes as they come; else a minute would go into each of them
+        dynamic = not self.work.one_shape if self.captured else None
+        return torch.compile(self.model, dynamic=dynamic)  # type: ignore[return-value]
 
     def batch(self, last: bool) -> AbstractContextManager[None]:
         """Around forward and backward of one of an update's batches; gradients are complete after the last."""

@@ -36,7 +36,7 @@ class Sdpa(Backend):
         (_, heads, queries, width), (_, kv_heads, keys, _) = query.shape, key.shape
         bias, mask, empty = None if call.positions is None else call.bias(), None, None
         # is_causal counts queries from the first key: right only when there are as many queries as keys (never with a cache).
-        causal = bias is None and kind is Causal and queries == keys > 1
+        causal = True if bias is None and kind is Causal and queries == keys > 1 else False  # noqa: SIM210  # sizes may be symbols
         if not (causal or kind is Full or (kind is Causal and queries == 1)):
             mask, empty = call.mask.added(query.dtype)
         added = bias if mask is None else mask if bias is None else bias + mask
