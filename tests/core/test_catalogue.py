@@ -190,8 +190,9 @@ def test_bfloat16_stays_near_the_exact_numbers_on_every_backend(names: tuple[str
     for backend in able(*qkv, made, mask, LINE):
         found = attend(*qkv, made, mask, LINE, backend=backend)
         assert found.dtype == torch.bfloat16
-        scale = exact.abs().max().clamp_min(1).item()
-        torch.testing.assert_close(found.double() / scale, exact / scale, rtol=0, atol=0.06)
+        apart = (found.double() - exact).abs().amax(-1) / exact.abs().max().clamp_min(1)
+        # which of two keys a hard choice takes that are alike in 16 bits is a matter of rounding, in one row at most
+        assert int((apart > 0.06).sum()) <= (names[1] == "hard"), f"{backend}: {apart.max():.2g}"
 
 
 @each_mechanism
