@@ -22,7 +22,9 @@ from .tiles import power, precision
 
 Given = Tensor | None
 TEXTS = 64  # that one program takes down one after the other where a bias has gradients: it adds them up before it writes
-WARPS: dict[int, list[int]] = {16: [1, 2], 32: [1, 2, 4], 64: [4, 2, 8]}  # by the larger of Q and K
+# By the larger of Q and K. From Triton 3.6 on, products of whole warp groups on a Hopper GPU can read shared memory that is not theirs where
+# little is left for each (github.com/triton-lang/triton/issues/10629 and 11366): four warps only where heads are as wide as a block.
+WARPS: dict[int, list[int]] = {16: [1, 2], 32: [1, 2], 64: [4, 2]}
 chosen: dict[tuple[Any, ...], Config] = {}  # kind of launch → the fastest
 
 
@@ -200,7 +202,9 @@ def launch(kernel: Any, groups: int, tensors: tuple[Given, ...], strided: tuple[
 
     block = power(max(queries, keys))
     which = (kernel, q.dtype, q.device, block, *constants.values())
-    candidates = [chosen[which]] if which in chosen else [(block, block, warps, 1) for warps in WARPS[block]]
+    narrow = min(constants["PADDED"], constants["PADDED_V"]) < block
+    several = [2] if narrow and block > 32 else WARPS[block]
+    candidates = [chosen[which]] if which in chosen else [(block, block, warps, 1) for warps in several]
     if len(candidates) == 1 or interpreted() or not may_read():
         fastest([candidates[0]], run)
     else:
