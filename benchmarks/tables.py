@@ -231,12 +231,21 @@ def figure(name: str, value: object) -> str:
     return f"{value:.{digits}f}" if isinstance(value, float) else str(value)
 
 
+def compared(result: dict[str, Any]) -> list[str]:
+    """The names under which the figures of each training are: recipes, or of one recipe the values that were varied."""
+    recipe, _, varied = result["recipe"].partition(" --vary ")
+    if not varied:
+        return str(recipe).split()
+    key, _, values = varied.partition("=")
+    return [f"{key.rpartition('.')[2]}={value}" for value in values.split(",")]
+
+
 def rows(result: dict[str, Any]) -> dict[str, str]:
     """The figures that have a name, of each recipe that was compared; of one alone, or of a benchmark, under no name."""
     figures = result["figures"]
     names = (*NAMED, *PAIRS, *(["seconds"] if result["name"] in TIMED else []))
     found = {}
-    for who in result["recipe"].split() if "best" in figures else [""]:
+    for who in compared(result) if "best" in figures else [""]:
         of = {name.removeprefix(f"{who}."): value for name, value in figures.items() if name.startswith(f"{who}.")} or figures
         of = {
             **of,
