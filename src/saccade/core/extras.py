@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .masks import may_read
+from .compiling import may_read
 
 
 class Join(torch.autograd.Function):

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import SaccadeError
+from .compiling import is_there, may_read
 from .options import Natural, Positive, Range
-from .state import Cache, Keeper, is_there
+from .state import Cache, Keeper
 from .table import Table
 
 table: Table[type[Mask]] = Table("masks", "mask")
@@ -174,11 +175,6 @@ class Prepared(Mask, Cache, Keeper):
 
     def __repr__(self) -> str:
         return repr(self.mask)
-
-
-def may_read() -> bool:
-    """Whether a number on the device may be read now: not while a pass is compiled, or captured as a CUDA graph."""
-    return not (torch.compiler.is_compiling() or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()))
 
 
 def booleans(answer: Any, mask: Mask) -> Tensor:

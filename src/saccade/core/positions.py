@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import SaccadeError
-from .masks import may_read
+from .compiling import may_read
 from .options import Positive, Range, overrides
 from .state import Keeper
 from .table import Table

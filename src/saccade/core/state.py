@@ -111,14 +111,3 @@ def reorder(part: Any, rows: Tensor) -> Any:
     if isinstance(part, tuple | list):
         return type(part)(reorder(one, rows) for one in part)
     return part.reorder(rows) if isinstance(part, Cache | State) else part
-
-
-def is_there(mask: Any, device: torch.device) -> bool:
-    """Whether a pass is compiled and all tensors of one of saccade's own masks are on a device already. Of another mask this is not known,
-    and elsewhere the answer is no: a copy is cheap there, while torch 2.11 cannot compile one."""
-    if not torch.compiler.is_compiling() or not type(mask).__module__.startswith(__package__):
-        return False
-    if hasattr(mask, "first"):
-        return is_there(mask.first, device) and is_there(mask.second, device)
-    values = getattr(mask, "values", None)
-    return values is None or bool(values.device == device)

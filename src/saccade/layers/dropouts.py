@@ -16,7 +16,7 @@ class Dropout(nn.Dropout):
     there each number's position and one drawn seed are mixed by integer products instead, which the pass back can repeat."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if not (self.training and self.p and torch.compiler.is_compiling() and x.is_cuda and x.numel() < MOST):
+        if not (self.training and 0 < self.p < 1 and torch.compiler.is_compiling() and x.is_cuda and x.numel() < MOST):
             return super().forward(x)
         return scatter_zeros(x, self.p, torch.randint(2**31 - 1, (), device=x.device, dtype=torch.int32))
 

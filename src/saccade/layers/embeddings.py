@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.masks import may_read
+from ..core.compiling import may_read
 from ..core.options import Range, Share, Width
 from ..core.table import Table
 from ..errors import SaccadeError

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from ..core import Cache, Positions
-from ..core.masks import Mask, may_read
+from ..core.compiling import may_read
+from ..core.masks import Mask
 from ..core.table import Table
 from ..errors import SaccadeError
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core import Mechanism, Site, masks, normalizers, scores, weights
-from ..core.masks import may_read
+from ..core.compiling import may_read
 from ..core.options import Choice
 from ..core.table import Table
 from ..errors import SaccadeError

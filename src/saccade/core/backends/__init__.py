@@ -77,18 +77,8 @@ def kind_of(call: Call) -> tuple[Any, ...]:
     sizes = (queries == 1, long, width, value.shape[3], query.device, query.dtype, grad)
     at_all = call.positions is not None and (True, position.adds_values)  # a position around another one has what that one has
     mask = (type(call.mask.mask), call.mask.mask.causal_and_keys() is None)
-    return (
-        methods,
-        added,
-        hooks,
-        sizes,
-        mask,
-        blocked.worth(call),
-        call.dropout > 0,
-        at_all,
-        triton.facts(call),
-        short.facts(call),
-    )
+    kernels = (blocked.worth(call), triton.facts(call), short.facts(call))
+    return methods, added, hooks, sizes, mask, call.dropout > 0, at_all, kernels
 
 
 def best_of(call: Call, without: Backend | None = None) -> Backend:

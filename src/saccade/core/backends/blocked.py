@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..compiling import may_read
 from ..kept import kept_with
-from ..masks import Mask, Prepared, booleans, may_read
+from ..masks import Mask, Prepared, booleans
 from ..positions import Positions
 from ..scores import Additive
 from .call import Backend, Call, table, unchanged

@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ...errors import SaccadeError
-from ..masks import Mask, Predicate, booleans, may_read
+from ..compiling import may_read
+from ..masks import Mask, Predicate, booleans
 from .call import Backend, Call, CannotCompile, not_dot_softmax, repeat_heads, table
 
 if (

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from ..grids import ShiftedWindows
 from ..kernels import missing
-from .call import Call, CannotCompile, not_dot_softmax, repeat_heads, table
-from .triton import TYPES, WIDEST, Kernels, biased, least, span
+from .call import Call, CannotCompile, not_dot_softmax, table
+from .triton import TYPES, WIDEST, Kernels, biased, in_one_type, least, span
 
 MOST = 64  # queries and keys
 
@@ -75,9 +75,7 @@ def attention(call: Call) -> Tensor:
     from ..kernels.short import Extras, Options, attend_short
 
     device, (_, heads, queries, keys) = call.q.device, call.sizes
-    autocast = torch.is_autocast_enabled(device.type)
-    dtype = torch.get_autocast_dtype(device.type) if autocast else call.query.dtype
-    q, k, v = (x.to(dtype) for x in (call.query, call.key, repeat_heads(call.value, heads)))
+    q, k, v = in_one_type(call)
     extras, (left, right), mask = Extras(), (-1, -1), call.mask.mask
     closed = span(mask)
     mask.check(*call.sizes)

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ..compiling import may_read
 from ..kept import kept_with
 from ..kernels import missing
-from ..masks import Both, Causal, Full, Mask, Padding, Prepared, Window, may_read
+from ..masks import Both, Causal, Full, Mask, Padding, Prepared, Window
 from ..normalizers import Softmax
 from ..positions import Alibi, Shaw, T5Buckets
 from ..scores import SoftCapped
@@ -90,14 +91,18 @@ def kind(call: Call) -> tuple[Any, ...]:
     return *signature(call), type(call.score), call.dropout > 0, reach(call), *learned
 
 
+def in_one_type(call: Call) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values (as many heads as keys have) in the type that they are multiplied in here."""
+    device, query = call.q.device.type, call.query
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else query.dtype
+    return query.to(dtype), call.key.to(dtype), repeat_heads(call.value, call.key.shape[1]).to(dtype)
+
+
 def attention(call: Call) -> Tensor:
     from ..kernels.flash import flash
     from ..kernels.launch import Extras, Options
 
-    kind_of_device, query = call.q.device.type, call.query
-    autocast = torch.is_autocast_enabled(kind_of_device)
-    dtype = torch.get_autocast_dtype(kind_of_device) if autocast else query.dtype
-    q, k, v = (x.to(dtype) for x in (query, call.key, repeat_heads(call.value, call.key.shape[1])))
+    q, k, v = in_one_type(call)
     extras, (left, right) = Extras(), (-1, -1)
     closed = span(call.mask.mask)
     if closed is None:
@@ -113,10 +118,10 @@ def attention(call: Call) -> Tensor:
             call.mask.mask.check(*call.sizes)
             extras = extras._replace(lengths=call.mask.once("lengths", lambda: least(lengths, call.q.device)))
     if call.dropout:
-        extras = extras._replace(seed=torch.randint(2**31 - 1, (1,), device=query.device, dtype=torch.int32))
+        extras = extras._replace(seed=torch.randint(2**31 - 1, (1,), device=q.device, dtype=torch.int32))
     cap = call.score.cap if type(call.score) is SoftCapped else 0.0
     options = Options(call.scale, cap, call.dropout, left, right, reach(call))
-    return flash(q, k, v, options, with_position(call, extras, dtype))
+    return flash(q, k, v, options, with_position(call, extras, q.dtype))
 
 
 def with_position(call: Call, extras: Any, dtype: torch.dtype) -> Any:

@@ -5,17 +5,18 @@ B batch, H heads, Q queries, K keys, D and E widths, R distances from −limit t
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.library import custom_op
 
 from .backward_keys import backward_keys
 from .backward_queries import backward_queries
 from .forward import forward
 from .launch import Extras, Options, launch
+from .operators import outside_compile
 
 Given = Tensor | None
 
@@ -23,8 +24,7 @@ Given = Tensor | None
 def flash(q: Tensor, k: Tensor, v: Tensor, options: Options, extras: Extras) -> Tensor:
     """B H Q D, B H' K D, B H' K E → B H Q E."""
     inputs = (*(x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v)), *extras, *options)
-    found: Tensor = run_forward(*inputs)[0] if torch.compiler.is_compiling() else Flash.apply(*inputs)
-    return found
+    return run_forward(*inputs)[0] if torch.compiler.is_compiling() else flash_outside(*inputs)
 
 
 def compute(q: Tensor, k: Tensor, v: Tensor, table: Given, vectors: Given, slopes: Given, lengths: Given, rows: Given,
@@ -123,16 +123,4 @@ def backward(ctx: Any, grad: Given, *_: Any, run: Callable[..., Any] = run_backw
 run_forward.register_autograd(backward, setup_context=save)
 
 
-class Flash(torch.autograd.Function):
-    """The same outside of `torch.compile`."""
-
-    @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> Tensor:
-        found = compute(*inputs)
-        save(ctx, inputs, found)
-        return found[0]
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Given) -> tuple[Any, ...]:
-        return backward(ctx, grad, run=differentiate)
+flash_outside = outside_compile(compute, save, partial(backward, run=differentiate))

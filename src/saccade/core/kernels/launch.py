@@ -8,7 +8,7 @@ import triton
 from torch import Tensor
 
 from ..backends.call import CannotCompile
-from ..masks import may_read
+from ..compiling import may_read
 from . import interpreted
 from .plan import SIZE
 

@@ -5,18 +5,19 @@ B batch, H heads, Q queries, K keys, D and E widths. Kernels for long rows make 
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.library import custom_op
 
-from ..masks import may_read
+from ..compiling import may_read
 from . import interpreted
 from .launch import Config, fastest
+from .operators import outside_compile
 from .scoring import LOG2E, kept_by_dropout, load_tile, seen, store_tile
 from .tiles import power, precision
 
@@ -135,8 +136,7 @@ def backward(
 def attend_short(q: Tensor, k: Tensor, v: Tensor, options: Options, extras: Extras) -> Tensor:
     """B H Q D, B H K D, B H K E → B H Q E."""
     inputs = (*(x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v)), *extras, *options)
-    found: Tensor = run_forward(*inputs) if torch.compiler.is_compiling() else Short.apply(*inputs)
-    return found
+    return run_forward(*inputs) if torch.compiler.is_compiling() else short_outside(*inputs)
 
 
 def compute(q: Tensor, k: Tensor, v: Tensor, bias: Given, allowed: Given, lengths: Given, seed: Given,
@@ -232,16 +232,4 @@ def pull_back(ctx: Any, grad: Given, run: Callable[..., Any] = run_backward) -> 
 run_forward.register_autograd(pull_back, setup_context=save)
 
 
-class Short(torch.autograd.Function):
-    """The same outside of `torch.compile`."""
-
-    @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> Tensor:
-        found = compute(*inputs)
-        save(ctx, inputs, found)
-        return found
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Given) -> tuple[Any, ...]:
-        return pull_back(ctx, grad, differentiate)
+short_outside = outside_compile(compute, save, partial(pull_back, run=differentiate))
