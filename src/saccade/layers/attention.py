@@ -123,6 +123,11 @@ class MultiHeadAttention(Site, Mixer):
         q, k, v = project(x, self.q, self.k, self.v)
         return self.answer(q, self.ready(k, v, positions), mask, positions)
 
+    def heads_of(self, x: Tensor, mask: Mask | None, positions: Positions | None) -> Tensor:
+        """What the heads of self-attention find, side by side, before the last projection: B N (H D)."""
+        q, k, v = project(x, self.q, self.k, self.v)
+        return self.found(q, self.ready(k, v, positions), mask, positions)
+
     def start(self, x: Tensor) -> KeyValues:
         return KeyValues()
 
@@ -149,9 +154,13 @@ class MultiHeadAttention(Site, Mixer):
 
     def answer(self, q: Tensor, ready: Ready, mask: Mask | None, positions: Positions | None, first: int = 0) -> Tensor:
         """From projected queries to the layer's output."""
+        return self.out(self.found(q, ready, mask, positions, first))
+
+    def found(self, q: Tensor, ready: Ready, mask: Mask | None, positions: Positions | None, first: int = 0) -> Tensor:
+        """What projected queries find in each head, side by side: B N (H D)."""
         dropout = self.dropout if self.training else 0.0
         heads = self.look(self.split(q, self.heads), ready, mask, positions, dropout, first)
-        return self.out(heads.transpose(1, 2).flatten(2))
+        return heads.transpose(1, 2).flatten(2)
 
     def split(self, x: Tensor, heads: int) -> Tensor:
         """B N (H D) → B H N D"""

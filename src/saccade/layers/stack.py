@@ -13,6 +13,7 @@ from ..core.masks import Mask
 from ..core.options import Range
 from ..core.table import Table
 from ..errors import SaccadeError
+from . import fused
 from .block import Block, BlockCache
 from .norms import batch_norms
 
@@ -83,6 +84,8 @@ class Stack(nn.Module):
         memory_mask: Mask | None = None,
         positions: Positions | None = None,
     ) -> Tensor:
+        if fused.usable(self, x):
+            return fused.run(self, x, mask, memory, memory_mask, positions)
         for n, block in enumerate(self):
             x = block(x, mask, self.memory_at(n, memory), memory_mask, positions)
         return self.norm(x)

@@ -21,7 +21,8 @@ def tensors(batch: Any) -> Iterator[Tensor]:
         yield batch
     elif isinstance(batch, tuple | list):
         for one in batch:
-            yield from tensors(one)
+            if not isinstance(one, int):  # the lines of a batch are many
+                yield from tensors(one)
     elif hasattr(batch, "__dict__"):
         for name, one in vars(batch).items():
             if not name.startswith("_"):  # what a mask keeps for the next time
@@ -30,7 +31,7 @@ def tensors(batch: Any) -> Iterator[Tensor]:
 
 def shape(batch: Any) -> tuple[Any, ...]:
     """What two batches must share for one graph to serve both."""
-    return tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors(batch))
+    return tuple((tensor.shape, tensor.dtype) for tensor in tensors(batch))
 
 
 @dataclass(frozen=True)

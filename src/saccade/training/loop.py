@@ -161,17 +161,26 @@ class Training:
         """One update: batches → loss → gradients → step; its row for the log."""
         number, settings = self.at.update + 1, self.settings
         # dropout must not depend on what was drawn before (the cost, an evaluation, the updates before a restart)
-        torch.manual_seed((self.seed * 1_000_003 + number + self.ranks.rank * RANK_SEED) % (1 << 63))
+        self._seed((self.seed * 1_000_003 + number + self.ranks.rank * RANK_SEED) % (1 << 63))
         made = [self._batches.next() for _ in range(settings.accumulate)]
         parts, (epoch, batch) = [(part, counts) for part, counts, _ in made], made[-1][-1]
         tokens = sum(self.ranks.total([counts * part.tokens for part, counts in parts]))
         rate = settings.learning_rate * self.schedule(number, settings.warmup, settings.updates)
-        self.model.train()
+        if not self.model.training:  # of all parts it takes as long as a small update
+            self.model.train()
         self._renew(number)
         lines = [list(part.lines) if counts else [] for part, counts in parts]
         self._unread.append((number, lines, *self.update(parts, tokens, rate)))
         self.at = replace(self.at, update=number, epoch=epoch, batch=batch, tokens=self.at.tokens + tokens)
         return {"update": number, "epoch": epoch, "learning_rate": rate, "tokens": self.at.tokens}
+
+    def _seed(self, seed: int) -> None:
+        """As `torch.manual_seed`, which also asks kinds of devices that are not here, and takes as long as a small update for it."""
+        torch.default_generator.manual_seed(seed)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed_all(seed)
+        elif self.device.type != "cpu":
+            torch.manual_seed(seed)
 
     def _renew(self, number: int) -> None:
         """Calls the parts that want a call before each update. They overwrite their tensors, which a captured update reads again."""

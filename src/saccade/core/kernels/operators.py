@@ -12,22 +12,24 @@ from torch.autograd.function import once_differentiable
 def outside_compile(
     compute: Callable[..., Any],
     save: Callable[[Any, tuple[Any, ...], Any], None],
-    backward: Callable[[Any, Tensor | None], tuple[Any, ...]],
-) -> Callable[..., Tensor]:
-    """`compute`, whose first or only result is the output, as a function with gradients; `save` and `backward` as an operator has them."""
+    backward: Callable[..., tuple[Any, ...]],
+    outputs: int = 1,
+) -> Callable[..., Any]:
+    """`compute`, whose first `outputs` results have gradients, as a function of its own; `save` and `backward` as an operator has them."""
 
     class Outside(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, *inputs: Any) -> Tensor:
+        def forward(ctx: Any, *inputs: Any) -> Any:
             found = compute(*inputs)
             save(ctx, inputs, found)
-            output: Tensor = found if isinstance(found, Tensor) else found[0]
-            return output
+            if isinstance(found, Tensor):
+                return found
+            return found[0] if outputs == 1 else tuple(found[:outputs])
 
         @staticmethod
         @once_differentiable
-        def backward(ctx: Any, grad: Tensor | None) -> tuple[Any, ...]:
-            return backward(ctx, grad)
+        def backward(ctx: Any, *grad: Tensor | None) -> tuple[Any, ...]:
+            return backward(ctx, *grad)
 
-    run: Callable[..., Tensor] = Outside.apply
+    run: Callable[..., Any] = Outside.apply
     return run

@@ -1,0 +1,144 @@
+"""A bias, an activation and dropout as one kernel forward and one backward, which also adds up the gradient of the bias. R rows of width D."""
+
+from functools import partial
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.library import custom_op
+
+from . import interpreted
+from .operators import outside_compile
+from .scoring import hyperbolic_tangent
+from .sums import kept, odds
+
+Given = Tensor | None
+ROWS, COLUMNS = 8, 256  # of a tile
+PROGRAMS = 96  # of a pass back for each block of columns, at most
+RELU, GELU, GELU_TANH, SWISH = (tl.constexpr(n) for n in range(4))
+INNER, CUBE = tl.constexpr(0.7978845608028654), tl.constexpr(0.044715)  # √(2/π) and the constant of gelu's approximation
+
+
+@triton.jit
+def bent(x, KIND: tl.constexpr, FAST: tl.constexpr):
+    """The activation of x, and its slope there."""
+    if KIND == RELU:
+        y = tl.maximum(x, 0.0)
+        slope = tl.where(x > 0, 1.0, 0.0)
+    elif KIND == GELU:
+        below = 0.5 + 0.5 * tl.erf(x * 0.7071067811865476)
+        y = x * below
+        slope = below + x * tl.exp(-0.5 * x * x) * 0.3989422804014327
+    elif KIND == GELU_TANH:
+        t = hyperbolic_tangent(INNER * (x + CUBE * x * x * x), FAST)
+        y = 0.5 * x * (1.0 + t)
+        slope = 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * INNER * (1.0 + 3.0 * CUBE * x * x)
+    else:
+        s = 1.0 / (1.0 + tl.exp(-x))
+        y = x * s
+        slope = s * (1.0 + x * (1.0 - s))
+    return y, slope
+
+
+@triton.jit(do_not_specialize=["rows", "site", "least"])
+def forward(X, Bias, Seed, Out, rows, width, site, least, factor, KIND: tl.constexpr, FAST: tl.constexpr, BIASED: tl.constexpr,
+            DROP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):  # fmt: skip
+    row, at = tl.program_id(0) * BR + tl.arange(0, BR), tl.program_id(1) * BC + tl.arange(0, BC)
+    there = (row[:, None] < rows) & (at[None, :] < width)
+    position = row[:, None].to(tl.int64) * width + at[None, :]
+    x = tl.load(X + position, mask=there, other=0.0).to(tl.float32)
+    if BIASED:
+        x += tl.load(Bias + at, mask=at < width, other=0.0).to(tl.float32)[None, :]
+    y, _ = bent(x, KIND, FAST)
+    if DROP:
+        y *= kept(Seed, site, position, least, factor)
+    tl.store(Out + position, y.to(Out.dtype.element_ty), mask=there)
+
+
+@triton.jit(do_not_specialize=["rows", "site", "least"])
+def backward(Grad, X, Bias, Seed, GX, Sums, rows, width, site, least, factor, KIND: tl.constexpr, FAST: tl.constexpr, BIASED: tl.constexpr,
+             DROP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):  # fmt: skip
+    """A program takes every n-th block of rows of its columns; `Sums` (programs D) has the gradient of the bias by its rows."""
+    at = tl.program_id(1) * BC + tl.arange(0, BC)
+    wide = at < width
+    total = tl.zeros([BR, BC], tl.float32)
+    bias = tl.zeros([BC], tl.float32)
+    if BIASED:
+        bias = tl.load(Bias + at, mask=wide, other=0.0).to(tl.float32)
+    for start in tl.range(tl.program_id(0) * BR, rows, tl.num_programs(0) * BR):
+        row = start + tl.arange(0, BR)
+        there = (row[:, None] < rows) & wide[None, :]
+        position = row[:, None].to(tl.int64) * width + at[None, :]
+        _, slope = bent(tl.load(X + position, mask=there, other=0.0).to(tl.float32) + bias[None, :], KIND, FAST)
+        slope *= tl.load(Grad + position, mask=there, other=0.0).to(tl.float32)
+        if DROP:
+            slope *= kept(Seed, site, position, least, factor)
+        total += slope
+        tl.store(GX + position, slope.to(GX.dtype.element_ty), mask=there)
+    if BIASED:
+        tl.store(Sums + tl.program_id(0) * width + at, tl.sum(total, 0), mask=wide)
+
+
+def constants(x: Tensor, bias: Given, kind: int, drop: float) -> dict[str, Any]:
+    fast = x.dtype != torch.float32 and not interpreted()
+    return {"KIND": kind, "FAST": fast, "BIASED": bias is not None, "DROP": drop > 0, "BR": ROWS, "BC": COLUMNS, "num_warps": 4}
+
+
+def compute(x: Tensor, bias: Given, seed: Given, kind: int, site: int, drop: float) -> Tensor:
+    output, width = torch.empty_like(x), x.shape[-1]
+    rows = x.numel() // max(width, 1)
+    given = (x, x if bias is None else bias, x if seed is None else seed, output)
+    grid = (triton.cdiv(rows, ROWS), triton.cdiv(width, COLUMNS))
+    forward[grid](*given, rows, width, site, *odds(drop), **constants(x, bias, kind, drop))
+    return output
+
+
+run_forward = custom_op("saccade::activate", compute, mutates_args=())
+
+
+@run_forward.register_fake
+def empty(x: Tensor, bias: Given, seed: Given, kind: int, site: int, drop: float) -> Tensor:
+    return torch.empty_like(x)
+
+
+def differentiate(grad: Tensor, x: Tensor, bias: Given, seed: Given, kind: int, site: int, drop: float) -> tuple[Tensor, Tensor]:
+    """The gradients of x and of the bias, in float32."""
+    of_x, width = torch.empty_like(x), x.shape[-1]
+    rows = x.numel() // max(width, 1)
+    programs = min(triton.cdiv(rows, ROWS), 4 if interpreted() else PROGRAMS)
+    sums = x.new_empty((programs, width) if bias is not None else (1, 0), dtype=torch.float32)
+    given = (grad, x, x if bias is None else bias, x if seed is None else seed, of_x, sums)
+    backward[(programs, triton.cdiv(width, COLUMNS))](*given, rows, width, site, *odds(drop), **constants(x, bias, kind, drop))
+    return of_x, sums.sum(0)
+
+
+run_backward = custom_op("saccade::activate_backward", differentiate, mutates_args=())
+
+
+@run_backward.register_fake
+def gradients(grad: Tensor, x: Tensor, bias: Given, *rest: Any) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), x.new_empty(x.shape[-1] if bias is not None else 0, dtype=torch.float32)
+
+
+def save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:3])
+    ctx.how = inputs[3:]
+
+
+def pull_back(ctx: Any, grad: Tensor, run: Any = run_backward) -> tuple[Any, ...]:
+    x, bias, seed = ctx.saved_tensors
+    of_x, of_bias = run(grad.contiguous(), x, bias, seed, *ctx.how)
+    return of_x, None if bias is None else of_bias.to(bias.dtype), None, None, None, None
+
+
+run_forward.register_autograd(pull_back, setup_context=save)
+outside = outside_compile(compute, save, partial(pull_back, run=differentiate))
+
+
+def activate(x: Tensor, bias: Given, kind: int, dropout: tuple[Given, int, float]) -> Tensor:
+    """dropout(activation(x + bias)); `kind` is one of RELU …; `dropout`: the seeds, which of them, the share."""
+    seed, site, drop = dropout
+    inputs = (x.contiguous(), bias, seed, kind, site, drop)
+    return run_forward(*inputs) if torch.compiler.is_compiling() else outside(*inputs)

@@ -1,0 +1,214 @@
+"""Kernels between the matrix products of a training against PyTorch's own operations, and whole stacks against their plain definition: on a GPU, or
+in Triton's interpreter (`make test-kernels`)."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from saccade.building import Builder
+from saccade.core.kernels import available
+from saccade.layers import fused
+from saccade.layers.block import Block
+from saccade.layers.dropouts import scatter_zeros
+from saccade.layers.residuals import PreNorm
+from saccade.models.kinds import AttendingEncoder, CausalLM, Seq2Seq
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+pytestmark = pytest.mark.skipif(not available(DEVICE), reason="there is neither a GPU nor Triton's interpreter")
+TYPES = [torch.float32, torch.bfloat16]
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused, "interpret", True)
+    monkeypatch.setattr(fused, "works", set())
+    monkeypatch.setattr(fused, "failed", [])
+
+
+def apart(found: Tensor, wanted: Tensor) -> float:
+    found, wanted = found.detach().double(), wanted.detach().double()
+    return float((found - wanted).norm() / wanted.norm().clamp_min(1e-12))
+
+
+def close(found: Tensor, wanted: Tensor, most: float) -> None:
+    assert apart(found, wanted) < most, apart(found, wanted)
+
+
+def tensors(*sizes: tuple[int, ...], dtype: torch.dtype) -> list[Tensor]:
+    return [torch.randn(size, device=DEVICE).to(dtype).requires_grad_() for size in sizes]
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("centered", [True, False], ids=["layer", "rms"])
+@pytest.mark.parametrize("drop", [0.0, 0.3])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_sum_and_its_norm_have_the_gradients_of_the_formula(dtype: torch.dtype, centered: bool, drop: float, seed: int) -> None:
+    from saccade.core.kernels.sums import add_norm
+
+    draw = random.Random(seed)
+    width, batch, length = draw.choice([24, 64, 100, 520]), draw.randint(1, 3), draw.randint(1, 21)
+    torch.manual_seed(seed)
+    x, gain, shift = tensors((batch, length, width), (width,), (width,), dtype=torch.float32)
+    part, bias = tensors((batch, length, width), (width,), dtype=dtype)
+    seeds = torch.randint(2**31 - 1, (5,), dtype=torch.int32, device=DEVICE)
+    found = add_norm(x, part, bias, (gain, shift if centered else None, 1e-5), (seeds, 3, drop), dtype)
+    pulls = [torch.randn(batch, length, width, device=DEVICE) for _ in range(2)]
+    wanted_grad = [x, part, bias, gain] + ([shift] if centered else [])
+    grads = torch.autograd.grad(found, wanted_grad, [pulls[0], pulls[1].to(dtype)])
+    wide = [one.detach().double().requires_grad_() for one in (x, part, bias, gain, shift)]
+    joined = wide[1] + wide[2]
+    total = wide[0] + (scatter_zeros(joined, drop, seeds[3]) if drop else joined)
+    if centered:
+        normed = F.layer_norm(total, (width,), wide[3], wide[4], 1e-5)
+    else:
+        normed = F.rms_norm(total, (width,), wide[3], 1e-5)
+    wanted = torch.autograd.grad([total, normed], wide[: len(wanted_grad)], [pulls[0].double(), pulls[1].to(dtype).double()])
+    most = 1e-5 if dtype == torch.float32 else 1e-2
+    for one, other in zip((*found, *grads), (total, normed, *wanted), strict=True):
+        close(one, other, most)
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("drop", [0.0, 0.4])
+@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize("name", ["relu", "gelu", "gelu tanh", "swish"])
+def test_an_activation_has_the_gradients_of_the_formula(dtype: torch.dtype, drop: float, biased: bool, name: str) -> None:
+    from saccade.core.kernels.activations import activate
+
+    torch.manual_seed(len(name))
+    x, bias = tensors((2, 11, 300), (300,), dtype=dtype)
+    seeds = torch.randint(2**31 - 1, (2,), dtype=torch.int32, device=DEVICE)
+    kind = ["relu", "gelu", "gelu tanh", "swish"].index(name)
+    output = activate(x, bias if biased else None, kind, (seeds, 1, drop))
+    wide = [one.detach().double().requires_grad_() for one in (x, bias)]
+    functions = [F.relu, F.gelu, lambda one: F.gelu(one, approximate="tanh"), F.silu]
+    expected = functions[kind](wide[0] + wide[1] if biased else wide[0])
+    expected = scatter_zeros(expected, drop, seeds[1]) if drop else expected
+    pull = torch.randn(output.shape, device=DEVICE).to(dtype)
+    found = (output, *torch.autograd.grad(output, [x, bias] if biased else [x], pull))
+    wanted = (expected, *torch.autograd.grad(expected, wide if biased else wide[:1], pull.double()))
+    for one, other in zip(found, wanted, strict=True):
+        close(one, other, 1e-5 if dtype == torch.float32 else 1e-2)
+
+
+LM = {"family": "transformer-decoder", "dim": 24, "hidden": 40, "depth": 2, "heads": 2, "dropout": 0.0,
+      "feedforward": {"activation": "gelu"}}  # fmt: skip
+MODELS: dict[str, tuple[dict[str, Any], Any]] = {
+    "language": (LM, CausalLM),
+    "relu": ({**LM, "feedforward": "mlp"}, CausalLM),
+    "rms": ({**LM, "norm": "rms", "feedforward": {"activation": {"name": "gelu", "tanh": True}}}, CausalLM),
+    "gated": ({**LM, "feedforward": "swiglu"}, CausalLM),
+    "experts": ({**LM, "feedforward": {"name": "experts", "count": 2, "activation": "gelu"}}, CausalLM),
+    "shared": ({**LM, "stack": "shared"}, CausalLM),
+    "light": ({**LM, "mixer": "light-convolution"}, CausalLM),
+    "rotary": ({**LM, "position": "rotary"}, CausalLM),
+    "no bias": (
+        {
+            **LM,
+            "mixer": {"name": "attention", "bias": False},
+            "feedforward": {"name": "mlp", "bias": False, "activation": "gelu"},
+        },
+        CausalLM,
+    ),
+    "pair": ({**LM, "family": "transformer", "shared": True}, Seq2Seq),
+    "transparent": ({**LM, "family": "transformer", "stack": "transparent"}, Seq2Seq),
+    "encoder": ({**LM, "family": "transformer-encoder"}, AttendingEncoder),
+}
+
+
+def model_of(name: str, **more: Any) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    settings, kind = MODELS[name]
+    torch.manual_seed(3)
+    model = Builder({**settings, **more}).make(kind, *((30, 30) if kind is Seq2Seq else (30,))).to(DEVICE)
+    for parameter in model.parameters():  # no bias and no gain as they start
+        nn.init.normal_(parameter, std=0.1)
+    tokens, lengths = torch.randint(4, 30, (3, 9), device=DEVICE), torch.tensor([9, 4, 7], device=DEVICE)
+    return model, {CausalLM: (tokens,), Seq2Seq: (tokens, lengths, tokens.flip(0)), AttendingEncoder: (tokens, lengths)}[kind]
+
+
+def pass_through(model: nn.Module, inputs: tuple[Tensor, ...], autocast: bool = False) -> list[Tensor]:
+    """The output, and the gradients of all parameters."""
+    with torch.autocast(DEVICE.type, torch.bfloat16, enabled=autocast):
+        output = model(*inputs).float()
+    torch.manual_seed(5)
+    loss = (output * torch.randn(output.shape, device=DEVICE)).sum()
+    return [output.detach(), *torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)]
+
+
+# in 16 bits another hidden unit may be above 0, which is a matter of rounding
+@pytest.mark.parametrize(
+    ("name", "autocast"), [(name, low) for name in MODELS for low in (False, True) if name != "relu" or not low]
+)
+def test_a_stack_computes_what_its_definition_says(name: str, autocast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, inputs = model_of(name)
+    runs = list[bool]()
+    plain_run = fused.run
+    monkeypatch.setattr(fused, "run", lambda *given: runs.append(True) or plain_run(*given))
+    found = pass_through(model, inputs, autocast)
+    assert runs, fused.failed
+    monkeypatch.setattr(fused, "failed", ["for this test"])
+    plain, wanted = pass_through(model, inputs, autocast), pass_through(model, inputs)
+    assert len(runs) <= 2
+    largest = max(float(one.norm()) for one in wanted[1:] if one is not None)
+    for one, other, exact in zip(found, plain, wanted, strict=True):
+        assert (one is None) == (exact is None)
+        if one is not None and float(exact.norm()) > 1e-3 * largest:  # a key's bias has no gradient but rounding
+            close(one, exact, 1e-4 + 3 * apart(other, exact))  # the interpreter cuts bits off, which is less exact
+
+
+def test_dropout_drops_its_share_and_is_drawn_anew() -> None:
+    model, inputs = model_of("language", dropout=0.5)
+    one, other = (pass_through(model.train(), inputs) for _ in range(2))
+    assert not torch.equal(one[0], other[0])
+    torch.manual_seed(1)
+    first = model(*inputs)
+    torch.manual_seed(1)
+    assert torch.equal(first, model(*inputs))
+    same = [pass_through(model.eval(), inputs)[0] for _ in range(2)]
+    assert torch.equal(*same)
+
+
+class OwnBlock(Block):
+    def forward(self, x: Tensor, *rest: Any, **more: Any) -> Tensor:
+        return 2 * super().forward(x, *rest, **more)
+
+
+class OwnResidual(PreNorm):
+    def forward(self, x: Tensor, part: Any) -> Tensor:
+        return x - self.dropout(part(self.norm(x)))
+
+
+def test_parts_of_ones_own_are_run_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, inputs = model_of("language")
+    stack: Any = model.decoder
+    assert fused.usable(stack, torch.randn(2, 3, 24, device=DEVICE))
+    handle = stack.block(1).register_forward_hook(lambda *_: None)
+    assert not fused.is_plain(stack)
+    handle.remove()
+    assert fused.is_plain(stack)
+    stack.block(0).__class__ = OwnBlock
+    assert not fused.is_plain(stack)
+    stack.block(0).__class__ = Block
+    stack.block(1).around_mixer.__class__ = OwnResidual
+    assert not fused.is_plain(stack)
+    stack.block(1).around_mixer.__class__ = PreNorm
+    with torch.no_grad():
+        assert not fused.usable(stack, torch.randn(2, 3, 24, device=DEVICE))
+    monkeypatch.setattr(fused, "attempt", lambda *_: fused.failed.append("it does not compile"))
+    monkeypatch.setattr(fused, "works", set())
+    assert not fused.usable(stack, torch.randn(2, 3, 24, device=DEVICE))
+    model(*inputs)
+
+
+def test_a_compiled_model_holds_the_kernels_as_operators() -> None:
+    model, inputs = model_of("pair")
+    plain = pass_through(model, inputs)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    for one, other in zip(pass_through(compiled, inputs), plain, strict=True):
+        close(one, other, 1e-4)
