@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from saccade.building import Builder
+from saccade.core import kernels, positions
 from saccade.core.kernels import available
 from saccade.layers import fused
 from saccade.layers.block import Block
@@ -95,6 +96,67 @@ def test_an_activation_has_the_gradients_of_the_formula(dtype: torch.dtype, drop
     wanted = (expected, *torch.autograd.grad(expected, wide if biased else wide[:1], pull.double()))
     for one, other in zip(found, wanted, strict=True):
         close(one, other, 1e-5 if dtype == torch.float32 else 1e-2)
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize(("smoothing", "vocab"), [(0.0, 5), (0.0, 130), (0.1, 300)])
+@pytest.mark.parametrize("held", [True, False])
+def test_a_loss_turns_logits_into_their_gradient(
+    dtype: torch.dtype, smoothing: float, vocab: int, held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from saccade.core.kernels import losses
+
+    if not held:
+        monkeypatch.setattr(losses, "HELD", 1)
+        monkeypatch.setattr(losses, "STEP", 128)
+        monkeypatch.setattr(losses, "PROGRAMS", 4)
+    torch.manual_seed(vocab)
+    logits = (4 * torch.randn(9, vocab, device=DEVICE)).to(dtype)
+    logits[0, 3] += 60  # a probability of nearly 1
+    target = torch.randint(1, vocab, (9,), device=DEVICE)
+    target[0], target[4] = 3, 0
+    wide = logits.double().requires_grad_()
+    wanted = F.cross_entropy(wide, target, ignore_index=0, label_smoothing=smoothing, reduction="none")
+    [slope] = torch.autograd.grad(wanted.sum(), wide)
+    found = losses.losses_and_slopes(logits, target, 0, smoothing)
+    close(found, wanted, 1e-5)
+    close(logits, slope, 1e-5 if dtype == torch.float32 else 5e-3)
+    assert not logits[4].any()
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("width", [2, 12, 64])
+def test_rotations_are_those_of_the_formula(dtype: torch.dtype, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(width)
+    packed = torch.randn(2, 37, 3, width, device=DEVICE).to(dtype).requires_grad_()
+    x, at = packed.transpose(1, 2), positions.Positions.line(37, 37, DEVICE)
+    rotary, pull = positions.Rotary(), torch.randn(2, 3, 37, width, device=DEVICE).to(dtype)
+    found = []
+    for plain in (False, True):
+        if plain:
+            monkeypatch.setitem(kernels.failed, "rotary", "for this test")
+        output = rotary.encode_query(x, at.i, at)
+        assert plain or type(output.grad_fn).__name__ == "RotateBackward"
+        found.append((output, *torch.autograd.grad(output, packed, pull)))
+    for one, other in zip(*found, strict=True):
+        close(one, other, 1e-5 if dtype == torch.float32 else 1e-2)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_head_finds_the_same_loss_by_the_kernel(smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    from saccade.layers.cross_entropy import NegativeLosses
+
+    torch.manual_seed(0)
+    x, weight, bias = tensors((7, 12), (40, 12), (40,), dtype=torch.float32)
+    target = torch.tensor([3, 0, 39, 5, 0, 7, 8], device=DEVICE)
+    found = []
+    for plain in (False, True):
+        if plain:
+            monkeypatch.setitem(kernels.failed, "losses", "for this test")
+        output = NegativeLosses.apply(x, weight, bias, target, 0, smoothing, 4)
+        found.append((output, *torch.autograd.grad(output.sum(), [x, weight, bias])))
+    for one, other in zip(*found, strict=True):
+        close(one, other, 1e-5)
 
 
 LM = {"family": "transformer-decoder", "dim": 24, "hidden": 40, "depth": 2, "heads": 2, "dropout": 0.0,
@@ -212,3 +274,23 @@ def test_a_compiled_model_holds_the_kernels_as_operators() -> None:
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     for one, other in zip(pass_through(compiled, inputs), plain, strict=True):
         close(one, other, 1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # what torch 2.11 does itself
+def test_a_compiled_loss_overwrites_logits_that_nobody_else_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    from saccade.layers import cross_entropy
+    from saccade.training.losses import Batch, batch_loss
+
+    monkeypatch.setattr(cross_entropy, "LARGE", 1)
+    monkeypatch.setitem(cross_entropy.CHUNK, DEVICE.type, 30 * 128)
+    model, (tokens,) = model_of("language")
+    tokens = tokens.repeat(20, 1)
+    batch = Batch((tokens,), tokens.roll(1, 1).contiguous(), 5, tokens.numel(), range(len(tokens)))
+    found = []
+    for one in (model, torch.compile(model, backend="aot_eager", fullgraph=True)):
+        loss = batch_loss(one, batch, 0.1)
+        found.append((loss, *torch.autograd.grad(loss, list(model.parameters()))))
+    for one, other in zip(*found, strict=True):
+        close(one, other, 1e-4)
+    monkeypatch.setitem(kernels.failed, "losses", "for this test")
+    close(batch_loss(model, batch, 0.1), found[0][0], 1e-5)

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..core import kernels
+
 LARGE = 1 << 24  # logits; fewer are computed at once
 CHUNK = {"cuda": 1 << 27, "cpu": 1 << 21}  # logits in memory at a time: half a gigabyte on a GPU, what caches hold elsewhere
 
@@ -46,7 +48,7 @@ class NegativeLosses(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, ignore: int, smoothing: float, size: int
     ) -> Tensor:
         counted = target != ignore
-        made = Chunks(multiplied(x), x, weight, bias, smoothing, ctx.needs_input_grad)
+        made = Chunks(multiplied(x), x, weight, bias, (smoothing, ignore), ctx.needs_input_grad)
         with without_autocast(x.device):
             # one chunk without a `range`, of which a compiled pass would know no other count of rows
             starts = [0] if len(x) <= size else range(0, len(x), size)
@@ -68,18 +70,16 @@ class Chunks:
     """Adds up the gradients of x, W and b, where they are wanted."""
 
     def __init__(
-        self, kind: torch.dtype, x: Tensor, weight: Tensor, bias: Tensor | None, smoothing: float, wanted: tuple[bool, ...]
+        self, kind: torch.dtype, x: Tensor, weight: Tensor, bias: Tensor | None, loss: tuple[float, int], wanted: tuple[bool, ...]
     ) -> None:
-        self.x, self.weight, self.smoothing = (
-            x.to(kind),
-            weight.to(kind),
-            smoothing,
-        )  # the matrix is cast once, not once per chunk
+        """`loss`: its smoothing, and the target that it ignores."""
+        self.x, self.weight, (self.smoothing, self.ignore) = x.to(kind), weight.to(kind), loss  # cast once, not once per chunk
         self.bias = None if bias is None else bias.to(kind)
         self.wide = torch.promote_types(kind, torch.float32)
         self.of_x = torch.empty_like(self.x) if wanted[0] else None
         self.of_weight = torch.zeros_like(weight, dtype=self.wide) if wanted[1] else None
         self.of_bias = torch.zeros_like(bias, dtype=self.wide) if bias is not None and wanted[2] else None
+        self.by_kernel = kind != torch.float64 and any(wanted[:3]) and kernels.available(x.device)
 
     @property
     def gradients(self) -> tuple[Tensor | None, ...]:
@@ -88,8 +88,12 @@ class Chunks:
     def add(self, start: int, end: int, target: Tensor, counted: Tensor) -> Tensor:
         """The losses of some rows, (1 − ε) · −log p of the target + ε · the mean of −log p, and what they give the gradients."""
         x, hidden, share = self.x[start:end], ~counted[start:end].unsqueeze(1), self.smoothing
-        at = target[start:end].unsqueeze(1).masked_fill(hidden, 0)
         logits = F.linear(x, self.weight, self.bias)
+        by_kernel = kernels.losses_and_slopes(logits, target[start:end], self.ignore, share) if self.by_kernel else None
+        if by_kernel is not None:
+            self.gather(start, end, logits, x, hidden)
+            return by_kernel
+        at = target[start:end].unsqueeze(1).masked_fill(hidden, 0)
         found = logits.log_softmax(-1, dtype=self.wide)
         there = found.gather(1, at)
         losses = (share - 1) * there.squeeze(1)
@@ -101,13 +105,17 @@ class Chunks:
         even = share / self.weight.shape[0]
         slope = (found.exp_() - even).to(x.dtype) if share or torch.compiler.is_compiling() else exponential(found, logits)
         slope.scatter_(1, at, (there.exp() - (1 - share) - even).to(x.dtype))
+        self.gather(start, end, slope, x, hidden)
+        return losses
+
+    def gather(self, start: int, end: int, slope: Tensor, x: Tensor, hidden: Tensor) -> None:
+        """Adds up what the gradients of some rows' logits give the others; hidden rows do not count."""
         if self.of_x is not None:
             self.of_x[start:end] = (slope @ self.weight).masked_fill_(hidden, 0.0)
         if self.of_weight is not None:
             add_product(self.of_weight, slope, x.masked_fill(hidden, 0.0))
         if self.of_bias is not None:
             self.of_bias += slope.masked_fill(hidden, 0.0).sum(0, dtype=self.wide)
-        return losses
 
 
 def exponential(x: Tensor, out: Tensor) -> Tensor:

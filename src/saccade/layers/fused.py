@@ -85,7 +85,7 @@ def is_plain_mlp(part: nn.Module | None) -> bool:
 
 
 def is_plain_attention(part: nn.Module | None) -> bool:
-    return untouched(part, MultiHeadAttention) and untouched(part.out, nn.Linear)  # type: ignore[arg-type]
+    return untouched(part, MultiHeadAttention) and untouched(part.out, nn.Linear)  # type: ignore[union-attr, arg-type]
 
 
 def usable(stack: Stack, x: Tensor) -> bool:

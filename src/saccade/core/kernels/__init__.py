@@ -2,8 +2,13 @@
 
 import importlib.util
 import os
+from collections.abc import Callable
+from typing import TypeVar
 
 import torch
+from torch import Tensor
+
+Result = TypeVar("Result")
 
 MOST_TOKENS = 1 << 15  # of a vocabulary: a step of decoding holds a row's logits in registers
 MOST_ROWS = 1 << 12  # that one program of a step takes down
@@ -33,3 +38,35 @@ def missing(device: torch.device) -> str | None:
 
 def available(device: torch.device) -> bool:
     return missing(device) is None
+
+
+failed: dict[str, str] = {}  # kernels that did not compile here, and why; what calls them has another way
+
+
+def attempt(name: str, call: Callable[[], Result]) -> Result | None:
+    """What `call` makes by the kernel of this name, or None where it does not compile here, which is tried once."""
+    if name in failed:
+        return None
+    try:
+        return call()
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # whatever Triton raises
+        failed[name] = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        return None
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor | None:
+    """Rotary positions with gradients (see `rotary`), or None where the kernel does not compile."""
+    from .rotary import Rotate
+
+    return attempt("rotary", lambda: Rotate.apply(x, cos, sin))
+
+
+def losses_and_slopes(logits: Tensor, target: Tensor, ignore: int, smoothing: float) -> Tensor | None:
+    """As in `losses`, or None where the kernel does not compile; the logits are then as they were."""
+    from .losses import losses_and_slopes as kernel
+
+    if torch.compiler.is_compiling():
+        return None if "losses" in failed else kernel(logits, target, ignore, smoothing)
+    return attempt("losses", lambda: kernel(logits, target, ignore, smoothing))

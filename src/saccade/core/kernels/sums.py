@@ -21,8 +21,8 @@ from .operators import outside_compile
 
 Given = Tensor | None
 Numbers = tuple[Tensor, Tensor, Tensor, Tensor]
-TILE = 2048  # numbers that a program holds of each tensor
-PROGRAMS = 528  # of a pass back at most, four for each multiprocessor of a large GPU
+TILE, BACK = 2048, 1024  # numbers that a program holds of each tensor, forward and backward, where it holds more tensors
+PROGRAMS = 660  # of a pass back at most, five for each multiprocessor of a large GPU
 WIDEST = 8192  # numbers of a row
 
 
@@ -113,17 +113,17 @@ def backward(GSum, GOut, Sum, Mean, Scale, Seed, Gain, GX, GPart, Sums, rows, si
     tl.store(own + 2 * D, tl.sum(of_bias, 0), mask=wide)
 
 
-def sizes(width: int) -> dict[str, int]:
-    """Rows of a program, and warps that have some sixteen numbers for each of their threads."""
+def sizes(width: int, tile: int) -> dict[str, int]:
+    """Rows of a program, and its warps."""
     block = int(triton.next_power_of_2(width))
-    rows = max(TILE // block, 1)
-    return {"D": width, "BD": block, "BR": rows, "num_warps": min(max(block * rows // 512, 1), 16)}
+    rows = max(tile // block, 1)
+    return {"D": width, "BD": block, "BR": rows, "num_warps": min(max(4, block // 512), 16)}
 
 
 def compute(x: Tensor, part: Tensor, bias: Given, seed: Given, gain: Tensor, shift: Given, site: int, drop: float, eps: float,
             dtype: torch.dtype) -> Numbers:  # fmt: skip
     total, output, mean, scale = found = empty(x, part, bias, seed, gain, shift, site, drop, eps, dtype)
-    rows, how = mean.numel(), sizes(x.shape[-1])
+    rows, how = mean.numel(), sizes(x.shape[-1], TILE)
     how |= {"BIASED": bias is not None, "DROP": drop > 0, "CENTERED": shift is not None}
     given = (x, part, gain if bias is None else bias, gain if seed is None else seed, gain, gain if shift is None else shift)
     forward[(triton.cdiv(rows, how["BR"]),)](*given, total, output, mean, scale, rows, site, *odds(drop), eps, **how)
@@ -144,7 +144,7 @@ def differentiate(of_sum: Given, of_output: Tensor, total: Tensor, mean: Tensor,
                   kind: torch.dtype, centered: bool, site: int, drop: float) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients of x and of the part, and those of gain, shift and bias, 3 D."""
     of_x, of_part, _ = gradients(of_sum, of_output, total, mean, scale, seed, gain, kind, centered, site, drop)
-    rows, how = mean.numel(), sizes(total.shape[-1])
+    rows, how = mean.numel(), sizes(total.shape[-1], BACK)
     programs = min(triton.cdiv(rows, how["BR"]), 4 if interpreted() else PROGRAMS)
     sums = gain.new_empty(programs, 3, how["D"], dtype=torch.float32)
     how |= {"SUMMED": of_sum is not None, "DROP": drop > 0, "CENTERED": centered}
