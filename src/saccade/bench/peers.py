@@ -93,6 +93,32 @@ class TorchTranslator(nn.Module):
         return F.cross_entropy(F.linear(x, self.tokens.weight).flatten(0, 1).float(), target.flatten(), ignore_index=0)
 
 
+class HuggingFaceTranslator(nn.Module):
+    """Marian of `transformers`, its encoder–decoder Transformer for translation, with one vocabulary and a tied output."""
+
+    def __init__(self, vocab: int, dim: int, hidden: int, depth: int, heads: int, dropout: float) -> None:
+        from transformers import MarianConfig, MarianMTModel
+
+        super().__init__()
+        sizes: dict[str, Any] = {"vocab_size": vocab, "d_model": dim, "dropout": dropout, "max_position_embeddings": 512}
+        for side in ("encoder", "decoder"):
+            sizes |= {f"{side}_layers": depth, f"{side}_attention_heads": heads, f"{side}_ffn_dim": hidden}
+        tokens: dict[str, Any] = {
+            "pad_token_id": 0,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+            "decoder_start_token_id": 1,
+            "forced_eos_token_id": None,
+        }
+        plain: dict[str, Any] = {"use_cache": False, "attention_dropout": 0.0, "activation_dropout": dropout}
+        self.model = MarianMTModel(MarianConfig(activation_function="relu", **sizes, **tokens, **plain))
+
+    def forward(self, source: Tensor, lengths: Tensor, read: Tensor, target: Tensor) -> Tensor:
+        real = torch.arange(source.shape[1], device=source.device) < lengths.unsqueeze(1)
+        logits: Tensor = self.model(input_ids=source, attention_mask=real, decoder_input_ids=read).logits
+        return F.cross_entropy(logits.flatten(0, 1).float(), target.flatten(), ignore_index=0)
+
+
 def sinusoids(length: int, dim: int) -> Tensor:
     turns = torch.arange(length).unsqueeze(1) / 10_000 ** (torch.arange(0, dim, 2) / dim)
     return torch.stack([turns.sin(), turns.cos()], -1).flatten(1)

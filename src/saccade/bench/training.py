@@ -190,8 +190,9 @@ def real(scale: str) -> Case | None:
     model, vocab = system.recipe.model, len(system.task.target)
     ours = lambda: Builder(model).make(Seq2Seq, len(system.task.source), vocab)  # noqa: E731
     sizes = (max(vocab, len(system.task.source)), model["dim"], model["hidden"], model["depth"], model["heads"], model["dropout"])
-    theirs = {"nn.Transformer": lambda: peers.TorchTranslator(*sizes)}
-    return case_of(f"{RECIPE[scale]}, {len(batches)} of its batches", ours, theirs, batches, compiles=True)
+    kinds: dict[str, Any] = {"nn.Transformer": peers.TorchTranslator, "transformers": peers.HuggingFaceTranslator}
+    theirs = {name: partial(kinds[name], *sizes) for name in kinds if name not in missing()}
+    return case_of(f"{RECIPE[scale]}, {len(batches)} of its batches", ours, theirs, batches)
 
 
 def missing() -> dict[str, str]:

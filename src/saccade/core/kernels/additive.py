@@ -25,7 +25,7 @@ from .tiles import LOG2E, block_range, keys_seen, load_tile, power, precision, r
 
 FAR = tl.constexpr(29.0)  # log₂: up to here u₁ u₂ < 2¹¹⁸, far from float32's last number
 SCALE = tl.constexpr(2 * LOG2E)
-PAIRS = 2**23  # numbers of ∂s that are held at a time
+PAIRS = 2**24  # numbers of ∂s that are held at a time: 100 MB with the weights; with fewer, Python takes longer than the kernels
 ROWS = 64  # queries and keys are padded to a multiple of it
 AT_ONCE = 512  # programs of `spread` that fill a GPU
 TILE = (
@@ -218,7 +218,8 @@ def unit_block(x: Tensor) -> int:
 def spread_over(
     x: Tensor, y: Tensor, ds: Tensor, flag: Tensor, first: int, of_queries: bool, units: int
 ) -> tuple[Tensor, Tensor | None]:
-    """Σ ∂s (r − r²) for the queries of a chunk, or for all keys over the queries of a chunk and Σ ∂s r over all of them, B H A'."""
+    """Σ ∂s (r − r²) for the queries of a chunk, or for all keys over the queries of a chunk and Σ ∂s r over all of them, each as parts that
+    are still to be summed: parts B H N A', and parts B H blocks A'."""
     (batch, heads, chunk, long), a = ds.shape, x.shape[-1]
     rows, others = (chunk, long) if of_queries else (long, chunk)
     blocks = rows // ROWS
@@ -231,7 +232,7 @@ def spread_over(
         x, y, ds, flag, out, of_v, *starts, rows, others, x.shape[2], y.shape[2], share, *steps,
         A=a, PARTS=parts, TO_V=not of_queries, BR=ROWS, BA=units, num_warps=4,
     )  # fmt: skip
-    return out.sum(0), None if of_v is None else of_v.sum((0, 3))
+    return out, of_v
 
 
 class AdditiveSoftmax(torch.autograd.Function):
@@ -289,10 +290,11 @@ class AdditiveSoftmax(torch.autograd.Function):
             pulled = grad[:, :, first : first + chunk].flatten(0, 1)
             with _disable_current_modes():  # it is part of the kernel, whose operations are counted as those of the definition
                 dv += torch.bmm(weights.flatten(0, 1)[:, : pulled.shape[1], :keys].transpose(1, 2), pulled)
-            dq[:, :, first : first + chunk], _ = spread_over(x, y, ds, flag, first, True, unit_block(query))
+            of_queries, _ = spread_over(x, y, ds, flag, first, True, unit_block(query))
+            torch.sum(of_queries, 0, out=dq[:, :, first : first + chunk])
             of_keys, of_v = spread_over(y, x, ds, flag, first, False, unit_block(query))
-            dk += of_keys
-            du += 0 if of_v is None else of_v
+            dk += of_keys.sum(0)
+            du += 0 if of_v is None else of_v.sum((0, 3))
         factor = 4 * v.float().unsqueeze(1)
         dq, dk = ((found[:, :, :n, :a] * factor).to(query.dtype) for found, n in ((dq, queries), (dk, keys)))
         of_v = -2 * du[..., :a].sum(0)
