@@ -138,10 +138,9 @@ class Rotary(Position):
             cos, sin = self.angles(at, half, x.dtype)
         else:
             cos, sin = positions.once((which, self.base, half, x.dtype), lambda: self.angles(at, half, x.dtype))
-        if x.requires_grad and cos.dim() == 2 and not torch.compiler.is_compiling() and kernels.available(x.device):
-            rotated = kernels.rotate(x, cos, sin)  # a compiled pass has one kernel for it anyway
-            if rotated is not None:
-                return rotated
+        rotated = kernels.rotate(x, cos, sin)
+        if rotated is not None:
+            return rotated
         left, right = x.chunk(2, -1)
         return torch.cat([torch.addcmul(left * cos, right, sin, value=-1), torch.addcmul(left * sin, right, cos)], -1)
 

@@ -57,7 +57,10 @@ def attempt(name: str, call: Callable[[], Result]) -> Result | None:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor | None:
-    """Rotary positions with gradients (see `rotary`), or None where the kernel does not compile."""
+    """Rotary positions with gradients (see `rotary`), or None where PyTorch's operations do: without gradients, in a compiled pass, which has
+    one kernel for them anyway, and where the kernel does not compile."""
+    if not x.requires_grad or cos.dim() != 2 or torch.compiler.is_compiling() or not available(x.device):
+        return None
     from .rotary import Rotate
 
     return attempt("rotary", lambda: Rotate.apply(x, cos, sin))
