@@ -7,6 +7,9 @@ A program owns a row of the batch, so that nothing is added by several at once. 
 the gradient of its query, and after all steps for those of K and v, which no step waits for.
 """
 
+import inspect
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -20,10 +23,19 @@ from .tiles import power
 TILE = 96 << 10  # bytes of K and V that a program holds at a time, in registers
 ROWS = 32  # positions of it at most
 PER_WARP = 3072  # its numbers: more would not fit a warp's registers
+# Sizes of a batch, and tensors whose rows need not begin at multiples of 16 bytes: a kernel for each kind would be no faster.
+SIZES, UNALIGNED = ["steps", "batch", "positions"], ["Added", "Read", "Weights", "OfScore"]
 WIDEST = 1 << 13  # of A and M: a program has whole rows
 HIDDEN = 256  # numbers of a state that one program takes down
 MOST_PARTS = 8  # of a row of V
 KEYS, WIDTH = 32, 64  # the tile whose gradient one program adds up over all steps
+
+
+def plain_sizes(kernel: Any) -> Any:
+    """A kernel that is not built again for another number of steps, rows or positions."""
+    names = inspect.signature(kernel).parameters
+    some, others = ([name for name in those if name in names] for those in (SIZES, UNALIGNED))
+    return triton.jit(kernel, do_not_specialize=some, do_not_specialize_on_alignment=others)
 
 
 @triton.jit
@@ -33,7 +45,7 @@ def asked(Both, Bias, row, a, WIDE: tl.constexpr, A: tl.constexpr):
     return q + tl.load(Bias + a, mask=a < A, other=0.0)
 
 
-@triton.jit
+@plain_sizes
 def attend_forward(
     Both, Bias, Key, Value, Added, Score, Read, Weights, Context, Seen, positions,
     WIDE: tl.constexpr, A: tl.constexpr, BA: tl.constexpr, M: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, FAST: tl.constexpr,
@@ -77,7 +89,7 @@ def pulled_at(Pulled, OfContext, Read, row, m, of_context_b, M: tl.constexpr):
     return pulled + tl.load(OfContext + row * of_context_b + m, mask=m < M, other=0.0)
 
 
-@triton.jit
+@plain_sizes
 def attend_backward(
     Pulled, OfContext, Context, Read, Both, Bias, Key, Value, Score, Weights, OfSeen, OfScore, OfBoth, positions, of_context_b,
     WIDE: tl.constexpr, A: tl.constexpr, BA: tl.constexpr, M: tl.constexpr, BM: tl.constexpr, PARTS: tl.constexpr, BN: tl.constexpr,
@@ -111,7 +123,7 @@ def attend_backward(
         tl.store(OfSeen + row * M + m, pulled.to(OfSeen.dtype.element_ty), mask=m < M)
 
 
-@triton.jit
+@plain_sizes
 def keys_backward(
     Both, Bias, Key, Score, OfScore, OfKey, OfV, steps, batch, positions,
     WIDE: tl.constexpr, A: tl.constexpr, BA: tl.constexpr, BN: tl.constexpr, FAST: tl.constexpr,
