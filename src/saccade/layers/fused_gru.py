@@ -35,9 +35,10 @@ def run(given: tuple[Tensor, ...], read: Tensor | None, kind: torch.dtype) -> tu
     key, value = key.to(kind).contiguous(), value.to(kind).contiguous()
     if not can_run(x, key, value):
         return None
+    state, *rest = (one.float().contiguous() for one in (state, *rest))
     try:
         found: tuple[Tensor, Tensor] = FusedAttendingGru.apply(
-            x, state.float().contiguous(), key, value, *(one.float().contiguous() for one in rest), read
+            x, state, key, value, *rest, None if read is None else read.float().contiguous()
         )
     except CannotCompile as error:
         give_up(kind_of(x, key, value), error)
@@ -130,21 +131,8 @@ def differentiate(
     for t in reversed(range(steps)):
         advance_back(slope, direct, of_outputs[t], gates[t], both[t], bias, states[t], of_x[t], of_both[t])
         multiply(of_x[t], by_context.t(), pulled)
-        attend_back(
-            pulled,
-            of_found[t],
-            contexts[t],
-            reads[t],
-            both[t],
-            bias,
-            key,
-            value,
-            v,
-            weights[t],
-            of_seen[t],
-            of_score[t],
-            of_both[t],
-        )
+        kept_of_it = (contexts[t], reads[t], both[t], bias, key, value, v, weights[t])
+        attend_back(pulled, of_found[t], *kept_of_it, of_seen[t], of_score[t], of_both[t])
         multiply(of_both[t], by_state.t(), slope)
     of_key, of_v = differentiate_keys(both, bias, key, v, of_score)
     of_value = torch.bmm(weights.permute(1, 2, 0).to(kind), of_seen.transpose(0, 1))
