@@ -142,6 +142,21 @@ def test_rotations_are_those_of_the_formula(dtype: torch.dtype, width: int, monk
         close(one, other, 1e-5 if dtype == torch.float32 else 1e-2)
 
 
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("rows", [1, 63, 300])
+def test_the_gradient_of_a_bias_is_a_sum_over_rows(dtype: torch.dtype, rows: int) -> None:
+    torch.manual_seed(rows)
+    x, weight, bias = tensors((rows, 2, 20), (150, 20), (150,), dtype=dtype)
+    output = kernels.linear(x, weight, bias)
+    assert type(output.grad_fn).__name__ == "BiasGradientBackward"
+    pull = torch.randn(output.shape, device=DEVICE).to(dtype)
+    wide = [one.detach().double().requires_grad_() for one in (x, weight, bias)]
+    wanted = F.linear(*wide)
+    found = (output, *torch.autograd.grad(output, [x, weight, bias], pull))
+    for one, other in zip(found, (wanted, *torch.autograd.grad(wanted, wide, pull.double())), strict=True):
+        close(one, other, 1e-5 if dtype == torch.float32 else 1e-2)
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_a_head_finds_the_same_loss_by_the_kernel(smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
     from saccade.layers.cross_entropy import NegativeLosses

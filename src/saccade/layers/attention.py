@@ -5,9 +5,8 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from ..core import KeyValues, Mechanism, Positions, Ready, Site
+from ..core import KeyValues, Mechanism, Positions, Ready, Site, kernels
 from ..core.attention import check_kinds, check_order, refuse_argument
 from ..core.masks import Mask, Matrix, Prepared
 from ..core.options import overrides
@@ -29,7 +28,7 @@ def project(x: Tensor, *layers: nn.Module) -> Sequence[Tensor]:
         return [layer(x) for layer in layers]
     bias = torch.cat(biases) if biases else None  # type: ignore[arg-type]
     weight = torch.cat([layer.weight for layer in plain])
-    return F.linear(x, weight, bias).split([layer.out_features for layer in plain], -1)
+    return kernels.linear(x, weight, bias).split([layer.out_features for layer in plain], -1)
 
 
 @table.add("attention", paper="Vaswani et al. 2017")

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core import Positions
+from ..core import Positions, kernels
 from ..core.compiling import may_read
 from ..core.kernels import available, interpreted
 from ..core.masks import Mask
@@ -85,7 +85,9 @@ def is_plain_mlp(part: nn.Module | None) -> bool:
 
 
 def is_plain_attention(part: nn.Module | None) -> bool:
-    return untouched(part, MultiHeadAttention) and untouched(part.out, nn.Linear)  # type: ignore[union-attr, arg-type]
+    if not untouched(part, MultiHeadAttention):
+        return False
+    return untouched(part.out, nn.Linear) and untouched(part.q, nn.Linear)  # type: ignore[union-attr, arg-type]
 
 
 def usable(stack: Stack, x: Tensor) -> bool:
@@ -165,7 +167,8 @@ def cross_attention(cross: Any, plain: bool, y: Tensor, memory: Tensor, mask: Ma
     ready = cross.prepare(memory)
     if not plain:
         return cross.read(y, ready, mask), None
-    return last_product(cross.out, cross.found(cross.q(y), ready, mask, None))
+    q = kernels.linear(y, cross.q.weight, cross.q.bias)
+    return last_product(cross.out, cross.found(q, ready, mask, None))
 
 
 def feed_forward(part: Any, plain: bool, y: Tensor, seeds: Seeds) -> tuple[Tensor, Tensor | None]:

@@ -10,13 +10,14 @@ from torch import Tensor
 from torch.library import custom_op
 
 from . import interpreted
+from .columns import column_sums
 from .operators import outside_compile
 from .scoring import hyperbolic_tangent
 from .sums import kept, odds
 
 Given = Tensor | None
 ROWS, COLUMNS = 8, 256  # of a tile
-PROGRAMS = 96  # of a pass back for each block of columns, at most
+PROGRAMS = 1056  # of a pass back for all blocks of columns, at most; each has two blocks of rows or more
 RELU, GELU, GELU_TANH, SWISH = (tl.constexpr(n) for n in range(4))
 INNER, CUBE = tl.constexpr(0.7978845608028654), tl.constexpr(0.044715)  # √(2/π) and the constant of gelu's approximation
 
@@ -57,7 +58,7 @@ def bent(x, KIND: tl.constexpr, SHORT: tl.constexpr, FAST: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["rows", "site", "least"])
-def forward(X, Bias, Seed, Out, rows, site, least, factor, WIDTH: tl.constexpr, KIND: tl.constexpr, SHORT: tl.constexpr,
+def activate_forward(X, Bias, Seed, Out, rows, site, least, factor, WIDTH: tl.constexpr, KIND: tl.constexpr, SHORT: tl.constexpr,
             FAST: tl.constexpr, BIASED: tl.constexpr, DROP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):  # fmt: skip
     row, at = tl.program_id(0) * BR + tl.arange(0, BR), tl.program_id(1) * BC + tl.arange(0, BC)
     there = (row[:, None] < rows) & (at[None, :] < WIDTH)
@@ -72,7 +73,7 @@ def forward(X, Bias, Seed, Out, rows, site, least, factor, WIDTH: tl.constexpr, 
 
 
 @triton.jit(do_not_specialize=["rows", "site", "least"])
-def backward(Grad, X, Bias, Seed, GX, Sums, rows, site, least, factor, WIDTH: tl.constexpr, KIND: tl.constexpr, SHORT: tl.constexpr,
+def activate_backward(Grad, X, Bias, Seed, GX, Sums, rows, site, least, factor, WIDTH: tl.constexpr, KIND: tl.constexpr, SHORT: tl.constexpr,
              FAST: tl.constexpr, BIASED: tl.constexpr, DROP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):  # fmt: skip
     """A program takes every n-th block of rows of its columns; `Sums` (programs D) has the gradient of the bias by its rows."""
     at = tl.program_id(1) * BC + tl.arange(0, BC)
@@ -106,7 +107,7 @@ def compute(x: Tensor, bias: Given, seed: Given, kind: int, site: int, drop: flo
     rows = x.numel() // max(width, 1)
     given = (x, x if bias is None else bias, x if seed is None else seed, output)
     grid = (triton.cdiv(rows, ROWS), triton.cdiv(width, COLUMNS))
-    forward[grid](*given, rows, site, *odds(drop), **constants(x, bias, kind, drop))
+    activate_forward[grid](*given, rows, site, *odds(drop), **constants(x, bias, kind, drop))
     return output
 
 
@@ -122,11 +123,12 @@ def differentiate(grad: Tensor, x: Tensor, bias: Given, seed: Given, kind: int, 
     """The gradients of x and of the bias, in float32."""
     of_x, width = torch.empty_like(x), x.shape[-1]
     rows = x.numel() // max(width, 1)
-    programs = min(triton.cdiv(rows, ROWS), 4 if interpreted() else PROGRAMS)
+    blocks = triton.cdiv(width, COLUMNS)
+    programs = min(triton.cdiv(rows, 2 * ROWS), 4 if interpreted() else triton.cdiv(PROGRAMS, blocks))
     sums = x.new_empty((programs, width) if bias is not None else (1, 0), dtype=torch.float32)
     given = (grad, x, x if bias is None else bias, x if seed is None else seed, of_x, sums)
-    backward[(programs, triton.cdiv(width, COLUMNS))](*given, rows, site, *odds(drop), **constants(x, bias, kind, drop))
-    return of_x, sums.sum(0)
+    activate_backward[(programs, blocks)](*given, rows, site, *odds(drop), **constants(x, bias, kind, drop))
+    return of_x, column_sums(sums)
 
 
 run_backward = custom_op("saccade::activate_backward", differentiate, mutates_args=())

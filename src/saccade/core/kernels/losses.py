@@ -6,6 +6,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.library import custom_op
 
+from .scoring import LOG2E
+
 HELD = 1 << 14  # logits of a row that a program holds in registers
 STEP = 1 << 12  # logits that it reads at a time where there are more
 PROGRAMS = 264  # then, two for each multiprocessor of a large GPU
@@ -32,9 +34,11 @@ def become_slopes(Logits, Target, Losses, ignore, smoothing, V: tl.constexpr, BV
 
 
 @triton.jit(do_not_specialize=["rows", "ignore"])
-def become_slopes_in_steps(Logits, Target, Losses, rows, ignore, smoothing, V: tl.constexpr, STEP: tl.constexpr):
+def become_slopes_in_steps(
+    Logits, Target, Losses, rows, ignore, smoothing, V: tl.constexpr, STEP: tl.constexpr, SMOOTHED: tl.constexpr
+):
     """The same for a vocabulary that no program can hold: sums are kept per thread, and a row is read again, from the cache, when they are known.
-    Few programs, each with many rows: else the rows would not stay in the cache."""
+    Few programs, each with many rows: else the rows would not stay in the cache. Logits are taken times log₂ e, for exp2."""
     at = tl.arange(0, STEP)
     for n in tl.range(tl.program_id(0), rows, tl.num_programs(0)):
         row = Logits + (tl.program_id(0).to(tl.int64) * 0 + n) * V
@@ -44,24 +48,37 @@ def become_slopes_in_steps(Logits, Target, Losses, rows, ignore, smoothing, V: t
         top = tl.full([STEP], -1e30, tl.float32)
         total = tl.zeros([STEP], tl.float32)
         plain = tl.zeros([STEP], tl.float32)
-        for start in tl.range(0, V, 2 * STEP):
-            one, other = start + at, start + STEP + at
-            x = tl.load(row + one, mask=one < V, other=float("-inf")).to(tl.float32)
-            y = tl.load(row + other, mask=other < V, other=float("-inf")).to(tl.float32)
-            higher = tl.maximum(top, tl.maximum(x, y))
-            total = total * tl.exp(top - higher) + tl.exp(x - higher) + tl.exp(y - higher)
+        for start in tl.range(0, V, 4 * STEP):
+            a, b, c, d = start + at, start + STEP + at, start + 2 * STEP + at, start + 3 * STEP + at
+            w = tl.load(row + a, mask=a < V, other=float("-inf")).to(tl.float32)
+            x = tl.load(row + b, mask=b < V, other=float("-inf")).to(tl.float32)
+            y = tl.load(row + c, mask=c < V, other=float("-inf")).to(tl.float32)
+            z = tl.load(row + d, mask=d < V, other=float("-inf")).to(tl.float32)
+            higher = tl.maximum(top, tl.maximum(tl.maximum(w, x), tl.maximum(y, z)))
+            base = higher * LOG2E
+            total = total * tl.exp2((top - higher) * LOG2E) + tl.exp2(w * LOG2E - base) + tl.exp2(x * LOG2E - base)
+            total += tl.exp2(y * LOG2E - base) + tl.exp2(z * LOG2E - base)
             top = higher
-            plain += tl.where(one < V, x, 0.0) + tl.where(other < V, y, 0.0)
+            if SMOOTHED:
+                plain += tl.where(a < V, w, 0.0) + tl.where(b < V, x, 0.0) + tl.where(c < V, y, 0.0) + tl.where(d < V, z, 0.0)
         largest = tl.max(top)
-        log_total = tl.log(tl.sum(total * tl.exp(top - largest))) + largest
-        loss = log_total - (1.0 - smoothing) * wanted - smoothing * (tl.sum(plain) / V)
+        log_total = tl.log(tl.sum(total * tl.exp2((top - largest) * LOG2E))) + largest
+        loss = log_total - wanted
+        if SMOOTHED:
+            loss += smoothing * (wanted - tl.sum(plain) / V)
         tl.store(Losses + n, tl.where(counts, loss, 0.0))
         tl.debug_barrier()  # every thread has read the target's logit before another one overwrites it
-        for start in tl.range(0, V, STEP):
-            one = start + at
-            x = tl.load(row + one, mask=one < V, other=float("-inf")).to(tl.float32)
-            slope = tl.exp(x - log_total) - smoothing / V - tl.where(one == target, 1.0 - smoothing, 0.0)
-            tl.store(row + one, tl.where(counts, slope, 0.0).to(Logits.dtype.element_ty), mask=one < V)
+        base = tl.where(counts, log_total * LOG2E, float("inf"))  # 2^−∞ = 0 in rows that do not count
+        even = tl.where(counts, smoothing / V, 0.0)
+        for start in tl.range(0, V, 2 * STEP):
+            a, b = start + at, start + STEP + at
+            x = tl.load(row + a, mask=a < V, other=0.0).to(tl.float32)
+            y = tl.load(row + b, mask=b < V, other=0.0).to(tl.float32)
+            tl.store(row + a, (tl.exp2(x * LOG2E - base) - even).to(Logits.dtype.element_ty), mask=a < V)
+            tl.store(row + b, (tl.exp2(y * LOG2E - base) - even).to(Logits.dtype.element_ty), mask=b < V)
+        tl.debug_barrier()
+        slope = tl.exp2(wanted * LOG2E - base) - even - (1.0 - smoothing)
+        tl.store(row + target, slope.to(Logits.dtype.element_ty), mask=counts)
 
 
 @custom_op("saccade::losses_and_slopes", mutates_args=("logits",))
@@ -76,7 +93,8 @@ def losses_and_slopes(logits: Tensor, target: Tensor, ignore: int, smoothing: fl
         become_slopes[(rows,)](logits, target, losses, ignore, smoothing, **size)
     else:
         grid = (min(rows, PROGRAMS),)
-        become_slopes_in_steps[grid](logits, target, losses, rows, ignore, smoothing, V=vocab, STEP=STEP, num_warps=16)
+        how = {"V": vocab, "STEP": STEP, "SMOOTHED": smoothing > 0, "num_warps": 16}
+        become_slopes_in_steps[grid](logits, target, losses, rows, ignore, smoothing, **how)
     return losses
 
 

@@ -17,12 +17,14 @@ from torch import Tensor
 from torch.library import custom_op
 
 from . import interpreted
+from .columns import column_sums
 from .operators import outside_compile
 
 Given = Tensor | None
 Numbers = tuple[Tensor, Tensor, Tensor, Tensor]
-TILE, BACK = 2048, 1024  # numbers that a program holds of each tensor, forward and backward, where it holds more tensors
-PROGRAMS = 660  # of a pass back at most, five for each multiprocessor of a large GPU
+TILE = 2048  # numbers that a program holds of each tensor
+LEAST = 512  # that it holds in the pass back, where there are more tensors: one warp has whole rows, and waits for no other
+ROWS = 8  # that a program of the pass back has at least
 WIDEST = 8192  # numbers of a row
 
 
@@ -47,7 +49,7 @@ def odds(drop: float) -> tuple[int, float]:
 
 
 @triton.jit(do_not_specialize=["rows", "site", "least"])
-def forward(X, Part, Bias, Seed, Gain, Shift, Sum, Out, Mean, Scale, rows, site, least, factor, eps, D: tl.constexpr, BD: tl.constexpr,
+def add_norm_forward(X, Part, Bias, Seed, Gain, Shift, Sum, Out, Mean, Scale, rows, site, least, factor, eps, D: tl.constexpr, BD: tl.constexpr,
             BR: tl.constexpr, BIASED: tl.constexpr, DROP: tl.constexpr, CENTERED: tl.constexpr):  # fmt: skip
     row, at = tl.program_id(0) * BR + tl.arange(0, BR), tl.arange(0, BD)
     wide, there = at < D, (row[:, None] < rows) & (at[None, :] < D)
@@ -74,7 +76,7 @@ def forward(X, Part, Bias, Seed, Gain, Shift, Sum, Out, Mean, Scale, rows, site,
 
 
 @triton.jit(do_not_specialize=["rows", "site", "least"])
-def backward(GSum, GOut, Sum, Mean, Scale, Seed, Gain, GX, GPart, Sums, rows, site, least, factor, D: tl.constexpr, BD: tl.constexpr,
+def add_norm_backward(GSum, GOut, Sum, Mean, Scale, Seed, Gain, GX, GPart, Sums, rows, site, least, factor, D: tl.constexpr, BD: tl.constexpr,
              BR: tl.constexpr, SUMMED: tl.constexpr, DROP: tl.constexpr, CENTERED: tl.constexpr):  # fmt: skip
     """A program takes every n-th block of rows. `Sums` (programs 3 D) has the gradients of gain, shift and bias by its rows."""
     at = tl.arange(0, BD)
@@ -114,10 +116,9 @@ def backward(GSum, GOut, Sum, Mean, Scale, Seed, Gain, GX, GPart, Sums, rows, si
 
 
 def sizes(width: int, tile: int) -> dict[str, int]:
-    """Rows of a program, and its warps."""
+    """Rows of a program, and its warps: four numbers or more for each thread."""
     block = int(triton.next_power_of_2(width))
-    rows = max(tile // block, 1)
-    return {"D": width, "BD": block, "BR": rows, "num_warps": min(max(4, block // 512), 16)}
+    return {"D": width, "BD": block, "BR": max(tile // block, 1), "num_warps": min(max(tile // 512, block // 512), 16)}
 
 
 def compute(x: Tensor, part: Tensor, bias: Given, seed: Given, gain: Tensor, shift: Given, site: int, drop: float, eps: float,
@@ -126,7 +127,7 @@ def compute(x: Tensor, part: Tensor, bias: Given, seed: Given, gain: Tensor, shi
     rows, how = mean.numel(), sizes(x.shape[-1], TILE)
     how |= {"BIASED": bias is not None, "DROP": drop > 0, "CENTERED": shift is not None}
     given = (x, part, gain if bias is None else bias, gain if seed is None else seed, gain, gain if shift is None else shift)
-    forward[(triton.cdiv(rows, how["BR"]),)](*given, total, output, mean, scale, rows, site, *odds(drop), eps, **how)
+    add_norm_forward[(triton.cdiv(rows, how["BR"]),)](*given, total, output, mean, scale, rows, site, *odds(drop), eps, **how)
     return found
 
 
@@ -144,8 +145,9 @@ def differentiate(of_sum: Given, of_output: Tensor, total: Tensor, mean: Tensor,
                   kind: torch.dtype, centered: bool, site: int, drop: float) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients of x and of the part, and those of gain, shift and bias, 3 D."""
     of_x, of_part, _ = gradients(of_sum, of_output, total, mean, scale, seed, gain, kind, centered, site, drop)
-    rows, how = mean.numel(), sizes(total.shape[-1], BACK)
-    programs = min(triton.cdiv(rows, how["BR"]), 4 if interpreted() else PROGRAMS)
+    rows, how = mean.numel(), sizes(total.shape[-1], LEAST)
+    # as many as run at the same time on the multiprocessors of a large GPU, six on each unless they are wide
+    programs = min(triton.cdiv(rows, ROWS), 4 if interpreted() else 132 * min(16 // how["num_warps"], 6))
     sums = gain.new_empty(programs, 3, how["D"], dtype=torch.float32)
     how |= {"SUMMED": of_sum is not None, "DROP": drop > 0, "CENTERED": centered}
     given = (
@@ -159,8 +161,8 @@ def differentiate(of_sum: Given, of_output: Tensor, total: Tensor, mean: Tensor,
         of_x,
         of_part,
     )
-    backward[(programs,)](*given, sums, rows, site, *odds(drop), **how)
-    return of_x, of_part, sums.sum(0)
+    add_norm_backward[(programs,)](*given, sums, rows, site, *odds(drop), **how)
+    return of_x, of_part, column_sums(sums.flatten(1)).view(3, -1)
 
 
 run_backward = custom_op("saccade::add_norm_backward", differentiate, mutates_args=())
