@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from ..errors import SaccadeError
 from . import positions, scores
+from .draws import drawn
 from .options import Range
 from .positions import Position, Positions
 from .scores import Score, per_head
@@ -51,7 +52,7 @@ class EdgeBias(Position):
     def __init__(self, heads: int, kinds: Annotated[int, Range(1, 65536)] = 8) -> None:
         super().__init__()
         self.heads, self.kinds = heads, kinds
-        self.table = nn.Parameter(torch.randn(kinds + 1, heads) * 0.02)
+        self.table = drawn(kinds + 1, heads, std=0.02)
 
     def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor:
         if positions.relation is None:

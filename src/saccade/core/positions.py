@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ..errors import SaccadeError
 from . import kernels
 from .compiling import may_read
+from .draws import drawn
 from .options import Positive, Range, overrides
 from .state import Keeper
 from .table import Table
@@ -160,7 +161,7 @@ class Added(Position):
 
     def __init__(self, dim: int, max_len: Annotated[int | None, Range(1, 10**6)] = None) -> None:
         super().__init__()
-        self.vectors = None if max_len is None else nn.Parameter(torch.randn(max_len, dim) * 0.02)
+        self.vectors = None if max_len is None else drawn(max_len, dim, std=0.02)
 
     def encode(self, x: Tensor, at: Tensor, positions: Positions) -> Tensor:
         if self.vectors is None:
@@ -227,7 +228,7 @@ class T5Buckets(Position):
             raise SaccadeError(f"expected at least 4 buckets and max_distance > buckets, got {buckets} and {max_distance}")
         self.heads, self.buckets, self.max_distance = heads, buckets, max_distance
         self.both_sides = not causal if both_sides is None else both_sides
-        self.table = nn.Parameter(torch.randn(buckets, heads) * 0.02)
+        self.table = drawn(buckets, heads, std=0.02)
 
     def bucket(self, distance: Tensor) -> Tensor:
         """Which bucket j − i falls into; with `both_sides` half of the buckets are for keys to the right."""

@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from .draws import drawn
 from .positions import Position, Positions, sinusoid, table
 
 
@@ -19,7 +20,7 @@ class TransformerXL(Position):
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
         self.heads, self.width = heads, heads * dim
-        self.u, self.v = (nn.Parameter(torch.randn(heads, 1, dim) * 0.02) for _ in range(2))
+        self.u, self.v = (drawn(heads, 1, dim, std=0.02) for _ in range(2))
         self.weight = nn.Parameter(torch.randn(heads, dim, self.width) / math.sqrt(self.width))
 
     def encode_query(self, q: Tensor, at: Tensor, positions: Positions) -> Tensor:

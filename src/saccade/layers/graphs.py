@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core import Mechanism, Positions, Site
+from ..core.draws import drawn
 from ..core.graphs import GraphScore
 from ..core.masks import Mask, Prepared
 from ..core.options import Range
@@ -100,7 +101,7 @@ class MessagePassing(Mixer):
             raise SaccadeError(f"expected an aggregate of {', '.join(AGGREGATES)}, got {aggregate!r}; choose one of these")
         self.aggregate, self.needs_relation = aggregate, kinds > 0
         self.own, self.other, self.update = nn.Linear(dim, dim), nn.Linear(dim, dim, bias=False), nn.Linear(2 * dim, dim)
-        self.edges = nn.Parameter(torch.randn(kinds + 1, dim) * 0.02) if kinds else None
+        self.edges = drawn(kinds + 1, dim, std=0.02) if kinds else None
         initialize(self.own, self.other, self.update)
 
     def mix(self, x: Tensor, mask: Mask | None, positions: Positions | None) -> Tensor:

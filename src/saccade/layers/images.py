@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..core.draws import drawn
 from ..core.positions import sinusoid
 from ..core.table import Table
 from ..errors import SaccadeError
@@ -32,7 +33,7 @@ class LearnedGrid(nn.Module):
     def __init__(self, dim: int, rows: int, columns: int) -> None:
         super().__init__()
         self.size = (rows, columns)
-        self.vectors = nn.Parameter(torch.randn(rows * columns, dim) * 0.02)
+        self.vectors = drawn(rows * columns, dim, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
         """x: B D R C"""
@@ -113,7 +114,7 @@ class ImageInput(nn.Module):
     def __init__(self, stem: nn.Module, grid: nn.Module, dim: int, dropout: float = 0.0, token: bool = False) -> None:
         super().__init__()
         self.stem, self.grid, self.dropout = stem, grid, Dropout(dropout)
-        self.token = nn.Parameter(torch.randn(dim) * 0.02) if token else None
+        self.token = drawn(dim, std=0.02) if token else None
 
     def forward(self, images: Tensor) -> Tensor:
         x = self.grid(self.stem(images)).flatten(2).transpose(1, 2)

@@ -6,6 +6,7 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
+from ..core.draws import drawn
 from ..core.options import Choice, Positive, Range
 from ..core.positions import check_within, sinusoid
 from ..core.table import Table
@@ -76,7 +77,7 @@ class Learned(PositionEmbedding):
 
     def __init__(self, dim: int, max_len: Positive = 512, join: Annotated[Choice, joins] = ADD) -> None:
         super().__init__(dim, join)
-        self.vectors = nn.Parameter(torch.randn(max_len, dim) * math.sqrt(0.5))  # as wide as sinusoids, beside tokens of width 1
+        self.vectors = drawn(max_len, dim, std=math.sqrt(0.5))  # as wide as sinusoids, beside tokens of width 1
 
     def vectors_at(self, at: Tensor) -> Tensor:
         check_within(at, len(self.vectors))
@@ -106,7 +107,7 @@ class Depth(PositionEmbedding):
         if plain.make is Depth:
             raise SaccadeError("plain positions beside 'depth' are 'depth' again; choose sinusoidal, learned or none")
         self.plain = plain(dim=dim)
-        self.vectors = None if max_len is None else nn.Parameter(torch.randn(max_len, dim) * math.sqrt(0.5))
+        self.vectors = None if max_len is None else drawn(max_len, dim, std=math.sqrt(0.5))
         self.project = nn.Linear(dim, dim, bias=False) if max_len is None else None
 
     def vectors_at(self, at: Tensor) -> Tensor:

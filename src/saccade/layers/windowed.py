@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from ..core import Mechanism, Positions
+from ..core.draws import drawn
 from ..core.grids import ShiftedWindows
 from ..core.masks import Mask, Prepared
 from ..core.positions import Position
@@ -23,7 +24,7 @@ class GridBias(Position):
     def __init__(self, heads: int, window: int) -> None:
         super().__init__()
         self.heads = heads
-        self.table = nn.Parameter(torch.randn((2 * window - 1) ** 2, heads) * 0.02)
+        self.table = drawn((2 * window - 1) ** 2, heads, std=0.02)
 
     def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor:
         assert positions.relation is not None, "windows number the steps between their positions"
