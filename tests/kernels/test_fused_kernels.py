@@ -249,6 +249,8 @@ def test_dropout_drops_its_share_and_is_drawn_anew() -> None:
     assert torch.equal(first, model(*inputs))
     same = [pass_through(model.eval(), inputs)[0] for _ in range(2)]
     assert torch.equal(*same)
+    assert not fused.failed
+    assert all(parameter.grad is None for parameter in model.parameters())  # what was tried first left nothing
 
 
 class OwnBlock(Block):

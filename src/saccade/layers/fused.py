@@ -101,20 +101,31 @@ def usable(stack: Stack, x: Tensor) -> bool:
         which = (x.device, x.dtype, multiplied(x), x.shape[-1], type(stack.norm))
         if which not in works:
             works.add(which)
-            attempt(x, stack.norm)
+            attempt(x, stack)
     return not failed
 
 
-def attempt(x: Tensor, norm: nn.Module) -> None:
-    """Runs the kernels forward and backward on a few rows of x's width, and notes where that fails."""
+def attempt(x: Tensor, stack: Stack) -> None:
+    """Runs the kernels forward and backward on a few rows of zeros, with the options of the first block, and notes where that fails."""
     from ..core.kernels.activations import activate
     from ..core.kernels.sums import add_norm
 
-    some, kind = x.detach().new_zeros(4, x.shape[-1]).requires_grad_(), multiplied(x)
-    dropout = (torch.zeros(1, dtype=torch.int32, device=x.device), 0, 0.1)
+    def zeros(like: Tensor | None, *size: int, dtype: torch.dtype | None = None) -> Tensor | None:
+        return None if like is None else like.detach().new_zeros(*size, dtype=dtype or like.dtype).requires_grad_()
+
+    block, seeds, kind = stack.block(0), Seeds(stack, x.device), multiplied(x)
+    mlp, (gain, shift, eps), bias = block.feedforward, norm_of(stack.norm), None
     try:
-        total, normed = add_norm(some, activate(some.to(kind), None, 0, dropout), some[0].detach(), norm_of(norm), dropout, kind)
-        (total.sum() + normed.float().sum()).backward()
+        inputs, outputs = list[Tensor | None](), list[Tensor]()
+        if isinstance(mlp, MLP) and is_plain_mlp(mlp):
+            hidden, inner = zeros(x, 4, mlp.inner.out_features, dtype=kind), zeros(mlp.inner.bias, mlp.inner.out_features)
+            outputs.append(activate(hidden, inner, kind_of(mlp.activation) or 0, seeds.of(mlp.dropout)))  # type: ignore[arg-type]
+            bias = zeros(mlp.outer.bias, x.shape[-1])
+            inputs.append(hidden)
+        some, part = zeros(x, 4, x.shape[-1]), zeros(x, 4, x.shape[-1], dtype=kind)
+        norm = (zeros(gain, *gain.shape), zeros(shift, *gain.shape), eps)
+        outputs += add_norm(some, part, bias, norm, seeds.of(block.around_mixer.dropout), kind)  # type: ignore[arg-type]
+        torch.autograd.grad(sum(one.float().sum() for one in outputs), [*inputs, some])  # type: ignore[arg-type]
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # whatever Triton raises
