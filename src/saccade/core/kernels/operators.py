@@ -15,6 +15,7 @@ def outside_compile(
     backward: Callable[[Any, Tensor | None], tuple[Any, ...]],
 ) -> Callable[..., Tensor]:
     """`compute`, whose first or only result is the output, as a function with gradients; `save` and `backward` as an operator has them."""
+    once = once_differentiable(backward)  # tells whoever asks for gradients of gradients that there are none
 
     class Outside(torch.autograd.Function):
         @staticmethod
@@ -25,9 +26,8 @@ def outside_compile(
             return output
 
         @staticmethod
-        @once_differentiable
         def backward(ctx: Any, grad: Tensor | None) -> tuple[Any, ...]:
-            return backward(ctx, grad)
+            return once(ctx, grad) if torch.is_grad_enabled() else backward(ctx, grad)
 
     run: Callable[..., Tensor] = Outside.apply
     return run
