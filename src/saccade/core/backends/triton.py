@@ -162,14 +162,8 @@ def biased(call: Call) -> bool:
 
 def refuses_parts(call: Call) -> str | None:
     score, position, positions = call.score, call.position, call.positions
-    own = (
-        "compare",
-        "scale",
-        "bias",
-        "values",
-        "bucket",
-        "index",
-    )  # methods that the kernel does not call: set on an object, they would be lost
+    # methods that the kernel does not call: set on an object, they would be lost
+    own = ("compare", "scale", "bias", "values", "bucket", "index")
     if not score.dot and (type(score) is not SoftCapped or any(name in score.__dict__ for name in own)):
         return "the score is not a dot product, plain or soft-capped"
     if not unchanged(call.normalize, Softmax):

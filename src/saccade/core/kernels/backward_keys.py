@@ -54,9 +54,8 @@ def sweep(
     DROP: tl.constexpr, BLOCK_Q: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dk (not yet scaled) and dv after the blocks of queries begin … end − 1."""
-    STAGES: tl.constexpr = (
-        1 if BIAS == TABLE and PLACE == NEAR else None
-    )  # a copy of the table would take shared memory from the keys
+    # a copy of the table would take shared memory from the keys
+    STAGES: tl.constexpr = 1 if BIAS == TABLE and PLACE == NEAR else None
     for n in tl.range(begin, end, num_stages=STAGES):
         if LISTED:
             block = tl.load(rows + n)

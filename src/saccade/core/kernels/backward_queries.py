@@ -34,9 +34,8 @@ def sweep(
     LEARNED: tl.constexpr, DROP: tl.constexpr, BLOCK_K: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dq (not yet scaled) and the sums of gradients of scores beyond ±LIMIT, after the blocks begin … end − 1."""
-    STAGES: tl.constexpr = (
-        1 if BIAS == TABLE and PLACE == NEAR else None
-    )  # a copy of the table would take shared memory from the keys
+    # a copy of the table would take shared memory from the keys
+    STAGES: tl.constexpr = 1 if BIAS == TABLE and PLACE == NEAR else None
     for n in tl.range(begin, end, num_stages=STAGES):
         if LISTED:
             block = tl.load(columns + n)

@@ -76,8 +76,8 @@ def differentiate(grad: Tensor, output: Tensor, lse: Tensor, learned: bool, q: T
     pulls = lse if vectors is None else (grad @ vectors.to(grad.dtype).transpose(0, 1)).contiguous()
     tensors = (q, k, v, output, lse, grad, delta, dq, table, pulls, band, slopes, lengths, rows, bits, seed)
     launch(backward_queries, "queries", tensors, (q, k, v, output, grad, dq), given, options, extras, LEARNED=learned)
-    tensors = (q, k, v, lse, grad, delta, dk, dv, table, pulls, slopes, lengths, columns, bits, seed)
-    launch(backward_keys, "keys", tensors, (q, k, v, grad, dk, dv), given, options, extras)
+    others = (q, k, v, lse, grad, delta, dk, dv, table, pulls, slopes, lengths, columns, bits, seed)
+    launch(backward_keys, "keys", others, (q, k, v, grad, dk, dv), given, options, extras)
     return dq, dk, dv, band
 
 

@@ -78,9 +78,8 @@ def sweep(
     DROP: tl.constexpr, BLOCK_K: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The weighted sum (not yet divided), largest scores and sums of weights after the blocks begin … end − 1."""
-    STAGES: tl.constexpr = (
-        1 if BIAS == TABLE and PLACE == NEAR else None
-    )  # a copy of the table would take shared memory from the keys
+    # a copy of the table would take shared memory from the keys
+    STAGES: tl.constexpr = 1 if BIAS == TABLE and PLACE == NEAR else None
     for n in tl.range(begin, end, num_stages=STAGES):
         if LISTED:
             block = tl.load(columns + n)

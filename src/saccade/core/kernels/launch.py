@@ -83,7 +83,7 @@ def launch(kernel: Any, name: str, tensors: tuple[Tensor | None, ...], strided: 
     before = made.get(again)
     if before is not None:
         places = [0 if one is None else one.data_ptr() for one in tensors]  # numbers, which Triton need not ask the driver about
-        if not any([place % ALIGNED for place in places]):
+        if not any(place % ALIGNED for place in places):
             found, grid, rest = before
             found[grid](*places, *rest)
             return
@@ -121,7 +121,8 @@ def launch_anew(kernel: Any, name: str, along: int, tensors: tuple[Tensor | None
         grid = (batch * heads * triton.cdiv(positions, config[along]),)
         sizes = {"BLOCK_Q": config[0], "BLOCK_K": config[1], "num_warps": config[2], "num_stages": config[3]}
         found = kernel[grid](*there, *numbers, **constants, **sizes)
-        if found is not None and not any(one.data_ptr() % ALIGNED or one.device != q.device for one in there):  # None: interpreted
+        unusual = any(one.data_ptr() % ALIGNED or one.device != q.device for one in there)
+        if found is not None and not unusual:  # None: interpreted
             named = {**constants, **sizes}
             fixed = (named[param.name] for param in kernel.params if param.is_constexpr)
             ready[config] = (found, (*grid, 1, 1), (*numbers, *fixed))
