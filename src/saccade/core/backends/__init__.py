@@ -14,23 +14,8 @@ from ...errors import SaccadeError
 from . import blocked, eager, flex, forms, gather, linear, sdpa, short, triton
 from .call import Backend, Call, CannotCompile, table
 
-__all__ = [
-    "Backend",
-    "Call",
-    "all_named",
-    "blocked",
-    "choose",
-    "eager",
-    "flex",
-    "forms",
-    "gather",
-    "linear",
-    "run",
-    "sdpa",
-    "short",
-    "table",
-    "triton",
-]
+__all__ = ["Backend", "Call", "all_named", "blocked", "choose", "eager", "flex", "forms", "gather", "linear"]
+__all__ += ["run", "sdpa", "short", "table", "triton"]
 
 
 def all_named() -> list[tuple[str, Backend]]:

@@ -28,11 +28,8 @@ SCALE = tl.constexpr(2 * LOG2E)
 PAIRS = 2**23  # numbers of ∂s that are held at a time
 ROWS = 64  # queries and keys are padded to a multiple of it
 AT_ONCE = 512  # programs of `spread` that fill a GPU
-TILE = (
-    32,
-    64,
-    4,
-)  # queries, keys and warps of a tile of the forward pass: fewer keys than threads, so that they need not be shared
+# queries, keys and warps of a tile of the forward pass: fewer keys than threads, so that they need not be shared
+TILE = (32, 64, 4)
 
 
 @triton.jit
