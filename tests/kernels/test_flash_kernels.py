@@ -43,6 +43,11 @@ KINDS: dict[str, Callable[[int, int, int, int], Made]] = {  # of batch, heads, k
     "documents": lambda b, h, k, d: (Mechanism(), masks.documents((torch.arange(b * k) // 30).view(b, k)) & masks.causal()),
     "a function": lambda b, h, k, d: (Mechanism(), masks.where(lambda b, h, i, j: (i + 2 * j + h) % 3 != b)),
     "alibi": lambda b, h, k, d: (Mechanism(position=positions.Alibi(h)), masks.causal()),
+    "alibi in a window": lambda b, h, k, d: (
+        Mechanism(position=positions.Alibi(h)),
+        masks.window(30) & masks.causal() & masks.padding(lengths(b, k)),
+    ),
+    "alibi to a side": lambda b, h, k, d: (Mechanism(position=positions.Alibi(h)), masks.window(k, 2)),
     "alibi both sides": lambda b, h, k, d: (Mechanism(position=positions.Alibi(h)), None),
     "t5": lambda b, h, k, d: (Mechanism(position=positions.T5Buckets(h, 8, 12)), masks.padding(lengths(b, k))),
     "t5 causal": lambda b, h, k, d: (Mechanism(position=positions.T5Buckets(h, 8, 12, both_sides=False)), masks.causal()),

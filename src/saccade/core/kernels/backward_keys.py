@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 
 from .forward import part_of
-from .scoring import LOG2E, NEAR, TABLE, gathered, kept_by_dropout, load_tile, numbers_of, score, seen, store_tile
+from .scoring import LEANING, LOG2E, NEAR, TABLE, gathered, kept_by_dropout, lean, load_tile, numbers_of, score, seen, store_tile
 
 
 @triton.jit
@@ -69,9 +69,13 @@ def sweep(
         far = tl.zeros([BLOCK_Q], tl.float32)
         if BIAS == TABLE and PLACE != NEAR:
             far = tl.load(table + row * stride_table + PLACE * LIMIT, mask=row < queries, other=0.0).to(tl.float32) * LOG2E
+        beside = far[None, :]
+        if BIAS == LEANING:
+            beside = lean(slope, j, block * BLOCK_Q + offset)[:, None]
+            lse += lean(slope, row, block * BLOCK_Q)
         product = tl.dot(k, tl.trans(q), input_precision=PRECISION)
         s, bend = score(product, i[None, :], j[:, None], row[None, :], queries, scale, cap, slope, table, stride_table,
-                        far[None, :], BIAS, PLACE, LIMIT, CAPPED, FAST)  # fmt: skip
+                        beside, BIAS, PLACE, LIMIT, CAPPED, FAST)  # fmt: skip
         p = tl.exp2(s - lse[None, :])
         if LISTED:
             if MASKED:

@@ -103,10 +103,12 @@ def launch_anew(kernel: Any, name: str, along: int, tensors: tuple[Tensor | None
     group, (batch, heads, positions, _) = q.shape[1] // k.shape[1], (k if along else q).shape
     numbers = (*strides, *of_table, *of_plan, extras.partly[along], q.shape[1], group, q.shape[2], k.shape[2],
                options.left, options.right, options.scale, options.cap, options.drop)  # fmt: skip
+    leans = options.right == 0 and plan is None  # no query sees a later key
+    bias = 2 if table is not None else 0 if extras.slopes is None else 3 if leans else 1  # see scoring.py
     exact = q.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
     constants |= {
         "WIDTH": q.shape[3], "PADDED": padded(q.shape[3]), "WIDTH_V": v.shape[3], "PADDED_V": padded(v.shape[3]),
-        "BIAS": 1 if extras.slopes is not None else 2 if table is not None else 0, "LIMIT": options.limit,
+        "BIAS": bias, "LIMIT": options.limit,
         "CAPPED": options.cap > 0, "FAST": q.dtype != torch.float32 and not interpreted(), "LISTED": plan is not None,
         "HAS_LEFT": options.left >= 0, "HAS_RIGHT": options.right >= 0, "HAS_LENGTHS": extras.lengths is not None,
         "VALUES": extras.vectors is not None, "DROP": options.drop > 0, "PRECISION": "tf32x3" if exact else "tf32",
