@@ -55,10 +55,9 @@ def sweep(
     # a copy of the table would take shared memory from the keys
     STAGES: tl.constexpr = 1 if BIAS == TABLE and PLACE == NEAR else None
     for n in tl.range(begin, end, num_stages=STAGES):
+        block = n
         if LISTED:
             block = tl.load(rows + n)
-        else:
-            block = n
         row = block * BLOCK_Q + tl.arange(0, BLOCK_Q)
         i = row + offset
         CHECK: tl.constexpr = MASKED or LISTED

@@ -39,10 +39,9 @@ def sweep(
     # a copy of the table would take shared memory from the keys
     STAGES: tl.constexpr = 1 if BIAS == TABLE and PLACE == NEAR else None
     for n in tl.range(begin, end, num_stages=STAGES):
+        block = n
         if LISTED:
             block = tl.load(columns + n)
-        else:
-            block = n
         j = block * BLOCK_K + tl.arange(0, BLOCK_K)
         CHECK: tl.constexpr = MASKED or LISTED
         k = load_tile(k_base, j, stride_k, keys, d, WIDTH, PADDED, CHECK)

@@ -15,7 +15,7 @@ def outside_compile(
     backward: Callable[[Any, Tensor | None], tuple[Any, ...]],
 ) -> Callable[..., Tensor]:
     """`compute`, whose first or only result is the output, as a function with gradients; `save` and `backward` as an operator has them."""
-    once = once_differentiable(backward)  # tells whoever asks for gradients of gradients that there are none
+    once = once_differentiable(backward)  # an error for whoever asks for gradients of gradients
 
     class Outside(torch.autograd.Function):
         @staticmethod
