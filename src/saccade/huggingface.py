@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from .core.foreign import LOCK, ForeignLook, count, notice
-from .core.record import Seen, listeners
+from .core.record import Seen
+from .core.recording import listeners
 
 open_records = 0
 

@@ -14,7 +14,8 @@ from torch.nn.functional import scaled_dot_product_attention as aliased
 
 import saccade
 from saccade.core import attention, listening, masks
-from saccade.core.record import Seen, record
+from saccade.core.record import Seen
+from saccade.core.recording import record
 from saccade.errors import SaccadeError
 
 X = torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(1))

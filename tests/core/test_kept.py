@@ -7,7 +7,7 @@ import gc
 import pytest
 import torch
 
-from saccade.core import attend, masks
+from saccade.core import attend, masks, which_backend
 from saccade.core.kept import kept, kept_with
 
 
@@ -47,6 +47,16 @@ def test_a_function_of_ones_own_is_asked_again() -> None:
     assert count(masks.where(lambda b, h, i, j: j <= i)) == 2
     assert count(Mine()) == 2
     assert count(masks.causal() & Mine()) == 2
+
+
+def test_a_window_made_wider_between_two_calls_counts_and_may_run_elsewhere() -> None:
+    q, mask = torch.randn(1, 1, 600, 8), masks.window(16)
+    assert which_backend(q, q, mask=mask).chosen == "blocked"
+    for left in (16, 40, 600):
+        mask.left = mask.right = left
+        expected = attend(q, q, q, mask=masks.window(left), backend="eager")
+        torch.testing.assert_close(attend(q, q, q, mask=mask), expected, rtol=1e-4, atol=1e-5)
+    assert which_backend(q, q, mask=mask).chosen == "sdpa", "too little is hidden"
 
 
 def test_it_goes_with_the_mask() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import torch
@@ -13,8 +13,22 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from saccade.building import Builder
-from saccade.core import Mechanism, Positions, Site, masks, normalizers, positions, record, scores, sites, weights
+from saccade.core import (
+    Mechanism,
+    Positions,
+    Site,
+    foreign,
+    masks,
+    normalizers,
+    positions,
+    record,
+    recording,
+    scores,
+    sites,
+    weights,
+)
 from saccade.core.masks import Mask
+from saccade.core.record import paths_in
 from saccade.errors import SaccadeError
 from saccade.layers.attention import MultiHeadAttention
 from saccade.models import AttendingEncoder, CausalLM, RnnSeq2Seq, Seq2Seq, Transformer
@@ -180,6 +194,40 @@ def test_an_exception_inside_closes_the_record() -> None:
     assert all(site.tape is None for site in sites(model).values())
     with record(model) as seen:
         assert len(seen) == 6
+
+
+def test_a_record_can_be_opened_again_and_sees_what_was_added_in_between() -> None:
+    model, x = nn.Sequential(MultiHeadAttention(8, 2)), torch.randn(1, 3, 8)
+    again = record(model)
+    for count in (1, 2):
+        with again as seen:
+            model(x)
+        assert sorted(seen) == [str(n) for n in range(count)]
+        assert [len(looks.calls) for looks in seen.values()] == [1] * count
+        model.append(MultiHeadAttention(8, 2))
+    assert vars(again).keys() == {"model", "quiet", "listening"}, "it holds nothing of what was seen"
+
+
+def test_paths_are_those_of_torch() -> None:
+    shared, model = nn.Linear(2, 2), transformer()
+    for one in (model, nn.ModuleDict({"a": shared, "b": nn.Sequential(shared, nn.Identity())}), nn.Linear(1, 1)):
+        assert [(path, inner) for inner, path in paths_in(one).items()] == list(one.named_modules())
+
+
+def test_nobody_listens_to_a_model_of_sites_and_one_who_fails_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> NoReturn:
+        raise ValueError("cannot listen")
+
+    monkeypatch.setattr(recording, "listeners", [*recording.listeners, fails])
+    layer = MultiHeadAttention(8, 2)
+    with record(layer, quiet=True):
+        assert not foreign.OPEN
+    mixed = nn.Sequential(layer, nn.MultiheadAttention(8, 2))
+    with pytest.raises(ValueError, match="cannot listen"), record(mixed):
+        pass
+    assert layer.tape is None
+    assert "tape" not in vars(layer)
+    assert not foreign.OPEN
 
 
 def test_mistakes_in_looking_are_answered_with_sentences() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -42,6 +43,11 @@ KINDS: dict[str, Callable[[int, int, int, int], Made]] = {  # of batch, heads, k
     "documents": lambda b, h, k, d: (Mechanism(), masks.documents((torch.arange(b * k) // 30).view(b, k)) & masks.causal()),
     "a function": lambda b, h, k, d: (Mechanism(), masks.where(lambda b, h, i, j: (i + 2 * j + h) % 3 != b)),
     "alibi": lambda b, h, k, d: (Mechanism(position=positions.Alibi(h)), masks.causal()),
+    "alibi in a window": lambda b, h, k, d: (
+        Mechanism(position=positions.Alibi(h)),
+        masks.window(30) & masks.causal() & masks.padding(lengths(b, k)),
+    ),
+    "alibi to a side": lambda b, h, k, d: (Mechanism(position=positions.Alibi(h)), masks.window(k, 2)),
     "alibi both sides": lambda b, h, k, d: (Mechanism(position=positions.Alibi(h)), None),
     "t5": lambda b, h, k, d: (Mechanism(position=positions.T5Buckets(h, 8, 12)), masks.padding(lengths(b, k))),
     "t5 causal": lambda b, h, k, d: (Mechanism(position=positions.T5Buckets(h, 8, 12, both_sides=False)), masks.causal()),
@@ -186,6 +192,54 @@ def test_what_a_kernel_does_not_know_is_refused_with_its_reason(reason: str, mad
     q, k, v = (torch.randn(1, 2, 5, 16, device=DEVICE) for _ in range(3))
     with pytest.raises(SaccadeError, match=f"backend 'triton' refuses: .*{reason}"):
         attend(q, k, v, made.to(DEVICE), backend="triton", **more)  # type: ignore[arg-type]
+
+
+@runs
+def test_gradients_of_gradients_are_refused() -> None:
+    q, of_output = (torch.randn(1, 1, 16, 16, device=DEVICE, requires_grad=True) for _ in range(2))
+    (slope,) = torch.autograd.grad(attend(q, q, q, backend="triton"), q, of_output, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.sum().backward()
+
+
+class Compiled:
+    """A kernel as Triton compiles it, which only notes what it is launched with."""
+
+    params = ()
+
+    def __init__(self) -> None:
+        self.anew = list[Any]()
+        self.again = list[Any]()
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., Any]:
+        if len(grid) == 3:  # the kernel that was compiled for earlier arguments
+            return lambda *given: self.again.append((grid, given))
+        return lambda *given, **_: self.anew.append((grid, given)) or self
+
+
+def test_a_launch_made_before_is_made_again_with_addresses_unless_something_else_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = pytest.importorskip("saccade.core.kernels.launch")
+    monkeypatch.setattr(launch, "made", {})
+    monkeypatch.setattr(launch, "configs", lambda *_: [(32, 16, 4, 1)])
+    kernel, q = Compiled(), torch.zeros(2, 2, 64, 16)
+
+    def run(x: Tensor, **extras: Any) -> tuple[int, int]:
+        more, lengths = launch.Extras(**extras), extras.get("lengths")
+        given = launch.describe(x, q, q, *more[:8])
+        launch.launch(kernel, "forward", (x, q, q, q, lengths), (x, q, q, q), given, launch.Options(1.0), more)
+        return len(kernel.anew), len(kernel.again)
+
+    assert run(q) == (1, 0)
+    assert run(torch.zeros_like(q)) == (1, 1)
+    (grid, first), (grid_again, second) = kernel.anew[0], kernel.again[0]
+    assert grid_again == (*grid, 1, 1)
+    assert second == (second[0], q.data_ptr(), q.data_ptr(), q.data_ptr(), 0, *first[5:])
+    assert run(q.transpose(1, 2).contiguous().transpose(1, 2)) == (2, 1), "other strides"
+    assert run(torch.zeros(q.numel() + 1)[1:].view_as(q)) == (3, 1), "not where Triton expects it"
+    assert run(q, lengths=torch.ones(2)) == (4, 1)
+    assert run(q, lengths=torch.ones(2)) == (4, 2)
+    assert run(q, lengths=torch.ones(2, device="meta")) == (5, 2), "an address on another device is never passed"
+    assert run(q, lengths=torch.ones(2, device="meta")) == (6, 2)
 
 
 def test_no_kernel_is_chosen_on_a_cpu_and_which_backend_says_why() -> None:

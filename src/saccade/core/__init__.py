@@ -4,7 +4,8 @@ from . import graphs, grids, listening, masks, normalizers, positions, relative,
 from .attention import attend, explain, read, weights, which_backend
 from .mechanism import Mechanism, Ready
 from .positions import Positions
-from .record import Site, record, sites
+from .record import Site, sites
+from .recording import record
 from .state import Cache, KeyValues, State
 from .table import Table
 

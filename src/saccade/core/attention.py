@@ -92,7 +92,7 @@ def pose(
     check_kinds(mechanism, mask, positions, dropout)
     check_tensors(q, k, v)
     check_sizes(q, k, v, mechanism)
-    check_order(mechanism.mask if mask is None else mechanism.mask & mask, q.shape[-2], k.shape[-2])
+    check_order(mechanism.mask, mask, q.shape[-2], k.shape[-2])
     if positions is None and mechanism.uses_positions:
         positions = Positions.line(q.shape[-2], k.shape[-2], q.device)
     return call_of(q, mechanism.prepare(k, v, positions, q.shape[1]), mechanism, mask, positions, dropout)
@@ -187,11 +187,11 @@ def check_kinds(mechanism: Mechanism, mask: Mask | None, positions: Positions | 
         raise SaccadeError(f"dropout must be in [0, 1), got {dropout}")
 
 
-def check_order(mask: Mask, queries: int, keys: int) -> None:
-    """Raises when a mask compares positions, and there are more queries than keys."""
-    if mask.compares_positions and queries > keys:
+def check_order(own: Mask, mask: Mask | None, queries: int, keys: int) -> None:
+    """Raises when the mechanism's own mask or the given one compares positions, and there are more queries than keys."""
+    if (own.compares_positions or (mask is not None and mask.compares_positions)) and queries > keys:
         got = f"got {queries} queries and {keys} keys; use a mask on keys alone, such as padding"
-        raise SaccadeError(f"mask {mask!r} compares positions and needs Q ≤ K, {got}")
+        raise SaccadeError(f"mask {own if mask is None else own & mask!r} compares positions and needs Q ≤ K, {got}")
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -206,19 +206,23 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
 
 def check_sizes(q: Tensor, k: Tensor, v: Tensor, mechanism: Mechanism) -> None:
     """Raises when the shapes of q, k and v do not go together."""
-    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
-    if not q.dim() == k.dim() == v.dim() == 4:
-        raise SaccadeError(f"{shapes}: each must have four dimensions, batch × heads × positions × width")
-    if q.shape[0] != k.shape[0] or k.shape[:3] != v.shape[:3]:
-        raise SaccadeError(f"{shapes}: q, k and v must share the batch, and k and v their heads and positions")
-    if min(q.shape[1:3] + k.shape[1:3]) < 1:
-        raise SaccadeError(f"{shapes}: there must be at least one head, one query and one key")
-    if q.shape[1] % k.shape[1]:
-        raise SaccadeError(f"{shapes}: the heads of q must be a multiple of those of k and v")
+    wrong = mismatch(q.shape, k.shape, v.shape, mechanism)
+    if wrong is not None:
+        raise SaccadeError(f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}: {wrong}")
+
+
+def mismatch(q: torch.Size, k: torch.Size, v: torch.Size, mechanism: Mechanism) -> str | None:
+    if not len(q) == len(k) == len(v) == 4:
+        return "each must have four dimensions, batch × heads × positions × width"
+    if q[0] != k[0] or k[:3] != v[:3]:
+        return "q, k and v must share the batch, and k and v their heads and positions"
+    if min(q[1:3] + k[1:3]) < 1:
+        return "there must be at least one head, one query and one key"
+    if q[1] % k[1]:
+        return "the heads of q must be a multiple of those of k and v"
     heads = mechanism.position.heads
-    if heads not in (None, q.shape[1]):
-        raise SaccadeError(f"{shapes}: the position is made for {heads} heads; build it with heads={q.shape[1]}")
-    if not mechanism.score.unequal_widths and q.shape[-1] != k.shape[-1]:
-        raise SaccadeError(
-            f"{shapes}: this score compares equal widths; use bilinear, reduced-rank or additive, or project first"
-        )
+    if heads not in (None, q[1]):
+        return f"the position is made for {heads} heads; build it with heads={q[1]}"
+    if q[3] != k[3] and not mechanism.score.unequal_widths:
+        return "this score compares equal widths; use bilinear, reduced-rank or additive, or project first"
+    return None

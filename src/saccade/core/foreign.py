@@ -112,9 +112,7 @@ class Watch:
                 path = self.names[id(module)]
                 if isinstance(module, nn.TransformerEncoderLayer):  # its fast path calls in the name of a layer inside
                     return f"{path}.self_attn".lstrip("."), None
-                of_torch = frame.f_globals.get("__name__", "").startswith(
-                    "torch.nn."
-                )  # one attention per module, on several paths
+                of_torch = frame.f_globals.get("__name__", "").startswith("torch.nn.")  # one attention, on several paths
                 return path or "attention", None if of_torch else (frame.f_code, frame.f_lasti)
             frame = frame.f_back  # type: ignore[assignment]
         return None

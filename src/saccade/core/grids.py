@@ -30,9 +30,8 @@ class ShiftedWindows(Mask):
 
         down, across = (parts(*side) for side in zip(grid, window, shift, strict=True))
         regions = (3 * down.unsqueeze(1) + across).unflatten(1, (-1, window[1])).unflatten(0, (-1, window[0]))
-        self.values = (
-            regions.transpose(1, 2).flatten(2).flatten(0, 1)
-        )  # of each window, the part of the grid that each position is in
+        # of each window, the part of the grid that each position is in
+        self.values = regions.transpose(1, 2).flatten(2).flatten(0, 1)
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         window = b % len(self.values)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import cache, wraps
+from functools import wraps
 from inspect import signature
 from typing import Any
 
@@ -22,7 +22,8 @@ from .backends.call import Call
 from .foreign import LOCK, OPEN, ForeignLook, Watch, count, notice
 from .masks import Mask
 from .mechanism import Mechanism
-from .record import Look, Seen, Site, listeners
+from .record import Look, Seen
+from .recording import listeners
 
 SIGNATURE = signature(F.multi_head_attention_forward)
 CAUSAL: Callable[..., Tensor] = lambda b, h, i, j: j <= i  # noqa: E731
@@ -145,20 +146,9 @@ def hear_attend(mechanism: Mechanism, call: Call, mask: Mask | None) -> None:
     notice(lambda: Look(mechanism, call.q.detach(), call.key.detach(), mask, call.positions, 0))
 
 
-@cache
-def is_own(kind: type[nn.Module]) -> bool:
-    """Whether all attention of a module of this class by itself passes a Site."""
-    other = issubclass(kind, nn.MultiheadAttention | nn.TransformerEncoderLayer)
-    homes = ("saccade.", "torch.nn.modules.", "torch._dynamo")
-    return issubclass(kind, Site) or (kind.__module__.startswith(homes) and not other)
-
-
 @contextmanager
 def watch(model: nn.Module, seen: Seen, modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Listens to a model, unless all of its attention passes saccade's sites. A compiled one runs uncompiled, as nothing inside is seen."""
-    if all(map(is_own, map(type, modules))):
-        yield
-        return
+    """Listens to a model. A compiled one runs uncompiled, as nothing inside is seen."""
     compiled = any("_orig_mod" in one._modules or one._compiled_call_impl is not None for one in modules)
     mine, homes = Watch(model, seen), {type(one).__module__ for one in modules} & sys.modules.keys()
     with LOCK:

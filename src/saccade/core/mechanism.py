@@ -52,12 +52,13 @@ class Mechanism(nn.Module):
 
     def prepare(self, k: Tensor, v: Tensor, positions: Positions | None = None, heads: int | None = None) -> Ready:
         """k (B H' K D) encoded and projected, v (B H' K E) encoded, at 0, 1, 2 … by default; `heads`: those of the queries, where more."""
-        if heads is not None and k.shape[1] != heads and next(self.score.parameters(), None) is not None:
+        score, position = self.score, self.position
+        if heads is not None and k.shape[1] != heads and next(score.parameters(), None) is not None:
             k = k.repeat_interleave(heads // k.shape[1], 1)
-        if type(self.position) is not NoPosition and self.position.encodes:
+        if type(position) is not NoPosition and position.encodes:
             positions = Positions.line(k.shape[-2], k.shape[-2], k.device) if positions is None else positions
-            k, v = self.position.encode(k, positions.j, positions), self.position.encode_values(v, positions.j, positions)
-        return Ready(self.score.key(k), v)
+            k, v = position.encode(k, positions.j, positions), position.encode_values(v, positions.j, positions)
+        return Ready(score.key(k), v)
 
     def extra_repr(self) -> str:
         return f"mask={self.mask!r}"

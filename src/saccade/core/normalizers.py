@@ -231,9 +231,7 @@ class Hard(Normalizer):
         self.reward, self.baseline, self.entropy = reward, baseline, entropy
         self.soft, self.warmup, self.discount = soft, warmup, discount
         self.register_buffer("mean_loss", torch.zeros(()))  # a moving average of the loss per token, times …
-        self.register_buffer(
-            "mean_weight", torch.zeros(())
-        )  # … the weight of all batches so far: 0 before the first, then up to 1
+        self.register_buffer("mean_weight", torch.zeros(()))  # … the weight of all batches so far: at first 0, then up to 1
         self.register_buffer("share", torch.tensor(soft), persistent=False)  # of rows that read softly, at this update
 
     def extra_repr(self) -> str:

@@ -1,4 +1,4 @@
-"""Looking: `with record(model) as seen:` keeps the q and k that pass each site and computes weights when they are asked for.
+"""Looking: `with record(model) as seen:` (core/recording.py) keeps the q and k that pass each site and computes weights when they are asked for.
 
 Nothing is kept while no record is open: a site then has one `is None` to test. Sites hold their tape as an attribute, which
 `torch.compile` guards: opening a record compiles a second version once, closing it goes back to the first.
@@ -6,9 +6,7 @@ Nothing is kept while no record is open: a site then has one `is None` to test. 
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Sequence
 from itertools import accumulate
 
 import torch
@@ -72,16 +70,26 @@ class Site(nn.Module):
 
 def sites(model: nn.Module) -> dict[str, Site]:
     """The layers that attend, by their path in the model (`decoder.2.cross`); a layer by itself is called `attention`."""
-    return sites_of(model.named_modules())
+    return sites_of(paths_in(model))
 
 
-def sites_of(named: Iterable[tuple[str, nn.Module]]) -> dict[str, Site]:
-    return {path_of(path) or "attention": module for path, module in named if isinstance(module, Site)}
+def sites_of(paths: dict[nn.Module, str]) -> dict[str, Site]:
+    return {path_of(path) or "attention": module for module, path in paths.items() if isinstance(module, Site)}
+
+
+def paths_in(module: nn.Module, path: str = "", found: dict[nn.Module, str] | None = None) -> dict[nn.Module, str]:
+    """The paths of a module and of all inside it, each once: what `named_modules` gives, which takes twice as long."""
+    found = {} if found is None else found
+    found[module] = path
+    for name, inner in module._modules.items():
+        if inner is not None and inner not in found:
+            paths_in(inner, f"{path}.{name}" if path else name, found)
+    return found
 
 
 def path_of(path: str) -> str:
     """A path in the model without the `_orig_mod` that torch.compile puts into it."""
-    return ".".join(part for part in path.split(".") if part != "_orig_mod")
+    return path if "_orig_mod" not in path else ".".join(part for part in path.split(".") if part != "_orig_mod")
 
 
 class Look:
@@ -100,8 +108,11 @@ class Look:
         self.mechanism, self.q, self.key, self.mask, self.positions, self.first = mechanism, q, key, mask, positions, first
         self.factor = None if factor is None else factor.detach()
         self.kept: Tensor | None = None  # weights that were sampled, B H Q K
-        # a score that is not a dot product may hold a whole vector for each query and key
-        self.numbers_per_score = 1 if mechanism.score.dot else key.shape[-1]
+
+    @property
+    def numbers_per_score(self) -> int:
+        """A score that is not a dot product may hold a whole vector for each query and key."""
+        return 1 if self.mechanism.score.dot else self.key.shape[-1]
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
@@ -223,40 +234,6 @@ def source_weights(seen: Seen) -> Tensor:
         raise SaccadeError("this model does not attend to the source, so it has no alignment; use a model with attention")
     # a site that is called several times has an axis for its calls in front
     return torch.stack([one.mean(0) if one.dim() == 4 else one for one in found]).mean(0)
-
-
-# What else listens while a record is open, and adds to what is seen: core/foreign.py, huggingface.py
-listeners: list[Callable[[nn.Module, Seen, Sequence[nn.Module]], AbstractContextManager[None]]] = []
-NOTHING = (
-    "no attention was seen: inside the `with`, the model called none of saccade.attend, F.scaled_dot_product_attention, "
-    "nn.MultiheadAttention and Hugging Face's attention functions; run it inside, or see docs/foreign-models.md for what cannot be seen"
-)
-
-
-@contextmanager
-def record(model: nn.Module, quiet: bool = False) -> Iterator[Seen]:
-    """Within the `with`, every attention of the model keeps q and k, also in layers that are not saccade's; it can be read afterwards.
-    A record that saw nothing warns, unless it is `quiet`."""
-    if not isinstance(model, nn.Module):
-        raise SaccadeError(f"expected a model or a layer, got {type(model).__name__}")
-    named = list(model.named_modules())
-    found, modules = sites_of(named), [module for _, module in named]
-    if any(site.tape is not None for site in found.values()):
-        raise SaccadeError("a record of this model is already open; close it first")
-    seen = Seen()
-    for name, site in found.items():
-        site.tape = []
-        seen[name] = Looks(name, site.cross, site.tape)
-    try:
-        with ExitStack() as open_ones:
-            for listen in listeners:
-                open_ones.enter_context(listen(model, seen, modules))
-            yield seen
-    finally:
-        for site in found.values():
-            del site.tape  # not `= None`: an attribute of its own would be a third version to torch.compile
-    if not seen and not quiet:
-        warnings.warn(NOTHING, stacklevel=3)
 
 
 def stretched(weights: Tensor, rows: int, columns: int) -> Tensor:

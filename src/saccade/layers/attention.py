@@ -176,8 +176,7 @@ class MultiHeadAttention(Site, Mixer):
                 raise SaccadeError(f"{name} must be batch × positions × {width}, got shape {tuple(given.shape)}")
         if memory is not None and memory.shape[0] != x.shape[0]:
             raise SaccadeError(f"x is a batch of {x.shape[0]}, memory a batch of {memory.shape[0]}; give one memory per row of x")
-        own = self.mechanism.mask
-        check_order(own if mask is None else own & mask, x.shape[1], (x if memory is None else memory).shape[1])
+        check_order(self.mechanism.mask, mask, x.shape[1], (x if memory is None else memory).shape[1])
 
 
 class Same(nn.Module):

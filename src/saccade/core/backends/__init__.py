@@ -14,23 +14,8 @@ from ...errors import SaccadeError
 from . import blocked, eager, flex, forms, gather, linear, sdpa, short, triton
 from .call import Backend, Call, CannotCompile, table
 
-__all__ = [
-    "Backend",
-    "Call",
-    "all_named",
-    "blocked",
-    "choose",
-    "eager",
-    "flex",
-    "forms",
-    "gather",
-    "linear",
-    "run",
-    "sdpa",
-    "short",
-    "table",
-    "triton",
-]
+__all__ = ["Backend", "Call", "all_named", "blocked", "choose", "eager", "flex", "forms", "gather", "linear"]
+__all__ += ["run", "sdpa", "short", "table", "triton"]
 
 
 def all_named() -> list[tuple[str, Backend]]:
@@ -52,10 +37,14 @@ def choose(call: Call, without: Backend | None = None) -> Backend:
         return best_of(call, without)
     key = kind_of(call)
     found = _chosen.get(key)
-    if found is None:
-        if len(_chosen) > 4096:
-            _chosen.clear()
-        found = _chosen[key] = best_of(call)
+    if found is None:  # not known yet, or it depends on how much a mask hides, which takes longest to find out
+        gathers = (key, blocked.worth(call))
+        found = _chosen.get(gathers)
+        if found is None:
+            if len(_chosen) > 4096:
+                _chosen.clear()
+            found = best_of(call)
+            _chosen[key if found.rank(call) < blocked.RANK else gathers] = found
     return found
 
 
@@ -64,8 +53,8 @@ OWN = len(table)  # with a backend that somebody has added, nothing is known of 
 
 
 def kind_of(call: Call) -> tuple[Any, ...]:
-    """All that the answers of backends depend on, but for kernel scores, whose masks are taken apart. A method that is set on a part
-    itself, or on its class, makes another kind."""
+    """All that the answers of backends depend on, but for kernel scores, whose masks are taken apart, and for how much a mask hides. A
+    method that is set on a part itself, or on its class, makes another kind."""
     query, value, score, normalize, position = call.query, call.value, call.score, call.normalize, call.position
     by, norm, at = type(score), type(normalize), type(position)
     methods = (by, by.compare, by.scale, norm, norm.rows, norm.forward, at, at.bias, at.values)
@@ -77,8 +66,7 @@ def kind_of(call: Call) -> tuple[Any, ...]:
     sizes = (queries == 1, long, width, value.shape[3], query.device, query.dtype, grad)
     at_all = call.positions is not None and (True, position.adds_values)  # a position around another one has what that one has
     mask = (type(call.mask.mask), call.mask.mask.causal_and_keys() is None)
-    kernels = (blocked.worth(call), triton.facts(call), short.facts(call))
-    return methods, added, hooks, sizes, mask, call.dropout > 0, at_all, kernels
+    return methods, added, hooks, sizes, mask, call.dropout > 0, at_all, triton.facts(call), short.facts(call)
 
 
 def best_of(call: Call, without: Backend | None = None) -> Backend:

@@ -23,6 +23,7 @@ from .sdpa import backend as sdpa
 SIZES = (32, 64, 128)  # of blocks, for long texts
 MANY = 512  # blocks; beyond it only the largest size is tried, since planning takes the square of their number
 SHORT = 512  # shorter calls run faster on SDPA with a dense mask
+RANK = 15
 GATHER = 128  # what gathering a key for a block costs beside a score, as measured on a CPU
 
 
@@ -58,7 +59,7 @@ class Blocked(Backend):
         return f"{call.mask!r} hides no blocks of keys that are known beforehand" if layout(call) is None else None
 
     def rank(self, call: Call) -> int:
-        return 15 if worth(call) else 120
+        return RANK if worth(call) else 120
 
     def run(self, call: Call) -> Tensor:
         (batch, _, queries, keys), found = call.sizes, layout(call)

@@ -64,9 +64,10 @@ class Call:
     def needs_grad(self) -> bool:
         if not torch.is_grad_enabled():
             return False
+        if self.query.requires_grad or self.key.requires_grad or self.value.requires_grad:
+            return True
         parts = (self.score, self.normalize, self.position)
-        learned = any(parameter.requires_grad for part in parts for parameter in part.parameters())
-        return learned or self.query.requires_grad or self.key.requires_grad or self.value.requires_grad
+        return any(parameter.requires_grad for part in parts for parameter in part.parameters())
 
 
 class CannotCompile(Exception):

@@ -13,9 +13,7 @@ from ..compiling import may_read
 from ..masks import Mask, Predicate, booleans
 from .call import Backend, Call, CannotCompile, not_dot_softmax, repeat_heads, table
 
-if (
-    TYPE_CHECKING
-):  # elsewhere imported where it is used: with the compiler and sympy behind it, it takes as long to load as PyTorch
+if TYPE_CHECKING:  # else imported where it is used: with the compiler and sympy behind it, it takes as long to load as PyTorch
     from torch.nn.attention.flex_attention import BlockMask
 
 LONG = 2048  # measured on an H200 (benchmarks/results/backends-cuda.json): shorter calls run faster on SDPA with a dense mask

@@ -36,6 +36,8 @@ class Form:
 def form_of(call: Call) -> Form | None:
     """Which form a mechanism is; what a subclass or an object overrides is never skipped."""
     score, normalize = call.score, call.normalize
+    if type(normalize) is Softmax and not isinstance(score, Additive):
+        return None
     if isinstance(score, Additive):
         plain = getattr(score.compare, "__func__", None) is PLAIN_COMPARE
         return ADDITIVE if plain and unchanged(normalize, Softmax) else None

@@ -57,9 +57,9 @@ def shares_bias(call: Call) -> bool:
 
 def facts(call: Call) -> tuple[Any, ...] | None:
     """What its answers depend on besides the kinds of parts."""
-    if call.q.device.type != "cuda":
+    if call.q.device.type != "cuda" or refuses_sizes(call) is not None:
         return None
-    return biased(call) and shares_bias(call), refuses_sizes(call) is None, span(call.mask.mask) is None
+    return biased(call) and shares_bias(call), span(call.mask.mask) is None
 
 
 def kind(call: Call) -> tuple[Any, ...]:

@@ -17,13 +17,14 @@ from ..positions import Alibi, Shaw, T5Buckets
 from ..scores import SoftCapped
 from . import forms
 from .call import Backend, Call, CannotCompile, repeat_heads, table, unchanged
-from .flex import LONG, Counted, signature
+from .flex import LONG, Counted
 from .forms import SHORT, form_of
 
 WIDEST = 256  # a head
 MOST = 1024  # distances whose gradients are kept for each query
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 Span = tuple[int, int, tuple[Tensor, ...]]
+SPANS: dict[type[Mask], Span] = {Full: (-1, -1, ()), Causal: (-1, 0, ())}
 
 
 class Kernels(Backend):
@@ -87,15 +88,20 @@ class Triton(Kernels):
 
 def kind(call: Call) -> tuple[Any, ...]:
     """What its kernels depend on."""
-    learned = [parameter.requires_grad for parameter in call.position.parameters()]
-    return *signature(call), type(call.score), call.dropout > 0, reach(call), *learned
+    query, closed, position = call.query, span(call.mask.mask), call.position
+    mask = str(call.mask) if closed is None else (closed[0], closed[1], len(closed[2]))
+    sizes = (query.shape, call.key.shape, call.value.shape, query.dtype, query.device, call.needs_grad)
+    at = () if call.positions is None else (type(position), reach(call), *(one.requires_grad for one in position.parameters()))
+    return type(call.score), call.dropout > 0, mask, sizes, at
 
 
 def in_one_type(call: Call) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values (as many heads as keys have) in the type that they are multiplied in here."""
-    device, query = call.q.device.type, call.query
+    device, query, key, value = call.q.device.type, call.query, call.key, repeat_heads(call.value, call.key.shape[1])
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else query.dtype
-    return query.to(dtype), call.key.to(dtype), repeat_heads(call.value, call.key.shape[1]).to(dtype)
+    if query.dtype == key.dtype == value.dtype == dtype:
+        return query, key, value
+    return query.to(dtype), key.to(dtype), value.to(dtype)
 
 
 def attention(call: Call) -> Tensor:
@@ -156,14 +162,8 @@ def biased(call: Call) -> bool:
 
 def refuses_parts(call: Call) -> str | None:
     score, position, positions = call.score, call.position, call.positions
-    own = (
-        "compare",
-        "scale",
-        "bias",
-        "values",
-        "bucket",
-        "index",
-    )  # methods that the kernel does not call: set on an object, they would be lost
+    # methods that the kernel does not call: set on an object, they would be lost
+    own = ("compare", "scale", "bias", "values", "bucket", "index")
     if not score.dot and (type(score) is not SoftCapped or any(name in score.__dict__ for name in own)):
         return "the score is not a dot product, plain or soft-capped"
     if not unchanged(call.normalize, Softmax):
@@ -197,6 +197,8 @@ def refuses_sizes(call: Call) -> str | None:
 def span(mask: Mask) -> Span | None:
     """How far a mask reaches to the left and the right (−1: to the end), and lengths of keys; None for a mask that is more."""
     kind_of_mask = type(mask)
+    if kind_of_mask in SPANS:
+        return SPANS[kind_of_mask]
     if isinstance(mask, Prepared):
         return span(mask.mask)
     if isinstance(mask, Both) and kind_of_mask is Both:
@@ -208,7 +210,7 @@ def span(mask: Mask) -> Span | None:
         return mask.left, mask.right, ()
     if isinstance(mask, Padding) and kind_of_mask is Padding:
         return -1, -1, (mask.values,)
-    return {Full: (-1, -1, ()), Causal: (-1, 0, ())}.get(kind_of_mask)
+    return None
 
 
 def nearer(one: int, other: int) -> int:
@@ -224,7 +226,7 @@ def facts(call: Call) -> tuple[Any, ...] | None:
     """What its answers depend on besides the kinds of parts."""
     if call.q.device.type != "cuda":
         return None
-    pairs, listed = call.q.shape[2] * call.key.shape[2], not may_read() and span(call.mask.mask) is None
+    pairs, listed = call.q.shape[2] * call.key.shape[2], span(call.mask.mask) is None and not may_read()
     placed = call.positions is not None and call.positions.in_line
     return pairs >= SHORT**2, call.q.shape[2] > call.key.shape[2], placed, listed, refuses_sizes(call)
 

@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 
 from .forward import part_of
-from .scoring import LOG2E, NEAR, TABLE, gathered, kept_by_dropout, load_tile, numbers_of, score, seen, store_tile
+from .scoring import LEANING, LOG2E, NEAR, TABLE, gathered, kept_by_dropout, lean, load_tile, numbers_of, score, seen, store_tile
 
 
 @triton.jit
@@ -15,9 +15,7 @@ def query_blocks(
     BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Blocks of queries for keys at first … last: see `key_blocks`."""
-    low = tl.minimum(
-        queries, 0
-    )  # 0, but not known to the compiler, which would make the products of one tile wait for each other
+    low = tl.minimum(queries, 0)  # 0, unknown to the compiler, which would make the products of one tile wait for each other
     whole_from = 0
     high = queries
     whole_to = queries
@@ -54,14 +52,12 @@ def sweep(
     DROP: tl.constexpr, BLOCK_Q: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dk (not yet scaled) and dv after the blocks of queries begin … end − 1."""
-    STAGES: tl.constexpr = (
-        1 if BIAS == TABLE and PLACE == NEAR else None
-    )  # a copy of the table would take shared memory from the keys
+    # a copy of the table would take shared memory from the keys
+    STAGES: tl.constexpr = 1 if BIAS == TABLE and PLACE == NEAR else None
     for n in tl.range(begin, end, num_stages=STAGES):
+        block = n
         if LISTED:
             block = tl.load(rows + n)
-        else:
-            block = n
         row = block * BLOCK_Q + tl.arange(0, BLOCK_Q)
         i = row + offset
         CHECK: tl.constexpr = MASKED or LISTED
@@ -72,9 +68,13 @@ def sweep(
         far = tl.zeros([BLOCK_Q], tl.float32)
         if BIAS == TABLE and PLACE != NEAR:
             far = tl.load(table + row * stride_table + PLACE * LIMIT, mask=row < queries, other=0.0).to(tl.float32) * LOG2E
+        beside = far[None, :]
+        if BIAS == LEANING:
+            beside = lean(slope, j, block * BLOCK_Q + offset)[:, None]
+            lse += lean(slope, row, block * BLOCK_Q)
         product = tl.dot(k, tl.trans(q), input_precision=PRECISION)
         s, bend = score(product, i[None, :], j[:, None], row[None, :], queries, scale, cap, slope, table, stride_table,
-                        far[None, :], BIAS, PLACE, LIMIT, CAPPED, FAST)  # fmt: skip
+                        beside, BIAS, PLACE, LIMIT, CAPPED, FAST)  # fmt: skip
         p = tl.exp2(s - lse[None, :])
         if LISTED:
             if MASKED:

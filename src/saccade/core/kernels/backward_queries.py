@@ -6,6 +6,7 @@ import triton.language as tl
 
 from .forward import key_blocks, part_of
 from .scoring import (
+    LEANING,
     LEFT,
     LOG2E,
     NEAR,
@@ -14,6 +15,7 @@ from .scoring import (
     far_of,
     gathered,
     kept_by_dropout,
+    lean,
     load_tile,
     numbers_of,
     row_block,
@@ -34,22 +36,23 @@ def sweep(
     LEARNED: tl.constexpr, DROP: tl.constexpr, BLOCK_K: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dq (not yet scaled) and the sums of gradients of scores beyond ±LIMIT, after the blocks begin … end − 1."""
-    STAGES: tl.constexpr = (
-        1 if BIAS == TABLE and PLACE == NEAR else None
-    )  # a copy of the table would take shared memory from the keys
+    # a copy of the table would take shared memory from the keys
+    STAGES: tl.constexpr = 1 if BIAS == TABLE and PLACE == NEAR else None
     for n in tl.range(begin, end, num_stages=STAGES):
+        block = n
         if LISTED:
             block = tl.load(columns + n)
-        else:
-            block = n
         j = block * BLOCK_K + tl.arange(0, BLOCK_K)
         CHECK: tl.constexpr = MASKED or LISTED
         k = load_tile(k_base, j, stride_k, keys, d, WIDTH, PADDED, CHECK)
         v = load_tile(v_base, j, stride_v, keys, e, WIDTH_V, PADDED_V, CHECK)
         product = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+        beside, taken = far[:, None], lse
+        if BIAS == LEANING:
+            beside, taken = lean(slope, j, block * BLOCK_K)[None, :], lse + lean(slope, i, block * BLOCK_K)
         s, bend = score(product, i[:, None], j[None, :], row[:, None], queries, scale, cap, slope, table, stride_table,
-                        far[:, None], BIAS, PLACE, LIMIT, CAPPED, FAST)  # fmt: skip
-        p = tl.exp2(s - lse[:, None])
+                        beside, BIAS, PLACE, LIMIT, CAPPED, FAST)  # fmt: skip
+        p = tl.exp2(s - taken[:, None])
         if LISTED:
             if MASKED:
                 word = tl.load(bits + tl.load(columns + partly + n).to(tl.int64) * BLOCK_K + row % BLOCK_K)
@@ -116,9 +119,9 @@ def backward_queries(
     at_left = tl.zeros([BLOCK_Q], tl.float32)
     at_right = at_left
     plan = Plan + b * plan_b + h * plan_h + block * plan_n
-    last = tl.minimum(block * BLOCK_Q + BLOCK_Q, queries) - 1 + offset
+    first, last = block * BLOCK_Q + offset, tl.minimum(block * BLOCK_Q + BLOCK_Q, queries) - 1 + offset
     begin, whole, near, beyond, edge, end = key_blocks(
-        block * BLOCK_Q + offset, last, length, left, right, HAS_LEFT, HAS_RIGHT, LIMIT, BIAS, BLOCK_K
+        first, last, length, left, right, HAS_LEFT, HAS_RIGHT, LIMIT, BIAS, BLOCK_K
     )
     for part in tl.static_range(5):
         start, stop, far = part_of(part, begin, whole, near, beyond, edge, end, far_left, far_right, plan, LISTED)

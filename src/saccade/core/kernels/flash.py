@@ -15,7 +15,7 @@ from torch.library import custom_op
 from .backward_keys import backward_keys
 from .backward_queries import backward_queries
 from .forward import forward
-from .launch import Extras, Options, launch
+from .launch import Extras, Options, describe, launch
 from .operators import outside_compile
 
 Given = Tensor | None
@@ -39,8 +39,7 @@ def compute(q: Tensor, k: Tensor, v: Tensor, table: Given, vectors: Given, slope
         band = torch.full(weights.shape, float("-inf"), device=q.device)
         ends = torch.empty(*lse.shape, 2, device=q.device)
     tensors = (q, k, v, output, lse, table, band, ends, slopes, lengths, rows, bits, seed)
-    strides = (*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *output.stride()[:3])
-    launch(forward, "forward", q.shape[2], lse.shape[0] * lse.shape[1], tensors, strides, (q, k, v), options, extras)
+    launch(forward, "forward", tensors, (q, k, v, output), describe(q, k, v, *extras[:8]), options, extras)
     if vectors is not None:
         band = torch.exp2(band - lse.unsqueeze(-1))
         band[..., 0], band[..., -1] = ends[..., 0], ends[..., 1]
@@ -71,16 +70,14 @@ def differentiate(grad: Tensor, output: Tensor, lse: Tensor, learned: bool, q: T
     options = Options(scale, cap, drop, left, right, limit)
     extras = Extras(table, vectors, slopes, lengths, rows, columns, bits, seed, partly)
     dq, dk, dv, band = gradients(grad, output, lse, learned, q, k, v, table)
-    band.zero_()
-    delta, planes = torch.empty_like(lse), lse.shape[0] * lse.shape[1]
+    if learned:
+        band.zero_()
+    delta, given = torch.empty_like(lse), describe(q, k, v, grad, *extras[:8])
     pulls = lse if vectors is None else (grad @ vectors.to(grad.dtype).transpose(0, 1)).contiguous()
-    around, given = (slopes, lengths), (*q.stride()[:3], *k.stride()[:3], *v.stride()[:3])
-    tensors = (q, k, v, output, lse, grad, delta, dq, table, pulls, band, *around, rows, bits, seed)
-    strides = (*given, *output.stride()[:3], *grad.stride()[:3], *dq.stride()[:3])
-    launch(backward_queries, "queries", q.shape[2], planes, tensors, strides, (q, k, v), options, extras, LEARNED=learned)
-    others = (q, k, v, lse, grad, delta, dk, dv, table, pulls, *around, columns, bits, seed)
-    strides = (*given, *grad.stride()[:3], *dk.stride()[:3], *dv.stride()[:3])
-    launch(backward_keys, "keys", k.shape[2], k.shape[0] * k.shape[1], others, strides, (q, k, v), options, extras)
+    tensors = (q, k, v, output, lse, grad, delta, dq, table, pulls, band, slopes, lengths, rows, bits, seed)
+    launch(backward_queries, "queries", tensors, (q, k, v, output, grad, dq), given, options, extras, LEARNED=learned)
+    others = (q, k, v, lse, grad, delta, dk, dv, table, pulls, slopes, lengths, columns, bits, seed)
+    launch(backward_keys, "keys", others, (q, k, v, grad, dk, dv), given, options, extras)
     return dq, dk, dv, band
 
 

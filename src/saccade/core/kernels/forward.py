@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 
 from .scoring import (
+    LEANING,
     LEFT,
     LOG2E,
     NEAR,
@@ -11,6 +12,7 @@ from .scoring import (
     clipped,
     far_of,
     kept_by_dropout,
+    lean,
     load_tile,
     numbers_of,
     row_block,
@@ -78,29 +80,36 @@ def sweep(
     DROP: tl.constexpr, BLOCK_K: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The weighted sum (not yet divided), largest scores and sums of weights after the blocks begin … end − 1."""
-    STAGES: tl.constexpr = (
-        1 if BIAS == TABLE and PLACE == NEAR else None
-    )  # a copy of the table would take shared memory from the keys
+    # a copy of the table would take shared memory from the keys
+    STAGES: tl.constexpr = 1 if BIAS == TABLE and PLACE == NEAR else None
     for n in tl.range(begin, end, num_stages=STAGES):
+        block = n
         if LISTED:
             block = tl.load(columns + n)
-        else:
-            block = n
         j = block * BLOCK_K + tl.arange(0, BLOCK_K)
         CHECK: tl.constexpr = MASKED or LISTED
         k = load_tile(k_base, j, stride_k, keys, d, WIDTH, PADDED, CHECK)
         product = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+        beside = far[:, None]
+        if BIAS == LEANING:
+            beside = lean(slope, j, block * BLOCK_K)[None, :]
         s, _ = score(product, i[:, None], j[None, :], row[:, None], queries, scale, cap, slope, table, stride_table,
-                     far[:, None], BIAS, PLACE, LIMIT, CAPPED, FAST)  # fmt: skip
+                     beside, BIAS, PLACE, LIMIT, CAPPED, FAST)  # fmt: skip
         if LISTED:
             if MASKED:
                 word = tl.load(bits + tl.load(columns + partly + n).to(tl.int64) * BLOCK_K + row % BLOCK_K)
                 s = tl.where(((word[:, None] >> (j % BLOCK_K)[None, :].to(tl.int64)) & 1) != 0, s, float("-inf"))
         elif MASKED:
             s = tl.where(seen(i[:, None], j[None, :], left, right, length, HAS_LEFT, HAS_RIGHT), s, float("-inf"))
-        largest = tl.maximum(top, tl.max(s, 1))
+        largest = tl.max(s, 1)
+        if BIAS == LEANING:
+            largest -= lean(slope, i, block * BLOCK_K)
+        largest = tl.maximum(top, largest)
         base = tl.where(largest == float("-inf"), 0.0, largest)  # a row that saw nothing yet
-        p = tl.exp2(s - base[:, None])
+        taken = base
+        if BIAS == LEANING:
+            taken = base + lean(slope, i, block * BLOCK_K)
+        p = tl.exp2(s - taken[:, None])
         shrink = tl.exp2(top - base)
         total = total * shrink + tl.sum(p, 1)
         if VALUES:
@@ -148,9 +157,9 @@ def forward(
     total = tl.zeros([BLOCK_Q], tl.float32)
     top, at_left, at_right = total - float("inf"), total, total
     plan = Plan + b * plan_b + h * plan_h + block * plan_n
-    last = tl.minimum(block * BLOCK_Q + BLOCK_Q, queries) - 1 + offset
+    first, last = block * BLOCK_Q + offset, tl.minimum(block * BLOCK_Q + BLOCK_Q, queries) - 1 + offset
     begin, whole, near, beyond, edge, end = key_blocks(
-        block * BLOCK_Q + offset, last, length, left, right, HAS_LEFT, HAS_RIGHT, LIMIT, BIAS, BLOCK_K
+        first, last, length, left, right, HAS_LEFT, HAS_RIGHT, LIMIT, BIAS, BLOCK_K
     )
     for part in tl.static_range(5):
         start, stop, far = part_of(part, begin, whole, near, beyond, edge, end, far_left, far_right, plan, LISTED)

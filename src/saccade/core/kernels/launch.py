@@ -29,15 +29,12 @@ CONFIGS: dict[str, dict[int, list[Config]]] = {
 }
 LISTED: dict[int, list[Config]] = {64: [(SIZE, SIZE, 4, 3)], 128: [(SIZE, SIZE, 8, 2)], 256: [(SIZE, SIZE, 8, 2)]}
 ROWS: dict[int, list[Config]] = {64: [(64, 32, 4, 2)], 128: [(64, 32, 8, 2)], 256: [(64, 32, 8, 1)]}
-WIDE = {
-    "forward": ROWS,
-    "queries": ROWS,
-    "keys": {64: [(32, 64, 4, 2)], 128: [(32, 64, 8, 2)], 256: [(16, 64, 8, 1)]},
-}  # of 32 bits
+COLUMNS: dict[int, list[Config]] = {64: [(32, 64, 4, 2)], 128: [(32, 64, 8, 2)], 256: [(16, 64, 8, 1)]}
+WIDE = {"forward": ROWS, "queries": ROWS, "keys": COLUMNS}  # of 32 bits
 INTERPRETED: list[Config] = [(32, 16, 4, 1)]
 chosen: dict[tuple[Any, ...], Config] = {}  # kind of launch → the fastest
-# A launch that was made before, down to its sizes → the compiled kernel, its grid and its constants. Triton would look at each of some
-# sixty arguments again, which takes longer than a small kernel.
+# A launch that was made before, down to its sizes → the compiled kernel, its grid and all arguments that are not tensors. Triton would look
+# at each of some sixty arguments again, which takes longer than a small kernel.
 made: dict[tuple[Any, ...], tuple[Any, tuple[int, int, int], tuple[Any, ...]]] = {}
 MOST_MADE = 4096
 ALIGNED = 16  # bytes; what Triton builds a kernel for
@@ -69,30 +66,49 @@ class Extras(NamedTuple):
     partly: Sequence[int] = (0, 0)
 
 
-def launch(kernel: Any, name: str, positions: int, planes: int, tensors: tuple[Tensor | None, ...], strides: tuple[int, ...],
-           qkv: tuple[Tensor, Tensor, Tensor], options: Options, extras: Extras, **constants: Any) -> None:  # fmt: skip
-    """Runs a kernel with the fastest of its block sizes."""
-    q, k, v = qkv
+def describe(*tensors: Tensor | None) -> tuple[Any, ...]:
+    """All of tensors that a launch depends on, but for where they lie."""
+    return tuple([None if one is None else (one.shape, one.stride(), one.dtype, one.device) for one in tensors])
+
+
+def launch(kernel: Any, name: str, tensors: tuple[Tensor | None, ...], strided: tuple[Tensor, ...], given: tuple[Any, ...],
+           options: Options, extras: Extras, **constants: Any) -> None:  # fmt: skip
+    """Runs a kernel, whose first tensors are q, k and v, with the fastest of its block sizes. `given` describes all tensors but those that
+    were made for it, which follow from them."""
     along = 1 if name == "keys" else 0
-    plan, partly = (extras.columns if along else extras.rows), extras.partly[along]
-    table, any_tensor = extras.table, tensors[0]
-    assert any_tensor is not None
-    given = [any_tensor if one is None else one for one in tensors]  # a kernel that is built without a tensor never looks at it
+    again = (name, given, options, extras.partly[along], torch.get_float32_matmul_precision(), *constants.values())
+    before = made.get(again)
+    if before is not None:
+        places = [0 if one is None else one.data_ptr() for one in tensors]  # numbers, which Triton need not ask the driver about
+        if not any(place % ALIGNED for place in places):
+            found, grid, rest = before
+            found[grid](*places, *rest)
+            return
+    ready = launch_anew(kernel, name, along, tensors, strided, options, extras, constants)
+    if ready is not None and may_read():
+        if len(made) >= MOST_MADE:
+            made.clear()
+        made[again] = ready
+
+
+def launch_anew(kernel: Any, name: str, along: int, tensors: tuple[Tensor | None, ...], strided: tuple[Tensor, ...],
+                options: Options, extras: Extras, constants: dict[str, Any]) -> Any:  # fmt: skip
+    """The same through Triton, which compiles the kernel where it must; what it takes to launch it again, or None where that is not known."""
+    q, k, v = (one for one in tensors[:3] if one is not None)
+    plan, table = (extras.columns if along else extras.rows), extras.table
+    there = [q if one is None else one for one in tensors]  # a kernel that is built without a tensor never looks at it
+    strides = [stride for one in strided for stride in one.stride()[:3]]
     of_table = (0, 0, 0) if table is None else tuple(0 if table.shape[n] == 1 else table.stride(n) for n in range(3))
     of_plan = (0, 0, 0) if plan is None else tuple(0 if plan.shape[n] == 1 and n < 2 else plan.stride(n) for n in range(3))
-    group = q.shape[1] // k.shape[1]
-    numbers = (*strides, *of_table, *of_plan, partly, q.shape[1], group, q.shape[2], k.shape[2], options.left, options.right)
-    again = (name, positions, planes, q.device, q.shape[3], v.shape[3], numbers, options, *constants.values(), torch.get_float32_matmul_precision(),
-             extras.lengths is None, *(None if one is None else one.dtype for one in tensors))  # fmt: skip
-    before = made.get(again)
-    if before is not None and not any(one.data_ptr() % ALIGNED for one in given):
-        kernel, grid, fixed = before
-        kernel[grid](*given, *numbers, options.scale, options.cap, options.drop, *fixed)
-        return
+    group, (batch, heads, positions, _) = q.shape[1] // k.shape[1], (k if along else q).shape
+    numbers = (*strides, *of_table, *of_plan, extras.partly[along], q.shape[1], group, q.shape[2], k.shape[2],
+               options.left, options.right, options.scale, options.cap, options.drop)  # fmt: skip
+    leans = options.right == 0 and plan is None  # no query sees a later key
+    bias = 2 if table is not None else 0 if extras.slopes is None else 3 if leans else 1  # see scoring.py
     exact = q.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
     constants |= {
         "WIDTH": q.shape[3], "PADDED": padded(q.shape[3]), "WIDTH_V": v.shape[3], "PADDED_V": padded(v.shape[3]),
-        "BIAS": 1 if extras.slopes is not None else 2 if table is not None else 0, "LIMIT": options.limit,
+        "BIAS": bias, "LIMIT": options.limit,
         "CAPPED": options.cap > 0, "FAST": q.dtype != torch.float32 and not interpreted(), "LISTED": plan is not None,
         "HAS_LEFT": options.left >= 0, "HAS_RIGHT": options.right >= 0, "HAS_LENGTHS": extras.lengths is not None,
         "VALUES": extras.vectors is not None, "DROP": options.drop > 0, "PRECISION": "tf32x3" if exact else "tf32",
@@ -101,22 +117,21 @@ def launch(kernel: Any, name: str, positions: int, planes: int, tensors: tuple[T
     candidates = [chosen[which]] if which in chosen else configs(name, q.dtype, q.shape[3], v.shape[3], plan is not None)
 
     def run(config: Config) -> None:
-        grid = (planes * triton.cdiv(positions, config[along]),)
+        grid = (batch * heads * triton.cdiv(positions, config[along]),)
         sizes = {"BLOCK_Q": config[0], "BLOCK_K": config[1], "num_warps": config[2], "num_stages": config[3]}
-        found = kernel[grid](*given, *numbers, options.scale, options.cap, options.drop, **constants, **sizes)
-        if found is not None and not any(one.data_ptr() % ALIGNED for one in given):  # None: interpreted
+        found = kernel[grid](*there, *numbers, **constants, **sizes)
+        unusual = any(one.data_ptr() % ALIGNED or one.device != q.device for one in there)
+        if found is not None and not unusual:  # None: interpreted
             named = {**constants, **sizes}
-            ready[config] = (found, (*grid, 1, 1), tuple(named[param.name] for param in kernel.params if param.is_constexpr))
+            fixed = (named[param.name] for param in kernel.params if param.is_constexpr)
+            ready[config] = (found, (*grid, 1, 1), (*numbers, *fixed))
 
     ready = dict[Config, Any]()
     if len(candidates) == 1 or not may_read():
         best = fastest([candidates[0]], run)
     else:
         best = chosen[which] = fastest(candidates, run)
-    if best in ready and may_read():
-        if len(made) >= MOST_MADE:
-            made.clear()
-        made[again] = ready[best]
+    return ready.get(best)
 
 
 def padded(width: int) -> int:

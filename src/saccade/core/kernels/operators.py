@@ -16,6 +16,7 @@ def outside_compile(
     outputs: int = 1,
 ) -> Callable[..., Any]:
     """`compute`, whose first `outputs` results have gradients, as a function of its own; `save` and `backward` as an operator has them."""
+    once = once_differentiable(backward)  # an error for whoever asks for gradients of gradients
 
     class Outside(torch.autograd.Function):
         @staticmethod
@@ -27,9 +28,8 @@ def outside_compile(
             return found[0] if outputs == 1 else tuple(found[:outputs])
 
         @staticmethod
-        @once_differentiable
         def backward(ctx: Any, *grad: Tensor | None) -> tuple[Any, ...]:
-            return backward(ctx, *grad)
+            return once(ctx, *grad) if torch.is_grad_enabled() else backward(ctx, *grad)
 
     run: Callable[..., Any] = Outside.apply
     return run

@@ -2,7 +2,9 @@
 the number of a query. Each has the shape of a row or a column, as the kernel lays its tile out. Scores are kept times log₂e, for exp2.
 
 Biases: 0 none, 1 −slope·|i − j|, 2 a number per distance, clipped to ±LIMIT, from a table per query (or one for all queries): `near` tiles
-look it up, tiles that are wholly beyond LIMIT have one number per row, `far`.
+look it up, tiles that are wholly beyond LIMIT have one number per row, `far`; 3 the first where no query sees a later key. That is
+slope·(j − n) − slope·(i − n), with a tile's first position n: one number per key, `far`, and one per query, which is added to what is
+subtracted from all scores of the query, so that a pair costs one addition.
 """
 
 import triton
@@ -11,6 +13,7 @@ import triton.language as tl
 LOG2E = tl.constexpr(1.4426950408889634)
 ALIBI = tl.constexpr(1)
 TABLE = tl.constexpr(2)
+LEANING = tl.constexpr(3)
 LEFT = tl.constexpr(0)  # where a tile is: all of its keys are LIMIT or more to the left of its queries
 NEAR = tl.constexpr(1)
 RIGHT = tl.constexpr(2)
@@ -70,15 +73,22 @@ def score(
     else:
         found = product * (scale * LOG2E)
     if BIAS == ALIBI:
-        found -= slope * tl.abs(
-            i.to(tl.float32) - j.to(tl.float32)
-        )  # each converted once, not the difference of each pair: that is slow
+        # each converted once, not the difference of each pair: that is slow
+        found -= slope * tl.abs(i.to(tl.float32) - j.to(tl.float32))
+    elif BIAS == LEANING:
+        found += far
     elif BIAS == TABLE:
         if PLACE == NEAR:
             found += gathered(table, stride, row, i, j, queries, LIMIT) * LOG2E
         else:
             found += far
     return found, slope_of_cap
+
+
+@triton.jit
+def lean(slope, at, n):
+    """slope · (at − n), of positions of queries or keys."""
+    return slope * (at - n).to(tl.float32)
 
 
 @triton.jit
@@ -121,7 +131,7 @@ def numbers_of(b, plane, h, keys, Slopes, Lengths, Seed, BIAS: tl.constexpr, HAS
     slope = 0.0
     length = keys
     seed = 0
-    if BIAS == ALIBI:
+    if BIAS == ALIBI or BIAS == LEANING:  # noqa: SIM109  # Triton has no `in`
         slope = tl.load(Slopes + h) * LOG2E
     if HAS_LENGTHS:
         length = tl.maximum(tl.minimum(keys, tl.load(Lengths + b).to(tl.int32)), 0)
