@@ -12,8 +12,11 @@ import torch
 from torch import Tensor
 
 from ..core.backends.call import CannotCompile
-from ..core.kernels.attending import WIDEST, advance, advance_back, attend, attend_back, differentiate_keys
+from ..core.kernels import INSTALLED
 from .attending_gru import AttendingGru
+
+if INSTALLED:  # nobody calls what is below without Triton
+    from ..core.kernels.attending import WIDEST, advance, advance_back, attend, attend_back, differentiate_keys
 
 Kind = tuple[Any, ...]
 failed: set[Kind] = set()  # whose kernels did not compile
