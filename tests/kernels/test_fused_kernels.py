@@ -147,7 +147,7 @@ def test_rotations_are_those_of_the_formula(dtype: torch.dtype, width: int, monk
 def test_the_gradient_of_a_bias_is_a_sum_over_rows(dtype: torch.dtype, rows: int) -> None:
     torch.manual_seed(rows)
     x, weight, bias = tensors((rows, 2, 20), (150, 20), (150,), dtype=dtype)
-    output = kernels.linear(x, weight, bias)
+    output = kernels.affine(x, weight, bias)
     assert type(output.grad_fn).__name__ == "BiasGradientBackward"
     pull = torch.randn(output.shape, device=DEVICE).to(dtype)
     wide = [one.detach().double().requires_grad_() for one in (x, weight, bias)]

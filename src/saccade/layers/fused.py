@@ -178,7 +178,7 @@ def cross_attention(cross: Any, plain: bool, y: Tensor, memory: Tensor, mask: Ma
     ready = cross.prepare(memory)
     if not plain:
         return cross.read(y, ready, mask), None
-    q = kernels.linear(y, cross.q.weight, cross.q.bias)
+    q = kernels.affine(y, cross.q.weight, cross.q.bias)
     return last_product(cross.out, cross.found(q, ready, mask, None))
 
 

@@ -68,7 +68,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor | None:
     return attempt("rotary", lambda: Rotate.apply(x, cos, sin))
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """W x + b, where kernels run with a gradient of b that is faster than PyTorch's; a compiled pass joins that with others."""
     if bias is None or torch.compiler.is_compiling() or not torch.is_grad_enabled() or not available(x.device):
         return F.linear(x, weight, bias)
