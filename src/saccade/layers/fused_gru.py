@@ -74,19 +74,8 @@ class FusedAttendingGru(torch.autograd.Function):
     """What AttendingGru computes, from the same; K and V, of one type, say in which products are computed, x is of any type, all else float32."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        state: Tensor,
-        key: Tensor,
-        value: Tensor,
-        added: Tensor,
-        v: Tensor,
-        joint: Tensor,
-        bias: Tensor,
-        w_c: Tensor,
-        read: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, *given: Any) -> tuple[Tensor, Tensor]:
+        x, state, key, value, added, v, joint, bias, w_c, read = given
         (steps, batch, gated), (hidden, wide), kind = x.shape, joint.shape, key.dtype
         both, gates = state.new_empty(steps, batch, wide), state.new_empty(steps, batch, gated)
         states, contexts = state.new_empty(steps + 1, batch, hidden), state.new_empty(steps, batch, value.shape[2])
@@ -103,7 +92,7 @@ class FusedAttendingGru(torch.autograd.Function):
             multiply(sees, by_context, gate)
             advance(projected, asks, bias, gate, states[t], states[t + 1], None if lows is states else lows[t + 1])
         kept = (both, gates, states, lows, contexts, seen, weights, by_state, by_context)
-        ctx.save_for_backward(x, state, key, value, added, v, joint, bias, w_c, read, *kept)
+        ctx.save_for_backward(*given, *kept)
         return states[1:], contexts
 
     @staticmethod
