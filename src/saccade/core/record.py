@@ -48,7 +48,8 @@ class Site(nn.Module):
         mechanism = self.mechanism
         seen = None
         if self.tape is not None:
-            seen = Look(mechanism, q.detach(), ready.key.detach(), mask, positions, first, factor)
+            key = ready.key.detach() if ready.key.requires_grad else ready.key
+            seen = Look(mechanism, q.detach() if q.requires_grad else q, key, mask, positions, first, factor)
             self.tape.append(seen)
         normalize = mechanism.normalize
         sampled = normalize.samples and normalize.training
