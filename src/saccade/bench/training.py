@@ -73,7 +73,9 @@ def step_of(build: Callable[[], nn.Module], batches: Sequence[Batch]) -> Callabl
     device, dtype = device_and_type()
     model = seeded(build).to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), RATE, fused=True)
-    forward: Any = torch.compile(model) if device.type == "cuda" else model
+    # once for all shapes where there are several: else it would be compiled again and again, for minutes
+    several = len({shape(batch) for batch in batches}) > 1 or None
+    forward: Any = torch.compile(model, dynamic=several) if device.type == "cuda" else model
 
     def call() -> None:
         for batch in batches:

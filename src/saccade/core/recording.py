@@ -73,7 +73,9 @@ class Record:
                 listening.__exit__(kind, error, trace)
         finally:
             for site in found.values():
-                object.__delattr__(site, "tape")  # not `= None`: an attribute of its own would be a third version to torch.compile
+                object.__delattr__(
+                    site, "tape"
+                )  # not `= None`: an attribute of its own would be a third version to torch.compile
         if kind is None and not seen and not self.quiet:
             warnings.warn(NOTHING, stacklevel=2)
 

@@ -7,6 +7,7 @@ A multiplication and its addition are 2 operations. Papers count in other ways (
   1 operation, and the lookup of a token's vector the product of the table with a one-hot vector: half of `counter(lookups=True)`.
 """
 
+import inspect
 from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -24,9 +25,12 @@ def counter(lookups: bool = False) -> "FlopCounterMode":
     """Counts while it is open; the same numbers on every device and with every kernel, on the `meta` device without any memory.
 
     With `lookups`, a token's vector counts as the product of a one-hot vector and the table, as it is computed on TPUs."""
-    from torch.utils.flop_counter import FlopCounterMode
+    from torch.utils import flop_counter
 
-    return FlopCounterMode(display=False, custom_mapping=FORMULAS | LOOKUPS if lookups else FORMULAS)
+    # PyTorch wraps the method so that its compiler leaves it alone, and loads the compiler for that, which takes seconds
+    mode = flop_counter._FlopCounterMode
+    mode.__torch_dispatch__ = inspect.unwrap(mode.__torch_dispatch__)  # type: ignore[method-assign]
+    return flop_counter.FlopCounterMode(display=False, custom_mapping=FORMULAS | LOOKUPS if lookups else FORMULAS)
 
 
 def attention(query: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> int:

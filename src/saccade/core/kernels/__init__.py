@@ -85,8 +85,8 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 def losses_and_slopes(logits: Tensor, target: Tensor, ignore: int, smoothing: float) -> Tensor | None:
     """As in `losses`, or None where the kernel does not compile; the logits are then as they were."""
-    from .losses import losses_and_slopes as kernel
+    from . import losses
 
     if torch.compiler.is_compiling():
-        return None if "losses" in failed else kernel(logits, target, ignore, smoothing)
-    return attempt("losses", lambda: kernel(logits, target, ignore, smoothing))
+        return None if "losses" in failed else losses.losses_and_slopes(logits, target, ignore, smoothing)
+    return attempt("losses", lambda: losses.compute(logits, target, ignore, smoothing))

@@ -81,8 +81,7 @@ def become_slopes_in_steps(
         tl.store(row + target, slope.to(Logits.dtype.element_ty), mask=counts)
 
 
-@custom_op("saccade::losses_and_slopes", mutates_args=("logits",))
-def losses_and_slopes(logits: Tensor, target: Tensor, ignore: int, smoothing: float) -> Tensor:
+def compute(logits: Tensor, target: Tensor, ignore: int, smoothing: float) -> Tensor:
     """(1 − ε) · −log p of the target + ε · the mean of −log p of each row, 0 where its target is to `ignore`; the logits (R V, contiguous) are
     overwritten with the gradient of their row's loss."""
     losses = fake(logits, target, ignore, smoothing)
@@ -96,6 +95,9 @@ def losses_and_slopes(logits: Tensor, target: Tensor, ignore: int, smoothing: fl
         how = {"V": vocab, "STEP": STEP, "SMOOTHED": smoothing > 0, "num_warps": 16}
         become_slopes_in_steps[grid](logits, target, losses, rows, ignore, smoothing, **how)
     return losses
+
+
+losses_and_slopes = custom_op("saccade::losses_and_slopes", compute, mutates_args=("logits",))
 
 
 @losses_and_slopes.register_fake
