@@ -39,7 +39,7 @@ def rows_of(root: Path, kind: str, *names: str) -> list[dict[str, Any]]:
 
 
 def attention_rows(root: Path) -> list[dict[str, Any]]:
-    return rows_of(root, "attention", "bench-attention", "bench-attention-masks")
+    return rows_of(root, "attention", "bench-attention", "bench-attention-changed-unfinished")
 
 
 def tables(root: Path) -> str:
