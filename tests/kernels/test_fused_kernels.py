@@ -277,6 +277,17 @@ def test_parts_of_ones_own_are_run_as_they_are(monkeypatch: pytest.MonkeyPatch) 
     stack.block(1).around_mixer.__class__ = OwnResidual
     assert not fused.is_plain(stack)
     stack.block(1).around_mixer.__class__ = PreNorm
+    stack.block(1).feedforward.forward = lambda x: 0 * x  # put on a part itself, which keeps its class
+    assert not fused.is_plain_mlp(stack.block(1).feedforward)
+    assert not model(*inputs).isnan().any()
+    del stack.block(1).feedforward.forward
+    with monkeypatch.context() as patch:
+        patch.setattr(Block, "forward", OwnBlock.forward)
+        assert not fused.is_plain(stack)
+    seen = torch.nn.modules.module.register_module_forward_hook(lambda *_: None)
+    assert not fused.usable(stack, torch.randn(2, 3, 24, device=DEVICE))
+    seen.remove()
+    assert fused.usable(stack, torch.randn(2, 3, 24, device=DEVICE))
     with torch.no_grad():
         assert not fused.usable(stack, torch.randn(2, 3, 24, device=DEVICE))
     monkeypatch.setattr(fused, "attempt", lambda *_: fused.failed.append("it does not compile"))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules.module import _has_any_global_hook
 
 from ..core import Positions, kernels
 from ..core.compiling import may_read
@@ -47,9 +48,19 @@ class Part(NamedTuple):
     plain: bool
 
 
+# methods that are not called here: where somebody has put another one on the class or on a part, the part is run as it is
+PLAIN = (Block, PreNorm, LayerNorm, RMSNorm, Dropout, MLP, Gelu, Relu, Swish, nn.Linear)
+SKIPPED: dict[type[nn.Module], dict[str, Any]] = {kind: {"forward": kind.forward} for kind in PLAIN}
+SKIPPED[Block]["after_mixer"] = Block.after_mixer
+SKIPPED[MultiHeadAttention] = {name: getattr(MultiHeadAttention, name) for name in ("mix", "read", "answer", "prepare")}
+
+
 def untouched(module: nn.Module | None, kind: type[nn.Module]) -> bool:
-    """Whether a module is of this very class, and nobody listens to it."""
-    return type(module) is kind and not (module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
+    """Whether a module is of this very class, nothing of it was replaced, and nobody listens to it."""
+    if type(module) is not kind or module._forward_hooks or module._forward_pre_hooks or module._backward_hooks:
+        return False
+    own = vars(module)
+    return all(name not in own and getattr(kind, name) is method for name, method in SKIPPED[kind].items())
 
 
 def is_norm(module: nn.Module) -> bool:
@@ -95,7 +106,7 @@ def usable(stack: Stack, x: Tensor) -> bool:
     on_device = x.is_cuda or (interpret and interpreted())
     if not (on_device and torch.is_grad_enabled() and x.dtype in TYPES and x.shape[-1] <= WIDEST and x.numel()):
         return False
-    if failed or not available(x.device) or not is_plain(stack):
+    if failed or _has_any_global_hook() or not available(x.device) or not is_plain(stack):
         return False
     if may_read():
         which = (x.device, x.dtype, multiplied(x), x.shape[-1], type(stack.norm))
