@@ -25,9 +25,7 @@ from .tiles import LOG2E, block_range, keys_seen, load_tile, power, precision, r
 
 FAR = tl.constexpr(29.0)  # log₂: up to here u₁ u₂ < 2¹¹⁸, far from float32's last number
 SCALE = tl.constexpr(2 * LOG2E)
-PAIRS = (
-    3 * 2**22
-)  # numbers of ∂s that are held at a time: 75 MB with the weights; with fewer, Python takes longer than the kernels
+PAIRS = 3 * 2**22  # of ∂s that are held at a time: 75 MB with the weights; with fewer, Python takes longer than the kernels
 ROWS = 64  # queries and keys are padded to a multiple of it
 AT_ONCE = 512  # programs of `spread` that fill a GPU
 # queries, keys and warps of a tile of the forward pass: fewer keys than threads, so that they need not be shared
