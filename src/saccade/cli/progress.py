@@ -49,6 +49,7 @@ class RunWatcher(Lines):
 
     def stage(self, text: str) -> None:
         self.show(f"{text} …")
+        self.progress.refresh()  # a short one would be over before the next frame
 
     def cost(self, cost: Cost) -> None:
         super().cost(cost)
