@@ -30,13 +30,13 @@ from .residuals import PreNorm
 if TYPE_CHECKING:
     from .stack import Stack
 
+NAME = "fused"  # among the kernels that are tried once
 WIDEST = 8192  # numbers of a row that one program holds
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 Read = Callable[
     [Tensor], tuple[Tensor, Tensor | None]
 ]  # what a norm gives → a part's output, and a bias that is still to be added
 works: set[tuple[Any, ...]] = set()  # devices, types and widths that the kernels were tried for
-failed: list[str] = []  # why they do not compile, where they do not
 interpret = False  # whether Triton's interpreter may run them: for tests
 
 
@@ -106,18 +106,18 @@ def usable(stack: Stack, x: Tensor) -> bool:
     on_device = x.is_cuda or (interpret and interpreted())
     if not (on_device and torch.is_grad_enabled() and x.dtype in TYPES and x.shape[-1] <= WIDEST and x.numel()):
         return False
-    if failed or _has_any_global_hook() or not available(x.device) or not is_plain(stack):
+    if NAME in kernels.failed or _has_any_global_hook() or not available(x.device) or not is_plain(stack):
         return False
     if may_read():
         which = (x.device, x.dtype, multiplied(x), x.shape[-1], type(stack.norm))
         if which not in works:
             works.add(which)
-            attempt(x, stack)
-    return not failed
+            kernels.attempt(NAME, lambda: rehearse(x, stack))
+    return NAME not in kernels.failed
 
 
-def attempt(x: Tensor, stack: Stack) -> None:
-    """Runs the kernels forward and backward on a few rows of zeros, with the options of the first block, and notes where that fails."""
+def rehearse(x: Tensor, stack: Stack) -> None:
+    """Runs the kernels forward and backward on a few rows of zeros, with the options of the first block: what does not compile shows here."""
     from ..core.kernels.activations import activate
     from ..core.kernels.sums import add_norm
 
@@ -126,21 +126,16 @@ def attempt(x: Tensor, stack: Stack) -> None:
 
     block, seeds, kind = stack.block(0), Seeds(stack, x.device), multiplied(x)
     mlp, (gain, shift, eps), bias = block.feedforward, norm_of(stack.norm), None
-    try:
-        inputs, outputs = list[Tensor | None](), list[Tensor]()
-        if isinstance(mlp, MLP) and is_plain_mlp(mlp):
-            hidden, inner = zeros(x, 4, mlp.inner.out_features, dtype=kind), zeros(mlp.inner.bias, mlp.inner.out_features)
-            outputs.append(activate(hidden, inner, kind_of(mlp.activation) or 0, seeds.of(mlp.dropout)))  # type: ignore[arg-type]
-            bias = zeros(mlp.outer.bias, x.shape[-1])
-            inputs.append(hidden)
-        some, part = zeros(x, 4, x.shape[-1]), zeros(x, 4, x.shape[-1], dtype=kind)
-        norm = (zeros(gain, *gain.shape), zeros(shift, *gain.shape), eps)
-        outputs += add_norm(some, part, bias, norm, seeds.of(block.around_mixer.dropout), kind)  # type: ignore[arg-type]
-        torch.autograd.grad(sum(one.float().sum() for one in outputs), [*inputs, some])  # type: ignore[arg-type]
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:  # whatever Triton raises
-        failed.append((str(error).strip() or type(error).__name__).splitlines()[0][:200])
+    inputs, outputs = list[Tensor | None](), list[Tensor]()
+    if isinstance(mlp, MLP) and is_plain_mlp(mlp):
+        hidden, inner = zeros(x, 4, mlp.inner.out_features, dtype=kind), zeros(mlp.inner.bias, mlp.inner.out_features)
+        outputs.append(activate(hidden, inner, kind_of(mlp.activation) or 0, seeds.of(mlp.dropout)))  # type: ignore[arg-type]
+        bias = zeros(mlp.outer.bias, x.shape[-1])
+        inputs.append(hidden)
+    some, part = zeros(x, 4, x.shape[-1]), zeros(x, 4, x.shape[-1], dtype=kind)
+    norm = (zeros(gain, *gain.shape), zeros(shift, *gain.shape), eps)
+    outputs += add_norm(some, part, bias, norm, seeds.of(block.around_mixer.dropout), kind)  # type: ignore[arg-type]
+    torch.autograd.grad(sum(one.float().sum() for one in outputs), [*inputs, some])  # type: ignore[arg-type]
 
 
 def norm_of(norm: nn.Module) -> tuple[Tensor, Tensor | None, float]:
