@@ -41,6 +41,14 @@ def close(found: Tensor, wanted: Tensor, most: float) -> None:
     assert apart(found, wanted) < most, apart(found, wanted)
 
 
+def all_close(found: Any, wanted: Any, most: float) -> None:
+    """But for gradients that are rounding alone, as a key's bias has them."""
+    largest = max(float(one.norm()) for one in wanted)
+    for one, other in zip(found, wanted, strict=True):
+        if float(other.norm()) > 1e-6 * largest:
+            close(one, other, most)
+
+
 def tensors(*sizes: tuple[int, ...], dtype: torch.dtype) -> list[Tensor]:
     return [torch.randn(size, device=DEVICE).to(dtype).requires_grad_() for size in sizes]
 
@@ -50,7 +58,8 @@ def tensors(*sizes: tuple[int, ...], dtype: torch.dtype) -> list[Tensor]:
 @pytest.mark.parametrize("drop", [0.0, 0.3])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_sum_and_its_norm_have_the_gradients_of_the_formula(dtype: torch.dtype, centered: bool, drop: float, seed: int) -> None:
-    from saccade.core.kernels.sums import add_norm
+    """Of x by itself, and of x with a part: what follows the second sum reads its norm and, by what carries its gradient, the sum."""
+    from saccade.core.kernels.sums import Stream, add_norm
 
     draw = random.Random(seed)
     width, batch, length = draw.choice([24, 64, 100, 520]), draw.randint(1, 3), draw.randint(1, 21)
@@ -58,20 +67,24 @@ def test_a_sum_and_its_norm_have_the_gradients_of_the_formula(dtype: torch.dtype
     x, gain, shift = tensors((batch, length, width), (width,), (width,), dtype=torch.float32)
     part, bias = tensors((batch, length, width), (width,), dtype=dtype)
     seeds = torch.randint(2**31 - 1, (5,), dtype=torch.int32, device=DEVICE)
-    found = add_norm(x, part, bias, (gain, shift if centered else None, 1e-5), (seeds, 3, drop), dtype)
-    pulls = [torch.randn(batch, length, width, device=DEVICE) for _ in range(2)]
+    norm = (gain, shift if centered else None, 1e-5)
+    stream, first = add_norm(Stream(x, x), None, None, norm, (seeds, 0, 0.0), dtype)
+    assert torch.equal(stream.numbers, x)
+    stream, second = add_norm(stream, part, bias, norm, (seeds, 3, drop), dtype)
+    assert stream.carrier.dtype == dtype and not stream.numbers.requires_grad
+    pulls = [torch.randn(batch, length, width, device=DEVICE).to(dtype) for _ in range(3)]
     wanted_grad = [x, part, bias, gain] + ([shift] if centered else [])
-    grads = torch.autograd.grad(found, wanted_grad, [pulls[0], pulls[1].to(dtype)])
+    grads = torch.autograd.grad([first, second, stream.carrier], wanted_grad, pulls)
     wide = [one.detach().double().requires_grad_() for one in (x, part, bias, gain, shift)]
     joined = wide[1] + wide[2]
     total = wide[0] + (scatter_zeros(joined, drop, seeds[3]) if drop else joined)
     if centered:
-        normed = F.layer_norm(total, (width,), wide[3], wide[4], 1e-5)
+        normed = [F.layer_norm(one, (width,), wide[3], wide[4], 1e-5) for one in (wide[0], total)]
     else:
-        normed = F.rms_norm(total, (width,), wide[3], 1e-5)
-    wanted = torch.autograd.grad([total, normed], wide[: len(wanted_grad)], [pulls[0].double(), pulls[1].to(dtype).double()])
+        normed = [F.rms_norm(one, (width,), wide[3], 1e-5) for one in (wide[0], total)]
+    wanted = torch.autograd.grad([*normed, total], wide[: len(wanted_grad)], [one.double() for one in pulls])
     most = 1e-5 if dtype == torch.float32 else 1e-2
-    for one, other in zip((*found, *grads), (total, normed, *wanted), strict=True):
+    for one, other in zip((first, second, stream.numbers, *grads), (*normed, total, *wanted), strict=True):
         close(one, other, most)
 
 
@@ -122,6 +135,26 @@ def test_a_loss_turns_logits_into_their_gradient(
     close(found, wanted, 1e-5)
     close(logits, slope, 1e-5 if dtype == torch.float32 else 5e-3)
     assert not logits[4].any()
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("widths", [(24, 24, 24), (130, 8, 200)], ids=str)
+@pytest.mark.parametrize("rows", [3, 300])
+def test_parts_of_a_product_have_its_gradients(dtype: torch.dtype, widths: tuple[int, int, int], rows: int) -> None:
+    torch.manual_seed(rows)
+    x, weight, bias = tensors((2, rows, 40), (sum(widths), 40), (sum(widths),), dtype=dtype)
+    found = kernels.affine_parts(x, weight, bias, widths)
+    assert found[0].grad_fn.name() == "ThreePartsBackward"  # type: ignore[union-attr]
+    wide = [one.detach().double().requires_grad_() for one in (x, weight, bias)]
+    wanted = F.linear(*wide).split(widths, -1)
+    pulls = [torch.randn(one.shape, device=DEVICE).to(dtype).transpose(0, 1).contiguous().transpose(0, 1) for one in found]
+    grads = torch.autograd.grad(found, [x, weight, bias], pulls)
+    others = torch.autograd.grad(wanted, wide, [pull.double() for pull in pulls])
+    for one, other in zip((*found, *grads), (*wanted, *others), strict=True):
+        close(one, other, 1e-5 if dtype == torch.float32 else 1e-2)
+    read = torch.autograd.grad(kernels.affine_parts(x, weight, bias, widths)[1].sum(), bias)[0]  # nobody reads the others
+    close(read[widths[0] : -widths[2]], torch.full((widths[1],), 2.0 * rows), 1e-2)
+    assert not read[: widths[0]].any()
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
@@ -236,7 +269,8 @@ def test_a_stack_computes_what_its_definition_says(name: str, autocast: bool, mo
     for one, other, exact in zip(found, plain, wanted, strict=True):
         assert (one is None) == (exact is None)
         if one is not None and float(exact.norm()) > 1e-3 * largest:  # a key's bias has no gradient but rounding
-            close(one, exact, 1e-4 + 3 * apart(other, exact))  # the interpreter cuts bits off, which is less exact
+            # the interpreter cuts bits off where a GPU rounds, so that gradients become smaller with each block
+            close(one, exact, 1e-4 + (9 if kernels.interpreted() else 3) * apart(other, exact))
 
 
 def test_dropout_drops_its_share_and_is_drawn_anew() -> None:
@@ -300,8 +334,7 @@ def test_a_compiled_model_holds_the_kernels_as_operators() -> None:
     model, inputs = model_of("pair")
     plain = pass_through(model, inputs)
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    for one, other in zip(pass_through(compiled, inputs), plain, strict=True):
-        close(one, other, 1e-4)
+    all_close(pass_through(compiled, inputs), plain, 1e-4)
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # what torch 2.11 does itself
@@ -318,7 +351,6 @@ def test_a_compiled_loss_overwrites_logits_that_nobody_else_reads(monkeypatch: p
     for one in (model, torch.compile(model, backend="aot_eager", fullgraph=True)):
         loss = batch_loss(one, batch, 0.1)
         found.append((loss, *torch.autograd.grad(loss, list(model.parameters()))))
-    for one, other in zip(*found, strict=True):
-        close(one, other, 1e-4)
+    all_close(*found, 1e-4)
     monkeypatch.setitem(kernels.failed, "losses", "for this test")
     close(batch_loss(model, batch, 0.1), found[0][0], 1e-5)

@@ -28,7 +28,7 @@ def project(x: Tensor, *layers: nn.Module) -> Sequence[Tensor]:
         return [layer(x) for layer in layers]
     bias = torch.cat(biases) if biases else None  # type: ignore[arg-type]
     weight = torch.cat([layer.weight for layer in plain])
-    return kernels.affine(x, weight, bias).split([layer.out_features for layer in plain], -1)
+    return kernels.affine_parts(x, weight, bias, [layer.out_features for layer in plain])
 
 
 @table.add("attention", paper="Vaswani et al. 2017")

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from ..core import kernels
 
 LARGE = 1 << 24  # logits; fewer are computed at once
-CHUNK = {"cuda": 1 << 27, "cpu": 1 << 21}  # logits in memory at a time: half a gigabyte on a GPU, what caches hold elsewhere
+CHUNK = {"cuda": 1 << 28, "cpu": 1 << 21}  # logits in memory at a time: half a gigabyte in 16 bits on a GPU, what caches hold elsewhere
 
 
 def is_large(rows: int, vocab: int) -> bool:
@@ -22,9 +22,9 @@ def is_large(rows: int, vocab: int) -> bool:
 
 
 def rows_at_once(vocab: int, device: torch.device) -> int:
-    """How many rows a chunk has: a multiple of 128, as matrix products like it."""
+    """How many rows a chunk has: a power of two, as matrix products like it, and as batches mostly are a multiple of it."""
     count = CHUNK.get(device.type, CHUNK["cpu"]) // vocab
-    return max(count // 128 * 128, min(count, 128), 1)
+    return 1 << max(count.bit_length() - 1, 0)
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[object]:
@@ -127,6 +127,8 @@ def add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
     """total += aᵀ b"""
     if total.dtype == a.dtype:
         total.addmm_(a.t(), b)
+    elif total.is_cuda and not torch.compiler.is_compiling():  # added within the product: nothing of 16 bits is written and read again
+        torch.addmm(total, a.t(), b, out_dtype=total.dtype, out=total)
     else:
         total += a.t() @ b
 

@@ -13,7 +13,7 @@ MOST = 1 << 31  # numbers whose positions are counted in 32 bits
 
 class Dropout(nn.Dropout):
     """Dropout (Srivastava et al. 2014). In a compiled pass on a GPU, PyTorch's random numbers take longer than the sums they are part of:
-    there each number's position and one drawn seed are mixed by integer products instead, which the pass back can repeat."""
+    there each number's row and column and one drawn seed are mixed by integer products instead, which the pass back can repeat."""
 
     def forward(self, x: Tensor) -> Tensor:
         if not (self.training and 0 < self.p < 1 and torch.compiler.is_compiling() and x.is_cuda and x.numel() < MOST):
@@ -22,16 +22,21 @@ class Dropout(nn.Dropout):
 
 
 def scatter_zeros(x: Tensor, share: float, seed: Tensor) -> Tensor:
-    """x with a share of its numbers at 0 and the others larger, by a hash of each number's position."""
-    position = torch.arange(x.numel(), device=x.device, dtype=torch.int32)
-    bits = mix(mix(position) ^ seed).view(x.shape)  # the seed goes in between: else two seeds would give the same zeros, moved
-    return torch.where((bits & 0xFFFFFF) < int(share * (1 << 24)), 0.0, x * (1 / (1 - share)))
+    """x (… D) with a share of its numbers at 0 and the others larger, by a hash of each number's row and column."""
+    row, at = (torch.arange(count, device=x.device, dtype=torch.int32) for count in (x.numel() // x.shape[-1], x.shape[-1]))
+    key = mix(mix(row) ^ seed)  # the seed goes in between: else two seeds would give the same zeros, moved
+    bits = stir(key.unsqueeze(1) ^ at).view(x.shape)
+    return torch.where(bits < int(share * (1 << 32)) - (1 << 31), 0.0, x * (1 / (1 - share)))
+
+
+def stir(x: Tensor) -> Tensor:
+    """32 bits of which the high ones depend on all (the constants of Wellons' lowbias32); shifts are those of numbers without a sign."""
+    x = (x ^ ((x >> 16) & 0xFFFF)) * 0x7FEB352D
+    return (x ^ ((x >> 15) & 0x1FFFF)) * (0x846CA68B - (1 << 32))
 
 
 def mix(x: Tensor) -> Tensor:
-    """32 bits of which each depends on all (the constants of Wellons' lowbias32); shifts are those of numbers without a sign."""
-    x = (x ^ ((x >> 16) & 0xFFFF)) * 0x7FEB352D
-    x = (x ^ ((x >> 15) & 0x1FFFF)) * (0x846CA68B - (1 << 32))
+    x = stir(x)
     return x ^ ((x >> 16) & 0xFFFF)
 
 

@@ -119,7 +119,7 @@ def usable(stack: Stack, x: Tensor) -> bool:
 def rehearse(x: Tensor, stack: Stack) -> None:
     """Runs the kernels forward and backward on a few rows of zeros, with the options of the first block: what does not compile shows here."""
     from ..core.kernels.activations import activate
-    from ..core.kernels.sums import add_norm
+    from ..core.kernels.sums import Stream, add_norm
 
     def zeros(like: Tensor | None, *size: int, dtype: torch.dtype | None = None) -> Tensor | None:
         return None if like is None else like.detach().new_zeros(*size, dtype=dtype or like.dtype).requires_grad_()
@@ -133,8 +133,11 @@ def rehearse(x: Tensor, stack: Stack) -> None:
         bias = zeros(mlp.outer.bias, x.shape[-1])
         inputs.append(hidden)
     some, part = zeros(x, 4, x.shape[-1]), zeros(x, 4, x.shape[-1], dtype=kind)
-    norm = (zeros(gain, *gain.shape), zeros(shift, *gain.shape), eps)
-    outputs += add_norm(some, part, bias, norm, seeds.of(block.around_mixer.dropout), kind)  # type: ignore[arg-type]
+    norm: Any = (zeros(gain, *gain.shape), zeros(shift, *gain.shape), eps)
+    assert some is not None
+    stream, first = add_norm(Stream(some, some), None, None, norm, seeds.none, kind)
+    stream, normed = add_norm(stream, part, bias, norm, seeds.of(block.around_mixer.dropout), kind)
+    outputs += [first, normed, stream.carrier]
     torch.autograd.grad(sum(one.float().sum() for one in outputs), [*inputs, some])  # type: ignore[arg-type]
 
 
@@ -208,9 +211,9 @@ def run(
     stack: Stack, x: Tensor, mask: Mask | None, memory: Tensor | None, memory_mask: Mask | None, positions: Positions | None
 ) -> Tensor:
     """What `Stack.forward` computes."""
-    from ..core.kernels.sums import add_norm
+    from ..core.kernels.sums import Stream, add_norm
 
-    kind, seeds = multiplied(x), Seeds(stack, x.device)
+    kind, seeds, stream = multiplied(x), Seeds(stack, x.device), Stream(x, x)
     if memory is not None and memory.dim() == 3:  # once for all blocks, unless each has its own mix of several
         memory = memory.to(kind)
     part: Tensor | None = None  # of which the sum with x is still to be made
@@ -218,11 +221,11 @@ def run(
     for n, block in enumerate(stack):
         for around, read, plain in parts_of(block, seeds, mask, stack.memory_at(n, memory), memory_mask, positions):
             dtype = kind if plain else x.dtype
-            if part is None:
+            if part is None and torch.compiler.is_compiling():  # which joins it with what comes before
                 normed = around.norm(x).to(dtype)
             else:
-                x, normed = add_norm(x, part, bias, norm_of(around.norm), dropout, dtype)
+                stream, normed = add_norm(stream, part, bias, norm_of(around.norm), dropout, dtype)
             part, bias = read(normed)
             dropout = seeds.of(around.dropout)
     assert part is not None, "a stack has a block"
-    return add_norm(x, part, bias, norm_of(stack.norm), dropout, x.dtype)[1]
+    return add_norm(stream, part, bias, norm_of(stack.norm), dropout, x.dtype)[1]

@@ -2,7 +2,7 @@
 
 import importlib.util
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import torch
@@ -70,17 +70,35 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor | None:
 
 def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """W x + b, where kernels run with a gradient of b that is faster than PyTorch's; a compiled pass joins that with others."""
-    if bias is None or torch.compiler.is_compiling() or not torch.is_grad_enabled() or not available(x.device):
+    if bias is None or not sums_columns(x):
         return F.linear(x, weight, bias)
-    from .columns import BiasGradient, column_sums
+    from .columns import BiasGradient
 
-    if "columns" not in tried:  # what does not compile must show before the pass back
-        tried.add("columns")
-        attempt("columns", lambda: column_sums(x.detach().new_zeros(2, 16)))
-    if "columns" in failed:
-        return F.linear(x, weight, bias)
     found: Tensor = BiasGradient.apply(F.linear(x, weight, bias.detach()), bias)
     return found
+
+
+def affine_parts(x: Tensor, weight: Tensor, bias: Tensor | None, widths: Sequence[int]) -> Sequence[Tensor]:
+    """W x + b in parts of these widths; the gradients of three are joined by the kernel that makes that of b."""
+    if bias is None or len(widths) != 3 or not sums_columns(x):
+        return affine(x, weight, bias).split(list(widths), -1)
+    from .columns import ThreeParts
+
+    found: tuple[Tensor, ...] = ThreeParts.apply(F.linear(x, weight, bias.detach()), bias, *widths)
+    return found
+
+
+def sums_columns(x: Tensor) -> bool:
+    """Whether gradients of biases are made by kernels here."""
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled() or not available(x.device):
+        return False
+    if "columns" not in tried:  # what does not compile must show before the pass back
+        from .columns import column_sums, joined
+
+        tried.add("columns")
+        zeros = x.detach().new_zeros(2, 16)
+        attempt("columns", lambda: (column_sums(zeros), joined([zeros] * 3, torch.float32)))
+    return "columns" not in failed
 
 
 def losses_and_slopes(logits: Tensor, target: Tensor, ignore: int, smoothing: float) -> Tensor | None:

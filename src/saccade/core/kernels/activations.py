@@ -14,11 +14,13 @@ from .columns import column_sums
 from .operators import outside_compile
 from .scoring import hyperbolic_tangent
 from .sums import kept, odds
+from .tiles import reciprocal
 
 Given = Tensor | None
 ROWS, COLUMNS = 8, 256  # of a tile
 PROGRAMS = 1056  # of a pass back for all blocks of columns, at most; each has two blocks of rows or more
 RELU, GELU, GELU_TANH, SWISH = (tl.constexpr(n) for n in range(4))
+HALF = tl.constexpr(-0.7213475204444817)  # −½ log₂ e
 INNER, CUBE = tl.constexpr(0.7978845608028654), tl.constexpr(0.044715)  # √(2/π) and the constant of gelu's approximation
 
 
@@ -26,9 +28,9 @@ INNER, CUBE = tl.constexpr(0.7978845608028654), tl.constexpr(0.044715)  # √(2/
 def normal(x, SHORT: tl.constexpr):
     """The normal distribution function at x and its density. SHORT, for 16 bits: by a polynomial (Abramowitz & Stegun 7.1.26), at most 1e-7 away,
     which shares its exponential with the density."""
-    e = tl.exp(-0.5 * x * x)
+    e = tl.exp2(x * x * HALF)
     if SHORT:
-        t = 1.0 / (1.0 + 0.23164189 * tl.abs(x))
+        t = reciprocal(1.0 + 0.23164189 * tl.abs(x))
         tail = t * (0.127414796 + t * (-0.142248368 + t * (0.7107068705 + t * (-0.7265760135 + t * 0.5307027145)))) * e
         below = tl.where(x >= 0, 1.0 - tail, tail)
     else:
@@ -68,7 +70,7 @@ def activate_forward(X, Bias, Seed, Out, rows, site, least, factor, WIDTH: tl.co
         x += tl.load(Bias + at, mask=at < WIDTH, other=0.0).to(tl.float32)[None, :]
     y, _ = bent(x, KIND, SHORT, FAST)
     if DROP:
-        y *= kept(Seed, site, position, least, factor)
+        y *= kept(Seed, site, row, at, least, factor)
     tl.store(Out + position, y.to(Out.dtype.element_ty), mask=there)
 
 
@@ -89,7 +91,7 @@ def activate_backward(Grad, X, Bias, Seed, GX, Sums, rows, site, least, factor, 
         _, slope = bent(tl.load(X + position, mask=there, other=0.0).to(tl.float32) + bias[None, :], KIND, SHORT, FAST)
         slope *= tl.load(Grad + position, mask=there, other=0.0).to(tl.float32)
         if DROP:
-            slope *= kept(Seed, site, position, least, factor)
+            slope *= kept(Seed, site, row, at, least, factor)
         total += slope
         tl.store(GX + position, slope.to(GX.dtype.element_ty), mask=there)
     if BIASED:
@@ -120,7 +122,7 @@ def empty(x: Tensor, bias: Given, seed: Given, kind: int, site: int, drop: float
 
 
 def differentiate(grad: Tensor, x: Tensor, bias: Given, seed: Given, kind: int, site: int, drop: float) -> tuple[Tensor, Tensor]:
-    """The gradients of x and of the bias, in float32."""
+    """The gradients of x and of the bias."""
     of_x, width = torch.empty_like(x), x.shape[-1]
     rows = x.numel() // max(width, 1)
     blocks = triton.cdiv(width, COLUMNS)
@@ -128,7 +130,7 @@ def differentiate(grad: Tensor, x: Tensor, bias: Given, seed: Given, kind: int, 
     sums = x.new_empty((programs, width) if bias is not None else (1, 0), dtype=torch.float32)
     given = (grad, x, x if bias is None else bias, x if seed is None else seed, of_x, sums)
     activate_backward[(programs, blocks)](*given, rows, site, *odds(drop), **constants(x, bias, kind, drop))
-    return of_x, column_sums(sums)
+    return of_x, column_sums(sums, x.dtype if bias is None else bias.dtype)
 
 
 run_backward = custom_op("saccade::activate_backward", differentiate, mutates_args=())
@@ -136,7 +138,8 @@ run_backward = custom_op("saccade::activate_backward", differentiate, mutates_ar
 
 @run_backward.register_fake
 def gradients(grad: Tensor, x: Tensor, bias: Given, *rest: Any) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(x), x.new_empty(x.shape[-1] if bias is not None else 0, dtype=torch.float32)
+    kind = x.dtype if bias is None else bias.dtype
+    return torch.empty_like(x), x.new_empty(x.shape[-1] if bias is not None else 0, dtype=kind)
 
 
 def save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -147,7 +150,7 @@ def save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def pull_back(ctx: Any, grad: Tensor, run: Any = run_backward) -> tuple[Any, ...]:
     x, bias, seed = ctx.saved_tensors
     of_x, of_bias = run(grad.contiguous(), x, bias, seed, *ctx.how)
-    return of_x, None if bias is None else of_bias.to(bias.dtype), None, None, None, None
+    return of_x, None if bias is None else of_bias, None, None, None, None
 
 
 run_forward.register_autograd(pull_back, setup_context=save)

@@ -2,13 +2,15 @@
 
     x' = x + dropout(part + bias)        y = norm(x')
 
-PyTorch takes five to eight kernels for each direction, every one of which reads and writes all rows. Dropout is a hash of a number's position
+PyTorch takes five to eight kernels for each direction, every one of which reads and writes all rows. Dropout is a hash of a number's row and column
 and a seed, as in compiled passes (`layers.dropouts.scatter_zeros`), which the pass back repeats. The gradients of gain, shift and bias are sums over
 all rows: each program adds up those of its own.
+
+x is kept in float32; its gradient has the type that products are computed in, as those of all parts have, and is theirs where nothing was dropped.
+PyTorch gives a gradient the type of its tensor: so a tensor of the other type goes beside x (`Stream`), which has no numbers and carries the gradient.
 """
 
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -28,40 +30,55 @@ ROWS = 8  # that a program of the pass back has at least
 WIDEST = 8192  # numbers of a row
 
 
+class Stream(NamedTuple):
+    """x as it goes through a stack: what carries its gradient (x itself before the first part), and its numbers."""
+
+    carrier: Tensor
+    numbers: Tensor
+
+
+@triton.jit
+def stir(x):
+    """32 bits of which the high ones depend on all (the constants of Wellons' lowbias32)."""
+    x = (x ^ (x >> 16)) * 0x7FEB352D
+    return (x ^ (x >> 15)) * 0x846CA68B
+
+
 @triton.jit
 def mix(x):
-    """32 bits of which each depends on all (the constants of Wellons' lowbias32)."""
-    x = (x ^ (x >> 16)) * 0x7FEB352D
-    x = (x ^ (x >> 15)) * 0x846CA68B
+    x = stir(x)
     return x ^ (x >> 16)
 
 
 @triton.jit
-def kept(Seed, site, position, least, factor):
-    """What the number at a position is multiplied by: 0 where its 24 bits are below `least`. Each site of a model has a seed of its own."""
-    bits = mix(mix(position.to(tl.uint32)) ^ tl.load(Seed + site).to(tl.uint32))
-    return tl.where((bits & 0xFFFFFF).to(tl.int32) < least, 0.0, factor)
+def kept(Seed, site, row, at, least, factor):
+    """What the numbers of rows and columns are multiplied by: 0 where 32 bits are below `least`. Each site of a model has a seed of its own."""
+    key = mix(mix(row.to(tl.uint32)) ^ tl.load(Seed + site).to(tl.uint32))
+    bits = stir(key[:, None] ^ at.to(tl.uint32)[None, :])
+    return tl.where(bits.to(tl.int32, bitcast=True) < least, 0.0, factor)
 
 
 def odds(drop: float) -> tuple[int, float]:
     """The two numbers by which `kept` drops this share."""
-    return int(drop * (1 << 24)), 1 / (1 - drop)
+    return int(drop * (1 << 32)) - (1 << 31), 1 / (1 - drop)
 
 
 @triton.jit(do_not_specialize=["rows", "site", "least"])
 def add_norm_forward(X, Part, Bias, Seed, Gain, Shift, Sum, Out, Mean, Scale, rows, site, least, factor, eps, D: tl.constexpr, BD: tl.constexpr,
-            BR: tl.constexpr, BIASED: tl.constexpr, DROP: tl.constexpr, CENTERED: tl.constexpr):  # fmt: skip
+            BR: tl.constexpr, PART: tl.constexpr, BIASED: tl.constexpr, DROP: tl.constexpr, CENTERED: tl.constexpr):  # fmt: skip
     row, at = tl.program_id(0) * BR + tl.arange(0, BR), tl.arange(0, BD)
     wide, there = at < D, (row[:, None] < rows) & (at[None, :] < D)
     position = row[:, None].to(tl.int64) * D + at[None, :]
-    part = tl.load(Part + position, mask=there, other=0.0).to(tl.float32)
-    if BIASED:
-        part += tl.load(Bias + at, mask=wide, other=0.0).to(tl.float32)[None, :]
-    if DROP:
-        part *= kept(Seed, site, position, least, factor)
-    x = tl.load(X + position, mask=there, other=0.0).to(tl.float32) + part
-    tl.store(Sum + position, x.to(Sum.dtype.element_ty), mask=there)
-    x = x.to(Sum.dtype.element_ty).to(tl.float32)  # the norm is that of the sum as it is kept
+    x = tl.load(X + position, mask=there, other=0.0).to(tl.float32)
+    if PART:
+        part = tl.load(Part + position, mask=there, other=0.0).to(tl.float32)
+        if BIASED:
+            part += tl.load(Bias + at, mask=wide, other=0.0).to(tl.float32)[None, :]
+        if DROP:
+            part *= kept(Seed, site, row, at, least, factor)
+        x += part
+        tl.store(Sum + position, x.to(Sum.dtype.element_ty), mask=there)
+        x = x.to(Sum.dtype.element_ty).to(tl.float32)  # the norm is that of the sum as it is kept
     mean = tl.zeros([BR], tl.float32)
     if CENTERED:
         mean = tl.sum(x, 1) / D
@@ -77,8 +94,9 @@ def add_norm_forward(X, Part, Bias, Seed, Gain, Shift, Sum, Out, Mean, Scale, ro
 
 @triton.jit(do_not_specialize=["rows", "site", "least"])
 def add_norm_backward(GSum, GOut, Sum, Mean, Scale, Seed, Gain, GX, GPart, Sums, rows, site, least, factor, D: tl.constexpr, BD: tl.constexpr,
-             BR: tl.constexpr, SUMMED: tl.constexpr, DROP: tl.constexpr, CENTERED: tl.constexpr):  # fmt: skip
-    """A program takes every n-th block of rows. `Sums` (programs 3 D) has the gradients of gain, shift and bias by its rows."""
+             BR: tl.constexpr, SUMMED: tl.constexpr, PART: tl.constexpr, APART: tl.constexpr, DROP: tl.constexpr, CENTERED: tl.constexpr):  # fmt: skip
+    """A program takes every n-th block of rows. `Sums` (programs 3 D) has the gradients of gain, shift and bias by its rows. The gradient of x
+    is stored where it is another than that of the part (APART)."""
     at = tl.arange(0, BD)
     wide = at < D
     gain = tl.load(Gain + at, mask=wide, other=0.0).to(tl.float32)[None, :]
@@ -104,11 +122,13 @@ def add_norm_backward(GSum, GOut, Sum, Mean, Scale, Seed, Gain, GX, GPart, Sums,
         pull = tl.where(there, pull * scale, 0.0)
         if SUMMED:
             pull += tl.load(GSum + position, mask=there, other=0.0).to(tl.float32)
-        tl.store(GX + position, pull.to(GX.dtype.element_ty), mask=there)
-        if DROP:
-            pull *= kept(Seed, site, position, least, factor)
-        of_bias += pull
-        tl.store(GPart + position, pull.to(GPart.dtype.element_ty), mask=there)
+        if APART:
+            tl.store(GX + position, pull.to(GX.dtype.element_ty), mask=there)
+        if PART:
+            if DROP:
+                pull *= kept(Seed, site, row, at, least, factor)
+            of_bias += pull
+            tl.store(GPart + position, pull.to(GPart.dtype.element_ty), mask=there)
     own = Sums + tl.program_id(0) * 3 * D + at
     tl.store(own, tl.sum(of_gain, 0), mask=wide)
     tl.store(own + D, tl.sum(of_shift, 0), mask=wide)
@@ -121,14 +141,33 @@ def sizes(width: int, tile: int) -> dict[str, int]:
     return {"D": width, "BD": block, "BR": max(tile // block, 1), "num_warps": min(max(tile // 512, block // 512), 16)}
 
 
+def run_kernel(x: Tensor, part: Given, bias: Given, seed: Given, gain: Tensor, shift: Given, site: int, drop: float, eps: float,
+               output: Tensor) -> Numbers:  # fmt: skip
+    """The sum (x itself without a part), its norm, and the mean and the factor of each row."""
+    total, mean = x if part is None else torch.empty_like(x), x.new_empty(x.shape[:-1], dtype=torch.float32)
+    scale, rows, how = torch.empty_like(mean), mean.numel(), sizes(x.shape[-1], TILE)
+    how |= {"PART": part is not None, "BIASED": bias is not None, "DROP": drop > 0, "CENTERED": shift is not None}
+    given = [gain if one is None else one for one in (x, part, bias, seed, gain, shift)]
+    add_norm_forward[(triton.cdiv(rows, how["BR"]),)](*given, total, output, mean, scale, rows, site, *odds(drop), eps, **how)
+    return total, output, mean, scale
+
+
+def run_kernel_back(of_sum: Given, of_output: Tensor, total: Tensor, mean: Tensor, scale: Tensor, seed: Given, gain: Tensor, of_x: Tensor,
+                    of_part: Given, centered: bool, site: int, drop: float) -> Tensor:  # fmt: skip
+    """Fills in the gradients of x and of the part; returns those of gain, shift and bias, 3 D."""
+    rows, how = mean.numel(), sizes(total.shape[-1], LEAST)
+    # as many as run at the same time on the multiprocessors of a large GPU, six on each unless they are wide
+    programs = min(triton.cdiv(rows, ROWS), 4 if interpreted() else 132 * min(16 // how["num_warps"], 6))
+    sums = gain.new_empty(programs, 3, how["D"], dtype=torch.float32)
+    how |= {"SUMMED": of_sum is not None, "PART": of_part is not None, "APART": of_x is not of_part, "DROP": drop > 0}
+    given = [gain if one is None else one for one in (of_sum, of_output, total, mean, scale, seed, gain, of_x, of_part)]
+    add_norm_backward[(programs,)](*given, sums, rows, site, *odds(drop), CENTERED=centered, **how)
+    return column_sums(sums.flatten(1)).view(3, -1)
+
+
 def compute(x: Tensor, part: Tensor, bias: Given, seed: Given, gain: Tensor, shift: Given, site: int, drop: float, eps: float,
             dtype: torch.dtype) -> Numbers:  # fmt: skip
-    total, output, mean, scale = found = empty(x, part, bias, seed, gain, shift, site, drop, eps, dtype)
-    rows, how = mean.numel(), sizes(x.shape[-1], TILE)
-    how |= {"BIASED": bias is not None, "DROP": drop > 0, "CENTERED": shift is not None}
-    given = (x, part, gain if bias is None else bias, gain if seed is None else seed, gain, gain if shift is None else shift)
-    add_norm_forward[(triton.cdiv(rows, how["BR"]),)](*given, total, output, mean, scale, rows, site, *odds(drop), eps, **how)
-    return found
+    return run_kernel(x, part, bias, seed, gain, shift, site, drop, eps, torch.empty_like(x, dtype=dtype))
 
 
 run_forward = custom_op("saccade::add_norm", compute, mutates_args=())
@@ -144,25 +183,8 @@ def empty(x: Tensor, part: Tensor, bias: Given, seed: Given, gain: Tensor, shift
 def differentiate(of_sum: Given, of_output: Tensor, total: Tensor, mean: Tensor, scale: Tensor, seed: Given, gain: Tensor,
                   kind: torch.dtype, centered: bool, site: int, drop: float) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients of x and of the part, and those of gain, shift and bias, 3 D."""
-    of_x, of_part, _ = gradients(of_sum, of_output, total, mean, scale, seed, gain, kind, centered, site, drop)
-    rows, how = mean.numel(), sizes(total.shape[-1], LEAST)
-    # as many as run at the same time on the multiprocessors of a large GPU, six on each unless they are wide
-    programs = min(triton.cdiv(rows, ROWS), 4 if interpreted() else 132 * min(16 // how["num_warps"], 6))
-    sums = gain.new_empty(programs, 3, how["D"], dtype=torch.float32)
-    how |= {"SUMMED": of_sum is not None, "DROP": drop > 0, "CENTERED": centered}
-    given = (
-        total if of_sum is None else of_sum,
-        of_output,
-        total,
-        mean,
-        scale,
-        gain if seed is None else seed,
-        gain,
-        of_x,
-        of_part,
-    )
-    add_norm_backward[(programs,)](*given, sums, rows, site, *odds(drop), **how)
-    return of_x, of_part, column_sums(sums.flatten(1)).view(3, -1)
+    of_x, of_part = torch.empty_like(total), torch.empty_like(total, dtype=kind)
+    return of_x, of_part, run_kernel_back(of_sum, of_output, total, mean, scale, seed, gain, of_x, of_part, centered, site, drop)
 
 
 run_backward = custom_op("saccade::add_norm_backward", differentiate, mutates_args=())
@@ -178,7 +200,7 @@ def save(ctx: Any, inputs: tuple[Any, ...], output: Numbers) -> None:
     _, part, bias, seed, gain, shift, *numbers = inputs
     total, _, mean, scale = output
     ctx.save_for_backward(total, mean, scale, seed, gain)
-    ctx.how = part.dtype, shift is not None, numbers[0], numbers[1]
+    ctx.how = None if part is None else part.dtype, shift is not None, numbers[0], numbers[1]
     ctx.set_materialize_grads(False)  # nobody reads the last sum
     ctx.kinds = None if bias is None else bias.dtype, gain.dtype, None if shift is None else shift.dtype
 
@@ -195,13 +217,50 @@ def pull_back(ctx: Any, of_sum: Given, of_output: Given, *_: Any, run: Any = run
 
 
 run_forward.register_autograd(pull_back, setup_context=save)
-outside = outside_compile(compute, save, partial(pull_back, run=differentiate), outputs=2)
 
 
-def add_norm(x: Tensor, part: Tensor, bias: Given, norm: tuple[Tensor, Given, float], dropout: tuple[Given, int, float],
-             dtype: torch.dtype) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The sum, and its norm in another type. `norm`: gain, shift (None: RMS norm) and ε; `dropout`: the seeds, which of them, the share."""
-    (gain, shift, eps), (seed, site, drop) = norm, dropout
-    inputs = (x.contiguous(), part.contiguous(), bias, seed, gain, shift, site, drop, eps, dtype)
-    total, output, *_ = run_forward(*inputs) if torch.compiler.is_compiling() else outside(*inputs)
-    return total, output
+def compute_beside(carrier: Tensor, *inputs: Any) -> tuple[Tensor, Tensor, Given, Tensor, Tensor]:
+    """What carries the gradient of the sum, its norm, the sum (None without a part: it is x), the means and factors of rows."""
+    x, part, *rest, dtype = inputs
+    total, output, mean, scale = run_kernel(x, part, *rest, torch.empty_like(x, dtype=dtype))
+    kind = dtype if part is None else part.dtype
+    # without numbers, since nobody reads them; not of float16, in which gradients that are added up could end at 0 or ∞
+    beside = x.new_empty((), dtype=kind if kind == torch.bfloat16 else x.dtype).expand(x.shape)
+    return beside, output, None if part is None else total, mean, scale
+
+
+def save_beside(ctx: Any, inputs: tuple[Any, ...], found: tuple[Tensor, Tensor, Given, Tensor, Tensor]) -> None:
+    (carrier, x, *rest), (_, output, total, mean, scale) = inputs, found
+    save(ctx, (x, *rest), (x if total is None else total, output, mean, scale))
+    ctx.carried = carrier.dtype
+    if total is not None:
+        ctx.mark_non_differentiable(total)
+
+
+def pull_beside(ctx: Any, of_carrier: Given, of_output: Given, *_: Any) -> tuple[Any, ...]:
+    def run(of_sum: Given, of_output: Tensor, total: Tensor, mean: Tensor, scale: Tensor, seed: Given, gain: Tensor,
+            kind: torch.dtype | None, centered: bool, site: int, drop: float) -> tuple[Tensor, Given, Tensor]:  # fmt: skip
+        of_part = None if kind is None else torch.empty_like(total, dtype=kind)
+        same = of_part is not None and kind == ctx.carried and not drop
+        of_x: Any = of_part if same else torch.empty_like(total, dtype=ctx.carried)
+        found = run_kernel_back(of_sum, of_output, total, mean, scale, seed, gain, of_x, of_part, centered, site, drop)
+        return of_x, of_part, found
+
+    of_x, *found = pull_back(ctx, of_carrier, of_output, run=run)
+    return of_x, None, *found
+
+
+outside = outside_compile(compute_beside, save_beside, pull_beside, outputs=3)
+
+
+def add_norm(x: Stream, part: Given, bias: Given, norm: tuple[Tensor, Given, float], dropout: tuple[Given, int, float],
+             dtype: torch.dtype) -> tuple[Stream, Tensor]:  # fmt: skip
+    """The sum, and its norm in another type; without a part (not in a compiled pass) the norm of x. `norm`: gain, shift (None: RMS norm) and ε;
+    `dropout`: the seeds, which of them, the share."""
+    (gain, shift, eps), (seed, site, drop), (carrier, numbers) = norm, dropout, x
+    inputs = (numbers.contiguous(), None if part is None else part.contiguous(), bias, seed, gain, shift, site, drop, eps, dtype)
+    if torch.compiler.is_compiling():
+        total, output, *_ = run_forward(*inputs)
+        return Stream(total, total), output
+    carrier, output, total = outside(carrier, *inputs)
+    return Stream(carrier, numbers.detach() if total is None else total), output
