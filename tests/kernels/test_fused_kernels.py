@@ -43,9 +43,9 @@ def close(found: Tensor, wanted: Tensor, most: float) -> None:
 
 def all_close(found: Any, wanted: Any, most: float) -> None:
     """But for gradients that are rounding alone, as a key's bias has them."""
-    largest = max(float(one.norm()) for one in wanted)
+    largest = max(float(one.detach().norm()) for one in wanted)
     for one, other in zip(found, wanted, strict=True):
-        if float(other.norm()) > 1e-6 * largest:
+        if float(other.detach().norm()) > 1e-6 * largest:
             close(one, other, most)
 
 
@@ -269,8 +269,9 @@ def test_a_stack_computes_what_its_definition_says(name: str, autocast: bool, mo
     for one, other, exact in zip(found, plain, wanted, strict=True):
         assert (one is None) == (exact is None)
         if one is not None and float(exact.norm()) > 1e-3 * largest:  # a key's bias has no gradient but rounding
-            # the interpreter cuts bits off where a GPU rounds, so that gradients become smaller with each block
-            close(one, exact, 1e-4 + (9 if kernels.interpreted() else 3) * apart(other, exact))
+            # gradients of sums are in 16 bits here; the interpreter cuts bits off where a GPU rounds, so that they become smaller with each sum
+            least = 1e-4 if not autocast else 2e-2 if kernels.interpreted() else 4e-3
+            close(one, exact, least + 3 * apart(other, exact))
 
 
 def test_dropout_drops_its_share_and_is_drawn_anew() -> None:
