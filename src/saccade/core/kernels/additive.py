@@ -8,7 +8,8 @@ so that a unit takes half an instruction of the special-function unit, which is 
 Σ v is the same for all keys and falls out of the softmax. Where some |2q| or |2k| is large (`far`), x and y stay logarithms.
 
 Backward goes over chunks of queries: ∂s of a chunk (one number per pair) is computed again, then ∂q and ∂k are sums over pairs of
-4 v ∂s (r − r²), each over the other side's positions inside of threads, so that nothing is added by several programs at once.
+4 v ∂s (r − r²), both made at once: a warp has the units of 32 queries in registers and goes over keys. What it adds up for a query stays there;
+what it adds up for a key it adds to a sum of its own in memory, so that nothing is added by several programs at once.
 """
 
 from typing import Any
@@ -25,11 +26,10 @@ from .tiles import LOG2E, block_range, keys_seen, load_tile, power, precision, r
 
 FAR = tl.constexpr(29.0)  # log₂: up to here u₁ u₂ < 2¹¹⁸, far from float32's last number
 SCALE = tl.constexpr(2 * LOG2E)
-PAIRS = 3 * 2**22  # of ∂s that are held at a time: 75 MB with the weights; with fewer, Python takes longer than the kernels
-ROWS = 64  # queries and keys are padded to a multiple of it
-AT_ONCE = 512  # programs of `spread` that fill a GPU
-# queries, keys and warps of a tile of the forward pass: fewer keys than threads, so that they need not be shared
-TILE = (32, 64, 4)
+PAIRS = 1 << 23  # of ∂s that are held at a time: 50 MB with the weights; with fewer, Python takes longer than the kernels
+ROWS = 64  # queries and keys are padded to a multiple of it; a program of `spread` has as many queries
+AT_ONCE = 1056  # programs of `spread` that fill a GPU: one warp each, eight on each of its multiprocessors
+TILE = (32, 64, 4)  # queries, keys and warps of a tile of scores
 
 
 @triton.jit
@@ -157,45 +157,52 @@ def score_gradient(
 
 
 @triton.jit
-def spread_as(
-    x, Y, DS, begin, end, STEP, A: tl.constexpr, IS_FAR: tl.constexpr, TO_V: tl.constexpr, BR: tl.constexpr, BA: tl.constexpr
-):
-    total, of_v, at = tl.zeros([BR, BA], tl.float32), tl.zeros([BR, BA], tl.float32), tl.arange(0, BA)
-    for m in tl.range(begin, end, 2, loop_unroll_factor=2):
+def spread_as(x, Y, DS, OF_Y, begin, end, fresh, A: tl.constexpr, IS_FAR: tl.constexpr, BR: tl.constexpr, BA: tl.constexpr):
+    total, of_v, at = tl.zeros([BR, BA], tl.float32), tl.zeros([BA], tl.float32), tl.arange(0, BA)
+    added = (at >= 0) & (fresh == 0)
+    for m in tl.range(begin, end, 2):
         y1, y2 = tl.load(Y + m * A + at), tl.load(Y + m * A + A + at)
-        ds1, ds2 = tl.load(DS + m * STEP)[:, None], tl.load(DS + m * STEP + STEP)[:, None]
+        ds1, ds2 = tl.load(DS + m)[:, None], tl.load(DS + m + 1)[:, None]
+        sum1 = tl.load(OF_Y + m * A + at, mask=added, other=0.0)
+        sum2 = tl.load(OF_Y + m * A + A + at, mask=added, other=0.0)
         u1, u2 = one_more(x, y1[None, :], IS_FAR), one_more(x, y2[None, :], IS_FAR)
         both = reciprocal(u1 * u2)
         r1, r2 = u2 * both, u1 * both
-        total += ds1 * (r1 - r1 * r1)
-        total += ds2 * (r2 - r2 * r2)
-        if TO_V:
-            of_v += ds1 * r1
-            of_v += ds2 * r2
+        slope1, slope2 = ds1 * (r1 - r1 * r1), ds2 * (r2 - r2 * r2)  # never made: each of its two sums multiplies and adds at once
+        total += slope1
+        total += slope2
+        of_v += tl.sum(ds1 * r1, 0) + tl.sum(ds2 * r2, 0)
+        tl.store(OF_Y + m * A + at, sum1 + tl.sum(slope1, 0))
+        tl.store(OF_Y + m * A + A + at, sum2 + tl.sum(slope2, 0))
     return total, of_v
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first", "groups", "share", "fresh"])
 def spread(
-    X, Y, DS, FLAG, OUT, OF_V, first_row, first_other, rows, others, rows_all, others_all, share, row_step, other_step,
-    A: tl.constexpr, PARTS: tl.constexpr, TO_V: tl.constexpr, BR: tl.constexpr, BA: tl.constexpr,
+    X, Y, DS, FLAG, OF_X, OF_Y, OF_V, first, groups, held, queries, keys, share, fresh,
+    A: tl.constexpr, ROUNDS: tl.constexpr, BR: tl.constexpr, BA: tl.constexpr,
 ):  # fmt: skip
-    """Σ ∂s (r − r²) over the other side's positions, of which each part has `share`: PARTS planes × rows × A, summed afterwards."""
-    plane, part, block = tl.program_id(2).to(tl.int64) // PARTS, tl.program_id(2) % PARTS, tl.program_id(0)
-    units, at, local = tl.program_id(1) * BA, tl.arange(0, BA), tl.arange(0, BR)
-    X += (plane * rows_all + first_row + block * BR) * A + units
-    Y += (plane * others_all + first_other) * A + units
-    DS += plane * rows * others + block * BR * row_step
-    x = tl.load(X + local[:, None] * A + at[None, :])
-    begin, end = part * share, tl.minimum(part * share + share, others)
-    if tl.load(FLAG) == 0:
-        total, of_v = spread_as(x, Y, DS + local * row_step, begin, end, other_step, A, False, TO_V, BR, BA)
-    else:
-        total, of_v = spread_as(x, Y, DS + local * row_step, begin, end, other_step, A, True, TO_V, BR, BA)
-    to = part * (tl.num_programs(2).to(tl.int64) // PARTS) + plane
-    tl.store(OUT + (to * rows + block * BR + local[:, None]) * A + units + at[None, :], total)
-    if TO_V:
-        tl.store(OF_V + (to * tl.num_programs(0) + block) * A + units + at, tl.sum(of_v, 0))
+    """Σ ∂s (r − r²) over a part of the keys (`share`) for ROUNDS · BR queries of a chunk, and over these for each of the keys, which is added to
+    what earlier chunks gave unless it is `fresh`; and Σ ∂s r over both. DS and OF_X have `held` rows per plane."""
+    plane, units, planes = tl.program_id(2).to(tl.int64), tl.program_id(1) * BA, tl.num_programs(2)
+    group, part, at = tl.program_id(0) % groups, tl.program_id(0) // groups, tl.arange(0, BA)
+    begin, end, of_v = part * share, tl.minimum(part * share + share, keys), tl.zeros([BA], tl.float32)
+    Y += plane * keys * A + units
+    OF_Y += (group * planes + plane) * keys * A + units
+    for turn in tl.static_range(ROUNDS):
+        local = (group * ROUNDS + turn) * BR + tl.arange(0, BR)
+        x = tl.load(X + (plane * queries + first + local[:, None]) * A + units + at[None, :])
+        ds = DS + (plane * held + local) * keys
+        if tl.load(FLAG) == 0:
+            total, more = spread_as(x, Y, ds, OF_Y, begin, end, fresh, A, False, BR, BA)
+        else:
+            total, more = spread_as(x, Y, ds, OF_Y, begin, end, fresh, A, True, BR, BA)
+        tl.store(OF_X + ((part * planes + plane) * held + local[:, None]) * A + units + at[None, :], total)
+        of_v += more
+        fresh = 0
+        tl.debug_barrier()  # the next round adds to what this one has stored
+    to = OF_V + (tl.program_id(0) * planes + plane) * A + units + at
+    tl.store(to, tl.load(to) + of_v)
 
 
 def prepared(x: Tensor, flag: Tensor, transposed: bool) -> Tensor:
@@ -212,24 +219,12 @@ def unit_block(x: Tensor) -> int:
     return min(64, power(x.shape[-1]))
 
 
-def spread_over(
-    x: Tensor, y: Tensor, ds: Tensor, flag: Tensor, first: int, of_queries: bool, units: int
-) -> tuple[Tensor, Tensor | None]:
-    """Σ ∂s (r − r²) for the queries of a chunk, or for all keys over the queries of a chunk and Σ ∂s r over all of them, each as parts that
-    are still to be summed: parts B H N A', and parts B H blocks A'."""
-    (batch, heads, chunk, long), a = ds.shape, x.shape[-1]
-    rows, others = (chunk, long) if of_queries else (long, chunk)
-    blocks = rows // ROWS
-    parts = max(1, min(others // 64, AT_ONCE // (blocks * batch * heads)))
-    share = triton.cdiv(others, 4 * parts) * 4
-    out = x.new_empty(parts, batch, heads, rows, a)
-    of_v = None if of_queries else x.new_empty(parts, batch, heads, blocks, a)
-    starts, steps = ((first, 0), (long, 1)) if of_queries else ((0, first), (1, long))
-    spread[blocks, a // units, parts * batch * heads](
-        x, y, ds, flag, out, of_v, *starts, rows, others, x.shape[2], y.shape[2], share, *steps,
-        A=a, PARTS=parts, TO_V=not of_queries, BR=ROWS, BA=units, num_warps=4,
-    )  # fmt: skip
-    return out, of_v
+def add_weighted(total: Tensor, weights: Tensor, grad: Tensor) -> None:
+    """total (P K E, float32) += weightsᵀ grad, of P Q K and P Q E"""
+    if total.is_cuda and weights.dtype != total.dtype:
+        torch.baddbmm(total, weights.transpose(1, 2), grad, out_dtype=total.dtype, out=total)
+    else:
+        total += torch.bmm(weights.transpose(1, 2), grad)
 
 
 class AdditiveSoftmax(torch.autograd.Function):
@@ -273,25 +268,31 @@ class AdditiveSoftmax(torch.autograd.Function):
         (batch, heads, queries, a), (keys, e), grad = query.shape, value.shape[2:], grad.contiguous()
         transposed = [prepared(x, flag, True) for x in (query, key)]
         x, y = (prepared(x, flag, False) for x in (query, key))
-        dq, dk, dv = torch.empty_like(x), torch.zeros_like(y), query.new_zeros(batch * heads, keys, e, dtype=torch.float32)
-        du, long = x.new_zeros(batch, heads, x.shape[-1]), y.shape[2]
-        at_once = max(1, PAIRS // (batch * heads * long) // ROWS) * ROWS
-        for first in range(0, queries, at_once):
-            chunk = min(at_once, x.shape[2] - first)
-            ds = x.new_empty(batch, heads, chunk, long)
-            weights = torch.empty_like(ds, dtype=value.dtype)
-            score_gradient[long // 64, chunk // 32, batch * heads](
-                *transposed, u, value, flag, lengths, lse, output, grad, ds, weights, first, chunk, keys - queries, **ctx.known,
-                BE=min(64, power(e)), BM=32, BN=64, num_warps=4, num_stages=1,
-            )  # fmt: skip
-            pulled = grad[:, :, first : first + chunk].flatten(0, 1)
-            with _disable_current_modes():  # it is part of the kernel, whose operations are counted as those of the definition
-                dv += torch.bmm(weights.flatten(0, 1)[:, : pulled.shape[1], :keys].transpose(1, 2), pulled)
-            of_queries, _ = spread_over(x, y, ds, flag, first, True, unit_block(query))
-            torch.sum(of_queries, 0, out=dq[:, :, first : first + chunk])
-            of_keys, of_v = spread_over(y, x, ds, flag, first, False, unit_block(query))
-            dk += of_keys.sum(0)
-            du += 0 if of_v is None else of_v.sum((0, 3))
+        (_, _, wide, width), long, planes, units = x.shape, y.shape[2], batch * heads, unit_block(query)
+        held = min(max(1, PAIRS // (planes * long) // ROWS) * ROWS, wide)
+        groups = held // ROWS
+        share = 2 * triton.cdiv(long, 2 * max(1, min(long // 32, AT_ONCE // (groups * planes * (width // units)))))
+        parts = triton.cdiv(long, share)
+        ds = x.new_empty(planes, held, long)
+        weights = torch.empty_like(ds, dtype=value.dtype)
+        dq, dv = torch.empty_like(x), x.new_zeros(planes, keys, e)
+        of_x, of_y = x.new_empty(parts, batch, heads, held, width), x.new_empty(groups, batch, heads, long, width)
+        of_v = x.new_zeros(groups * parts, batch, heads, width)
+        with _disable_current_modes():  # the products are part of the kernel, whose operations are counted as those of the definition
+            for first in range(0, wide, held):
+                chunk = min(held, wide - first)
+                score_gradient[long // TILE[1], chunk // TILE[0], planes](
+                    *transposed, u, value, flag, lengths, lse, output, grad, ds, weights, first, held, keys - queries, **ctx.known,
+                    BE=min(64, power(e)), BM=TILE[0], BN=TILE[1], num_warps=TILE[2], num_stages=1,
+                )  # fmt: skip
+                pulled = grad[:, :, first : first + chunk].flatten(0, 1)
+                add_weighted(dv, weights[:, : pulled.shape[1], :keys], pulled)
+                spread[chunk // ROWS * parts, width // units, planes](
+                    x, y, ds, flag, of_x, of_y, of_v, first, chunk // ROWS, held, wide, long, share, int(first == 0),
+                    A=width, ROUNDS=2, BR=ROWS // 2, BA=units, num_warps=1,
+                )  # fmt: skip
+                torch.sum(of_x[..., :chunk, :], 0, out=dq[:, :, first : first + chunk])
+            dk, du = of_y.sum(0), of_v.sum(0)
         factor = 4 * v.float().unsqueeze(1)
         dq, dk = ((found[:, :, :n, :a] * factor).to(query.dtype) for found, n in ((dq, queries), (dk, keys)))
         of_v = -2 * du[..., :a].sum(0)
