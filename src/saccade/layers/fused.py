@@ -8,6 +8,7 @@ run so; any other part is called as it is.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -117,28 +118,28 @@ def usable(stack: Stack, x: Tensor) -> bool:
 
 
 def rehearse(x: Tensor, stack: Stack) -> None:
-    """Runs the kernels forward and backward on a few rows of zeros, with the options of the first block: what does not compile shows here."""
-    from ..core.kernels.activations import activate
-    from ..core.kernels.sums import Stream, add_norm
+    """Runs the kernels forward and backward on a few rows of zeros, with the options of the first block: what does not compile shows here. Each is
+    compiled in a thread of its own, since compilers are programs that one waits for."""
+    from ..core.kernels import activations, sums
 
-    def zeros(like: Tensor | None, *size: int, dtype: torch.dtype | None = None) -> Tensor | None:
-        return None if like is None else like.detach().new_zeros(*size, dtype=dtype or like.dtype).requires_grad_()
+    def dropped(dropout: Any) -> float:
+        return float(dropout.p) if dropout.training else 0.0
 
-    block, seeds, kind = stack.block(0), Seeds(stack, x.device), multiplied(x)
-    mlp, (gain, shift, eps), bias = block.feedforward, norm_of(stack.norm), None
-    inputs, outputs = list[Tensor | None](), list[Tensor]()
+    block, kind, bias = stack.block(0), multiplied(x), None
+    mlp, norm, calls = block.feedforward, norm_of(stack.norm), list[Callable[[], Any]]()
     if isinstance(mlp, MLP) and is_plain_mlp(mlp):
-        hidden, inner = zeros(x, 4, mlp.inner.out_features, dtype=kind), zeros(mlp.inner.bias, mlp.inner.out_features)
-        outputs.append(activate(hidden, inner, kind_of(mlp.activation) or 0, seeds.of(mlp.dropout)))  # type: ignore[arg-type]
-        bias = zeros(mlp.outer.bias, x.shape[-1])
-        inputs.append(hidden)
-    some, part = zeros(x, 4, x.shape[-1]), zeros(x, 4, x.shape[-1], dtype=kind)
-    norm: Any = (zeros(gain, *gain.shape), zeros(shift, *gain.shape), eps)
-    assert some is not None
-    stream, first = add_norm(Stream(some, some), None, None, norm, seeds.none, kind)
-    stream, normed = add_norm(stream, part, bias, norm, seeds.of(block.around_mixer.dropout), kind)
-    outputs += [first, normed, stream.carrier]
-    torch.autograd.grad(sum(one.float().sum() for one in outputs), [*inputs, some])  # type: ignore[arg-type]
+        hidden, bias = x.detach().new_zeros(4, mlp.inner.out_features, dtype=kind), mlp.outer.bias
+        calls += activations.trials(hidden, mlp.inner.bias, kind_of(mlp.activation) or 0, dropped(mlp.dropout))
+    zeros = x.detach().new_zeros(4, x.shape[-1])
+    calls += sums.trials(zeros, kind, bias, norm, dropped(block.around_mixer.dropout))
+
+    def run_here(call: Callable[[], Any]) -> None:
+        with torch.cuda.device_of(zeros):  # a thread begins on the first one
+            call()
+
+    with ThreadPoolExecutor(1 if interpreted() else len(calls)) as pool:
+        for _ in pool.map(run_here, calls):
+            pass
 
 
 def norm_of(norm: nn.Module) -> tuple[Tensor, Tensor | None, float]:

@@ -68,7 +68,7 @@ class CapturedUpdate(Update):
         self.repeated: set[tuple[Any, ...]] = set()
         self.graphs: dict[tuple[Any, ...], Captured] = {}
         if self.settings.autocast and not self.settings.compile and self.work.only_forward:
-            self.forward = Lowered(self.model, self.settings.autocast)
+            self.forward = self.measured = Lowered(self.model, self.settings.autocast)
 
     def __call__(self, parts: Parts, tokens: int, rate: float) -> tuple[list[Tensor], Tensor]:
         [(batch, _)] = parts

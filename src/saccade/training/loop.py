@@ -145,7 +145,7 @@ class Training:
         self.model.train()
         with restored(self.model, self.work):
             batch = median_batch(self.work, plans, self.ranks)
-            loss = lambda: self.update.loss(self.model, batch) / max(batch.tokens, 1)  # noqa: E731
+            loss = lambda: self.update.loss(self.update.measured, batch) / max(batch.tokens, 1)  # noqa: E731
             cost = measure(self.model, loss, remaining, self.settings.accumulate, self.ranks)
         # an evaluation has no gradients, which take two thirds of an update
         each = len(plans) / self.settings.accumulate * self.work.dev_share / 3

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from ..recipe import TrainingRecipe
+from .capture import Lowered
 from .checkpoints import Progress
 from .cost import duration, median_batch, now, restored
 from .distributed import Ranks
@@ -99,13 +100,14 @@ def choose_updates(settings: TrainingRecipe, per_epoch: int, seconds: float, bef
 def time_update(settings: TrainingRecipe, model: nn.Module, work: Work, ranks: Ranks, least: float) -> float:
     """Seconds of an update with a batch of median size, the mean over `least` seconds or more; nothing of the model is changed."""
     kind, device = settings.autocast, next(model.parameters()).device
+    forward: nn.Module = Lowered(model, kind) if kind and work.only_forward and device.type == "cuda" else model  # as it is captured
     taken, count, first = 0.0, 0, True
     with restored(model, work):
         batch = median_batch(work, work.epoch(0), ranks)
         while taken < least:
             start = now()
             with torch.autocast(device.type, kind, enabled=kind is not None):
-                loss = work.loss(model.train(), batch)
+                loss = work.loss(forward.train(), batch)
             loss.backward()
             once = ranks.largest(now() - start)
             # the first time takes longer: of a long one on a processor by little, on a GPU by what its libraries and kernels need to begin

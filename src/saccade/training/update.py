@@ -27,6 +27,7 @@ class Update:
         self.model, self.work, self.settings, self.ranks, self.note = model, work, settings, ranks, note
         self.device = next(model.parameters()).device
         self.forward = self.spread()  # first: the optimizer gets the parameters as they are divided
+        self.measured = model  # what the cost of a run is measured by
         # a graph would keep a number as it is
         rate: Any = torch.tensor(settings.learning_rate, device=self.device) if self.captured else settings.learning_rate
         how: dict[str, Any] = {"weight_decay": settings.weight_decay, "fused": True, "capturable": self.captured}

@@ -1,5 +1,6 @@
 """A bias, an activation and dropout as one kernel forward and one backward, which also adds up the gradient of the bias. R rows of width D."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -162,3 +163,9 @@ def activate(x: Tensor, bias: Given, kind: int, dropout: tuple[Given, int, float
     seed, site, drop = dropout
     inputs = (x.contiguous(), bias, seed, kind, site, drop)
     return run_forward(*inputs) if torch.compiler.is_compiling() else outside(*inputs)
+
+
+def trials(x: Tensor, bias: Given, kind: int, drop: float) -> list[Callable[[], Any]]:
+    """Calls, on some rows x, by which both kernels are compiled."""
+    seed = torch.zeros(1, dtype=torch.int32, device=x.device)
+    return [partial(compute, x, bias, seed, kind, 0, drop), partial(differentiate, x, x, bias, seed, kind, 0, drop)]

@@ -63,8 +63,8 @@ def sweep(
         CHECK: tl.constexpr = MASKED or LISTED
         q = load_tile(q_base, row, stride_q, queries, d, WIDTH, PADDED, CHECK)
         do = load_tile(g_base, row, stride_g, queries, e, WIDTH_V, PADDED_V, CHECK)
-        lse = tl.load(lse_base + row, mask=row < queries, other=float("inf"))
-        delta = tl.load(delta_base + row, mask=row < queries, other=0.0)
+        lse = tl.load(lse_base + row, mask=row < queries, other=float("inf")) if CHECK else tl.load(lse_base + row)
+        delta = tl.load(delta_base + row, mask=row < queries, other=0.0) if CHECK else tl.load(delta_base + row)
         far = tl.zeros([BLOCK_Q], tl.float32)
         if BIAS == TABLE and PLACE != NEAR:
             far = tl.load(table + row * stride_table + PLACE * LIMIT, mask=row < queries, other=0.0).to(tl.float32) * LOG2E

@@ -10,6 +10,8 @@ x is kept in float32; its gradient has the type that products are computed in, a
 PyTorch gives a gradient the type of its tensor: so a tensor of the other type goes beside x (`Stream`), which has no numbers and carries the gradient.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -224,8 +226,7 @@ def compute_beside(carrier: Tensor, *inputs: Any) -> tuple[Tensor, Tensor, Given
     x, part, *rest, dtype = inputs
     total, output, mean, scale = run_kernel(x, part, *rest, torch.empty_like(x, dtype=dtype))
     kind = dtype if part is None else part.dtype
-    # without numbers, since nobody reads them; not of float16, in which gradients that are added up could end at 0 or ∞
-    beside = x.new_empty((), dtype=kind if kind == torch.bfloat16 else x.dtype).expand(x.shape)
+    beside = x.new_empty((), dtype=carried_type(kind, x.dtype)).expand(x.shape)  # without numbers, since nobody reads them
     return beside, output, None if part is None else total, mean, scale
 
 
@@ -264,3 +265,22 @@ def add_norm(x: Stream, part: Given, bias: Given, norm: tuple[Tensor, Given, flo
         return Stream(total, total), output
     carrier, output, total = outside(carrier, *inputs)
     return Stream(carrier, numbers.detach() if total is None else total), output
+
+
+def trials(x: Tensor, kind: torch.dtype, bias: Given, norm: tuple[Tensor, Given, float], drop: float) -> list[Callable[[], Any]]:
+    """Calls, on some rows x, by which the kernels of a stack are compiled: its first norm, its sums, and the last of them."""
+    (gain, shift, eps), seed = norm, torch.zeros(1, dtype=torch.int32, device=x.device)
+    part, row, apart = x.to(kind), x.new_zeros(len(x), dtype=torch.float32), carried_type(kind, x.dtype)
+    found = list[Callable[[], Any]]()
+    for given, dtype, summed in ((None, kind, True), (part, kind, True), (part, x.dtype, False)):
+        share, of_x = (0.0, torch.empty_like(x)) if given is None else (drop, x.to(apart))
+        of_part = None if given is None else of_x if apart == kind and not drop else part.clone()
+        forward = (x, given, None if given is None else bias, seed, gain, shift, 0, share, eps, x.to(dtype))
+        back = (x.to(apart) if summed else None, x.to(dtype), x, row, row, seed, gain, of_x, of_part, shift is not None, 0, share)
+        found += [partial(run_kernel, *forward), partial(run_kernel_back, *back)]
+    return found
+
+
+def carried_type(kind: torch.dtype, own: torch.dtype) -> torch.dtype:
+    """Of the gradient of x: not float16, in which sums of gradients could end at 0 or ∞."""
+    return kind if kind == torch.bfloat16 else own
