@@ -153,7 +153,7 @@ def test_parts_of_a_product_have_its_gradients(dtype: torch.dtype, widths: tuple
     for one, other in zip((*found, *grads), (*wanted, *others), strict=True):
         close(one, other, 1e-5 if dtype == torch.float32 else 1e-2)
     read = torch.autograd.grad(kernels.affine_parts(x, weight, bias, widths)[1].sum(), bias)[0]  # nobody reads the others
-    close(read[widths[0] : -widths[2]], torch.full((widths[1],), 2.0 * rows), 1e-2)
+    close(read[widths[0] : -widths[2]], torch.full((widths[1],), 2.0 * rows, device=DEVICE), 1e-2)
     assert not read[: widths[0]].any()
 
 

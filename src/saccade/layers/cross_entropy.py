@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core import kernels
+from ..core.kernels.products import add_product
 
 LARGE = 1 << 24  # logits; fewer are computed at once
 CHUNK = {"cuda": 1 << 28, "cpu": 1 << 21}  # logits in memory at a time: half a gigabyte in 16 bits on a GPU, what caches hold elsewhere
@@ -121,16 +122,6 @@ class Chunks:
 def exponential(x: Tensor, out: Tensor) -> Tensor:
     """e^x, written over `out`, which may have fewer bits."""
     return x.exp_() if out.dtype == x.dtype else torch.exp(x, out=out)
-
-
-def add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """total += aᵀ b"""
-    if total.dtype == a.dtype:
-        total.addmm_(a.t(), b)
-    elif total.is_cuda and not torch.compiler.is_compiling():  # added within the product: nothing of 16 bits is written and read again
-        torch.addmm(total, a.t(), b, out_dtype=total.dtype, out=total)
-    else:
-        total += a.t() @ b
 
 
 def negative_losses(x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, ignore: int, smoothing: float) -> Tensor:

@@ -22,6 +22,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.utils._python_dispatch import _disable_current_modes
 
+from .products import add_product
 from .tiles import LOG2E, block_range, keys_seen, load_tile, power, precision, reciprocal, shared, store_tile
 
 FAR = tl.constexpr(29.0)  # log₂: up to here u₁ u₂ < 2¹¹⁸, far from float32's last number
@@ -29,7 +30,7 @@ SCALE = tl.constexpr(2 * LOG2E)
 PAIRS = 1 << 23  # of ∂s that are held at a time: 50 MB with the weights; with fewer, Python takes longer than the kernels
 ROWS = 64  # queries and keys are padded to a multiple of it; a program of `spread` has as many queries
 AT_ONCE = 1056  # programs of `spread` that fill a GPU: one warp each, eight on each of its multiprocessors
-TILE = (32, 64, 4)  # queries, keys and warps of a tile of scores
+TILE = (64, 64, 4)  # queries, keys and warps of a tile of scores: 32 of them for each thread, so that it loads little for many
 
 
 @triton.jit
@@ -219,14 +220,6 @@ def unit_block(x: Tensor) -> int:
     return min(64, power(x.shape[-1]))
 
 
-def add_weighted(total: Tensor, weights: Tensor, grad: Tensor) -> None:
-    """total (P K E, float32) += weightsᵀ grad, of P Q K and P Q E"""
-    if total.is_cuda and weights.dtype != total.dtype:
-        torch.baddbmm(total, weights.transpose(1, 2), grad, out_dtype=total.dtype, out=total)
-    else:
-        total += torch.bmm(weights.transpose(1, 2), grad)
-
-
 class AdditiveSoftmax(torch.autograd.Function):
     """Projected queries and keys (B H N A), values (B H' K E), v (1 or H × A)."""
 
@@ -252,7 +245,8 @@ class AdditiveSoftmax(torch.autograd.Function):
         }
         known |= {"queries": queries, "keys": keys, "wide": x.shape[3], "long": y.shape[3], "PRECISION": precision(query)}
         size = e * value.element_size()
-        rows, columns, warps = TILE if size <= 512 else (16, 32, 4) if size <= 1024 else (16, 16, 8)
+        tiles = ((256, TILE), (512, (32, 64, 4)), (1024, (16, 32, 4)))  # the wider values are, the fewer queries
+        rows, columns, warps = next((tile for most, tile in tiles if size <= most), (16, 16, 8))
         additive_forward[triton.cdiv(queries, rows), batch * heads](
             x, y, u, value, flag, lengths, output, lse, keys - queries, **known,
             BE=power(e), BM=rows, BN=columns, num_warps=warps, num_stages=2,
@@ -286,7 +280,7 @@ class AdditiveSoftmax(torch.autograd.Function):
                     BE=min(64, power(e)), BM=TILE[0], BN=TILE[1], num_warps=TILE[2], num_stages=1,
                 )  # fmt: skip
                 pulled = grad[:, :, first : first + chunk].flatten(0, 1)
-                add_weighted(dv, weights[:, : pulled.shape[1], :keys], pulled)
+                add_product(dv, weights[:, : pulled.shape[1], :keys], pulled)
                 spread[chunk // ROWS * parts, width // units, planes](
                     x, y, ds, flag, of_x, of_y, of_v, first, chunk // ROWS, held, wide, long, share, int(first == 0),
                     A=width, ROUNDS=2, BR=ROWS // 2, BA=units, num_warps=1,

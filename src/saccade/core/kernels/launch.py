@@ -16,13 +16,13 @@ Config = tuple[int, int, int, int]  # queries and keys of a block, warps, stages
 # By kernel and width of a head, for 16 bits; the first is taken where nothing can be timed.
 CONFIGS: dict[str, dict[int, list[Config]]] = {
     "forward": {
-        64: [(128, 64, 4, 3), (128, 128, 8, 3), (128, 64, 8, 3)],
+        64: [(64, 64, 4, 3), (64, 128, 4, 3), (128, 64, 4, 3), (128, 128, 8, 3)],
         128: [(128, 64, 8, 3), (128, 128, 8, 2)],
         256: [(64, 32, 4, 2), (128, 64, 8, 2)],
     },
     "queries": {64: [(64, 64, 4, 3), (128, 64, 8, 3)], 128: [(128, 64, 8, 2), (64, 64, 4, 2)], 256: [(64, 32, 8, 2)]},
     "keys": {
-        64: [(64, 128, 8, 3), (64, 64, 4, 3), (32, 128, 8, 3)],
+        64: [(64, 64, 4, 3), (64, 128, 8, 3), (32, 64, 4, 3)],
         128: [(64, 64, 4, 2), (64, 64, 8, 2), (32, 128, 8, 2)],  # 128 × 128 numbers of dk and dv take all registers of 8 warps
         256: [(32, 64, 8, 2)],
     },
