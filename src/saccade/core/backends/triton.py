@@ -224,11 +224,11 @@ def least(lengths: tuple[Tensor, ...], device: torch.device) -> Tensor:
 
 def facts(call: Call) -> tuple[Any, ...] | None:
     """What its answers depend on besides the kinds of parts."""
-    if call.q.device.type != "cuda":
+    if not call.q.is_cuda:
         return None
-    pairs, listed = call.q.shape[2] * call.key.shape[2], span(call.mask.mask) is None and not may_read()
+    queries, keys, listed = call.q.shape[2], call.key.shape[2], span(call.mask.mask) is None and not may_read()
     placed = call.positions is not None and call.positions.in_line
-    return pairs >= SHORT**2, call.q.shape[2] > call.key.shape[2], placed, listed, refuses_sizes(call)
+    return queries * keys >= SHORT**2, queries > keys, placed, listed, refuses_sizes(call)
 
 
 backend = Triton(attention, kind)
