@@ -187,7 +187,9 @@ def refuses_sizes(call: Call) -> str | None:
         return f"its heads are {WIDEST} wide at most"
     if not call.q.shape[0]:
         return "the batch is empty"
-    if biased(call) and type(position) is Shaw and call.q.shape[-1] != position.keys.shape[1]:
+    if not biased(call):
+        return None
+    if type(position) is Shaw and call.q.shape[-1] != position.keys.shape[1]:
         return "the position is made for queries of another width"
     if (call.needs_grad or type(position) is Shaw) and 2 * reach(call) + 1 > MOST:
         return f"it keeps gradients of {MOST} distances at most, got {2 * reach(call) + 1}"
