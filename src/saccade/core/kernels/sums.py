@@ -195,7 +195,7 @@ def pull_back(ctx: Any, of_sum: Given, of_output: Given, *_: Any, run: Any = run
 
 
 run_forward.register_autograd(pull_back, setup_context=save)
-outside = outside_compile(compute, save, partial(pull_back, run=differentiate), outputs=2)
+outside = outside_compile(compute, save, partial(pull_back, run=differentiate), learned=6, outputs=2)
 
 
 def add_norm(x: Tensor, part: Tensor, bias: Given, norm: tuple[Tensor, Given, float], dropout: tuple[Given, int, float],
