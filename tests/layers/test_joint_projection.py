@@ -149,7 +149,7 @@ def test_a_missing_part_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="'MultiHeadAttention' object has no attribute 'q'"):
         layer(torch.randn(1, 4, 8))
     layer.add_module("q", nn.Linear(8, 8))
-    assert isinstance(layer.q, nn.Linear) and isinstance(vars(MultiHeadAttention)["q"], type(MultiHeadAttention.k))
+    assert isinstance(layer.q, nn.Linear)
 
 
 def test_one_graph_when_compiled() -> None:

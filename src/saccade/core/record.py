@@ -83,13 +83,13 @@ def paths_in(module: nn.Module, path: str = "", found: dict[nn.Module, str] | No
     """The paths of a module and of all inside it, each once: what `named_modules` gives, which takes twice as long."""
     found = {} if found is None else found
     found[module] = path
-    for name, inner in module._modules.items():
-        if inner is not None and inner not in found:
+    for name, part in module._modules.items():
+        if part is not None and part not in found:
             at = f"{path}.{name}" if path else name
-            if inner._modules:
-                paths_in(inner, at, found)
+            if part._modules:
+                paths_in(part, at, found)
             else:
-                found[inner] = at
+                found[part] = at
     return found
 
 
