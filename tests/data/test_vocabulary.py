@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import re
 import unicodedata
+from itertools import dropwhile
+from typing import Any
 
 import pytest
 import tokenizers
@@ -12,6 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from saccade.data import vocabulary
 from saccade.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 from saccade.errors import SaccadeError
 
@@ -320,3 +323,66 @@ def test_labels_of_words_and_characters_are_the_text_itself() -> None:
     assert words.label_text("the zebra") == ["the", "zebra"], "an unknown word is shown as it is"
     assert words.labels([words.id("the"), words.unk]) == ["the", "<unk>"]
     assert Vocabulary.train(["the cat"], "characters", 20).label_text("a t") == ["a", " ", "t"]
+
+
+def by_the_library(lines: list[str], size: int, lowercase: bool, min_count: int) -> Vocabulary:
+    """A vocabulary of characters whose pieces the `tokenizers` library has found and ordered by itself."""
+    tokenizer = vocabulary._bare_tokenizer("characters", "space", lowercase)
+    options: dict[str, Any] = {"vocab_size": size, "min_frequency": min_count, "show_progress": False}
+    texts = map(vocabulary._nfc, lines)
+    blank = dropwhile(lambda text: not text.strip(), texts)
+    tokenizer.train_from_iterator(blank, tokenizers.trainers.WordLevelTrainer(**options))
+    found = tokenizer.get_vocab()
+    names = [*SPECIALS.values(), *sorted(found, key=found.__getitem__)][:size]
+    model = tokenizers.models.WordLevel({name: n for n, name in enumerate(names)}, unk_token=SPECIALS["unk"])
+    return Vocabulary(vocabulary._bare_tokenizer("characters", "space", lowercase, model), "characters", lowercase=lowercase)
+
+
+# marks that compose and marks that do not, in both orders; letters whose lower case is two, another, or depends on what follows
+ODD = st.sampled_from([*"aAeEİIıΣσςßẞÅK\u212b\u0301\u0327\u0323\u0308\u093c\u0915\u1100\u1161\u11a8\u0344\ufb01\U0001d15e"])
+ODD_TEXT = st.lists(COMMON | ODD | st.characters(exclude_categories=["Cs"]), max_size=40).map("".join)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(ODD_TEXT, min_size=1, max_size=6), st.integers(5, 60), st.booleans(), st.integers(1, 3), ODD_TEXT)
+def test_characters_are_counted_and_numbered_as_by_the_library(
+    lines: list[str], size: int, lowercase: bool, min_count: int, other: str
+) -> None:
+    lines = [*lines, "a"]  # at least one that is not blank
+    ours = Vocabulary.train(iter(lines), "characters", size, lowercase=lowercase, min_count=min_count)
+    theirs = by_the_library(lines, size, lowercase, min_count)
+    assert ours.to_json() == theirs.to_json()
+    texts = [*lines, other, ""]
+    assert ours._numbers is not None
+    assert ours.encode_ids(texts) == [found.ids for found in theirs.encode_batch(texts)]
+
+
+def test_every_character_is_numbered_as_by_the_library() -> None:
+    known = "".join(chr(code) for code in range(0x3000) if not 0xD800 <= code < 0xE000)
+    for lowercase in (False, True):
+        found = Vocabulary.train([known[:0x600]], "characters", 1000, lowercase=lowercase)
+        texts = [
+            "".join(map(chr, range(begin, begin + 0x400))) for begin in (*range(0, 0xD800, 0x400), *range(0xE000, 0x20000, 0x400))
+        ]
+        assert found.encode_ids(texts) == [one.ids for one in found.encode_batch(texts)]
+
+
+def test_a_tokenizer_with_parts_of_its_own_is_asked_itself() -> None:
+    def made(**changed: Any) -> Vocabulary:
+        tokenizer = vocabulary._bare_tokenizer("characters", "space", False)
+        vocab = {name: n for n, name in enumerate([*SPECIALS.values(), *"ab_"])}
+        tokenizer.model = tokenizers.models.WordLevel(vocab, unk_token=SPECIALS["unk"])
+        for name, value in changed.items():
+            setattr(tokenizer, name, value)
+        return Vocabulary(tokenizer, "characters")
+
+    assert made().encode_ids(["ab c"]) == [[4, 5, UNK, UNK]]
+    words = made(pre_tokenizer=tokenizers.pre_tokenizers.WhitespaceSplit())
+    assert words.encode_ids(["ab a"]) == [[UNK, 4]]
+    lower = made(normalizer=tokenizers.normalizers.Lowercase())
+    assert lower.encode_ids(["AB"]) == [[4, 5]]
+    added = made()
+    added._tokenizer.add_tokens(["ab"])
+    assert Vocabulary(added._tokenizer, "characters").encode_ids(["ab"]) == [[7]]
+    specials = Vocabulary(made()._tokenizer, "characters", specials=SPECIALS | {"eos": "_"})
+    assert specials.encode_ids(["a_"]) == [[4, UNK]], "a special never comes from text"

@@ -225,7 +225,7 @@ def test_a_launch_made_before_is_made_again_with_addresses_unless_something_else
 
     def run(x: Tensor, **extras: Any) -> tuple[int, int]:
         more, lengths = launch.Extras(**extras), extras.get("lengths")
-        given = launch.describe(x, q, q, *more[:8])
+        given = launch.launches_for(x, q, q, *more[:8])
         launch.launch(kernel, "forward", (x, q, q, q, lengths), (x, q, q, q), given, launch.Options(1.0), more)
         return len(kernel.anew), len(kernel.again)
 
@@ -240,6 +240,50 @@ def test_a_launch_made_before_is_made_again_with_addresses_unless_something_else
     assert run(q, lengths=torch.ones(2)) == (4, 2)
     assert run(q, lengths=torch.ones(2, device="meta")) == (5, 2), "an address on another device is never passed"
     assert run(q, lengths=torch.ones(2, device="meta")) == (6, 2)
+
+
+class Runner:
+    """A compiled kernel with all that Triton's own has; it notes which way it was launched, and with what."""
+
+    function, packed_metadata = 7, (4, 1)
+
+    def __init__(self) -> None:
+        self.ways = list[Any]()
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        return lambda *given: self.ways.append(("by Triton", grid, given))
+
+    def run(self, *given: Any) -> None:
+        self.ways.append(("directly", given))
+
+
+def test_a_kernel_is_launched_directly_unless_a_profiler_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    launch, knobs = pytest.importorskip("saccade.core.kernels.launch"), pytest.importorskip("triton.knobs")
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 3, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 10 + device, raising=False)
+    kernel = Runner()
+    run, hook = launch.launcher(kernel, (5, 1, 1)), lambda about: None
+    run(1, 2)
+    assert kernel.ways.pop() == ("directly", (5, 1, 1, 13, 7, (4, 1), None, None, None, 1, 2))
+    for chain in (knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook):
+        chain.add(hook)
+        run(1, 2)
+        chain.remove(hook)
+        assert kernel.ways.pop() == ("by Triton", (5, 1, 1), (1, 2))
+    for odd in (None, hook):  # as in other versions of Triton
+        monkeypatch.setattr(knobs.runtime, "launch_enter_hook", odd)
+        run(1, 2)
+        assert kernel.ways.pop()[0] == "by Triton"
+
+
+def test_a_kernel_of_another_version_is_launched_by_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = pytest.importorskip("saccade.core.kernels.launch")
+    kernel = Runner()
+    for name in ("_cuda_getDevice", "_cuda_getCurrentRawStream"):
+        monkeypatch.setattr(torch._C, name, lambda *_: 0, raising=False)
+    monkeypatch.delattr(Runner, "function")
+    launch.launcher(kernel, (5, 1, 1))(1, 2)
+    assert kernel.ways == [("by Triton", (5, 1, 1), (1, 2))]
 
 
 def test_no_kernel_is_chosen_on_a_cpu_and_which_backend_says_why() -> None:

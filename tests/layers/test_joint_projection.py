@@ -60,3 +60,100 @@ def test_an_own_layer_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = MultiHeadAttention(8, 2)
     layer.v = Zero(8, 8)
     torch.testing.assert_close(layer(torch.randn(1, 4, 8, requires_grad=True)), layer.out.bias.expand(1, 4, 8))
+
+
+def doubled(layer: MultiHeadAttention, how: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes a layer, by one of the ways there are, so that its values come out twice as large."""
+    forward = nn.Linear.forward
+    if how == "hook":
+        layer.v.register_forward_hook(lambda module, given, output: output * 2)
+    elif how == "hook before":
+        layer.v.register_forward_pre_hook(lambda module, given: (given[0] * 2,))
+    elif how == "hook on all modules":
+        hook = nn.modules.module.register_module_forward_hook(lambda one, _, output: output * 2 if one is layer.v else None)
+        request.addfinalizer(hook.remove)
+    elif how == "method of the object":
+        monkeypatch.setattr(layer.v, "forward", lambda x: forward(layer.v, x) * 2)
+    elif how == "method of the class":
+        monkeypatch.setattr(nn.Linear, "forward", lambda own, x: forward(own, x) * (2 if own is layer.v else 1))
+    elif how == "parametrization":
+        nn.utils.parametrize.register_parametrization(layer.v, "weight", Twice())
+    elif how == "plain tensor":
+        weight = layer.v.weight.detach() * 2
+        del layer.v.weight
+        layer.v.weight = weight  # type: ignore[assignment]
+    elif how == "function":
+        values = layer.v
+        del layer.v
+        layer.v = lambda x: values(x) * 2  # type: ignore[assignment]
+    else:
+        layer.v.weight = nn.Parameter(layer.v.weight * 2)
+
+
+class Twice(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2
+
+
+WAYS = ["hook", "hook before", "hook on all modules", "method of the object", "method of the class", "parametrization"]
+
+
+@pytest.mark.parametrize("many", [1, 1024])
+@pytest.mark.parametrize("how", [*WAYS, "plain tensor", "function", "parameter"])
+def test_what_is_changed_in_a_layer_is_never_skipped(
+    how: str, many: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "MANY", many)
+    layer, x = MultiHeadAttention(8, 2, bias=False), torch.randn(1, 4, 8, requires_grad=True)
+    before = layer(x)
+    doubled(layer, how, request, monkeypatch)
+    torch.testing.assert_close(layer(x), before * 2)
+    if how != "function":
+        torch.testing.assert_close(layer(x, x), before * 2)  # by `read` and `prepare`
+
+
+def test_gradients_are_heard_by_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "MANY", 1)
+    layer, heard = MultiHeadAttention(8, 2), list[str]()
+    layer.k.register_full_backward_hook(lambda *given: heard.append("after"))
+    layer.out.register_full_backward_pre_hook(lambda *given: heard.append("before"))
+    layer(torch.randn(1, 4, 8, requires_grad=True)).sum().backward()
+    assert heard == ["before", "after"]
+
+
+def test_parameters_of_a_functional_call() -> None:
+    layer, x = MultiHeadAttention(8, 2, bias=False), torch.randn(1, 4, 8)
+    found = torch.func.functional_call(layer, {"v.weight": layer.v.weight * 2}, (x,))
+    torch.testing.assert_close(found, layer(x) * 2)
+
+
+def test_a_property_of_a_subclass_is_read() -> None:
+    class Shared(MultiHeadAttention):
+        """Keys by the matrix of queries."""
+
+        @property
+        def k(self) -> nn.Linear:  # type: ignore[override]
+            return self.q
+
+    layer, x = Shared(8, 2), torch.randn(1, 4, 8)
+    plain = MultiHeadAttention(8, 2)
+    plain.load_state_dict(layer.state_dict())
+    plain.k = plain.q
+    torch.testing.assert_close(layer(x), plain(x))
+
+
+def test_a_missing_part_is_an_attribute_error() -> None:
+    layer = MultiHeadAttention(8, 2)
+    del layer.q
+    assert not hasattr(layer, "q")
+    with pytest.raises(AttributeError, match="'MultiHeadAttention' object has no attribute 'q'"):
+        layer(torch.randn(1, 4, 8))
+    layer.add_module("q", nn.Linear(8, 8))
+    assert isinstance(layer.q, nn.Linear)
+
+
+def test_one_graph_when_compiled() -> None:
+    layer, x = MultiHeadAttention(8, 2), torch.randn(1, 4, 8)
+    torch._dynamo.reset()
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), layer(x))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from ..errors import SaccadeError
+from .inner import inner
 from .masks import Full, Mask
 from .normalizers import Normalizer, Softmax
 from .positions import NoPosition, Position, Positions
@@ -24,6 +25,10 @@ class Ready:
 
 class Mechanism(nn.Module):
     """Score × normalizer × mask × position; by default scaled dot-product attention with a softmax."""
+
+    score: Score = inner()
+    normalize: Normalizer = inner()
+    position: Position = inner()
 
     def __init__(
         self,

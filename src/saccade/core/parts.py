@@ -32,8 +32,10 @@ class Shifted(Mask):
 
 def is_huge(call: Call) -> bool:
     """Whether a call on a CPU, without gradients, would need more memory at once than its parts do."""
+    if torch.is_grad_enabled() or not call.query.is_cpu:
+        return False
     batch, heads, queries, keys = call.sizes
-    if batch * heads * queries * keys * width_of(call) <= HUGE or torch.is_grad_enabled() or call.query.device.type != "cpu":
+    if batch * heads * queries * keys * width_of(call) <= HUGE:
         return False
     mask = call.mask.mask
     fused = call.score.dot and type(mask) in (Full, Causal) and call.positions is None

@@ -5,9 +5,12 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.modules.module import _has_any_global_hook
 
 from ..core import KeyValues, Mechanism, Positions, Ready, Site, kernels
 from ..core.attention import check_kinds, check_order, refuse_argument
+from ..core.inner import inner
 from ..core.masks import Mask, Matrix, Prepared
 from ..core.options import overrides
 from ..errors import SaccadeError
@@ -16,24 +19,46 @@ from .mixers import Mixer, table
 from .windows import Window
 
 MANY = 1024  # positions of a batch, from which one large product is worth joining the matrices for it
+FEW = 1 << 22  # numbers of the matrices that a GPU joins in less time than it takes to launch their products one by one
+
+
+FORWARD = nn.Linear.forward  # somebody may replace it for all layers
+
+
+def affine_of(layer: nn.Module) -> tuple[Tensor, Tensor | None] | None:
+    """W and b of a layer that is W x + b and nothing else: PyTorch's own, nothing set on it, its parameters in their place, no hook."""
+    if type(layer) is not nn.Linear or "forward" in layer.__dict__ or nn.Linear.forward is not FORWARD:
+        return None
+    if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks:
+        return None
+    own: Any = layer._parameters  # read directly: an attribute of a module takes a tenth of the time that a small product does
+    return (own["weight"], own["bias"]) if "weight" in own and "bias" in own else None
 
 
 def project(x: Tensor, *layers: nn.Module) -> Sequence[Tensor]:
-    """What several linear layers make of x: one product with all their matrices where x is long and nothing was added to a layer."""
-    plain = [layer for layer in layers if type(layer) is nn.Linear and not (layer._forward_hooks or layer._forward_pre_hooks)]
-    if x.numel() < MANY * x.shape[-1] or len(plain) < len(layers) or not x.requires_grad:
+    """What linear layers make of x: one product with all their matrices where x is long and nothing was added to a layer. Without gradients
+    that saves launches alone, so that it is for a GPU, and for matrices that are soon joined."""
+    given = [affine_of(layer) for layer in layers]
+    if None in given or _has_any_global_hook():
         return [layer(x) for layer in layers]
-    biases = [layer.bias for layer in plain if layer.bias is not None]
-    if biases and len(biases) < len(plain):
-        return [layer(x) for layer in layers]
-    bias = torch.cat(biases) if biases else None  # type: ignore[arg-type]
-    weight = torch.cat([layer.weight for layer in plain])
-    return kernels.affine_parts(x, weight, bias, [layer.out_features for layer in plain])
+    pairs: Any = given
+    if len(pairs) > 1 and x.numel() >= MANY * x.shape[-1]:
+        weights, biases = [weight for weight, _ in pairs], [bias for _, bias in pairs if bias is not None]
+        pays = x.requires_grad or (x.is_cuda and sum(weight.numel() for weight in weights) <= FEW)
+        if pays and len(biases) in (0, len(pairs)):
+            bias = torch.cat(biases) if biases else None
+            return kernels.affine_parts(x, torch.cat(weights), bias, [weight.shape[0] for weight in weights])
+    return [F.linear(x, weight, bias) for weight, bias in pairs]
 
 
 @table.add("attention", paper="Vaswani et al. 2017")
 class MultiHeadAttention(Site, Mixer):
     """Project to q, k, v; attend in each head; project back. Self-attention, or over `memory`; with `kv_heads` fewer heads of k and v."""
+
+    q: nn.Linear = inner()
+    k: nn.Linear = inner()
+    v: nn.Linear = inner()
+    out: nn.Linear = inner()
 
     def __init__(
         self,
@@ -149,11 +174,11 @@ class MultiHeadAttention(Site, Mixer):
         self, x: Tensor, ready: Ready, mask: Mask | None = None, positions: Positions | None = None, first: int = 0
     ) -> Tensor:
         """Attend from x to prepared keys and values; `first`: how many queries came in earlier calls."""
-        return self.answer(self.q(x), ready, mask, positions, first)
+        return self.answer(project(x, self.q)[0], ready, mask, positions, first)
 
     def answer(self, q: Tensor, ready: Ready, mask: Mask | None, positions: Positions | None, first: int = 0) -> Tensor:
         """From projected queries to the layer's output."""
-        return self.out(self.found(q, ready, mask, positions, first))
+        return project(self.found(q, ready, mask, positions, first), self.out)[0]
 
     def found(self, q: Tensor, ready: Ready, mask: Mask | None, positions: Positions | None, first: int = 0) -> Tensor:
         """What projected queries find in each head, side by side: B N (H D)."""
@@ -163,20 +188,22 @@ class MultiHeadAttention(Site, Mixer):
 
     def split(self, x: Tensor, heads: int) -> Tensor:
         """B N (H D) → B H N D"""
-        return x.unflatten(-1, (heads, self.width)).transpose(1, 2)
+        batch, length, _ = x.shape
+        return x.view(batch, length, heads, self.width).transpose(1, 2)
 
     def check(self, x: Tensor, memory: Tensor | None, mask: Mask | None, positions: Positions | None) -> None:
         """Raises when what is passed does not fit this layer."""
         if isinstance(mask, Tensor) and mask.is_floating_point():
             way = "self-attention is layer(x), and layer(x, memory) reads keys and values from a memory"
             raise SaccadeError(f"the third argument is the mask, got a tensor of shape {tuple(mask.shape)}; {way}")
-        check_kinds(self.mechanism, mask, positions, self.dropout)
-        for name, given, width in (("x", x, self.q.in_features), ("memory", x if memory is None else memory, self.k.in_features)):
-            if given.dim() != 3 or given.shape[-1] != width:
-                raise SaccadeError(f"{name} must be batch × positions × {width}, got shape {tuple(given.shape)}")
-        if memory is not None and memory.shape[0] != x.shape[0]:
-            raise SaccadeError(f"x is a batch of {x.shape[0]}, memory a batch of {memory.shape[0]}; give one memory per row of x")
-        check_order(self.mechanism.mask, mask, x.shape[1], (x if memory is None else memory).shape[1])
+        mechanism, read, sizes = self.mechanism, x if memory is None else memory, x.shape
+        check_kinds(mechanism, mask, positions, self.dropout)
+        for name, shape, width in (("x", sizes, self.q.in_features), ("memory", read.shape, self.k.in_features)):
+            if len(shape) != 3 or shape[-1] != width:
+                raise SaccadeError(f"{name} must be batch × positions × {width}, got shape {tuple(shape)}")
+        if memory is not None and memory.shape[0] != sizes[0]:
+            raise SaccadeError(f"x is a batch of {sizes[0]}, memory a batch of {memory.shape[0]}; give one memory per row of x")
+        check_order(mechanism.mask, mask, sizes[1], read.shape[1])
 
 
 class Same(nn.Module):

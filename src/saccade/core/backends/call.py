@@ -30,7 +30,8 @@ class Call:
     @property
     def sizes(self) -> tuple[int, int, int, int]:
         """B H Q K"""
-        return self.q.shape[0], self.q.shape[1], self.q.shape[2], self.key.shape[2]
+        batch, heads, queries, _ = self.q.shape
+        return batch, heads, queries, self.key.shape[2]
 
     @property
     def causal(self) -> bool:

@@ -57,7 +57,7 @@ def shares_bias(call: Call) -> bool:
 
 def facts(call: Call) -> tuple[Any, ...] | None:
     """What its answers depend on besides the kinds of parts."""
-    if call.q.device.type != "cuda" or refuses_sizes(call) is not None:
+    if not call.q.is_cuda or call.q.shape[2] > MOST or refuses_sizes(call) is not None:
         return None
     return biased(call) and shares_bias(call), span(call.mask.mask) is None
 

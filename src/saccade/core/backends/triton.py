@@ -2,6 +2,7 @@
 the length, forward and backward; blocks of keys that a mask hides cost nothing. Those of other scores and normalizers: forms.py."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -66,7 +67,7 @@ class Triton(Kernels):
         if form_of(call) is not None:
             return forms.backend.refuses(call)
         reason = missing(call.q.device) or refuses_parts(call) or refuses_sizes(call)
-        if reason is None and not may_read() and span(call.mask.mask) is None and "tiles" not in call.mask.kept:
+        if reason is None and not may_read() and span_of(call) is None and "tiles" not in call.mask.kept:
             reason = "the blocks of its mask cannot be listed while a pass is compiled or captured"
         return reason or (self.failed.get(kind(call)) if self.failed else None)
 
@@ -88,7 +89,7 @@ class Triton(Kernels):
 
 def kind(call: Call) -> tuple[Any, ...]:
     """What its kernels depend on."""
-    query, closed, position = call.query, span(call.mask.mask), call.position
+    query, closed, position = call.query, span_of(call), call.position
     mask = str(call.mask) if closed is None else (closed[0], closed[1], len(closed[2]))
     sizes = (query.shape, call.key.shape, call.value.shape, query.dtype, query.device, call.needs_grad)
     at = () if call.positions is None else (type(position), reach(call), *(one.requires_grad for one in position.parameters()))
@@ -105,12 +106,10 @@ def in_one_type(call: Call) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def attention(call: Call) -> Tensor:
-    from ..kernels.flash import flash
-    from ..kernels.launch import Extras, Options
-
+    flash, Extras, Options = softmax_kernels()
     q, k, v = in_one_type(call)
     extras, (left, right) = Extras(), (-1, -1)
-    closed = span(call.mask.mask)
+    closed = span_of(call)
     if closed is None:
         from ..kernels.plan import make_plan
 
@@ -128,6 +127,15 @@ def attention(call: Call) -> Tensor:
     cap = call.score.cap if type(call.score) is SoftCapped else 0.0
     options = Options(call.scale, cap, call.dropout, left, right, reach(call))
     return flash(q, k, v, options, with_position(call, extras, q.dtype))
+
+
+@cache
+def softmax_kernels() -> tuple[Any, Any, Any]:
+    """Imported once: to import in each call takes as long as to launch a kernel."""
+    from ..kernels.flash import flash
+    from ..kernels.launch import Extras, Options
+
+    return flash, Extras, Options
 
 
 def with_position(call: Call, extras: Any, dtype: torch.dtype) -> Any:
@@ -187,7 +195,9 @@ def refuses_sizes(call: Call) -> str | None:
         return f"its heads are {WIDEST} wide at most"
     if not call.q.shape[0]:
         return "the batch is empty"
-    if biased(call) and type(position) is Shaw and call.q.shape[-1] != position.keys.shape[1]:
+    if not biased(call):
+        return None
+    if type(position) is Shaw and call.q.shape[-1] != position.keys.shape[1]:
         return "the position is made for queries of another width"
     if (call.needs_grad or type(position) is Shaw) and 2 * reach(call) + 1 > MOST:
         return f"it keeps gradients of {MOST} distances at most, got {2 * reach(call) + 1}"
@@ -213,6 +223,11 @@ def span(mask: Mask) -> Span | None:
     return None
 
 
+def span_of(call: Call) -> Span | None:
+    """`span` of a call's mask, found once: it is asked for when a backend is chosen, when a kernel is, and when it is run."""
+    return call.mask.once("span", lambda: span(call.mask.mask))
+
+
 def nearer(one: int, other: int) -> int:
     """The smaller reach of two, of which −1 is the farthest; without `min` of a generator, which torch.compile cannot follow."""
     return max(one, other) if one < 0 or other < 0 else min(one, other)
@@ -224,11 +239,11 @@ def least(lengths: tuple[Tensor, ...], device: torch.device) -> Tensor:
 
 def facts(call: Call) -> tuple[Any, ...] | None:
     """What its answers depend on besides the kinds of parts."""
-    if call.q.device.type != "cuda":
+    if not call.q.is_cuda:
         return None
-    pairs, listed = call.q.shape[2] * call.key.shape[2], span(call.mask.mask) is None and not may_read()
+    queries, keys, listed = call.q.shape[2], call.key.shape[2], span_of(call) is None and not may_read()
     placed = call.positions is not None and call.positions.in_line
-    return pairs >= SHORT**2, call.q.shape[2] > call.key.shape[2], placed, listed, refuses_sizes(call)
+    return queries * keys >= SHORT**2, queries > keys, placed, listed, refuses_sizes(call)
 
 
 backend = Triton(attention, kind)

@@ -155,7 +155,7 @@ def pull_back(ctx: Any, grad: Tensor, run: Any = run_backward) -> tuple[Any, ...
 
 
 run_forward.register_autograd(pull_back, setup_context=save)
-outside = outside_compile(compute, save, partial(pull_back, run=differentiate))
+outside = outside_compile(compute, save, partial(pull_back, run=differentiate), learned=2)
 
 
 def activate(x: Tensor, bias: Given, kind: int, dropout: tuple[Given, int, float]) -> Tensor:

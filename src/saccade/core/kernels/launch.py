@@ -1,6 +1,8 @@
 """Launches of the softmax kernels: what a call consists of, and which block sizes it gets."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import or_
 from typing import Any, NamedTuple
 
 import torch
@@ -33,9 +35,10 @@ COLUMNS: dict[int, list[Config]] = {64: [(32, 64, 4, 2)], 128: [(32, 64, 8, 2)],
 WIDE = {"forward": ROWS, "queries": ROWS, "keys": COLUMNS}  # of 32 bits
 INTERPRETED: list[Config] = [(32, 16, 4, 1)]
 chosen: dict[tuple[Any, ...], Config] = {}  # kind of launch → the fastest
-# A launch that was made before, down to its sizes → the compiled kernel, its grid and all arguments that are not tensors. Triton would look
-# at each of some sixty arguments again, which takes longer than a small kernel.
-made: dict[tuple[Any, ...], tuple[Any, tuple[int, int, int], tuple[Any, ...]]] = {}
+# Tensors of a launch that was made before, and the rest of it → what launches the compiled kernel, and all arguments that are not tensors.
+# Triton would look at each of some sixty arguments again, which takes longer than a small kernel.
+Launches = dict[tuple[Any, ...], tuple[Callable[..., None], tuple[Any, ...]]]
+made: dict[tuple[Any, ...], Launches] = {}
 MOST_MADE = 4096
 ALIGNED = 16  # bytes; what Triton builds a kernel for
 
@@ -66,29 +69,54 @@ class Extras(NamedTuple):
     partly: Sequence[int] = (0, 0)
 
 
-def describe(*tensors: Tensor | None) -> tuple[Any, ...]:
-    """All of tensors that a launch depends on, but for where they lie."""
-    return tuple([None if one is None else (one.shape, one.stride(), one.dtype, one.device) for one in tensors])
+def launches_for(*tensors: Tensor | None) -> Launches:
+    """What was launched for tensors that are like these in all that a launch depends on, but for where they lie."""
+    like = tuple([None if one is None else (one.shape, one.stride(), one.dtype, one.device) for one in tensors])
+    found = made.get(like)
+    if found is None:
+        if len(made) >= MOST_MADE:
+            made.clear()
+        found = made[like] = {}
+    return found
 
 
-def launch(kernel: Any, name: str, tensors: tuple[Tensor | None, ...], strided: tuple[Tensor, ...], given: tuple[Any, ...],
+def launch(kernel: Any, name: str, tensors: tuple[Tensor | None, ...], strided: tuple[Tensor, ...], earlier: Launches,
            options: Options, extras: Extras, **constants: Any) -> None:  # fmt: skip
-    """Runs a kernel, whose first tensors are q, k and v, with the fastest of its block sizes. `given` describes all tensors but those that
-    were made for it, which follow from them."""
+    """Runs a kernel, whose first tensors are q, k and v, with the fastest of its block sizes. `earlier` launches are those for all tensors
+    but those that were made for it, which follow from them."""
     along = 1 if name == "keys" else 0
-    again = (name, given, options, extras.partly[along], torch.get_float32_matmul_precision(), *constants.values())
-    before = made.get(again)
+    again = (name, options, extras.partly[along], torch.get_float32_matmul_precision(), *constants.values())
+    before = earlier.get(again)
     if before is not None:
         places = [0 if one is None else one.data_ptr() for one in tensors]  # numbers, which Triton need not ask the driver about
-        if not any(place % ALIGNED for place in places):
-            found, grid, rest = before
-            found[grid](*places, *rest)
+        if not reduce(or_, places) % ALIGNED:
+            run, rest = before
+            run(*places, *rest)
             return
     ready = launch_anew(kernel, name, along, tensors, strided, options, extras, constants)
     if ready is not None and may_read():
-        if len(made) >= MOST_MADE:
-            made.clear()
-        made[again] = ready
+        if len(earlier) >= MOST_MADE:
+            earlier.clear()
+        found, grid, rest = ready
+        earlier[again] = launcher(found, grid), rest
+
+
+def launcher(found: Any, grid: tuple[int, int, int]) -> Callable[..., None]:
+    """What launches a compiled kernel: as Triton does, but without what it prepares for profilers while none listens."""
+    plain: Callable[..., None] = found[grid]
+    try:
+        knobs, device, stream = triton.knobs.runtime, torch._C._cuda_getDevice, torch._C._cuda_getCurrentRawStream
+        run, function, packed = found.run, found.function, found.packed_metadata
+    except AttributeError:  # another version, or another kind of GPU
+        return plain
+
+    def direct(*given: Any) -> None:
+        if getattr(knobs.launch_enter_hook, "calls", True) or getattr(knobs.launch_exit_hook, "calls", True):
+            plain(*given)
+        else:
+            run(*grid, stream(device()), function, packed, None, None, None, *given)
+
+    return direct
 
 
 def launch_anew(kernel: Any, name: str, along: int, tensors: tuple[Tensor | None, ...], strided: tuple[Tensor, ...],

@@ -13,14 +13,17 @@ def outside_compile(
     compute: Callable[..., Any],
     save: Callable[[Any, tuple[Any, ...], Any], None],
     backward: Callable[..., tuple[Any, ...]],
+    learned: int,
     outputs: int = 1,
 ) -> Callable[..., Any]:
-    """`compute`, whose first `outputs` results have gradients, as a function of its own; `save` and `backward` as an operator has them."""
+    """`compute`, whose first `outputs` results have gradients, as a function of its own; `save` and `backward` as an operator has them. Only the
+    first `learned` inputs have gradients; the others go by as one, since PyTorch looks at each of them several times."""
     once = once_differentiable(backward)  # an error for whoever asks for gradients of gradients
 
     class Outside(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, *inputs: Any) -> Any:
+        def forward(ctx: Any, *given: Any) -> Any:
+            inputs = (*given[:-1], *given[-1])
             found = compute(*inputs)
             save(ctx, inputs, found)
             if isinstance(found, Tensor):
@@ -29,7 +32,8 @@ def outside_compile(
 
         @staticmethod
         def backward(ctx: Any, *grad: Tensor | None) -> tuple[Any, ...]:
-            return once(ctx, *grad) if torch.is_grad_enabled() else backward(ctx, *grad)
+            found = once(ctx, *grad) if torch.is_grad_enabled() else backward(ctx, *grad)
+            return *found[:learned], None
 
-    run: Callable[..., Any] = Outside.apply
-    return run
+    apply: Callable[..., Any] = Outside.apply
+    return lambda *inputs: apply(*inputs[:learned], inputs[learned:])

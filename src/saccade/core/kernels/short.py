@@ -232,4 +232,4 @@ def pull_back(ctx: Any, grad: Given, run: Callable[..., Any] = run_backward) -> 
 run_forward.register_autograd(pull_back, setup_context=save)
 
 
-short_outside = outside_compile(compute, save, partial(pull_back, run=differentiate))
+short_outside = outside_compile(compute, save, partial(pull_back, run=differentiate), learned=4)

@@ -251,7 +251,7 @@ def pull_beside(ctx: Any, of_carrier: Given, of_output: Given, *_: Any) -> tuple
     return of_x, None, *found
 
 
-outside = outside_compile(compute_beside, save_beside, pull_beside, outputs=3)
+outside = outside_compile(compute_beside, save_beside, pull_beside, learned=7, outputs=3)
 
 
 def add_norm(x: Stream, part: Given, bias: Given, norm: tuple[Tensor, Given, float], dropout: tuple[Given, int, float],
