@@ -89,8 +89,8 @@ def affine_parts(x: Tensor, weight: Tensor, bias: Tensor | None, widths: Sequenc
 
 
 def sums_columns(x: Tensor) -> bool:
-    """Whether gradients of biases are made by kernels here."""
-    if torch.compiler.is_compiling() or not torch.is_grad_enabled() or not available(x.device):
+    """Whether gradients of biases are made by kernels here, which sum in float32."""
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled() or x.dtype == torch.float64 or not available(x.device):
         return False
     if "columns" not in tried:  # what does not compile must show before the pass back
         from .columns import column_sums, joined
