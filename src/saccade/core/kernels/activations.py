@@ -18,8 +18,8 @@ from .sums import kept, odds
 from .tiles import reciprocal
 
 Given = Tensor | None
-ROWS, COLUMNS = 8, 256  # of a tile
-PROGRAMS = 1056  # of a pass back for all blocks of columns, at most; each has two blocks of rows or more
+TILE, BACK = (8, 256, 4), (4, 128, 2)  # rows, columns and warps of a tile, and of one in the pass back
+PROGRAMS = 2112  # of a pass back for all blocks of columns, at most: 16 for each multiprocessor of a large GPU
 RELU, GELU, GELU_TANH, SWISH = (tl.constexpr(n) for n in range(4))
 HALF = tl.constexpr(-0.7213475204444817)  # −½ log₂ e
 INNER, CUBE = tl.constexpr(0.7978845608028654), tl.constexpr(0.044715)  # √(2/π) and the constant of gelu's approximation
@@ -99,18 +99,18 @@ def activate_backward(Grad, X, Bias, Seed, GX, Sums, rows, site, least, factor, 
         tl.store(Sums + tl.program_id(0) * WIDTH + at, tl.sum(total, 0), mask=wide)
 
 
-def constants(x: Tensor, bias: Given, kind: int, drop: float) -> dict[str, Any]:
+def constants(x: Tensor, bias: Given, kind: int, drop: float, tile: tuple[int, int, int]) -> dict[str, Any]:
     short = x.dtype != torch.float32
     found = {"WIDTH": x.shape[-1], "KIND": kind, "SHORT": short, "FAST": short and not interpreted(), "BIASED": bias is not None}
-    return found | {"DROP": drop > 0, "BR": ROWS, "BC": COLUMNS, "num_warps": 4}
+    return found | {"DROP": drop > 0, "BR": tile[0], "BC": tile[1], "num_warps": tile[2]}
 
 
 def compute(x: Tensor, bias: Given, seed: Given, kind: int, site: int, drop: float) -> Tensor:
     output, width = torch.empty_like(x), x.shape[-1]
     rows = x.numel() // max(width, 1)
     given = (x, x if bias is None else bias, x if seed is None else seed, output)
-    grid = (triton.cdiv(rows, ROWS), triton.cdiv(width, COLUMNS))
-    activate_forward[grid](*given, rows, site, *odds(drop), **constants(x, bias, kind, drop))
+    grid = (triton.cdiv(rows, TILE[0]), triton.cdiv(width, TILE[1]))
+    activate_forward[grid](*given, rows, site, *odds(drop), **constants(x, bias, kind, drop, TILE))
     return output
 
 
@@ -126,11 +126,11 @@ def differentiate(grad: Tensor, x: Tensor, bias: Given, seed: Given, kind: int, 
     """The gradients of x and of the bias."""
     of_x, width = torch.empty_like(x), x.shape[-1]
     rows = x.numel() // max(width, 1)
-    blocks = triton.cdiv(width, COLUMNS)
-    programs = min(triton.cdiv(rows, 2 * ROWS), 4 if interpreted() else triton.cdiv(PROGRAMS, blocks))
+    blocks = triton.cdiv(width, BACK[1])
+    programs = min(triton.cdiv(rows, 2 * BACK[0]), 4 if interpreted() else triton.cdiv(PROGRAMS, blocks))
     sums = x.new_empty((programs, width) if bias is not None else (1, 0), dtype=torch.float32)
     given = (grad, x, x if bias is None else bias, x if seed is None else seed, of_x, sums)
-    activate_backward[(programs, blocks)](*given, rows, site, *odds(drop), **constants(x, bias, kind, drop))
+    activate_backward[(programs, blocks)](*given, rows, site, *odds(drop), **constants(x, bias, kind, drop, BACK))
     return of_x, column_sums(sums, x.dtype if bias is None else bias.dtype)
 
 

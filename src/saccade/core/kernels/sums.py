@@ -27,7 +27,6 @@ from .operators import outside_compile
 Given = Tensor | None
 Numbers = tuple[Tensor, Tensor, Tensor, Tensor]
 TILE = 2048  # numbers that a program holds of each tensor
-LEAST = 512  # that it holds in the pass back, where there are more tensors: one warp has whole rows, and waits for no other
 ROWS = 8  # that a program of the pass back has at least
 WIDEST = 8192  # numbers of a row
 
@@ -137,17 +136,17 @@ def add_norm_backward(GSum, GOut, Sum, Mean, Scale, Seed, Gain, GX, GPart, Sums,
     tl.store(own + 2 * D, tl.sum(of_bias, 0), mask=wide)
 
 
-def sizes(width: int, tile: int) -> dict[str, int]:
+def sizes(width: int) -> dict[str, int]:
     """Rows of a program, and its warps: four numbers or more for each thread."""
     block = int(triton.next_power_of_2(width))
-    return {"D": width, "BD": block, "BR": max(tile // block, 1), "num_warps": min(max(tile // 512, block // 512), 16)}
+    return {"D": width, "BD": block, "BR": max(TILE // block, 1), "num_warps": min(max(TILE // 512, block // 512), 16)}
 
 
 def run_kernel(x: Tensor, part: Given, bias: Given, seed: Given, gain: Tensor, shift: Given, site: int, drop: float, eps: float,
                output: Tensor) -> Numbers:  # fmt: skip
     """The sum (x itself without a part), its norm, and the mean and the factor of each row."""
     total, mean = x if part is None else torch.empty_like(x), x.new_empty(x.shape[:-1], dtype=torch.float32)
-    scale, rows, how = torch.empty_like(mean), mean.numel(), sizes(x.shape[-1], TILE)
+    scale, rows, how = torch.empty_like(mean), mean.numel(), sizes(x.shape[-1])
     how |= {"PART": part is not None, "BIASED": bias is not None, "DROP": drop > 0, "CENTERED": shift is not None}
     given = [gain if one is None else one for one in (x, part, bias, seed, gain, shift)]
     add_norm_forward[(triton.cdiv(rows, how["BR"]),)](*given, total, output, mean, scale, rows, site, *odds(drop), eps, **how)
@@ -157,11 +156,13 @@ def run_kernel(x: Tensor, part: Given, bias: Given, seed: Given, gain: Tensor, s
 def run_kernel_back(of_sum: Given, of_output: Tensor, total: Tensor, mean: Tensor, scale: Tensor, seed: Given, gain: Tensor, of_x: Tensor,
                     of_part: Given, centered: bool, site: int, drop: float) -> Tensor:  # fmt: skip
     """Fills in the gradients of x and of the part; returns those of gain, shift and bias, 3 D."""
-    rows, how = mean.numel(), sizes(total.shape[-1], LEAST)
-    # as many as run at the same time on the multiprocessors of a large GPU, six on each unless they are wide
-    programs = min(triton.cdiv(rows, ROWS), 4 if interpreted() else 132 * min(16 // how["num_warps"], 6))
-    sums = gain.new_empty(programs, 3, how["D"], dtype=torch.float32)
-    how |= {"SUMMED": of_sum is not None, "PART": of_part is not None, "APART": of_x is not of_part, "DROP": drop > 0}
+    rows, width, block = mean.numel(), total.shape[-1], int(triton.next_power_of_2(total.shape[-1]))
+    warps = max(block // 1024, 1)  # few, so that a row waits for none of them
+    # as many as run at the same time on the multiprocessors of a large GPU
+    programs = min(triton.cdiv(rows, ROWS), 4 if interpreted() else 132 * max((12 if block <= 512 else 8) // warps, 2))
+    sums = gain.new_empty(programs, 3, width, dtype=torch.float32)
+    how: dict[str, Any] = {"D": width, "BD": block, "BR": 1, "num_warps": warps, "SUMMED": of_sum is not None}
+    how |= {"PART": of_part is not None, "APART": of_x is not of_part, "DROP": drop > 0}
     given = [gain if one is None else one for one in (of_sum, of_output, total, mean, scale, seed, gain, of_x, of_part)]
     add_norm_backward[(programs,)](*given, sums, rows, site, *odds(drop), CENTERED=centered, **how)
     return column_sums(sums.flatten(1)).view(3, -1)
