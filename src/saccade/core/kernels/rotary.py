@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 POSITIONS = 32  # of a program
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["size"])
 def rotate(X, Cos, Sin, Out, heads, size, x_b, x_h, x_n, o_b, o_h, o_n, HALF: tl.constexpr, BH: tl.constexpr, BN: tl.constexpr,
            BACK: tl.constexpr):  # fmt: skip
     b, h = (tl.program_id(0) // heads).to(tl.int64), (tl.program_id(0) % heads).to(tl.int64)

@@ -27,6 +27,7 @@ TEXTS = 64  # that one program takes down one after the other where a bias has g
 # little is left for each (github.com/triton-lang/triton/issues/10629 and 11366): four warps only where heads are as wide as a block.
 WARPS: dict[int, list[int]] = {16: [1, 2], 32: [1, 2], 64: [4, 2]}
 chosen: dict[tuple[Any, ...], Config] = {}  # kind of launch → the fastest
+COUNTS = ["period", "batch", "queries", "keys", "left", "right"]  # else a kernel would be built for each that is a multiple of 16, and for 1
 
 
 class Options(NamedTuple):
@@ -76,7 +77,7 @@ def weights_of(
     return p, kept
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def forward(
     Q, K, V, Out, Bias, Allowed, Lengths, Seed, q_b, q_h, q_n, k_b, k_h, k_n, v_b, v_h, v_n, o_b, o_h, o_n,
     period, batch, heads, queries, keys, left, right, scale, drop,
@@ -97,7 +98,7 @@ def forward(
     store_tile(Out + b * o_b + h * o_h, row, o_n, queries, e, found, WIDTH_V)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def backward(
     Q, K, V, Grad, DQ, DK, DV, DBias, Bias, Allowed, Lengths, Seed, q_b, q_h, q_n, k_b, k_h, k_n, v_b, v_h, v_n, g_b, g_h, g_n,
     dq_b, dq_h, dq_n, dk_b, dk_h, dk_n, dv_b, dv_h, dv_n, period, batch, heads, queries, keys, left, right, scale, drop,

@@ -25,7 +25,7 @@ def add_keys(q, keys, values, k_at, v_at, scale, top, total, output, there, adde
     return higher, total * shrunk + tl.sum(weight), output * shrunk + tl.sum(weight[:, None] * v, 0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["room"])
 def own_step(QKV, Cache, Origins, Position, Out, scale, room, HEADS: tl.constexpr, GROUPS: tl.constexpr, D: tl.constexpr,
              BD: tl.constexpr, BN: tl.constexpr, TRACED: tl.constexpr):  # fmt: skip
     """A row's new key and value go to the cache; its query reads those before, and the new ones as they are. With TRACED, `Origins` has
@@ -56,7 +56,7 @@ def own_step(QKV, Cache, Origins, Position, Out, scale, room, HEADS: tl.constexp
     tl.store(Out + (row * HEADS * GROUPS + head) * D + d, (output / total).to(Out.dtype.element_ty), mask=wide)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["columns", "hidden_s"])
 def memory_step(Q, Keys, Values, Hidden, Out, scale, columns, k_s, k_h, k_n, v_s, v_h, v_n, hidden_s, WIDTH: tl.constexpr,
                 HEADS: tl.constexpr, GROUPS: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, BN: tl.constexpr):  # fmt: skip
     """A row's query reads the memory of its sentence, which WIDTH rows share; `Hidden` is added to scores, 0 or −∞."""
@@ -125,7 +125,7 @@ def best_step(Logits, Never, Values, Tokens, vocab, never: tl.constexpr, TOP: tl
         x = tl.where(at == token, float("-inf"), x)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def note_step(Values, Tokens, Position, Chosen, Kept, Last, Limits, Done, Alive, eos, rows, chosen_n, kept_n, BR: tl.constexpr):
     """Greedy search: what each row has chosen is written down, the position moves on, and sentences that ended are counted. One program."""
     at = tl.arange(0, BR)
