@@ -36,9 +36,8 @@ test-robust: $(VENV)/ready ## kills, failing disks, hostile files (15 minutes on
 	@counts=$$(mktemp) && { ROBUST_COUNTS=$$counts $(BIN)/python -m pytest -n 2 --dist worksteal -q -m 'robust or not robust' tests/robust; code=$$?; \
 	$(BIN)/python tests/robust/record.py $$counts; rm -f $$counts; exit $$code; }
 
-test-kernels: $(VENV)/ready ## the Triton kernels against eager, on a GPU or, where Triton is installed, in its interpreter on a CPU
-	@if $(BIN)/python -c 'import sys, torch; sys.exit(torch.cuda.is_available())'; then export TRITON_INTERPRET=1; fi; \
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m 'slow or not slow' tests/kernels
+test-kernels: $(VENV)/ready ## the Triton kernels against eager, on a GPU or in Triton's interpreter; the counts go to benchmarks/results/
+	@$(BIN)/python tests/kernels/record.py
 
 lint: $(VENV)/ready ## the linter and the type checker
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -71,7 +71,8 @@ def test_a_sum_and_its_norm_have_the_gradients_of_the_formula(dtype: torch.dtype
     stream, first = add_norm(Stream(x, x), None, None, norm, (seeds, 0, 0.0), dtype)
     assert torch.equal(stream.numbers, x)
     stream, second = add_norm(stream, part, bias, norm, (seeds, 3, drop), dtype)
-    assert stream.carrier.dtype == dtype and not stream.numbers.requires_grad
+    assert stream.carrier.dtype == dtype
+    assert not stream.numbers.requires_grad
     pulls = [torch.randn(batch, length, width, device=DEVICE).to(dtype) for _ in range(3)]
     wanted_grad = [x, part, bias, gain] + ([shift] if centered else [])
     grads = torch.autograd.grad([first, second, stream.carrier], wanted_grad, pulls)

@@ -15,7 +15,10 @@ from ..core import kernels
 from ..core.kernels.products import add_product
 
 LARGE = 1 << 24  # logits; fewer are computed at once
-CHUNK = {"cuda": 1 << 28, "cpu": 1 << 21}  # logits in memory at a time: half a gigabyte in 16 bits on a GPU, what caches hold elsewhere
+CHUNK = {
+    "cuda": 1 << 28,
+    "cpu": 1 << 21,
+}  # logits in memory at a time: half a gigabyte in 16 bits on a GPU, what caches hold elsewhere
 
 
 def is_large(rows: int, vocab: int) -> bool:

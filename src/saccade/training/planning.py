@@ -100,7 +100,9 @@ def choose_updates(settings: TrainingRecipe, per_epoch: int, seconds: float, bef
 def time_update(settings: TrainingRecipe, model: nn.Module, work: Work, ranks: Ranks, least: float) -> float:
     """Seconds of an update with a batch of median size, the mean over `least` seconds or more; nothing of the model is changed."""
     kind, device = settings.autocast, next(model.parameters()).device
-    forward: nn.Module = Lowered(model, kind) if kind and work.only_forward and device.type == "cuda" else model  # as it is captured
+    forward: nn.Module = (
+        Lowered(model, kind) if kind and work.only_forward and device.type == "cuda" else model
+    )  # as it is captured
     taken, count, first = 0.0, 0, True
     with restored(model, work):
         batch = median_batch(work, work.epoch(0), ranks)

@@ -169,7 +169,10 @@ def spread_as(x, Y, DS, OF_Y, begin, end, fresh, A: tl.constexpr, IS_FAR: tl.con
         u1, u2 = one_more(x, y1[None, :], IS_FAR), one_more(x, y2[None, :], IS_FAR)
         both = reciprocal(u1 * u2)
         r1, r2 = u2 * both, u1 * both
-        slope1, slope2 = ds1 * (r1 - r1 * r1), ds2 * (r2 - r2 * r2)  # never made: each of its two sums multiplies and adds at once
+        slope1, slope2 = (
+            ds1 * (r1 - r1 * r1),
+            ds2 * (r2 - r2 * r2),
+        )  # never made: each of its two sums multiplies and adds at once
         total += slope1
         total += slope2
         of_v += tl.sum(ds1 * r1, 0) + tl.sum(ds2 * r2, 0)
@@ -272,7 +275,9 @@ class AdditiveSoftmax(torch.autograd.Function):
         dq, dv = torch.empty_like(x), x.new_zeros(planes, keys, e)
         of_x, of_y = x.new_empty(parts, batch, heads, held, width), x.new_empty(groups, batch, heads, long, width)
         of_v = x.new_zeros(groups * parts, batch, heads, width)
-        with _disable_current_modes():  # the products are part of the kernel, whose operations are counted as those of the definition
+        with (
+            _disable_current_modes()
+        ):  # the products are part of the kernel, whose operations are counted as those of the definition
             for first in range(0, wide, held):
                 chunk = min(held, wide - first)
                 score_gradient[long // TILE[1], chunk // TILE[0], planes](

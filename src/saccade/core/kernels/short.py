@@ -27,7 +27,8 @@ TEXTS = 64  # that one program takes down one after the other where a bias has g
 # little is left for each (github.com/triton-lang/triton/issues/10629 and 11366): four warps only where heads are as wide as a block.
 WARPS: dict[int, list[int]] = {16: [1, 2], 32: [1, 2], 64: [4, 2]}
 chosen: dict[tuple[Any, ...], Config] = {}  # kind of launch → the fastest
-COUNTS = ["period", "batch", "queries", "keys", "left", "right"]  # else a kernel would be built for each that is a multiple of 16, and for 1
+# else a kernel would be built for each that is a multiple of 16, and for 1
+COUNTS = ["period", "batch", "queries", "keys", "left", "right"]
 
 
 class Options(NamedTuple):

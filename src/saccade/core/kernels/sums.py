@@ -7,7 +7,7 @@ and a seed, as in compiled passes (`layers.dropouts.scatter_zeros`), which the p
 all rows: each program adds up those of its own.
 
 x is kept in float32; its gradient has the type that products are computed in, as those of all parts have, and is theirs where nothing was dropped.
-PyTorch gives a gradient the type of its tensor: so a tensor of the other type goes beside x (`Stream`), which has no numbers and carries the gradient.
+PyTorch gives a gradient the type of its tensor: so a tensor of the other type goes beside x (`Stream`), without numbers, and carries the gradient.
 """
 
 from collections.abc import Callable
@@ -95,7 +95,8 @@ def add_norm_forward(X, Part, Bias, Seed, Gain, Shift, Sum, Out, Mean, Scale, ro
 
 @triton.jit(do_not_specialize=["rows", "site", "least"])
 def add_norm_backward(GSum, GOut, Sum, Mean, Scale, Seed, Gain, GX, GPart, Sums, rows, site, least, factor, D: tl.constexpr, BD: tl.constexpr,
-             BR: tl.constexpr, SUMMED: tl.constexpr, PART: tl.constexpr, APART: tl.constexpr, DROP: tl.constexpr, CENTERED: tl.constexpr):  # fmt: skip
+             BR: tl.constexpr, SUMMED: tl.constexpr, PART: tl.constexpr, APART: tl.constexpr, DROP: tl.constexpr,
+             CENTERED: tl.constexpr):  # fmt: skip
     """A program takes every n-th block of rows. `Sums` (programs 3 D) has the gradients of gain, shift and bias by its rows. The gradient of x
     is stored where it is another than that of the part (APART)."""
     at = tl.arange(0, BD)
@@ -224,8 +225,9 @@ run_forward.register_autograd(pull_back, setup_context=save)
 
 def compute_beside(carrier: Tensor, *inputs: Any) -> tuple[Tensor, Tensor, Given, Tensor, Tensor]:
     """What carries the gradient of the sum, its norm, the sum (None without a part: it is x), the means and factors of rows."""
-    x, part, *rest, dtype = inputs
-    total, output, mean, scale = run_kernel(x, part, *rest, torch.empty_like(x, dtype=dtype))
+    x, part, bias, seed, gain, shift, site, drop, eps, dtype = inputs
+    made = torch.empty_like(x, dtype=dtype)
+    total, output, mean, scale = run_kernel(x, part, bias, seed, gain, shift, site, drop, eps, made)
     kind = dtype if part is None else part.dtype
     beside = x.new_empty((), dtype=carried_type(kind, x.dtype)).expand(x.shape)  # without numbers, since nobody reads them
     return beside, output, None if part is None else total, mean, scale
