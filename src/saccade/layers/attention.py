@@ -10,9 +10,8 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from ..core import KeyValues, Mechanism, Positions, Ready, Site, kernels
 from ..core.attention import check_kinds, check_order, refuse_argument
-from ..core.inner import inner
 from ..core.masks import Mask, Matrix, Prepared
-from ..core.options import overrides
+from ..core.options import inner, overrides
 from ..errors import SaccadeError
 from .feedforward import initialize
 from .mixers import Mixer, table
@@ -20,8 +19,6 @@ from .windows import Window
 
 MANY = 1024  # positions of a batch, from which one large product is worth joining the matrices for it
 FEW = 1 << 22  # numbers of the matrices that a GPU joins in less time than it takes to launch their products one by one
-
-
 FORWARD = nn.Linear.forward  # somebody may replace it for all layers
 
 
@@ -55,10 +52,7 @@ def project(x: Tensor, *layers: nn.Module) -> Sequence[Tensor]:
 class MultiHeadAttention(Site, Mixer):
     """Project to q, k, v; attend in each head; project back. Self-attention, or over `memory`; with `kv_heads` fewer heads of k and v."""
 
-    q: nn.Linear = inner()
-    k: nn.Linear = inner()
-    v: nn.Linear = inner()
-    out: nn.Linear = inner()
+    q, k, v, out, mechanism = inner(), inner(), inner(), inner(), inner()
 
     def __init__(
         self,

@@ -150,17 +150,8 @@ def differentiate(of_sum: Given, of_output: Tensor, total: Tensor, mean: Tensor,
     programs = min(triton.cdiv(rows, ROWS), 4 if interpreted() else 132 * min(16 // how["num_warps"], 6))
     sums = gain.new_empty(programs, 3, how["D"], dtype=torch.float32)
     how |= {"SUMMED": of_sum is not None, "DROP": drop > 0, "CENTERED": centered}
-    given = (
-        total if of_sum is None else of_sum,
-        of_output,
-        total,
-        mean,
-        scale,
-        gain if seed is None else seed,
-        gain,
-        of_x,
-        of_part,
-    )
+    first, seeds = total if of_sum is None else of_sum, gain if seed is None else seed
+    given = (first, of_output, total, mean, scale, seeds, gain, of_x, of_part)
     add_norm_backward[(programs,)](*given, sums, rows, site, *odds(drop), **how)
     return of_x, of_part, column_sums(sums.flatten(1)).view(3, -1)
 
