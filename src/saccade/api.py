@@ -100,7 +100,8 @@ def fit(
             if ranks.leads:
                 for name in blind_sites(best.model, work):
                     heard.note(f"note: {name} looks at nothing: all its weights are 0; set model.normalize=relu-sum or softmax")
-            ranks.lead(lambda: finish(system=best))
+            with use_threads(training.threads):
+                ranks.lead(lambda: finish(system=best))
             return best, ended
 
 

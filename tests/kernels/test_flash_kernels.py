@@ -225,7 +225,7 @@ def test_a_launch_made_before_is_made_again_with_addresses_unless_something_else
 
     def run(x: Tensor, **extras: Any) -> tuple[int, int]:
         more, lengths = launch.Extras(**extras), extras.get("lengths")
-        given = launch.launches_for(x, q, q, *more[:8])
+        given = launch.describe(x, q, q, *more[:8])
         launch.launch(kernel, "forward", (x, q, q, q, lengths), (x, q, q, q), given, launch.Options(1.0), more)
         return len(kernel.anew), len(kernel.again)
 

@@ -49,6 +49,32 @@ def test_one_product_instead_of_three(monkeypatch: pytest.MonkeyPatch) -> None:
     assert products == [8, 8, 8, 8], "a hook sees its own layer's output"
 
 
+class OnGPU(Tensor):
+    """Says that it is on a GPU."""
+
+    is_cuda = True  # type: ignore[assignment]
+
+
+def test_without_gradients_a_gpu_has_one_product_where_the_matrices_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "MANY", 4)
+    products: list[int] = []
+    linear = nn.functional.linear
+    monkeypatch.setattr(
+        nn.functional, "linear", lambda x, weight, *rest: (products.append(len(weight)), linear(x, weight, *rest))[1]
+    )
+    layer, x = MultiHeadAttention(8, 2, kv_heads=1), torch.randn(1, 4, 8)
+    parts, there = (layer.q, layer.k, layer.v), x.as_subclass(OnGPU)
+    with torch.no_grad():
+        apart = attention.project(x, *parts)
+        joined = attention.project(there, *parts)
+        attention.project(there[:, :3], *parts)
+        monkeypatch.setattr(attention, "FEW", 100)
+        attention.project(there, *parts)
+    assert products == [8, 4, 4, 16, *(8, 4, 4) * 2], "on a CPU; one; of few positions; of large matrices"
+    for one, two in zip(apart, joined, strict=True):
+        torch.testing.assert_close(one, two.as_subclass(Tensor))
+
+
 def test_an_own_layer_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     class Zero(nn.Linear):
         """Nothing comes out."""

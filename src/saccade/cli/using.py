@@ -12,18 +12,7 @@ from ..errors import SaccadeError
 from .image_files import classify_images
 from .incoming import TOGETHER, answer_each, stdin_lines
 from .options import Device, Input, Json, Model, Precision, Seed, Text, TopK, TopP, Words, as_typed, flag
-from .shared import (
-    Unknown,
-    check_drawable,
-    draw,
-    load,
-    note,
-    note_unknown,
-    print_json,
-    report,
-    visible,
-    write,
-)
+from .shared import Unknown, check_drawable, draw, load, note, note_unknown, print_json, report, visible, write
 
 if TYPE_CHECKING:
     from ..data.conllu import Sentence

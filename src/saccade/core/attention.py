@@ -102,23 +102,22 @@ def call_of(
     q: Tensor, ready: Ready, mechanism: Mechanism, mask: Mask | None, positions: Positions | None, dropout: float
 ) -> Call:
     """Queries encoded and projected; the mechanism's own mask and the given one as one, prepared for these sizes."""
-    parts = mechanism._modules  # read directly: a module's attributes cost a microsecond each, as much as a small kernel in all
-    score, position, key, own = parts["score"], parts["position"], ready.key, mechanism.mask
+    score, position, key, own = mechanism.score, mechanism.position, ready.key, mechanism.mask
     (batch, heads, queries, _), keys = q.shape, key.shape[2]
     if type(position) is NoPosition or not mechanism.uses_positions:
-        query, positions = score.query(q), None  # type: ignore[union-attr, operator]
+        query, positions = score.query(q), None
     else:
         positions = Positions.line(queries, keys, q.device) if positions is None else positions
-        query = score.query(position.encode_query(q, positions.i, positions))  # type: ignore[union-attr, operator]
-    if score.kernel:  # type: ignore[union-attr]
-        query, key = score.features(query, key)  # type: ignore[union-attr, operator]
+        query = score.query(position.encode_query(q, positions.i, positions))
+    if score.kernel:
+        query, key = score.features(query, key)
     sizes = (batch, heads, queries, keys)
     if type(mask) is Prepared and mask.sizes == sizes and not mask.computed and not own.computed:
         both = mask if type(own) is Full else mask.within(own)
     else:
         plain = own if mask is None else own & (mask.mask if isinstance(mask, Prepared) else mask)
         both = plain.given(query, key).prepare(*sizes, q.device)
-    return Call(q, query, key, ready.value, score, parts["normalize"], position, both, positions, dropout)  # type: ignore[arg-type]
+    return Call(q, query, key, ready.value, score, mechanism.normalize, position, both, positions, dropout)
 
 
 class UnknownArgument(SaccadeError, TypeError):

@@ -38,6 +38,21 @@ def overrides(thing: object, method: str, base: type) -> bool:
     return method in thing.__dict__ or getattr(type(thing), method) is not getattr(base, method)  # as torch.compile can follow it
 
 
+class Inner:
+    """An attribute that is a module, found at once: PyTorch looks everywhere else first, which costs as much as a small view."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, module: nn.Module | None, owner: type) -> Any:
+        if module is not None and (found := module._modules.get(self.name)) is not None:
+            return found
+        raise AttributeError(self.name)  # `Module.__getattr__` is asked next
+
+
+inner: Any = Inner
+
+
 @dataclass(frozen=True)
 class Choice:
     """A member of a slot and the options it was chosen with; whoever builds it adds the facts (widths, heads …)."""

@@ -1,5 +1,6 @@
 """Attention over very long texts, some queries at a time: a dense mask or matrix of scores for all of them would not fit the memory."""
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -32,10 +33,7 @@ class Shifted(Mask):
 
 def is_huge(call: Call) -> bool:
     """Whether a call on a CPU, without gradients, would need more memory at once than its parts do."""
-    if torch.is_grad_enabled() or not call.query.is_cpu:
-        return False
-    batch, heads, queries, keys = call.sizes
-    if batch * heads * queries * keys * width_of(call) <= HUGE:
+    if torch.is_grad_enabled() or not call.query.is_cpu or math.prod(call.sizes) * width_of(call) <= HUGE:
         return False
     mask = call.mask.mask
     fused = call.score.dot and type(mask) in (Full, Causal) and call.positions is None

@@ -303,12 +303,7 @@ class SyntaxDistance(Shaw):
     needs_relation = True
 
     def __init__(
-        self,
-        dim: int,
-        max_distance: Positive = 16,
-        values: bool = True,
-        dim_values: int | None = None,
-        signed: bool = False,
+        self, dim: int, max_distance: Positive = 16, values: bool = True, dim_values: int | None = None, signed: bool = False
     ) -> None:
         self.signed, self.least = signed, -1 if signed else 0
         super().__init__(dim, max_distance, values, dim_values)

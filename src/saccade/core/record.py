@@ -16,7 +16,6 @@ from ..errors import SaccadeError, did_you_mean
 from . import extras
 from .attention import call_of, read
 from .backends import eager
-from .inner import inner
 from .masks import Mask
 from .mechanism import Mechanism, Ready
 from .normalizers import Softmax
@@ -29,7 +28,7 @@ CHUNK_NUMBERS = 1 << 24  # numbers computed at a time: 64 MB in float32
 class Site(nn.Module):
     """A layer that attends; all of its attention passes `look`, where a record can listen."""
 
-    mechanism: Mechanism = inner()
+    mechanism: Mechanism
     cross = False  # reads another sequence than its own: an alignment
     in_order = False  # query t of a pass is output t of the model, and no output before it depends on what it reads
     tape: list[Look] | None = None
@@ -83,13 +82,11 @@ def paths_in(module: nn.Module, path: str = "", found: dict[nn.Module, str] | No
     """The paths of a module and of all inside it, each once: what `named_modules` gives, which takes twice as long."""
     found = {} if found is None else found
     found[module] = path
-    for name, part in module._modules.items():
-        if part is not None and part not in found:
-            at = f"{path}.{name}" if path else name
-            if part._modules:
-                paths_in(part, at, found)
-            else:
-                found[part] = at
+    for name, inner in module._modules.items():
+        if inner is not None and inner not in found:
+            found[inner] = f"{path}.{name}" if path else name
+            if inner._modules:
+                paths_in(inner, found[inner], found)
     return found
 
 

@@ -44,12 +44,11 @@ class Record:
             raise SaccadeError(f"expected a model or a layer, got {type(self.model).__name__}")
         modules = paths_in(self.model)
         found, seen = sites_of(modules), Seen()
-        for site in found.values():
-            if site.tape is not None:
-                raise SaccadeError("a record of this model is already open; close it first")
+        if [site for site in found.values() if site.tape is not None]:
+            raise SaccadeError("a record of this model is already open; close it first")
         self.found, self.seen = found, seen
         for name, site in found.items():
-            tape: list[Look] = []  # not `list[Look]()`, which takes longer than all else in this loop
+            tape: list[Look] = []  # not `list[Look]()`, which takes longer than all else here
             object.__setattr__(site, "tape", tape)  # a module would first look for it among its parameters
             seen[name] = Looks(name, site.cross, tape)
         if not all(map(is_own, set(map(type, modules)))):
@@ -74,9 +73,7 @@ class Record:
                 listening.__exit__(kind, error, trace)
         finally:
             for site in found.values():
-                object.__delattr__(
-                    site, "tape"
-                )  # not `= None`: an attribute of its own would be a third version to torch.compile
+                object.__delattr__(site, "tape")  # not `= None`, which would be a third version to torch.compile
         if kind is None and not seen and not self.quiet:
             warnings.warn(NOTHING, stacklevel=2)
 

@@ -10,9 +10,9 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from ..core import KeyValues, Mechanism, Positions, Ready, Site, kernels
 from ..core.attention import check_kinds, check_order, refuse_argument
-from ..core.inner import inner
+from ..core.compiling import may_read
 from ..core.masks import Mask, Matrix, Prepared
-from ..core.options import overrides
+from ..core.options import inner, overrides
 from ..errors import SaccadeError
 from .feedforward import initialize
 from .mixers import Mixer, table
@@ -20,13 +20,11 @@ from .windows import Window
 
 MANY = 1024  # positions of a batch, from which one large product is worth joining the matrices for it
 FEW = 1 << 22  # numbers of the matrices that a GPU joins in less time than it takes to launch their products one by one
-
-
 FORWARD = nn.Linear.forward  # somebody may replace it for all layers
 
 
 def affine_of(layer: nn.Module) -> tuple[Tensor, Tensor | None] | None:
-    """W and b of a layer that is W x + b and nothing else: PyTorch's own, nothing set on it, its parameters in their place, no hook."""
+    """W and b of a layer that is W x + b and nothing else: PyTorch's own, nothing set on it, parameters as they were made, no hook."""
     if type(layer) is not nn.Linear or "forward" in layer.__dict__ or nn.Linear.forward is not FORWARD:
         return None
     if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks:
@@ -44,7 +42,8 @@ def project(x: Tensor, *layers: nn.Module) -> Sequence[Tensor]:
     pairs: Any = given
     if len(pairs) > 1 and x.numel() >= MANY * x.shape[-1]:
         weights, biases = [weight for weight, _ in pairs], [bias for _, bias in pairs if bias is not None]
-        pays = x.requires_grad or (x.is_cuda and sum(weight.numel() for weight in weights) <= FEW)
+        few = x.is_cuda and x.dtype == weights[0].dtype and sum(weight.numel() for weight in weights) <= FEW
+        pays = x.requires_grad or (few and may_read())  # what is compiled or captured has no launches to save
         if pays and len(biases) in (0, len(pairs)):
             bias = torch.cat(biases) if biases else None
             return kernels.affine_parts(x, torch.cat(weights), bias, [weight.shape[0] for weight in weights])
@@ -55,10 +54,7 @@ def project(x: Tensor, *layers: nn.Module) -> Sequence[Tensor]:
 class MultiHeadAttention(Site, Mixer):
     """Project to q, k, v; attend in each head; project back. Self-attention, or over `memory`; with `kv_heads` fewer heads of k and v."""
 
-    q: nn.Linear = inner()
-    k: nn.Linear = inner()
-    v: nn.Linear = inner()
-    out: nn.Linear = inner()
+    q, k, v, out, mechanism = inner(), inner(), inner(), inner(), inner()
 
     def __init__(
         self,

@@ -74,11 +74,7 @@ class Block(nn.Module):
         self.around_cross = None if cross is None else residual()
         if cross is not None:
             cross.cross = True
-        for around, inner in (
-            (self.around_mixer, mixer),
-            (self.around_feedforward, feedforward),
-            (self.around_cross, cross),
-        ):
+        for around, inner in ((self.around_mixer, mixer), (self.around_feedforward, feedforward), (self.around_cross, cross)):
             if around is not None and inner is not None:
                 around.initialize(inner)
 

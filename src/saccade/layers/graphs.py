@@ -57,11 +57,7 @@ class GraphAttention(Site, Mixer):
     causal = False
 
     def __init__(
-        self,
-        dim: int,
-        heads: int = 8,
-        make_mechanism: Callable[[Score | None], Mechanism] | None = None,
-        dropout: float = 0.0,
+        self, dim: int, heads: int = 8, make_mechanism: Callable[[Score | None], Mechanism] | None = None, dropout: float = 0.0
     ) -> None:
         """`make_mechanism` makes the mechanism of the settings with this layer's score."""
         super().__init__()

@@ -178,6 +178,6 @@ class Synthesizer(MultiHeadAttention):
         self.mechanism = Mechanism(score, plain.normalize, plain.mask, position)
         nothing = Nothing(dim, heads * self.width)
         if plus == "none":
-            self.k = nothing  # type: ignore[assignment]
+            self.k = nothing
             if not kind.endswith("dense"):
-                self.q = nothing  # type: ignore[assignment]
+                self.q = nothing

@@ -63,5 +63,5 @@ class WeightedBlock(Block):
                 if not isinstance(attention, MultiHeadAttention):
                     got = f"got {type(attention).__name__}"
                     raise SaccadeError(f"block=weighted gives the heads of attention MLPs, {got}; leave mixer out")
-                attention.out = Branches(attention.heads, attention.width, dim, hidden, dropout)  # type: ignore[assignment]
+                attention.out = Branches(attention.heads, attention.width, dim, hidden, dropout)
         super().__init__(mixer, None, residual, cross)

@@ -106,11 +106,7 @@ def facts_of(heads: int, width: int) -> dict[str, int]:
 
 def late_facts(c: Config, mechanism: Callable[[], Mechanism]) -> dict[str, Later]:
     """What a mixer may ask for and another has no use for."""
-    return {
-        "kv_heads": Later(lambda: c.kv_heads),
-        "dropout": Later(lambda: c.attention_dropout),
-        "mechanism": Later(mechanism),
-    }
+    return {"kv_heads": Later(lambda: c.kv_heads), "dropout": Later(lambda: c.attention_dropout), "mechanism": Later(mechanism)}
 
 
 def make_stack(c: Config, role: str = "alone", causal: bool = False) -> stack.Stack:

@@ -79,12 +79,7 @@ class Barriers(Claim):
     """A Transformer without each of the parts that make a stack of self-attention a translator."""
 
     name = "barriers"
-    columns = (
-        *LEARNED[:2],
-        Column("test_loss", "loss in use", 3),
-        LEARNED[2],
-        *COSTS[:4],
-    )
+    columns = (*LEARNED[:2], Column("test_loss", "loss in use", 3), LEARNED[2], *COSTS[:4])
     drawn = ("final_loss", "test_loss", "bleu")
     unmasked = "no-causal-mask"
     variants: ClassVar[Mapping[str, Values]] = {

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from ...errors import SaccadeError
-from ..masks import Causal
 from . import blocked, eager, flex, forms, gather, linear, sdpa, short, triton
 from .call import Backend, Call, CannotCompile, table
 
@@ -58,7 +57,6 @@ def kind_of(call: Call) -> tuple[Any, ...]:
     """All that the answers of backends depend on, but for kernel scores, whose masks are taken apart, and for how much a mask hides. A
     method that is set on a part itself, or on its class, makes another kind."""
     query, value, score, normalize, position = call.query, call.value, call.score, call.normalize, call.position
-    seen = call.mask.mask
     by, norm, at = type(score), type(normalize), type(position)
     methods = (by, by.compare, by.scale, norm, norm.rows, norm.forward, at, at.bias, at.values)
     added = (len(score.__dict__), len(normalize.__dict__), len(position.__dict__))
@@ -68,7 +66,7 @@ def kind_of(call: Call) -> tuple[Any, ...]:
     grad = torch.is_grad_enabled() and (query.requires_grad or call.key.requires_grad or value.requires_grad)
     sizes = (queries == 1, long, width, value.shape[3], query.device, query.dtype, grad)
     at_all = call.positions is not None and (True, position.adds_values)  # a position around another one has what that one has
-    mask = (type(seen), type(seen) is not Causal and seen.causal_and_keys() is None)
+    mask = (type(call.mask.mask), call.mask.mask.causal_and_keys() is None)
     return methods, added, hooks, sizes, mask, call.dropout > 0, at_all, triton.facts(call), short.facts(call)
 
 

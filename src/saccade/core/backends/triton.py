@@ -106,9 +106,9 @@ def in_one_type(call: Call) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def attention(call: Call) -> Tensor:
-    flash, Extras, Options = softmax_kernels()
+    flash = softmax_kernels()
     q, k, v = in_one_type(call)
-    extras, (left, right) = Extras(), (-1, -1)
+    extras, (left, right) = flash.Extras(), (-1, -1)
     closed = span_of(call)
     if closed is None:
         from ..kernels.plan import make_plan
@@ -125,17 +125,15 @@ def attention(call: Call) -> Tensor:
     if call.dropout:
         extras = extras._replace(seed=torch.randint(2**31 - 1, (1,), device=q.device, dtype=torch.int32))
     cap = call.score.cap if type(call.score) is SoftCapped else 0.0
-    options = Options(call.scale, cap, call.dropout, left, right, reach(call))
-    return flash(q, k, v, options, with_position(call, extras, q.dtype))
+    options = flash.Options(call.scale, cap, call.dropout, left, right, reach(call))
+    return flash.flash(q, k, v, options, with_position(call, extras, q.dtype))
 
 
 @cache
-def softmax_kernels() -> tuple[Any, Any, Any]:
-    """Imported once: to import in each call takes as long as to launch a kernel."""
-    from ..kernels.flash import flash
-    from ..kernels.launch import Extras, Options
+def softmax_kernels() -> Any:
+    from ..kernels import flash  # once: an import in each call takes as long as a launch
 
-    return flash, Extras, Options
+    return flash
 
 
 def with_position(call: Call, extras: Any, dtype: torch.dtype) -> Any:
@@ -195,9 +193,7 @@ def refuses_sizes(call: Call) -> str | None:
         return f"its heads are {WIDEST} wide at most"
     if not call.q.shape[0]:
         return "the batch is empty"
-    if not biased(call):
-        return None
-    if type(position) is Shaw and call.q.shape[-1] != position.keys.shape[1]:
+    if biased(call) and type(position) is Shaw and call.q.shape[-1] != position.keys.shape[1]:
         return "the position is made for queries of another width"
     if (call.needs_grad or type(position) is Shaw) and 2 * reach(call) + 1 > MOST:
         return f"it keeps gradients of {MOST} distances at most, got {2 * reach(call) + 1}"
@@ -224,8 +220,9 @@ def span(mask: Mask) -> Span | None:
 
 
 def span_of(call: Call) -> Span | None:
-    """`span` of a call's mask, found once: it is asked for when a backend is chosen, when a kernel is, and when it is run."""
-    return call.mask.once("span", lambda: span(call.mask.mask))
+    """Found once, for the choice of a backend, of a kernel, and to run it; not while compiling, where what is kept would be compiled in."""
+    mask = call.mask.mask
+    return span(mask) if torch.compiler.is_compiling() else call.mask.once("span", lambda: span(mask))
 
 
 def nearer(one: int, other: int) -> int:

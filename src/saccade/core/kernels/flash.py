@@ -15,7 +15,7 @@ from torch.library import custom_op
 from .backward_keys import backward_keys
 from .backward_queries import backward_queries
 from .forward import forward
-from .launch import Extras, Options, launch, launches_for
+from .launch import Extras, Options, describe, launch
 from .operators import outside_compile
 
 Given = Tensor | None
@@ -39,7 +39,7 @@ def compute(q: Tensor, k: Tensor, v: Tensor, table: Given, vectors: Given, slope
         band = torch.full(weights.shape, float("-inf"), device=q.device)
         ends = torch.empty(*lse.shape, 2, device=q.device)
     tensors = (q, k, v, output, lse, table, band, ends, slopes, lengths, rows, bits, seed)
-    launch(forward, "forward", tensors, (q, k, v, output), launches_for(q, k, v, *extras[:8]), options, extras)
+    launch(forward, "forward", tensors, (q, k, v, output), describe(q, k, v, *extras[:8]), options, extras)
     if vectors is not None:
         band = torch.exp2(band - lse.unsqueeze(-1))
         band[..., 0], band[..., -1] = ends[..., 0], ends[..., 1]
@@ -72,12 +72,12 @@ def differentiate(grad: Tensor, output: Tensor, lse: Tensor, learned: bool, q: T
     dq, dk, dv, band = gradients(grad, output, lse, learned, q, k, v, table)
     if learned:
         band.zero_()
-    delta, earlier = torch.empty_like(lse), launches_for(q, k, v, grad, *extras[:8])
+    delta, given = torch.empty_like(lse), describe(q, k, v, grad, *extras[:8])
     pulls = lse if vectors is None else (grad @ vectors.to(grad.dtype).transpose(0, 1)).contiguous()
     tensors = (q, k, v, output, lse, grad, delta, dq, table, pulls, band, slopes, lengths, rows, bits, seed)
-    launch(backward_queries, "queries", tensors, (q, k, v, output, grad, dq), earlier, options, extras, LEARNED=learned)
+    launch(backward_queries, "queries", tensors, (q, k, v, output, grad, dq), given, options, extras, LEARNED=learned)
     others = (q, k, v, lse, grad, delta, dk, dv, table, pulls, slopes, lengths, columns, bits, seed)
-    launch(backward_keys, "keys", others, (q, k, v, grad, dk, dv), earlier, options, extras)
+    launch(backward_keys, "keys", others, (q, k, v, grad, dk, dv), given, options, extras)
     return dq, dk, dv, band
 
 

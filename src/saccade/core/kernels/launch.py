@@ -1,8 +1,6 @@
 """Launches of the softmax kernels: what a call consists of, and which block sizes it gets."""
 
 from collections.abc import Callable, Sequence
-from functools import reduce
-from operator import or_
 from typing import Any, NamedTuple
 
 import torch
@@ -35,10 +33,9 @@ COLUMNS: dict[int, list[Config]] = {64: [(32, 64, 4, 2)], 128: [(32, 64, 8, 2)],
 WIDE = {"forward": ROWS, "queries": ROWS, "keys": COLUMNS}  # of 32 bits
 INTERPRETED: list[Config] = [(32, 16, 4, 1)]
 chosen: dict[tuple[Any, ...], Config] = {}  # kind of launch → the fastest
-# Tensors of a launch that was made before, and the rest of it → what launches the compiled kernel, and all arguments that are not tensors.
-# Triton would look at each of some sixty arguments again, which takes longer than a small kernel.
-Launches = dict[tuple[Any, ...], tuple[Callable[..., None], tuple[Any, ...]]]
-made: dict[tuple[Any, ...], Launches] = {}
+# A launch that was made before, down to its sizes → what launches the compiled kernel, and all arguments that are not tensors. Triton would
+# look at each of some sixty arguments again, which takes longer than a small kernel.
+made: dict[tuple[Any, ...], tuple[Callable[..., None], tuple[Any, ...]]] = {}
 MOST_MADE = 4096
 ALIGNED = 16  # bytes; what Triton builds a kernel for
 
@@ -69,36 +66,28 @@ class Extras(NamedTuple):
     partly: Sequence[int] = (0, 0)
 
 
-def launches_for(*tensors: Tensor | None) -> Launches:
-    """What was launched for tensors that are like these in all that a launch depends on, but for where they lie."""
-    like = tuple([None if one is None else (one.shape, one.stride(), one.dtype, one.device) for one in tensors])
-    found = made.get(like)
-    if found is None:
-        if len(made) >= MOST_MADE:
-            made.clear()
-        found = made[like] = {}
-    return found
+def describe(*tensors: Tensor | None) -> tuple[Any, ...]:
+    """All of tensors that a launch depends on, but for where they lie."""
+    return tuple([None if one is None else (one.shape, one.stride(), one.dtype, one.device) for one in tensors])
 
 
-def launch(kernel: Any, name: str, tensors: tuple[Tensor | None, ...], strided: tuple[Tensor, ...], earlier: Launches,
+def launch(kernel: Any, name: str, tensors: tuple[Tensor | None, ...], strided: tuple[Tensor, ...], given: tuple[Any, ...],
            options: Options, extras: Extras, **constants: Any) -> None:  # fmt: skip
-    """Runs a kernel, whose first tensors are q, k and v, with the fastest of its block sizes. `earlier` launches are those for all tensors
-    but those that were made for it, which follow from them."""
+    """Runs a kernel, whose first tensors are q, k and v, with the fastest of its block sizes. `given` describes all tensors but those that
+    were made for it, which follow from them."""
     along = 1 if name == "keys" else 0
-    again = (name, options, extras.partly[along], torch.get_float32_matmul_precision(), *constants.values())
-    before = earlier.get(again)
+    again = (name, given, options, extras.partly[along], torch.get_float32_matmul_precision(), *constants.values())
+    before = made.get(again)
     if before is not None:
         places = [0 if one is None else one.data_ptr() for one in tensors]  # numbers, which Triton need not ask the driver about
-        if not reduce(or_, places) % ALIGNED:
-            run, rest = before
-            run(*places, *rest)
+        if not any(map((ALIGNED - 1).__and__, places)):
+            before[0](*places, *before[1])
             return
     ready = launch_anew(kernel, name, along, tensors, strided, options, extras, constants)
     if ready is not None and may_read():
-        if len(earlier) >= MOST_MADE:
-            earlier.clear()
-        found, grid, rest = ready
-        earlier[again] = launcher(found, grid), rest
+        if len(made) >= MOST_MADE:
+            made.clear()
+        made[again] = launcher(*ready[:2]), ready[2]
 
 
 def launcher(found: Any, grid: tuple[int, int, int]) -> Callable[..., None]:
@@ -106,15 +95,14 @@ def launcher(found: Any, grid: tuple[int, int, int]) -> Callable[..., None]:
     plain: Callable[..., None] = found[grid]
     try:
         knobs, device, stream = triton.knobs.runtime, torch._C._cuda_getDevice, torch._C._cuda_getCurrentRawStream
-        run, function, packed = found.run, found.function, found.packed_metadata
+        run, fixed = found.run, (found.function, found.packed_metadata, None, None, None)
     except AttributeError:  # another version, or another kind of GPU
         return plain
 
     def direct(*given: Any) -> None:
         if getattr(knobs.launch_enter_hook, "calls", True) or getattr(knobs.launch_exit_hook, "calls", True):
-            plain(*given)
-        else:
-            run(*grid, stream(device()), function, packed, None, None, None, *given)
+            return plain(*given)
+        run(*grid, stream(device()), *fixed, *given)
 
     return direct
 

@@ -32,8 +32,7 @@ def outside_compile(
 
         @staticmethod
         def backward(ctx: Any, *grad: Tensor | None) -> tuple[Any, ...]:
-            found = once(ctx, *grad) if torch.is_grad_enabled() else backward(ctx, *grad)
-            return *found[:learned], None
+            return *(once if torch.is_grad_enabled() else backward)(ctx, *grad)[:learned], None
 
     apply: Callable[..., Any] = Outside.apply
     return lambda *inputs: apply(*inputs[:learned], inputs[learned:])
