@@ -6,10 +6,11 @@ R rows of the batch (W beams of each of S sentences), H' heads of keys and value
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.kernels import missing
@@ -21,7 +22,7 @@ from ..layers.inputs import Add, Learned, NoPositionEmbedding, PositionedInput, 
 from ..layers.residuals import Residual
 from .able import exactly
 from .functions import Join, feedforward_of, fused_join_of, head_of, norm_of, residual_of
-from .matrices import Copies, product
+from .matrices import Copies, InBlocks, layout_for, product
 
 Own = Callable[[int, Tensor, int, float], Tensor]
 WIDEST_HEAD = 256
@@ -185,6 +186,7 @@ class Engine:
 
     def __init__(self, model: Any, layout: str) -> None:
         self.copies: Copies = []
+        self.blocks = InBlocks() if any(type(part) is nn.Linear for part in model.modules()) else None  # of what reads the source
         layers = {id(block): Layer(block, layout, self.copies) for block in model.decoder}
         self.layers = [layers[id(block)] for block in model.decoder]  # shared blocks are there once
         self.norm, self.head = norm_of(model.decoder.norm), head_of(model.head, layout)
@@ -202,6 +204,10 @@ class Engine:
         wide = max((layer.mixer.width for layer in self.layers), default=0)
         # of captured steps: one that is launched by itself takes longer than the two or three of PyTorch's that it replaces
         self.kernels = missing(self.like.device) is None and wide <= WIDEST_HEAD and self.like.dtype in KERNEL_TYPES
+
+    def reading(self, source: Tensor) -> AbstractContextManager[Any]:
+        """How an encoder multiplies what is so long."""
+        return self.blocks if self.blocks and layout_for(source.numel(), self.like) == "packed" else nullcontext()
 
     def prepare(self, size: int) -> None:
         """Makes what depends on positions, for texts of `size` tokens at most."""

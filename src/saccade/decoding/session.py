@@ -78,7 +78,10 @@ class FastSession:
         self.engine, self.width, self.beams = engine_of(model, len(source) * width), width, 1
         if source.device.type != "cpu":
             self.engine.refresh()
-        self.memory = read_memory(model, source, lengths) if hasattr(model, "encode") else None
+        self.memory = None
+        if hasattr(model, "encode"):
+            with self.engine.reading(source):
+                self.memory = read_memory(model, source, lengths)
         state = None if self.memory is not None else model.start(source, lengths)
         self.length: int = 0 if state is None else state.length
         self.filled, self.longest = self.length, self.length + longest

@@ -46,12 +46,12 @@ class Int8Linear(nn.Module):
         return cls(torch.cat([one.integers for one in layers]), torch.cat([one.factors for one in layers]), bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = torch.ops.quantized.linear_dynamic(x, self._packed, True)
+        found: Tensor = torch.ops.quantized.linear_dynamic.default(x, self._packed, True)
         return found
 
     def then_relu(self, x: Tensor) -> Tensor:
         """The larger of what comes out and 0, in one call."""
-        found: Tensor = torch.ops.quantized.linear_relu_dynamic(x, self._packed, True)
+        found: Tensor = torch.ops.quantized.linear_relu_dynamic.default(x, self._packed, True)
         return found
 
 
