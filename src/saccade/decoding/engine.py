@@ -49,10 +49,10 @@ class At(Protocol):
 
 
 class Memory:
-    """Keys and values of each block's memory, S H' M D, and what hides its padding; W rows of the batch read each."""
+    """Keys and values of each block's memory, S H' M D, and what hides its padding; W rows of the batch read each. Keys may be turned: S H' D M."""
 
-    def __init__(self, pairs: list[tuple[Tensor, Tensor]], mask: Tensor | None, width: int) -> None:
-        self.pairs, self.mask, self.width, self.kernels = pairs, mask, width, False
+    def __init__(self, pairs: list[tuple[Tensor, Tensor]], mask: Tensor | None, width: int, turned: bool = False) -> None:
+        self.pairs, self.mask, self.width, self.turned, self.kernels = pairs, mask, width, turned, False
 
     def __len__(self) -> int:
         """Sentences."""
@@ -126,9 +126,11 @@ class Attention:
             from ..core.kernels.steps import read_memory
 
             return self.out(read_memory(self.project(x), key, value, memory.mask, memory.width, self.groups, self.scale))
-        return self.attend(self.project(x), key, value, memory.mask, memory.width)
+        return self.attend(self.project(x), key, value, memory.mask, memory.width, memory.turned)
 
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, beams: int) -> Tensor:
+    def attend(
+        self, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, beams: int, turned: bool = False
+    ) -> Tensor:
         """The beams of a sentence are further queries of the same keys and values."""
         rows, heads, groups, width = len(query), self.heads, self.groups, self.width
         if beams == 1:
@@ -138,7 +140,11 @@ class Attention:
         else:
             apart = query.reshape(rows // beams, beams, heads, groups, width)
             query = apart.transpose(1, 2).reshape(rows // beams, heads, beams * groups, width)
-        found = F.scaled_dot_product_attention(query, keys, values, bias, scale=self.scale)
+        if turned:
+            scores = torch.matmul(query * self.scale, keys)
+            found = torch.matmul((scores if bias is None else scores.add_(bias)).softmax(-1), values)
+        else:
+            found = F.scaled_dot_product_attention(query, keys, values, bias, scale=self.scale)
         if beams > 1 and groups == 1:
             found = found.transpose(1, 2)
         elif beams > 1:
