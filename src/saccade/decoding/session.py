@@ -14,6 +14,7 @@ from .matrices import layout_for
 
 MANY_HEADS = 64  # of all sentences
 STEP = 32  # positions by which caches grow at least
+DROP = 8  # steps of a beam after which keys that it sees no more are dropped
 engines: weakref.WeakKeyDictionary[nn.Module, tuple[Any, dict[str, Engine]]] = weakref.WeakKeyDictionary()
 
 
@@ -88,6 +89,7 @@ class FastSession:
         self.filled, self.longest = self.length, self.length + longest
         first, like = self.engine.layers[0].mixer, self.engine.like
         room = self.length + min(longest, STEP) * width
+        self.room = room if width == 1 else min(room, self.length + DROP * width)  # of it, until keys are dropped
         self.cache = like.new_empty(len(self.engine.layers), len(source), room, 2, first.heads, first.width)
         if state is not None and self.length:
             for cache, one in zip(self.cache, state.caches, strict=True):
@@ -114,24 +116,28 @@ class FastSession:
             memory.width = self.width
 
     def grow(self) -> None:
-        """Makes space; of keys that beams share, those that are still seen remain."""
+        """Makes space; of keys that beams share, those that are still seen remain, which are few: beams have most of their past in common."""
         count, before = self.cache.shape[1:3]
-        order = torch.arange(before, device=self.cache.device).expand(count, -1)
         if self.beams > 1:
             seen = (self.hidden[:, : self.filled] == 0).view(count, self.beams, self.filled).any(1)
             self.filled = int(seen.sum(1).max())
-            order = seen.to(torch.uint8).argsort(dim=1, descending=True, stable=True)
-        more = min(max(STEP * self.beams, self.filled // 2), (self.longest - self.length) * self.beams)
-        order = nn.functional.pad(order[:, : self.filled], (0, more))  # what fills it is written before it is read
-        firsts = torch.arange(count, device=order.device).unsqueeze(1) * before
-        self.cache = self.cache.flatten(1, 2).index_select(1, (order + firsts).flatten()).unflatten(1, order.shape)
-        if self.beams > 1:
-            self.places = self.places.gather(1, order)
-            self.hidden = self.hidden.gather(1, order.repeat_interleave(self.beams, 0))
+            order = seen.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, : self.filled]
+            rows = (order + torch.arange(count, device=order.device).unsqueeze(1) * before).flatten()
+            for layer in self.cache:  # where it is: pages of new memory cost more than the copy
+                layer[:, : self.filled] = layer.flatten(0, 1).index_select(0, rows).unflatten(0, order.shape)
+            self.places[:, : self.filled] = self.places.gather(1, order)
+            self.hidden[:, : self.filled] = self.hidden.gather(1, order.repeat_interleave(self.beams, 0))
+        steps = DROP if self.beams > 1 else STEP
+        self.room = self.filled + min(max(steps * self.beams, self.filled // 2), (self.longest - self.length) * self.beams)
+        if self.room > before:  # what is added is written before it is read
+            more = self.room - before
+            self.cache = nn.functional.pad(self.cache, (0, 0, 0, 0, 0, 0, 0, more))
+            if self.beams > 1:
+                self.places, self.hidden = (nn.functional.pad(one, (0, more)) for one in (self.places, self.hidden))
 
     def step(self, tokens: Tensor) -> Tensor:
         self.engine.check(self.length)
-        if self.filled + self.beams > self.cache.shape[2]:
+        if self.filled + self.beams > self.room:
             self.grow()
         self.engine.prepare(min(self.longest, self.length - self.length % STEP + STEP))
         start, end = self.filled, self.filled + self.beams
