@@ -96,7 +96,7 @@ class Attention:
         return found.reshape(self.heads * self.groups, size).to(like.dtype)
 
     def own(self, x: Tensor, n: int, at: At) -> Tensor:
-        rows, heads, groups, width = len(x), self.heads, self.groups, self.width
+        rows, heads, groups, width = x.shape[0], self.heads, self.groups, self.width
         qkv = self.project(x)
         if at.read_own is not None and self.reads_in_one:
             return self.out(at.read_own(n, qkv, groups, self.scale))
@@ -132,7 +132,7 @@ class Attention:
         self, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, beams: int, turned: bool = False
     ) -> Tensor:
         """The beams of a sentence are further queries of the same keys and values."""
-        rows, heads, groups, width = len(query), self.heads, self.groups, self.width
+        rows, heads, groups, width = query.shape[0], self.heads, self.groups, self.width
         if beams == 1:
             query = query.reshape(rows, heads, groups, width)
         elif groups == 1:
@@ -192,12 +192,13 @@ class Engine:
 
     def __init__(self, model: Any, layout: str) -> None:
         self.copies: Copies = []
-        self.blocks = InBlocks() if any(type(part) is nn.Linear for part in model.modules()) else None  # of what reads the source
         layers = {id(block): Layer(block, layout, self.copies) for block in model.decoder}
         self.layers = [layers[id(block)] for block in model.decoder]  # shared blocks are there once
         self.norm, self.head = norm_of(model.decoder.norm), head_of(model.head, layout)
         self.input: PositionedInput = model.target if hasattr(model, "target") else model.embedding
         self.like = next(model.parameters()).detach()
+        stays = not self.like.is_inference() and any(type(part) is nn.Linear for part in model.modules())
+        self.blocks = InBlocks() if stays else None  # of what reads the source
         position, tokens = self.input.position, self.input.tokens
         self.table = tokens.weight.detach() if exactly(tokens, Tokens) else None
         joined = exactly(position, Sinusoidal, Learned) and exactly(position.join, Add)

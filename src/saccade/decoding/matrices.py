@@ -88,15 +88,16 @@ class InBlocks(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.made: dict[int, tuple[Tensor, Product]] = {}  # with the weight itself, so that no other gets its id
+        self.made: dict[int, tuple[Tensor, Tensor]] = {}  # with the weight itself, so that no other gets its id
 
     def __torch_function__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
-        if function is not F.linear or named or not isinstance(given[1], nn.Parameter) or given[1].numel() < SMALL:
+        weight = given[1] if function is F.linear and len(given) > 1 else None
+        if not isinstance(weight, nn.Parameter) or weight.numel() < SMALL or weight.dtype != torch.float32:
             return function(*given, **(named or {}))
-        x, weight, *bias = given
         if id(weight) not in self.made:
-            self.made[id(weight)] = weight, of_weight(weight, bias[0] if bias else None, "packed")
-        return self.made[id(weight)][1](x)
+            self.made[id(weight)] = weight, torch.ops.mkldnn._reorder_linear_weight(weight.detach())
+        bias = given[2] if len(given) > 2 else (named or {}).get("bias")
+        return torch.ops.mkldnn._linear_pointwise.default(given[0], self.made[id(weight)][1], bias, "none", [], "")
 
 
 def relu_after(made: Product, x: Tensor) -> Tensor:

@@ -44,8 +44,9 @@ class PlainSession:
 
 def marks(model: nn.Module) -> tuple[Any, ...]:
     """What changes when somebody changes a model: its parts, where parameters are, how often they were written, and one number of each."""
-    every = [*model.parameters(), *model.buffers()]
-    parts = tuple((id(part), type(part), len(vars(part)), len(part._forward_hooks)) for part in model.modules())
+    modules = list(model.modules())
+    every = [one for part in modules for one in (*part._parameters.values(), *part._buffers.values()) if one is not None]
+    parts = tuple((id(part), type(part), len(vars(part)), len(part._forward_hooks)) for part in modules)
     where = parts, tuple(one.data_ptr() for one in every)
     if every[0].device.type != "cpu":
         return where  # what was copied is copied again for each batch

@@ -60,7 +60,7 @@ class Int8Linear(nn.Module):
 def operation(name: str) -> Callable[[Tensor, object, bool], Tensor]:
     """PyTorch's operation itself: what calls it looks for a compiler's stand-ins among the arguments, a tenth of a small product's time."""
     found: Any = getattr(torch.ops.quantized, name).default
-    return getattr(found, "_op", found)  # type: ignore[no-any-return]
+    return getattr(found, "_op", found)
 
 
 def packed(integers: Tensor, factors: Tensor, bias: Tensor | None) -> object:
