@@ -90,9 +90,9 @@ class Flow:
     def enter(self, new: Sequence[Output]) -> None:
         """Reads the sources of new outputs together; they take part from the next step on."""
         reads, before = hasattr(self.model, "encode"), len(self.outputs)
+        self.choose_engine((before + len(new)) * self.width)
         if reads:
             self.read(new)
-        self.choose_engine((before + len(new)) * self.width)
         for one in new:
             if reads:  # a table of learned positions has an end
                 one.limit = min(one.limit, self.engine.largest or one.limit)
