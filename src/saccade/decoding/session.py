@@ -72,7 +72,7 @@ class FastSession:
     """The fast decoder: caches that are written without a copy, with space for what comes; one memory per sentence, however wide the beam.
 
     A sentence's beams share its cache too: each step adds W keys, and a beam sees those of its own past, by a mask. So nothing is copied
-    when beams continue one another, and keys that no beam sees any more are dropped when the cache is full.
+    when beams continue one another, and keys that no beam sees any more are dropped every few steps.
     """
 
     read_own: Own | None = None  # launched one by one, the kernels of a step take longer than what they replace
