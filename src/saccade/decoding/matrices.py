@@ -14,7 +14,7 @@ from ..layers.int8 import Int8Linear
 
 Product = Callable[[Tensor], Tensor]  # R K → R N
 Copies = list[tuple[Tensor, list[Tensor]]]  # a tensor, and those that it was joined of
-FEW, MANY = 2, 64  # rows up to which a product does little but read its matrix, and from which blocks of AVX2 gain nothing
+FEW = 2  # rows up to which a product does little but read its matrix
 SMALL = 150_000  # numbers of a matrix below which oneDNN takes longer to begin than to multiply
 
 
@@ -27,8 +27,8 @@ def layout_for(rows: int, like: Tensor) -> str:
     """`plain`, `turned` (a row of memory per input) or `packed` (oneDNN's blocks): as measured on CPUs; GPUs take all alike."""
     if like.device.type != "cpu" or like.dtype != torch.float32:
         return "plain"
-    # MKL, which multiplies what is not in blocks, has AVX-512 on the processors of one maker alone
-    if (rows <= FEW or rows >= MANY) and torch.backends.cpu.get_cpu_capability() != "AVX512":
+    # MKL, which multiplies what is not in blocks, has AVX-512 on the processors of one maker alone; with AVX2 it reads as fast
+    if rows <= FEW and torch.backends.cpu.get_cpu_capability() != "AVX512":
         return "turned"
     return "packed" if torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise") else "plain"
 
