@@ -8,11 +8,25 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from saccade import decoding
 from saccade.building import Builder
 from saccade.core import masks, record
-from saccade.decoding import Beam, Hypothesis, Sample, Search, Sliding, decode, loop, resident, session, why_plain
+from saccade.decoding import (
+    Beam,
+    Hypothesis,
+    Sample,
+    Search,
+    Sliding,
+    decode,
+    engine,
+    loop,
+    matrices,
+    resident,
+    session,
+    why_plain,
+)
 from saccade.decoding.searches import largest
 from saccade.errors import SaccadeError
 from saccade.layers.int8 import Int8Linear, to_int8
@@ -43,6 +57,7 @@ SEARCHES: dict[str, Callable[[], Search]] = {
     "beam, gnmt": lambda: Beam(BOS, EOS, NEVER, width=4, length_penalty=0.6, length_rule="gnmt"),
 }
 LENGTHS = [9, 1, 4, 9, 7, 2, 9, 5, 3, 8, 6, 9]
+needs_blocks = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this PyTorch has no oneDNN")
 LIMITS = [35, 5, 13, 0, 20, 1, 35, 3, 8, 35, 2, 4]
 
 
@@ -116,6 +131,46 @@ def test_keys_that_no_beam_sees_any_more_are_dropped(name: str, monkeypatch: pyt
     )
     assert len(kept) > 2
     assert not all(kept)
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_what_large_models_do_on_a_cpu_gives_the_same_tokens(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, (source, lengths) = model_of(4, **MODELS[name]), batch()
+    monkeypatch.setattr(matrices, "SMALL", 0)  # every matrix in oneDNN's blocks, also those of the encoder
+    monkeypatch.setattr(matrices, "FEW", 0)
+    monkeypatch.setattr(session, "MANY_HEADS", 1)  # turned keys of the source
+    monkeypatch.setattr(session, "DROP", 2)
+    for search in ("greedy", "beam", "beam, gnmt"):
+        made = [SEARCHES[search]() for _ in range(2)]
+        check_same(plain(monkeypatch, model, source, lengths, made[0], LIMITS), decode(model, source, lengths, made[1], LIMITS))
+
+
+@needs_blocks
+def test_the_encoder_multiplies_by_blocks_that_are_made_once() -> None:
+    torch.manual_seed(0)
+    one, other = nn.Linear(400, 400), nn.Linear(8, 8)
+    x, small, bias, blocks = torch.randn(2, 5, 400), torch.randn(3, 8), torch.randn(400), matrices.InBlocks()
+    with torch.inference_mode():
+        wanted = [one(x), F.linear(x, one.weight), F.linear(x, one.weight, bias=bias), other(small), F.linear(x, one.weight * 2)]
+        for _ in range(2):
+            with blocks:
+                got = [one(x), F.linear(x, one.weight), F.linear(x, one.weight, bias=bias), other(small)]
+                got.append(F.linear(x, one.weight * 2))
+            assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(wanted, got, strict=True))
+    assert list(blocks.made) == [id(one.weight)]
+
+
+@needs_blocks
+def test_the_encoder_of_a_large_model_is_in_blocks_where_they_are_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, (source, lengths) = model_of(4), batch()
+    for layout, count in (("packed", 2 * 6 + 2 * 2), ("turned", 0)):
+        monkeypatch.setattr(matrices, "SMALL", 0)
+        monkeypatch.setattr(engine, "layout_for", lambda rows, like, layout=layout: layout)
+        session.engines.pop(model, None)
+        with torch.inference_mode():
+            one = session.FastSession(model, source, lengths, 1, 8)
+        assert one.engine.blocks is not None
+        assert len(one.engine.blocks.made) == count  # of each block of the encoder 6; keys and values of each of the decoder
 
 
 @pytest.mark.parametrize("size", [200, 640, 1003, 4096])
@@ -274,6 +329,7 @@ def test_memory_is_kept_once_for_all_beams() -> None:
     assert one.memory is not None
     assert len(one.memory) == len(source)
     assert one.cache.shape[1] == len(source)
+    assert one.memory.turned is (len(source) * model.heads >= session.MANY_HEADS)
 
 
 def test_eight_bits_are_close_and_decode_on_both_paths(monkeypatch: pytest.MonkeyPatch) -> None:

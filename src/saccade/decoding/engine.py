@@ -6,10 +6,11 @@ R rows of the batch (W beams of each of S sentences), H' heads of keys and value
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.kernels import missing
@@ -21,7 +22,7 @@ from ..layers.inputs import Add, Learned, NoPositionEmbedding, PositionedInput, 
 from ..layers.residuals import Residual
 from .able import exactly
 from .functions import Join, feedforward_of, fused_join_of, head_of, norm_of, residual_of
-from .matrices import Copies, product
+from .matrices import Copies, InBlocks, layout_for, product
 
 Own = Callable[[int, Tensor, int, float], Tensor]
 WIDEST_HEAD = 256
@@ -48,10 +49,10 @@ class At(Protocol):
 
 
 class Memory:
-    """Keys and values of each block's memory, S H' M D, and what hides its padding; W rows of the batch read each."""
+    """Keys and values of each block's memory, S H' M D, and what hides its padding; W rows of the batch read each. Keys may be turned: S H' D M."""
 
-    def __init__(self, pairs: list[tuple[Tensor, Tensor]], mask: Tensor | None, width: int) -> None:
-        self.pairs, self.mask, self.width, self.kernels = pairs, mask, width, False
+    def __init__(self, pairs: list[tuple[Tensor, Tensor]], mask: Tensor | None, width: int, turned: bool = False) -> None:
+        self.pairs, self.mask, self.width, self.turned, self.kernels = pairs, mask, width, turned, False
 
     def __len__(self) -> int:
         """Sentences."""
@@ -95,7 +96,7 @@ class Attention:
         return found.reshape(self.heads * self.groups, size).to(like.dtype)
 
     def own(self, x: Tensor, n: int, at: At) -> Tensor:
-        rows, heads, groups, width = len(x), self.heads, self.groups, self.width
+        rows, heads, groups, width = x.shape[0], self.heads, self.groups, self.width
         qkv = self.project(x)
         if at.read_own is not None and self.reads_in_one:
             return self.out(at.read_own(n, qkv, groups, self.scale))
@@ -125,11 +126,13 @@ class Attention:
             from ..core.kernels.steps import read_memory
 
             return self.out(read_memory(self.project(x), key, value, memory.mask, memory.width, self.groups, self.scale))
-        return self.attend(self.project(x), key, value, memory.mask, memory.width)
+        return self.attend(self.project(x), key, value, memory.mask, memory.width, memory.turned)
 
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, beams: int) -> Tensor:
+    def attend(
+        self, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, beams: int, turned: bool = False
+    ) -> Tensor:
         """The beams of a sentence are further queries of the same keys and values."""
-        rows, heads, groups, width = len(query), self.heads, self.groups, self.width
+        rows, heads, groups, width = query.shape[0], self.heads, self.groups, self.width
         if beams == 1:
             query = query.reshape(rows, heads, groups, width)
         elif groups == 1:
@@ -137,7 +140,11 @@ class Attention:
         else:
             apart = query.reshape(rows // beams, beams, heads, groups, width)
             query = apart.transpose(1, 2).reshape(rows // beams, heads, beams * groups, width)
-        found = F.scaled_dot_product_attention(query, keys, values, bias, scale=self.scale)
+        if turned:
+            scores = torch.matmul(query * self.scale, keys)
+            found = torch.matmul((scores if bias is None else scores.add_(bias)).softmax(-1), values)
+        else:
+            found = F.scaled_dot_product_attention(query, keys, values, bias, scale=self.scale)
         if beams > 1 and groups == 1:
             found = found.transpose(1, 2)
         elif beams > 1:
@@ -190,6 +197,8 @@ class Engine:
         self.norm, self.head = norm_of(model.decoder.norm), head_of(model.head, layout)
         self.input: PositionedInput = model.target if hasattr(model, "target") else model.embedding
         self.like = next(model.parameters()).detach()
+        stays = not self.like.is_inference() and any(type(part) is nn.Linear for part in model.modules())
+        self.blocks = InBlocks() if stays else None  # of what reads the source
         position, tokens = self.input.position, self.input.tokens
         self.table = tokens.weight.detach() if exactly(tokens, Tokens) else None
         joined = exactly(position, Sinusoidal, Learned) and exactly(position.join, Add)
@@ -202,6 +211,10 @@ class Engine:
         wide = max((layer.mixer.width for layer in self.layers), default=0)
         # of captured steps: one that is launched by itself takes longer than the two or three of PyTorch's that it replaces
         self.kernels = missing(self.like.device) is None and wide <= WIDEST_HEAD and self.like.dtype in KERNEL_TYPES
+
+    def reading(self, source: Tensor) -> AbstractContextManager[Any]:
+        """How an encoder multiplies what is so long."""
+        return self.blocks if self.blocks and layout_for(source.numel(), self.like) == "packed" else nullcontext()
 
     def prepare(self, size: int) -> None:
         """Makes what depends on positions, for texts of `size` tokens at most."""

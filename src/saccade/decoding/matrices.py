@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from ..layers.int8 import Int8Linear
 
 Product = Callable[[Tensor], Tensor]  # R K → R N
 Copies = list[tuple[Tensor, list[Tensor]]]  # a tensor, and those that it was joined of
-FEW, MANY = 2, 64  # rows up to which a product does little but read its matrix, and from which blocks gain nothing
+FEW = 2  # rows up to which a product does little but read its matrix
 SMALL = 150_000  # numbers of a matrix below which oneDNN takes longer to begin than to multiply
 
 
@@ -26,7 +27,8 @@ def layout_for(rows: int, like: Tensor) -> str:
     """`plain`, `turned` (a row of memory per input) or `packed` (oneDNN's blocks): as measured on CPUs; GPUs take all alike."""
     if like.device.type != "cpu" or like.dtype != torch.float32:
         return "plain"
-    if rows <= FEW or rows >= MANY:
+    # MKL, which multiplies what is not in blocks, has AVX-512 on the processors of one maker alone; with AVX2 it reads as fast
+    if rows <= FEW and torch.backends.cpu.get_cpu_capability() != "AVX512":
         return "turned"
     return "packed" if torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise") else "plain"
 
@@ -55,8 +57,8 @@ def of_weight(weight: Tensor, bias: Tensor | None, layout: str, activation: str 
     if layout == "packed" and weight.numel() < SMALL:
         layout = "turned"
     if layout == "packed":
-        blocks = torch.ops.mkldnn._reorder_linear_weight(weight)
-        return lambda x: torch.ops.mkldnn._linear_pointwise(x, blocks, bias, activation, [], "")
+        blocks, multiply = torch.ops.mkldnn._reorder_linear_weight(weight), torch.ops.mkldnn._linear_pointwise.default
+        return lambda x: multiply(x, blocks, bias, activation, [], "")
     if layout == "turned" and weight.shape[0] >= weight.shape[1]:
         turned = weight.t().contiguous()
         if activation == "relu" and bias is not None:
@@ -79,6 +81,23 @@ def of_rows(made: Product, weight: Tensor, bias: Tensor | None, relu: bool, x: T
     from ..core.kernels.steps import multiply_row
 
     return multiply_row(x.contiguous(), weight, bias, relu)
+
+
+class InBlocks(TorchFunctionMode):
+    """While it is entered, linear layers of large matrices multiply by oneDNN's blocks, whoever calls them; blocks are made once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: dict[int, tuple[Tensor, Tensor]] = {}  # with the weight itself, so that no other gets its id
+
+    def __torch_function__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
+        weight = given[1] if function is F.linear and len(given) > 1 else None
+        if not isinstance(weight, nn.Parameter) or weight.numel() < SMALL or weight.dtype != torch.float32:
+            return function(*given, **(named or {}))
+        if id(weight) not in self.made:
+            self.made[id(weight)] = weight, torch.ops.mkldnn._reorder_linear_weight(weight.detach())
+        bias = given[2] if len(given) > 2 else (named or {}).get("bias")
+        return torch.ops.mkldnn._linear_pointwise.default(given[0], self.made[id(weight)][1], bias, "none", [], "")
 
 
 def relu_after(made: Product, x: Tensor) -> Tensor:

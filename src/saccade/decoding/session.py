@@ -12,7 +12,9 @@ from ..models.kinds import Decodable
 from .engine import Engine, Memory, Own
 from .matrices import layout_for
 
+MANY_HEADS = 64  # of all sentences
 STEP = 32  # positions by which caches grow at least
+DROP = 8  # steps of a beam after which keys that it sees no more are dropped
 engines: weakref.WeakKeyDictionary[nn.Module, tuple[Any, dict[str, Engine]]] = weakref.WeakKeyDictionary()
 
 
@@ -42,8 +44,9 @@ class PlainSession:
 
 def marks(model: nn.Module) -> tuple[Any, ...]:
     """What changes when somebody changes a model: its parts, where parameters are, how often they were written, and one number of each."""
-    every = [*model.parameters(), *model.buffers()]
-    parts = tuple((id(part), type(part), len(vars(part)), len(part._forward_hooks)) for part in model.modules())
+    modules = list(model.modules())
+    every = [one for part in modules for one in (*part._parameters.values(), *part._buffers.values()) if one is not None]
+    parts = tuple((id(part), type(part), len(vars(part)), len(part._forward_hooks)) for part in modules)
     where = parts, tuple(one.data_ptr() for one in every)
     if every[0].device.type != "cpu":
         return where  # what was copied is copied again for each batch
@@ -69,7 +72,7 @@ class FastSession:
     """The fast decoder: caches that are written without a copy, with space for what comes; one memory per sentence, however wide the beam.
 
     A sentence's beams share its cache too: each step adds W keys, and a beam sees those of its own past, by a mask. So nothing is copied
-    when beams continue one another, and keys that no beam sees any more are dropped when the cache is full.
+    when beams continue one another, and keys that no beam sees any more are dropped every few steps.
     """
 
     read_own: Own | None = None  # launched one by one, the kernels of a step take longer than what they replace
@@ -78,12 +81,16 @@ class FastSession:
         self.engine, self.width, self.beams = engine_of(model, len(source) * width), width, 1
         if source.device.type != "cpu":
             self.engine.refresh()
-        self.memory = read_memory(model, source, lengths) if hasattr(model, "encode") else None
+        self.memory = None
+        if hasattr(model, "encode"):
+            with self.engine.reading(source):
+                self.memory = read_memory(model, source, lengths, turn=True)
         state = None if self.memory is not None else model.start(source, lengths)
         self.length: int = 0 if state is None else state.length
         self.filled, self.longest = self.length, self.length + longest
         first, like = self.engine.layers[0].mixer, self.engine.like
         room = self.length + min(longest, STEP) * width
+        self.room = room if width == 1 else min(room, self.length + DROP * width)  # of it, until keys are dropped
         self.cache = like.new_empty(len(self.engine.layers), len(source), room, 2, first.heads, first.width)
         if state is not None and self.length:
             for cache, one in zip(self.cache, state.caches, strict=True):
@@ -110,24 +117,28 @@ class FastSession:
             memory.width = self.width
 
     def grow(self) -> None:
-        """Makes space; of keys that beams share, those that are still seen remain."""
+        """Makes space; of keys that beams share, those that are still seen remain, which are few: beams have most of their past in common."""
         count, before = self.cache.shape[1:3]
-        order = torch.arange(before, device=self.cache.device).expand(count, -1)
         if self.beams > 1:
             seen = (self.hidden[:, : self.filled] == 0).view(count, self.beams, self.filled).any(1)
             self.filled = int(seen.sum(1).max())
-            order = seen.to(torch.uint8).argsort(dim=1, descending=True, stable=True)
-        more = min(max(STEP * self.beams, self.filled // 2), (self.longest - self.length) * self.beams)
-        order = nn.functional.pad(order[:, : self.filled], (0, more))  # what fills it is written before it is read
-        firsts = torch.arange(count, device=order.device).unsqueeze(1) * before
-        self.cache = self.cache.flatten(1, 2).index_select(1, (order + firsts).flatten()).unflatten(1, order.shape)
-        if self.beams > 1:
-            self.places = self.places.gather(1, order)
-            self.hidden = self.hidden.gather(1, order.repeat_interleave(self.beams, 0))
+            order = seen.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, : self.filled]
+            rows = (order + torch.arange(count, device=order.device).unsqueeze(1) * before).flatten()
+            for layer in self.cache:  # where it is: pages of new memory cost more than the copy
+                layer[:, : self.filled] = layer.flatten(0, 1).index_select(0, rows).unflatten(0, order.shape)
+            self.places[:, : self.filled] = self.places.gather(1, order)
+            self.hidden[:, : self.filled] = self.hidden.gather(1, order.repeat_interleave(self.beams, 0))
+        steps = DROP if self.beams > 1 else STEP
+        self.room = self.filled + min(max(steps * self.beams, self.filled // 2), (self.longest - self.length) * self.beams)
+        if self.room > before:  # what is added is written before it is read
+            more = self.room - before
+            self.cache = nn.functional.pad(self.cache, (0, 0, 0, 0, 0, 0, 0, more))
+            if self.beams > 1:
+                self.places, self.hidden = (nn.functional.pad(one, (0, more)) for one in (self.places, self.hidden))
 
     def step(self, tokens: Tensor) -> Tensor:
         self.engine.check(self.length)
-        if self.filled + self.beams > self.cache.shape[2]:
+        if self.filled + self.beams > self.room:
             self.grow()
         self.engine.prepare(min(self.longest, self.length - self.length % STEP + STEP))
         start, end = self.filled, self.filled + self.beams
@@ -158,17 +169,20 @@ class FastSession:
         return table[:, distances].transpose(0, 1).unsqueeze(2) + self.mask
 
 
-def read_memory(model: Any, source: Tensor, lengths: Tensor) -> Memory:
-    """Each block's keys and values of what the encoder makes of the sources."""
+def read_memory(model: Any, source: Tensor, lengths: Tensor, turn: bool = False) -> Memory:
+    """Each block's keys and values of what the encoder makes of the sources; `turn`: keys may be turned."""
     memory = model.encode(source, lengths)
     allowed = model.readable(memory, lengths, 1).allowed()
+    # PyTorch's attention begins anew for each head of each sentence; of many, with turned keys, two products of all at once are faster
+    turned = turn and memory.device.type == "cpu" and len(memory) * model.heads >= MANY_HEADS
     pairs = []
     for n, block in enumerate(model.decoder):
         ready = block.prepare(model.decoder.memory_at(n, memory))
-        pairs.append((ready.key.contiguous(), ready.value.contiguous()))
+        key = ready.key.transpose(2, 3) if turned else ready.key
+        pairs.append((key.contiguous(), ready.value.contiguous()))
     mask = None
     if allowed.is_cuda or not bool(allowed.all()):  # a GPU is not asked: one would have to wait for it
         hidden = ~(allowed | ~allowed.any(-1, keepdim=True))
         mask = torch.zeros(len(memory), 1, 1, memory.shape[1], dtype=memory.dtype, device=memory.device)
         mask = mask.masked_fill_(hidden, float("-inf"))
-    return Memory(pairs, mask, 1)
+    return Memory(pairs, mask, 1, turned)

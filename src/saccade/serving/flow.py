@@ -90,9 +90,9 @@ class Flow:
     def enter(self, new: Sequence[Output]) -> None:
         """Reads the sources of new outputs together; they take part from the next step on."""
         reads, before = hasattr(self.model, "encode"), len(self.outputs)
+        self.choose_engine((before + len(new)) * self.width)
         if reads:
             self.read(new)
-        self.choose_engine((before + len(new)) * self.width)
         for one in new:
             if reads:  # a table of learned positions has an end
                 one.limit = min(one.limit, self.engine.largest or one.limit)
@@ -113,7 +113,9 @@ class Flow:
         sizes, first, last = [len(one.source) for one in new], len(self.outputs), len(self.outputs) + len(new)
         source = [[*one.source, *[self.pad] * (max(sizes) - len(one.source))] for one in new]
         device = self.like.device
-        read = read_memory(self.model, torch.tensor(source, device=device), torch.tensor(sizes, device=device))
+        given = torch.tensor(source, device=device)
+        with self.engine.reading(given):
+            read = read_memory(self.model, given, torch.tensor(sizes, device=device))
         columns = read.pairs[0][0].shape[2]
         for one, size in zip(new, sizes, strict=True):
             one.columns = size if columns == max(sizes) else columns  # an encoder may shorten
