@@ -59,8 +59,9 @@ def check(mechanism: Mechanism, qkv: list[Tensor], mask: Mask | None, dtype: tor
         results.append((output, *torch.autograd.grad(output, [*given, *made.parameters()], pull.to(output.dtype))))
     assert results[0][0].dtype == dtype
     batch, heads, queries, _ = qkv[0].shape
-    # a score so near to 0 that its sign is rounded away gains or loses its whole gradient: as much as two pairs may do so
-    flips = 2 / (batch * heads * queries * qkv[1].shape[2]) ** 0.5 if isinstance(mechanism.normalize, normalizers.Relu) else 0.0
+    # a score so near to 0 that its sign is rounded away gains or loses its whole gradient: as much as two pairs that are seen may do so
+    pairs = (mask or masks.full()).dense(batch, heads, queries, qkv[1].shape[2]).expand(batch, heads, -1, -1).sum()
+    flips = 2 / max(float(pairs), 1.0) ** 0.5 if isinstance(mechanism.normalize, normalizers.Relu) else 0.0
     for name, one, other, rounded in zip(["output", "q", "k", "v", *dict(mechanism.named_parameters())], *results, strict=True):
         assert one.isfinite().all(), name
         if other.norm() > 1e-6:  # nothing can be seen where nothing is allowed
@@ -98,6 +99,7 @@ def test_a_kernel_is_its_definition_on_random_sizes(name: str, number: int, dtyp
 @pytest.mark.parametrize("width", [16, 32, 64, 128, 256])
 @pytest.mark.parametrize("name", FORMS)
 def test_heads_of_every_width(name: str, width: int) -> None:
+    torch.manual_seed(width)
     qkv = [torch.randn(2, 2, 300, width) for _ in range(3)]
     for dtype in DTYPES:
         if width < 256 or name not in ("elu", "favor"):

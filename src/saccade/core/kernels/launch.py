@@ -28,8 +28,8 @@ CONFIGS: dict[str, dict[int, list[Config]]] = {
     },
 }
 LISTED: dict[int, list[Config]] = {64: [(SIZE, SIZE, 4, 3)], 128: [(SIZE, SIZE, 8, 2)], 256: [(SIZE, SIZE, 8, 2)]}
-ROWS: dict[int, list[Config]] = {64: [(64, 32, 4, 2)], 128: [(64, 32, 8, 2)], 256: [(64, 32, 8, 1)]}
-COLUMNS: dict[int, list[Config]] = {64: [(32, 64, 4, 2)], 128: [(32, 64, 8, 2)], 256: [(16, 64, 8, 1)]}
+ROWS: dict[int, list[Config]] = {64: [(64, 32, 4, 2)], 128: [(64, 32, 8, 2)], 256: [(32, 32, 8, 1)]}
+COLUMNS: dict[int, list[Config]] = {64: [(32, 64, 4, 2)], 128: [(32, 64, 8, 2)], 256: [(16, 32, 8, 1)]}
 WIDE = {"forward": ROWS, "queries": ROWS, "keys": COLUMNS}  # of 32 bits
 INTERPRETED: list[Config] = [(32, 16, 4, 1)]
 chosen: dict[tuple[Any, ...], Config] = {}  # kind of launch → the fastest
