@@ -29,23 +29,20 @@ def read(root: Path, name: str) -> dict[str, Any]:
     return found
 
 
-def rows_of(root: Path, kind: str, *names: str) -> list[dict[str, Any]]:
-    """The cases of some result files; what a later file measured again replaces the earlier."""
-    found: dict[str, dict[str, Any]] = {}
-    for name in names:
-        figures: Mapping[str, Any] = read(root, name).get("figures", {})
-        found |= {row["case"]: row for row in figures.get(kind, [])}
-    return list(found.values())
+def rows_of(root: Path, kind: str, name: str) -> list[dict[str, Any]]:
+    """The cases of a result file, if it is there."""
+    figures: Mapping[str, Any] = read(root, name).get("figures", {})
+    return list(figures.get(kind, []))
 
 
 def attention_rows(root: Path) -> list[dict[str, Any]]:
-    return rows_of(root, "attention", "bench-attention", "bench-attention-changed-unfinished")
+    return rows_of(root, "attention", "bench-attention")
 
 
 def tables(root: Path) -> str:
     """Attention, training and decoding on a GPU, in Markdown."""
     parts = [attention(attention_rows(root))]
-    training = rows_of(root, "train", "bench-train-unfinished", "bench-train")
+    training = rows_of(root, "train", "bench-train")
     if training:
         parts.append(trained(training))
     decoding = rows_of(root, "decode", "bench-decode-gpu")

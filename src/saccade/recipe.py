@@ -33,7 +33,7 @@ IMAGES = "folders or archives of the images that files name, separated by commas
 AUGMENT = "random changes of training images: flip, crop, warp, jitter, erase, mixup, cutmix (docs/data.md), such as `{flip: true, crop: 4}`"
 TOKENS = "tokens per batch, padding counted; 0: by the amount of data. Where no text is read or written: pictures per batch"
 ROUND_TO = "lengths are rounded up to a multiple of this: more padding, fewer shapes of batches; 0: 8 on a GPU, else 1"
-COMPILE = "`torch.compile`; `null`: on a GPU, for batches of one shape in a run that is long enough to pay for compiling"
+COMPILE = "`torch.compile`; `null`: on a GPU, for batches of one shape, in a run long enough to pay for it whose kernels are not joined already"
 GRAPHS = "on a GPU: capture each update as a CUDA graph per batch shape and replay it; `null`: where updates can be captured"
 AGREEMENT = "R-Drop's α: each example is read twice with different dropout, and the two answers are drawn together"
 

@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 import torch
 
+from saccade.building import Builder
+from saccade.layers.stack import Stack
+from saccade.models.kinds import CausalLM, Seq2Seq
 from saccade.recipe import TrainingRecipe
 from saccade.training import planning
 from saccade.training.checkpoints import Progress
@@ -180,9 +183,9 @@ def test_progress_is_shown_in_a_terminal_and_in_a_notebook(monkeypatch: pytest.M
 
 def chosen(seconds: float, notes: list[str], alone: bool = True, **more: Any) -> tuple[bool | None, bool | None]:
     """graphs and compile of a run whose updates take so long, on a GPU where it is `alone`."""
-    captures, one_shape = more.pop("captures", True), more.pop("one_shape", True)
+    captures, one_shape, joined = more.pop("captures", True), more.pop("one_shape", True), more.pop("joined", False)
     settings = TrainingRecipe(updates=1000, **more)
-    made = choose_way(settings, captures, one_shape, alone, lambda: seconds, notes.append)
+    made = choose_way(settings, captures, one_shape, alone, joined, lambda: seconds, notes.append)
     return made.graphs, made.compile
 
 
@@ -193,12 +196,35 @@ def test_the_fast_way_is_chosen_by_the_length_of_the_run(monkeypatch: pytest.Mon
     assert chosen(2.0, notes) == (True, True)
     assert chosen(2.0, notes, one_shape=False) == (True, False)
     assert chosen(2.0, notes, captures=False, one_shape=False) == (False, False)
+    assert chosen(2.0, notes, joined=True) == (True, False)
     assert notes == [
         "updates are captured as CUDA graphs: about 20 s uncompiled, too short to be worth compiling",
         "updates are compiled and captured as CUDA graphs: about 33 min uncompiled, worth compiling",
         "updates are captured as CUDA graphs, not compiled: their batches have many shapes",
         "updates are made kernel by kernel, not compiled: their batches have many shapes",
+        "updates are captured as CUDA graphs",
     ]
+
+
+def test_models_whose_kernels_are_joined_are_known() -> None:
+    sizes = {"dim": 16, "hidden": 32, "depth": 2, "heads": 2}
+    changed: list[tuple[dict[str, Any], bool]] = [
+        ({}, True),
+        ({"feedforward": {"name": "glu"}}, False),
+        ({"residual": "post-norm"}, False),
+        ({"mixer": "light-convolution"}, False),
+        ({"stack": "universal"}, False),
+    ]
+    for more, joined in changed:
+        model = Builder({"family": "transformer-decoder", **sizes, **more}).make(CausalLM, 20)
+        [stack] = [part for part in model.modules() if isinstance(part, Stack)]
+        assert stack.in_few_kernels is joined, more
+    model = Builder({"family": "transformer", **sizes}).make(Seq2Seq, 20, 20)
+    first, second = [part for part in model.modules() if isinstance(part, Stack)]
+    assert first.in_few_kernels
+    assert second.in_few_kernels
+    second.block(0).feedforward.activation.register_forward_hook(lambda *_: None)
+    assert not second.in_few_kernels, "somebody listens to a part"
 
 
 def test_what_is_set_is_not_decided(monkeypatch: pytest.MonkeyPatch) -> None:

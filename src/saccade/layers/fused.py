@@ -102,6 +102,14 @@ def is_plain_attention(part: nn.Module | None) -> bool:
     return untouched(part.out, nn.Linear) and untouched(part.q, nn.Linear)  # type: ignore[union-attr, arg-type]
 
 
+def is_whole(stack: Stack) -> bool:
+    """Whether all parts of all blocks are those that have kernels between their products, so that compiling has nothing left to join."""
+    parts = [(block.mixer, is_plain_attention) for block in stack]
+    parts += [(block.cross, is_plain_attention) for block in stack if block.cross is not None]
+    parts += [(block.feedforward, is_plain_mlp) for block in stack if block.feedforward is not None]
+    return is_plain(stack) and all(is_known(part) for part, is_known in parts)
+
+
 def usable(stack: Stack, x: Tensor) -> bool:
     """Whether a pass of this stack runs here: in training, where kernels run, and where none of them has failed to compile."""
     on_device = x.is_cuda or (interpret and interpreted())

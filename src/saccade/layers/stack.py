@@ -76,6 +76,11 @@ class Stack(nn.Module):
     def needs_relation(self) -> bool:
         return any(block.mixer.needs_relation for block in self)
 
+    @property
+    def in_few_kernels(self) -> bool:
+        """Whether its training on a GPU runs in as few kernels as if it were compiled."""
+        return type(self).forward is Stack.forward and fused.is_whole(self)
+
     def forward(
         self,
         x: Tensor,

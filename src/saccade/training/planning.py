@@ -20,7 +20,7 @@ from .work import Work
 
 # Where neither updates nor epochs nor minutes are given: few data are read often, and a processor should be done while one waits.
 EPOCHS, FEWEST, MOST, CPU_MINUTES = 80, 500, 30_000, 10.0
-PAYS = 1800.0  # seconds of a run, from which compiling, which makes updates some 4 % faster, saves more than the minute it takes
+PAYS = 1800.0  # seconds of a run, from which compiling, which makes updates a few percent faster, saves more than the minute it takes
 WITH_STEP = 1.15  # an update takes so much longer than forward and backward: the optimizer, the next batch
 
 
@@ -48,7 +48,9 @@ def plan(
     # what a layer draws is judged by the loss, which needs numbers that were computed
     captures = work.captures and not any(getattr(part, "samples", False) for part in model.modules())
     alone = next(model.parameters()).device.type == "cuda" and ranks.count == 1
-    settings = choose_way(settings, captures, work.one_shape, alone, partial(measure, 0.3), watcher.note)
+    stacks = [part.in_few_kernels for part in model.modules() if hasattr(part, "in_few_kernels")]
+    joined = bool(stacks) and all(stacks)
+    settings = choose_way(settings, captures, work.one_shape, alone, joined, partial(measure, 0.3), watcher.note)
     # once per epoch, 10 to 100 times in all
     every = settings.evaluate_every or min(max(per_epoch, settings.updates // 100), max(settings.updates // 10, 1))
     return replace(settings, evaluate_every=every, checkpoint_every=settings.checkpoint_every or every)
@@ -59,11 +61,12 @@ def choose_way(
     captures: bool,
     one_shape: bool,
     alone: bool,
+    joined: bool,
     measure: Callable[[], float],
     note: Callable[[str], None],
 ) -> TrainingRecipe:
     """The settings with a decision for graphs and compile, for a run that is `alone` on one GPU. Graphs cost nothing to speak of; compiling
-    takes about a minute for each shape of batches, which a long run with one shape saves again."""
+    takes about a minute for each shape of batches, which a long run with one shape saves again, unless its kernels are `joined` already."""
     if None not in (settings.graphs, settings.compile):
         return settings
     graphs, compiled = settings.graphs, settings.compile
@@ -72,7 +75,7 @@ def choose_way(
     why = ""
     if compiled is None:
         compiled = False
-        if alone and one_shape and find_spec("triton") is not None:
+        if alone and one_shape and find_spec("triton") is not None and not joined:
             seconds = measure() * settings.updates
             compiled = seconds >= PAYS
             verdict = "worth" if compiled else "too short to be worth"
