@@ -104,10 +104,8 @@ def is_plain_attention(part: nn.Module | None) -> bool:
 
 def is_whole(stack: Stack) -> bool:
     """Whether all parts of all blocks are those that have kernels between their products, so that compiling has nothing left to join."""
-    parts = [(block.mixer, is_plain_attention) for block in stack]
-    parts += [(block.cross, is_plain_attention) for block in stack if block.cross is not None]
-    parts += [(block.feedforward, is_plain_mlp) for block in stack if block.feedforward is not None]
-    return is_plain(stack) and all(is_known(part) for part, is_known in parts)
+    attends = all(is_plain_attention(block.mixer) and (block.cross is None or is_plain_attention(block.cross)) for block in stack)
+    return attends and is_plain(stack) and all(block.feedforward is None or is_plain_mlp(block.feedforward) for block in stack)
 
 
 def usable(stack: Stack, x: Tensor) -> bool:

@@ -25,8 +25,8 @@ def add_keys(q, keys, values, k_at, v_at, scale, top, total, output, there, adde
     return higher, total * shrunk + tl.sum(weight), output * shrunk + tl.sum(weight[:, None] * v, 0)
 
 
-@triton.jit(do_not_specialize=["room"])
-def own_step(QKV, Cache, Origins, Position, Out, scale, room, HEADS: tl.constexpr, GROUPS: tl.constexpr, D: tl.constexpr,
+@triton.jit(do_not_specialize=["capacity"])
+def own_step(QKV, Cache, Origins, Position, Out, scale, capacity, HEADS: tl.constexpr, GROUPS: tl.constexpr, D: tl.constexpr,
              BD: tl.constexpr, BN: tl.constexpr, TRACED: tl.constexpr):  # fmt: skip
     """A row's new key and value go to the cache; its query reads those before, and the new ones as they are. With TRACED, `Origins` has
     the row that wrote what a row reads at each position, so that caches stay as they are when beams are reordered."""
@@ -41,7 +41,7 @@ def own_step(QKV, Cache, Origins, Position, Out, scale, room, HEADS: tl.constexp
     position = tl.load(Position).to(tl.int32)
     here = Cache + kv * D + d[None, :]
     if head % GROUPS == 0:
-        at = Cache + (row * room + position) * 2 * HEADS * D + kv * D + d
+        at = Cache + (row * capacity + position) * 2 * HEADS * D + kv * D + d
         tl.store(at, new_key, mask=wide)
         tl.store(at + HEADS * D, new_value, mask=wide)
     top = tl.sum(q * new_key.to(tl.float32)) * scale
@@ -50,8 +50,8 @@ def own_step(QKV, Cache, Origins, Position, Out, scale, room, HEADS: tl.constexp
         place = start + tl.arange(0, BN)
         origin = tl.zeros_like(place).to(tl.int64) + row
         if TRACED:
-            origin = tl.load(Origins + row * room + place, mask=place < position, other=0).to(tl.int64)
-        at = (origin * room + place) * 2 * HEADS * D
+            origin = tl.load(Origins + row * capacity + place, mask=place < position, other=0).to(tl.int64)
+        at = (origin * capacity + place) * 2 * HEADS * D
         top, total, output = add_keys(q, here, here + HEADS * D, at, at, scale, top, total, output, place < position, 0.0)
     tl.store(Out + (row * HEADS * GROUPS + head) * D + d, (output / total).to(Out.dtype.element_ty), mask=wide)
 
@@ -160,11 +160,13 @@ def power(size: int) -> int:
 def read_own(qkv: Tensor, cache: Tensor, position: Tensor, groups: int, scale: float, origins: Tensor | None = None) -> Tensor:
     """qkv: R (H + 2H') D; cache: R T 2 H' D, of which the positions before `position` (1) are filled; origins: the rows (R T) whose cache
     has each row's keys, or None where it is their own; → R (H D)"""
-    rows, room, _, heads, width = cache.shape
+    rows, capacity, _, heads, width = cache.shape
     output = qkv.new_empty(rows, heads * groups * width)
     sizes = {"HEADS": heads, "GROUPS": groups, "D": width, "BD": power(width), "BN": KEYS, "TRACED": origins is not None}
     where = position if origins is None else origins
-    launch(own_step, rows * heads * groups, qkv.contiguous(), cache, where, position, output, scale, room, **sizes, num_warps=2)
+    launch(
+        own_step, rows * heads * groups, qkv.contiguous(), cache, where, position, output, scale, capacity, **sizes, num_warps=2
+    )
     return output
 
 
