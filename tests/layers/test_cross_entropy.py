@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -149,3 +150,12 @@ def test_a_compiled_model_is_one_graph_for_all_batches(chunked: None) -> None:
     for _ in range(3):
         torch.testing.assert_close(batch_loss(compiled, some_batch()), batch_loss(model, some_batch()))  # type: ignore[arg-type]
     assert len(graphs) == 1
+
+
+def test_chunks_are_powers_of_two_and_fit_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cross_entropy.rows_at_once(8000, torch.device("cpu")) == 256
+    assert cross_entropy.rows_at_once(1 << 30, torch.device("cpu")) == 1
+    for gibibytes, rows in ((8, 512), (24, 1024), (141, 4096)):
+        sizes = SimpleNamespace(total_memory=gibibytes << 30)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _, sizes=sizes: sizes)
+        assert cross_entropy.rows_at_once(50_304, torch.device("cuda")) == rows

@@ -27,7 +27,10 @@ def is_large(rows: int, vocab: int) -> bool:
 
 def rows_at_once(vocab: int, device: torch.device) -> int:
     """How many rows a chunk has: a power of two, as matrix products like it, and as batches mostly are a multiple of it."""
-    count = CHUNK.get(device.type, CHUNK["cpu"]) // vocab
+    most = CHUNK.get(device.type, CHUNK["cpu"])
+    if device.type == "cuda":  # of float32 a sixty-fourth of its memory at most
+        most = min(most, torch.cuda.get_device_properties(device).total_memory >> 8)
+    count = most // vocab
     return 1 << max(count.bit_length() - 1, 0)
 
 
