@@ -106,9 +106,7 @@ def in_one_type(call: Call) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def attention(call: Call) -> Tensor:
-    flash = (
-        load_kernels.__wrapped__() if torch.compiler.is_compiling() else load_kernels()
-    )  # PyTorch 2.11 warns of a cache that it ignores
+    flash = load_kernels() if torch.compiler.is_compiling() else loaded()  # PyTorch 2.11 warns of a cache, which it ignores
     q, k, v = in_one_type(call)
     extras, (left, right) = flash.Extras(), (-1, -1)
     closed = span_of(call)
@@ -131,11 +129,13 @@ def attention(call: Call) -> Tensor:
     return flash.flash(q, k, v, options, with_position(call, extras, q.dtype))
 
 
-@cache
 def load_kernels() -> Any:
-    from ..kernels import flash  # once: an import in each call takes as long as a launch
+    from ..kernels import flash
 
     return flash
+
+
+loaded = cache(load_kernels)  # once: an import in each call takes as long as a launch
 
 
 def with_position(call: Call, extras: Any, dtype: torch.dtype) -> Any:
