@@ -70,7 +70,7 @@ EVIL: dict[str, tuple[Callable[[bytes, Path], bytes], str]] = {
         "it names posix.system, which no checkpoint needs",
     ),
     "an old pickle": (lambda _, path: f"cos\nsystem\n(S'touch {path}'\ntR.".encode(), "it names os.system, which no checkpoint"),
-    "a file": (lambda _, path: pickle.dumps(Runs(open, path, "w")), "it names io.open, which no checkpoint needs"),
+    "a file": (lambda _, path: pickle.dumps(Runs(open, path, "w")), "io.open, which no checkpoint needs"),
     "a program inside": (
         lambda old, path: made(lambda found: setattr(found, "planner_data", Runs(os.mkdir, str(path))), old),
         "it names posix.mkdir, which no checkpoint needs",
