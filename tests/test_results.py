@@ -29,7 +29,9 @@ def test_a_result_has_all_that_is_needed_to_repeat_it(tmp_path: Path, monkeypatc
     assert (found["name"], found["recipe"], found["notes"]) == ("a.b-1", "r.yaml", "note é")
     age = datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(found["date"])
     assert datetime.timedelta(0) <= age < datetime.timedelta(minutes=5)
-    assert found["versions"]["torch"].partition("+")[0] == torch.__version__.partition("+")[0]  # a package may not name its kind of build
+    assert (
+        found["versions"]["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
+    )  # a package may not name its kind of build
     assert found["device"]
 
 
