@@ -56,6 +56,8 @@ def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes at a time")
     jobs = asked.parse_args().jobs
+    if jobs < 1:
+        asked.error(f"--jobs must be at least 1, got {jobs}")
     if importlib.util.find_spec("triton") is None:
         sys.exit(
             "expected Triton, which is not installed here; pip install triton (a gigabyte) runs the kernels in its interpreter"
@@ -66,12 +68,21 @@ def main() -> None:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         tests = collect(["tests/kernels", *(CUDA if on_gpu else [])])
-        counts, printed = run(tests, jobs, Path(folder))
+        counts, printed = run(tests, min(jobs, len(tests)), Path(folder))
     print(printed)
     print(", ".join(f"{count} {what}" for what, count in counts.items()), f"in {time.monotonic() - began:.0f} s")
+    if not counts["passed"]:
+        sys.exit("no test passed, and nothing was written; what is above says why")
     notes = "kernels and what is built on them against eager and PyTorch's own operations in float64, forward and backward, random shapes"
-    print(write_result(f"kernels-{'gpu' if on_gpu else 'interpreter'}", {"tests": len(tests), **counts}, notes=notes))
-    sys.exit(counts["failed"] > 0 or counts["passed"] == 0)
+    print(
+        write_result(
+            f"kernels-{'gpu' if on_gpu else 'interpreter'}",
+            {"tests": len(tests), **counts},
+            notes=notes,
+            folder=ROOT / "benchmarks/results",
+        )
+    )
+    sys.exit(counts["failed"] > 0)
 
 
 if __name__ == "__main__":

@@ -33,13 +33,19 @@ def test_it_is_what_three_products_give(options: dict[str, Any], monkeypatch: py
     assert list(layer.state_dict()) == names, "what is stored has not changed"
 
 
-def test_one_product_instead_of_three(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "MANY", 1)
-    products: list[int] = []
+@pytest.fixture
+def products(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many numbers each product gives, as they are made."""
+    found: list[int] = []
     linear = nn.functional.linear
     monkeypatch.setattr(
-        nn.functional, "linear", lambda x, weight, *rest: (products.append(len(weight)), linear(x, weight, *rest))[1]
+        nn.functional, "linear", lambda x, weight, *rest: (found.append(len(weight)), linear(x, weight, *rest))[1]
     )
+    return found
+
+
+def test_one_product_instead_of_three(products: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "MANY", 1)
     layer, x = MultiHeadAttention(8, 2), torch.randn(1, 4, 8, requires_grad=True)
     layer(x)
     assert products == [24, 8]
@@ -55,13 +61,10 @@ class OnGPU(Tensor):
     is_cuda = True  # type: ignore[assignment]
 
 
-def test_without_gradients_a_gpu_has_one_product_where_the_matrices_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_gradients_a_gpu_has_one_product_where_the_matrices_are_small(
+    products: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(attention, "MANY", 4)
-    products: list[int] = []
-    linear = nn.functional.linear
-    monkeypatch.setattr(
-        nn.functional, "linear", lambda x, weight, *rest: (products.append(len(weight)), linear(x, weight, *rest))[1]
-    )
     layer, x = MultiHeadAttention(8, 2, kv_heads=1), torch.randn(1, 4, 8)
     parts, there = (layer.q, layer.k, layer.v), x.as_subclass(OnGPU)
     with torch.no_grad():

@@ -242,13 +242,13 @@ def save_beside(ctx: Any, inputs: tuple[Any, ...], found: tuple[Tensor, Tensor, 
 
 
 def pull_beside(ctx: Any, of_carrier: Given, of_output: Given, *_: Any) -> tuple[Any, ...]:
-    def run(of_sum: Given, of_output: Tensor, total: Tensor, mean: Tensor, scale: Tensor, seed: Given, gain: Tensor,
-            kind: torch.dtype | None, centered: bool, site: int, drop: float) -> tuple[Tensor, Given, Tensor]:  # fmt: skip
-        of_part = None if kind is None else torch.empty_like(total, dtype=kind)
+    def run(*given: Any) -> tuple[Tensor, Given, Tensor]:
+        tensors: Any = given[:7]
+        kind, centered, site, drop = given[7:]
+        of_part = None if kind is None else torch.empty_like(tensors[2], dtype=kind)
         same = of_part is not None and kind == ctx.carried and not drop
-        of_x: Any = of_part if same else torch.empty_like(total, dtype=ctx.carried)
-        found = run_kernel_back(of_sum, of_output, total, mean, scale, seed, gain, of_x, of_part, centered, site, drop)
-        return of_x, of_part, found
+        of_x: Any = of_part if same else torch.empty_like(tensors[2], dtype=ctx.carried)
+        return of_x, of_part, run_kernel_back(*tensors, of_x, of_part, centered, site, drop)
 
     of_x, *found = pull_back(ctx, of_carrier, of_output, run=run)
     return of_x, None, *found
