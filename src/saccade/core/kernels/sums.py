@@ -243,12 +243,12 @@ def save_beside(ctx: Any, inputs: tuple[Any, ...], found: tuple[Tensor, Tensor, 
 
 def pull_beside(ctx: Any, of_carrier: Given, of_output: Given, *_: Any) -> tuple[Any, ...]:
     def run(*given: Any) -> tuple[Tensor, Given, Tensor]:
-        tensors: Any = given[:7]
-        kind, centered, site, drop = given[7:]
+        *tensors, kind, centered, site, drop = given
         of_part = None if kind is None else torch.empty_like(tensors[2], dtype=kind)
         same = of_part is not None and kind == ctx.carried and not drop
         of_x: Any = of_part if same else torch.empty_like(tensors[2], dtype=ctx.carried)
-        return of_x, of_part, run_kernel_back(*tensors, of_x, of_part, centered, site, drop)
+        every = (*tensors, of_x, of_part, centered, site, drop)
+        return of_x, of_part, run_kernel_back(*every)
 
     of_x, *found = pull_back(ctx, of_carrier, of_output, run=run)
     return of_x, None, *found
