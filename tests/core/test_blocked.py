@@ -75,6 +75,20 @@ def test_blocks_are_eager_forward_and_backward(name: str, size: int, monkeypatch
                 torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize(("queries", "keys"), [(4, 100), (5, 200), (2, N), (40, 100)])
+def test_a_matrix_has_no_row_before_its_first(queries: int, keys: int) -> None:
+    """Blocks of queries begin where blocks of keys do, before the first query of a later part of a text."""
+    for rows in (masks.matrix(torch.rand(queries, keys) < 0.6), masks.top_blocks(8, 2)):
+        mask = masks.window(16, 0) & rows
+        q, k, v = tensors(queries, keys, requires_grad=True)
+        found, expected = (attend(q, k, v, mask=mask, backend=one) for one in ("blocked", "eager"))
+        torch.testing.assert_close(found, expected, **near)
+        pairs = (torch.autograd.grad(x.square().sum(), (q, k, v)) for x in (found, expected))
+        for one, other in zip(*pairs, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(attend(q, k, v, mask=mask), expected, **near)
+
+
 def test_blocks_know_the_positions_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocked, "SIZES", (4,))
     q, k, v = tensors(N, N)

@@ -189,7 +189,8 @@ def make_group(mask: Mask, sizes: tuple[int, int, int, int], size: int, rows: Te
     real = (j < keys) & there.repeat_interleave(size, 1).view(j.shape)
     b = torch.arange(different, device=rows.device).repeat_interleave(len(rows)).view(-1, 1, 1, 1)
     h = torch.arange(planes, device=rows.device).view(-1, 1, 1)
-    at = (x.clamp_max(keys - 1).repeat(different, 1, 1, 1) for x in (i, j))
+    # blocks of queries may begin before the first query, and blocks of keys end after the last key
+    at = (x.clamp(first, keys - 1).repeat(different, 1, 1, 1) for x, first in ((i, keys - queries), (j, 0)))
     allowed = booleans(mask.to(rows.device)(b, h, *at), mask).unflatten(0, (-1, len(rows))) & real
     allowed = allowed.expand(batch, -1, planes, size, -1).flatten(0, 1)
     made = Prepared(mask, (len(allowed), heads, size, j.shape[-1]), rows.device)
