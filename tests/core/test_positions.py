@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cmath
+import itertools
 import math
 from collections.abc import Sequence
 from fractions import Fraction
@@ -15,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from saccade.core import Mechanism, Positions, attend, masks, positions, scores, weights
+from saccade.core import Mechanism, Positions, attend, backends, masks, positions, scores, weights
+from saccade.core.attention import pose
 from saccade.core.positions import T5Buckets, alibi_slopes, sinusoid
 from saccade.core.relative import TransformerXL
 from saccade.errors import SaccadeError
@@ -349,3 +351,82 @@ def test_what_inference_made_can_be_read_outside_of_it() -> None:
     x, rotary = torch.randn(1, 2, 5, 8), positions.Rotary()
     other = torch.arange(5)
     torch.testing.assert_close(rotary.encode(x, at, Positions(at, at)), rotary.encode(x, other, Positions(other, other)))
+
+
+# --- more queries than keys ---
+
+
+def by_hand(name: str, position: positions.Position, q: Tensor, k: Tensor, v: Tensor, relation: Tensor) -> Tensor:
+    """Any position of the table with query n at keys − queries + n, one pair at a time."""
+    queries, keys = q.shape[2], k.shape[2]
+    i, j = list(range(keys - queries, keys)), list(range(keys))
+    if name == "xl":
+        return xl_by_loops(q, k, v, position, i, j)  # type: ignore[arg-type]
+    if name in ("shaw", "syntax"):
+        near = position.max_distance
+        steps = [[[max(-near, min(near, m - n)) + near for m in j] for n in i]] * len(q)
+        index = torch.tensor(steps) if name == "shaw" else relation.clamp(0, near)
+        return shaw_by_loops(q, k, v, position, index, q.shape[-1] ** -0.5)  # type: ignore[arg-type]
+    found = torch.zeros_like(q)
+
+    def placed(x: Tensor, at: int) -> Tensor:
+        if name == "rotary":
+            half = len(x) // 2
+            turned = [complex(x[m], x[m + half]) * cmath.exp(1j * at * 10000.0 ** (-m / half)) for m in range(half)]
+            return x.new_tensor([z.real for z in turned] + [z.imag for z in turned])
+        if name == "added":
+            angles = [at * 10000 ** (-2 * (c // 2) / len(x)) for c in range(len(x))]
+            return x + x.new_tensor([math.cos(a) if c % 2 else math.sin(a) for c, a in enumerate(angles)])
+        return x
+
+    def bias(b: int, h: int, n: int, m: int) -> float:
+        if name == "alibi":
+            return -(2.0 ** (-8 * (h + 1) / HEADS)) * abs(i[n] - j[m])
+        if name == "t5":
+            return float(position.table[bucket(j[m] - i[n], 8, 16, True), h])
+        return float(position.table[relation[b, n, m].clamp(0, position.kinds), h]) if name == "edges" else 0.0
+
+    for b, h, n in np.ndindex(*q.shape[:3]):
+        query, places = placed(q[b, h, n], i[n]), [placed(k[b, h, m], j[m]) for m in j]
+        row = softmax([(query @ key).item() / math.sqrt(len(query)) + bias(b, h, n, m) for m, key in enumerate(places)])
+        added = name == "added"
+        found[b, h, n] = sum(w * (placed(v[b, h, m], j[m]) if added else v[b, h, m]) for m, w in enumerate(row))
+    return found
+
+
+@pytest.mark.usefixtures("plain_flex")
+@pytest.mark.parametrize("queries", [5, 6, 12])
+@pytest.mark.parametrize("name", positions.table.names())
+@torch.no_grad()
+def test_with_more_queries_than_keys_the_last_query_is_at_the_last_key(name: str, queries: int) -> None:
+    keys = 4
+    position = member(positions.table, name, dim=DIM, heads=HEADS).double()
+    for parameter in position.parameters():
+        parameter.normal_()
+    q, k, v = tensors(queries, keys)
+    relation = torch.randint(0, 5, (2, queries, keys))
+    at, mechanism = Positions.line(queries, keys, relation=relation), Mechanism(position=position)
+    assert (at.i.tolist(), at.j.tolist()) == (list(range(keys - queries, keys)), list(range(keys)))
+    expected = by_hand(name, position, q, k, v, relation)
+    torch.testing.assert_close(attend(q, k, v, mechanism, positions=at), expected)
+    if not position.needs_relation:
+        torch.testing.assert_close(attend(q, k, v, mechanism), expected)
+    mechanism, single = mechanism.float(), [x.float() for x in (q, k, v)]
+    masked = masks.matrix(torch.ones(queries, keys, dtype=torch.bool)) & masks.padding([keys, keys])
+    ran = set()
+    for backend, mask in itertools.product(backends.table.names(), (None, masked)):
+        if backends.table[backend].refuses(pose(*single, mechanism, mask, at, 0.0)) is None:
+            found = attend(*single, mechanism, mask, at, backend=backend)
+            torch.testing.assert_close(found, expected.float(), rtol=1e-4, atol=1e-5, msg=lambda m, b=backend: f"{b}: {m}")
+            ran.add(backend)
+    assert {"eager"} <= ran
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_learned_table_has_nothing_before_its_first_position(compiled: bool) -> None:
+    position = positions.Added(DIM, max_len=9)
+    q, k = torch.randn(1, 1, 6, DIM), torch.randn(1, 1, 4, DIM)
+    run = torch.compile(attend, backend="aot_eager") if compiled else attend
+    wrong = IndexError if compiled else SaccadeError
+    with pytest.raises(wrong, match="index out of range" if compiled else "position -2 is before the learned table"):
+        run(q, k, k, Mechanism(position=position))

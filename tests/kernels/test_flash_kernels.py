@@ -107,9 +107,10 @@ def test_a_kernel_is_eager_forward_and_backward(name: str, dtype: torch.dtype, m
 
 
 @runs
-@pytest.mark.parametrize("sizes", [(1, 1, 1, 17, 33, 16), (1, 2, 1, 40, 23, 20)], ids=str)
-def test_a_kernel_runs_with_more_and_fewer_queries_than_keys(sizes: tuple[int, ...]) -> None:
-    compare(Mechanism(), None, sizes, torch.float32, 1e-3)
+@pytest.mark.parametrize("position", [None, positions.Rotary()], ids=["none", "rotary"])
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 17, 33, 16), (1, 2, 1, 40, 23, 20), (1, 1, 1, 34, 33, 16)], ids=str)
+def test_a_kernel_runs_with_more_and_fewer_queries_than_keys(sizes: tuple[int, ...], position: positions.Position | None) -> None:
+    compare(Mechanism(position=position), None, sizes, torch.float32, 1e-3)
 
 
 @runs

@@ -47,9 +47,13 @@ def test_a_kernel_is_eager_forward_and_backward(name: str, dtype: torch.dtype, m
 
 
 @runs
-@pytest.mark.parametrize("sizes", [(1, 1, 1, 2, 64, 16), (2, 1, 1, 64, 3, 128), (70, 2, 2, 16, 16, 32)], ids=str)
-def test_a_kernel_runs_with_more_and_fewer_queries_than_keys(sizes: tuple[int, ...]) -> None:
-    compare(Mechanism(), None, sizes, TYPE, MOST, backend="short")
+@pytest.mark.parametrize(
+    "sizes", [(1, 1, 1, 2, 64, 16), (2, 1, 1, 64, 3, 128), (70, 2, 2, 16, 16, 32), (1, 2, 2, 9, 8, 16)], ids=str
+)
+@pytest.mark.parametrize("position", ["none", "alibi", "t5"])
+def test_a_kernel_runs_with_more_and_fewer_queries_than_keys(sizes: tuple[int, ...], position: str) -> None:
+    made = Mechanism() if position == "none" else KINDS[position](*sizes[:2], sizes[4], sizes[5])[0]
+    compare(made, None, sizes, TYPE, MOST, backend="short")
 
 
 @runs

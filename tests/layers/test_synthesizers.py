@@ -115,6 +115,18 @@ def test_a_text_beyond_max_len_is_refused_with_a_sentence(kind: str, plus: str) 
         layer.step(torch.randn(1, 1, DIM, dtype=torch.float64), cache, None, Positions.line(1, 8))
 
 
+@each_variant
+@pytest.mark.parametrize("more", [1, 2, 4])
+def test_a_position_before_the_first_is_refused_with_a_sentence(kind: str, plus: str, more: int) -> None:
+    layer, x = made(kind, plus), torch.randn(1, 2 + more, DIM, dtype=torch.float64)
+    sentence = f"position -{more} is before the first that the mixer has learned; give as many keys as queries"
+    with pytest.raises(SaccadeError, match=sentence):
+        layer(x, x[:, :2])
+    at = torch.arange(2 + more)
+    with pytest.raises(SaccadeError, match=sentence):
+        layer(x, positions=Positions(at - more, at))
+
+
 def test_wrong_options_are_refused() -> None:
     with pytest.raises(
         SaccadeError, match="expected a kind that is one of dense, factorized-dense, random, factorized, got 'sparse'"

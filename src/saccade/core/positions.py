@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ..errors import SaccadeError
 from . import kernels
@@ -38,9 +39,10 @@ class Positions(Keeper):
 
     @staticmethod
     def line(queries: int, keys: int, device: torch.device | str = "cpu", relation: Tensor | None = None) -> Positions:
-        """0, 1, 2 … for the keys; the last query is at the last key."""
+        """0, 1, 2 … for the keys. The last query is at the last key: of more queries than keys, the first are at −1, −2 …"""
         j = torch.arange(keys, device=device)
-        return Positions(j if queries == keys else j[keys - queries :], j, relation, in_line=True)
+        i = j if queries == keys else torch.arange(keys - queries, keys, device=device)
+        return Positions(i, j, relation, in_line=True)
 
     @staticmethod
     def same(at: Tensor | None, relation: Tensor | None, count: int, device: torch.device) -> Positions:
@@ -129,8 +131,8 @@ class Rotary(Position):
         self.base = base
 
     def encode(self, x: Tensor, at: Tensor, positions: Positions) -> Tensor:
-        half, odd = divmod(x.shape[-1], 2)
-        if odd:
+        half = x.shape[-1] // 2
+        if x.shape[-1] % 2:
             raise SaccadeError(
                 f"rotary positions rotate pairs and need an even head width, got {x.shape[-1]}; change dim or heads"
             )
@@ -168,7 +170,7 @@ class Added(Position):
             added = sinusoid(at, x.shape[-1], dtype=x.dtype)
         else:
             check_within(at, self.vectors.shape[0])
-            added = self.vectors[at]
+            added = F.embedding(at, self.vectors)  # unlike an index, it takes no position from the table's end
         return x + (added if at.dim() == 1 else added.unsqueeze(-3)).to(x.dtype)
 
     def encode_values(self, v: Tensor, at: Tensor, positions: Positions) -> Tensor:
@@ -322,10 +324,15 @@ def broadcast_index(index: Tensor, like: Tensor) -> Tensor:
 
 
 def check_within(at: Tensor, size: int) -> None:
-    """A clear error for a position beyond a learned table."""
-    if at.numel() and not at.is_meta and may_read() and int(at.max()) >= size:
-        wrong = f"position {int(at.max())} is beyond the learned table of {size}"
+    """A clear error for a position that a learned table does not have."""
+    if not at.numel() or at.is_meta or not may_read():
+        return
+    first, last = int(at.min()), int(at.max())
+    if last >= size:
+        wrong = f"position {last} is beyond the learned table of {size}"
         raise SaccadeError(f"{wrong}; shorten the text, or train with a larger max_len or with sinusoidal positions")
+    if first < 0:
+        raise SaccadeError(f"position {first} is before the learned table of {size} begins; pass Positions(i, j) from 0 on")
 
 
 def sinusoid(at: Tensor, dim: int, base: float = 10000.0, dtype: torch.dtype | None = None) -> Tensor:

@@ -39,11 +39,16 @@ class Mixer(nn.Module):
 
 
 def check_length(positions: Positions, max_len: int) -> None:
-    """A clear error for a position beyond what a mixer has learned; positions in a line are known by their number."""
+    """A clear error for a position that a mixer has not learned; positions in a line are known by their number."""
     if positions.in_line:
-        count = positions.j.shape[-1]
+        first, count = positions.j.shape[-1] - positions.i.shape[-1], positions.j.shape[-1]
+    elif may_read():
+        at = torch.cat([positions.i.flatten(), positions.j.flatten()])
+        first, count = int(at.min()), int(at.max()) + 1
     else:
-        count = int(torch.maximum(positions.i.max(), positions.j.max())) + 1 if may_read() else 0
+        return
     if count > max_len:
         wrong = f"expected at most {max_len} positions (mixer.max_len), got {count}"
         raise SaccadeError(f"{wrong}; shorten the text, or train with a larger model.mixer.max_len")
+    if first < 0:
+        raise SaccadeError(f"position {first} is before the first that the mixer has learned; give as many keys as queries")
