@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -14,6 +15,11 @@ from saccade.core import KeyValues, Mechanism, Positions, masks, normalizers, po
 from saccade.core.options import Choice
 from saccade.errors import SaccadeError
 from saccade.layers.attention import MultiHeadAttention, Reader
+from saccade.layers.block import Block
+from saccade.layers.funnel import FunnelStack
+from saccade.layers.linformer import Linformer
+from saccade.layers.residuals import PreNorm
+from saccade.layers.windowed import WindowAttention, Windows
 
 DIM, HEADS = 12, 3
 
@@ -165,6 +171,45 @@ def test_positions_and_relations_reach_the_mechanism() -> None:
     assert (syntax.needs_relation, layer.needs_relation) == (True, False)
 
 
+@pytest.mark.parametrize("name", [one.name for one in positions.table if not (one.make.needs_relation or one.make.absolute)])
+@pytest.mark.parametrize("more", [1, 2, 8])
+def test_a_memory_shorter_than_the_input_ends_where_the_input_ends(name: str, more: int) -> None:
+    """Distances are those of self-attention over a text whose first keys are hidden."""
+    mechanism = Mechanism(position=Choice(positions.table[name])(dim=4, heads=2))
+    layer, keys = MultiHeadAttention(8, 2, mechanism=mechanism).double(), 4
+    x, memory = torch.randn(2, keys + more, 8).double(), torch.randn(2, keys, 8).double()
+    hidden = torch.arange(keys + more).expand(keys + more, -1) >= more
+    padded = torch.cat([torch.zeros(2, more, 8).double(), memory], 1)
+    torch.testing.assert_close(layer(x, memory), layer(x, padded, masks.matrix(hidden)))
+    padding = masks.padding([2, keys])
+    torch.testing.assert_close(layer(x, memory, padding), layer.read(x, layer.prepare(memory), padding))
+
+
+class Mine(MultiHeadAttention):
+    """A mixer of one's own."""
+
+    def mix(self, x: Tensor, mask: masks.Mask | None, positions: Positions | None) -> Tensor:
+        return 3 * x
+
+
+def test_a_layer_that_is_called_runs_its_own_mix() -> None:
+    x, layer = torch.randn(2, 16, 8), Mine(8, 2)
+    torch.testing.assert_close(layer(x), 3 * x)
+    torch.testing.assert_close(Block(layer, None, partial(PreNorm, nn.Identity))(x), 4 * x)
+    with pytest.raises(SaccadeError, match="Mine overrides `mix` alone, and `step` would attend as before; override `start`"):
+        layer.start(x)
+    windows = Windows.over(4, 4, 2, torch.device("cpu"))
+    divided = WindowAttention(8, 2, Mechanism())
+    torch.testing.assert_close(divided(x, positions=windows), divided.mix(x, None, windows))
+    assert not torch.allclose(divided(x, positions=windows), MultiHeadAttention.mix(divided, x, None, windows))
+
+
+@pytest.mark.parametrize("make", [Mine, Linformer])
+def test_a_funnel_refuses_attention_that_mixes_in_another_way(make: type[MultiHeadAttention]) -> None:
+    with pytest.raises(SaccadeError, match="stack=funnel pools the queries of attention; choose mixer=attention"):
+        FunnelStack(lambda n: Block(make(8, 2), None, partial(PreNorm, nn.Identity)), 2, lambda: nn.LayerNorm(8))
+
+
 def test_dropout_falls_in_training_alone() -> None:
     layer, x = MultiHeadAttention(8, 2, dropout=0.5), torch.randn(2, 5, 8)
     assert not torch.equal(layer(x), layer(x))
@@ -201,6 +246,11 @@ MISTAKES: list[tuple[str, Callable[[], object], str]] = [
         "positions",
         lambda: MultiHeadAttention(8, 2)(torch.zeros(2, 3, 8), positions=torch.arange(3)),
         "expected Positions, got Tensor",
+    ),
+    (
+        "one position for all",
+        lambda: MultiHeadAttention(8, 2)(torch.zeros(2, 3, 8), positions=Positions.line(1, 3)),
+        "positions are given for 1 queries and 3 keys, got 3 and 3; pass one position per query and key",
     ),
     ("name", lambda: MultiHeadAttention(8, 2, mechanism="dot"), "expected a Mechanism, got 'dot'"),
 ]

@@ -92,7 +92,7 @@ def pose(
     check_kinds(mechanism, mask, positions, dropout)
     check_tensors(q, k, v)
     check_sizes(q, k, v, mechanism)
-    check_order(mechanism.mask, mask, q.shape[-2], k.shape[-2])
+    check_order(mechanism.mask, mask, q.shape[-2], k.shape[-2], positions)
     if positions is None and mechanism.uses_positions:
         positions = Positions.line(q.shape[-2], k.shape[-2], q.device)
     return call_of(q, mechanism.prepare(k, v, positions, q.shape[1]), mechanism, mask, positions, dropout)
@@ -186,8 +186,11 @@ def check_kinds(mechanism: Mechanism, mask: Mask | None, positions: Positions | 
         raise SaccadeError(f"dropout must be in [0, 1), got {dropout}")
 
 
-def check_order(own: Mask, mask: Mask | None, queries: int, keys: int) -> None:
-    """Raises when the mechanism's own mask or the given one compares positions, and there are more queries than keys."""
+def check_order(own: Mask, mask: Mask | None, queries: int, keys: int, positions: Positions | None) -> None:
+    """Raises when a mask compares positions and there are more queries than keys, or positions are given for other numbers of both."""
+    if positions is not None and (positions.i.shape[-1], positions.j.shape[-1]) != (queries, keys):
+        given = f"positions are given for {positions.i.shape[-1]} queries and {positions.j.shape[-1]} keys"
+        raise SaccadeError(f"{given}, got {queries} and {keys}; pass one position per query and key")
     if (own.compares_positions or (mask is not None and mask.compares_positions)) and queries > keys:
         got = f"got {queries} queries and {keys} keys; use a mask on keys alone, such as padding"
         raise SaccadeError(f"mask {own if mask is None else own & mask!r} compares positions and needs Q ≤ K, {got}")

@@ -134,7 +134,7 @@ class MultiHeadAttention(Site, Mixer):
             refuse_argument("a MultiHeadAttention layer", unknown, self.forward)
         self.check(x, memory, mask, positions)
         if memory is None:
-            return MultiHeadAttention.mix(self, x, mask, positions)
+            return self.mix(x, mask, positions)
         return self.read(x, self.prepare(memory, positions), mask, positions)
 
     def mix(self, x: Tensor, mask: Mask | None, positions: Positions | None) -> Tensor:
@@ -149,6 +149,9 @@ class MultiHeadAttention(Site, Mixer):
         return self.found(q, self.ready(k, v, positions), mask, positions)
 
     def start(self, x: Tensor) -> KeyValues:
+        if overrides(self, "mix", MultiHeadAttention) and not overrides(self, "step", MultiHeadAttention):
+            wrong = f"{type(self).__name__} overrides `mix` alone, and `step` would attend as before"
+            raise SaccadeError(f"{wrong}; override `start` and `step` too to read position by position")
         return KeyValues()
 
     def step(self, x: Tensor, cache: KeyValues, mask: Mask | None, positions: Positions) -> tuple[Tensor, KeyValues]:
@@ -199,7 +202,7 @@ class MultiHeadAttention(Site, Mixer):
                 raise SaccadeError(f"{name} must be batch × positions × {width}, got shape {tuple(shape)}")
         if memory is not None and memory.shape[0] != sizes[0]:
             raise SaccadeError(f"x is a batch of {sizes[0]}, memory a batch of {memory.shape[0]}; give one memory per row of x")
-        check_order(mechanism.mask, mask, sizes[1], read.shape[1])
+        check_order(mechanism.mask, mask, sizes[1], read.shape[1], positions if type(positions) is Positions else None)
 
 
 class Same(nn.Module):

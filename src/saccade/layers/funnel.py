@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from ..core import Positions
 from ..core.masks import Mask, padding
-from ..core.options import Range
+from ..core.options import Range, overrides
 from ..errors import SaccadeError
 from .attention import MultiHeadAttention
 from .block import Block
@@ -48,9 +48,10 @@ class FunnelStack(Stack):
         first = [sum(self.sizes[:n]) for n in range(1, parts)] if role != "decoder" else []
         self.heads = int(getattr(self.block(0).mixer, "heads", 1))
         for one in (self.block(n) for n in first):
-            if not one.takes_keys or not isinstance(one.mixer, MultiHeadAttention):
+            mixer = one.mixer
+            if not one.takes_keys or not isinstance(mixer, MultiHeadAttention) or overrides(mixer, "mix", MultiHeadAttention):
                 raise SaccadeError("stack=funnel pools the queries of attention; choose mixer=attention and block=standard")
-            if one.mixer.mechanism.mask.compares_positions or one.mixer.mechanism.mask.computed:
+            if mixer.mechanism.mask.compares_positions or mixer.mechanism.mask.computed:
                 raise SaccadeError(
                     "stack=funnel has queries at every second position, which model.mask cannot count; leave it out"
                 )
