@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from core_helpers import mechanism as built
 from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask
 
@@ -74,6 +75,20 @@ def test_eager_refuses_nothing_and_the_lowest_rank_is_taken() -> None:
 def test_linear_attention_is_taken_where_it_saves_something(keys: int, chosen: str) -> None:
     call = pose(*tensors(keys, keys), KERNEL, None, None, 0.0)
     assert backends.choose(call) is backends.table[chosen]
+
+
+@pytest.mark.parametrize("normalize", [one.name for one in normalizers.table if one.name != "sum"])
+def test_a_compiled_function_holds_every_normalizer_in_one_graph(normalize: str) -> None:
+    torch._dynamo.reset()
+    mechanism, mask = built("scaled-dot", normalize, "rotary"), masks.causal() & masks.padding([3, 6])
+    q, k, v = tensors(6, 6, width=4, requires_grad=True)
+    run = lambda q, k, v: attend(q, k, v, mechanism, mask)  # noqa: E731
+    found, expected = (one(q, k, v) for one in (torch.compile(run, backend="eager", fullgraph=True), run))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    inputs = [v] if normalize == "hard" else [q, k, v]
+    pairs = (torch.autograd.grad(x.square().sum(), inputs) for x in (found, expected))
+    for one, other in zip(*pairs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("position", [None, positions.Rotary()], ids=["none", "rotary"])

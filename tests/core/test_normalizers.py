@@ -95,6 +95,70 @@ def test_gradients_with_a_mask_an_empty_row_and_without(name: str) -> None:
     assert torch.autograd.gradcheck(lambda s: normalize(s, allowed), (scores,))
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # PyTorch's own rules of forward mode
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("name", SMOOTH)
+def test_second_derivatives_and_those_in_forward_mode(name: str, masked: bool) -> None:
+    """Away from where the support changes: no score is nearer to a threshold than the numeric derivatives step."""
+    scores, normalize = scores_for(name, 2, 3, 6).requires_grad_(), made(name)
+    allowed = some_mask(2, 3, 6) if masked else None
+    function = lambda s: normalize(s, allowed)  # noqa: E731
+    assert torch.autograd.gradcheck(function, (scores,), check_forward_ad=True, check_batched_grad=True)
+    assert torch.autograd.gradgradcheck(function, (scores,))
+    plain, along = scores.detach(), torch.randn_like(scores)
+    _, moved = torch.func.jvp(function, (plain,), (along,))
+    step = 1e-6 * along
+    torch.testing.assert_close(moved, (function(plain + step) - function(plain - step)) / 2e-6, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # PyTorch's own rules of forward mode
+@pytest.mark.parametrize("name", sorted(PEERS))
+def test_the_curvature_of_a_sparse_row_by_hand(name: str) -> None:
+    """On the support {0, 1}, with d = s_0 − s_1: sparsemax is (1 + d)/2 and straight; entmax-1.5 solves r² + (r − d/2)² = 1, p = r²."""
+    scores = torch.tensor([0.4, 0.1, -9.0, -8.0], dtype=torch.float64, requires_grad=True)
+    found = torch.func.hessian(lambda s: made(name)(s)[0])(scores.detach())
+    (slope,) = torch.autograd.grad(made(name)(scores)[0], scores, create_graph=True)
+    again = torch.stack(
+        [torch.autograd.grad(one, scores, retain_graph=True)[0] if one.requires_grad else scores * 0 for one in slope]
+    )
+    d, step = 0.3, 1e-4
+    first = lambda d: ((d / 2 + math.sqrt(2 - d * d / 4)) / 2) ** 2 if name == "entmax-1.5" else (1 + d) / 2  # noqa: E731
+    bent = (first(d + step) - 2 * first(d) + first(d - step)) / step**2
+    expected = torch.zeros(4, 4, dtype=torch.float64)
+    expected[:2, :2] = bent * torch.tensor([[1.0, -1.0], [-1.0, 1.0]])
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(again, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("name", SMOOTH)
+def test_rows_are_mapped_and_have_gradients_of_their_own(name: str, masked: bool) -> None:
+    scores, normalize = scores_for(name, 4, 3, 7), made(name)
+    allowed = some_mask(4, 3, 7) if masked else torch.ones(4, 3, 7, dtype=torch.bool)
+    pull = torch.randn(7, dtype=torch.float64)
+    value = lambda s, a: (normalize(s, a) * pull).sum()  # noqa: E731
+    torch.testing.assert_close(torch.vmap(normalize)(scores, allowed), normalize(scores, allowed))
+    found = torch.vmap(torch.func.grad(value))(scores, allowed)
+    torch.testing.assert_close(found, torch.stack([torch.func.grad(value)(*one) for one in zip(scores, allowed, strict=True)]))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("name", ["softmax", *sorted(PEERS)])
+def test_a_score_that_is_no_number_makes_its_row_none_and_leaves_the_others(name: str, bad: float) -> None:
+    scores = torch.randn(4, 5)
+    scores[0, 2], scores[1, :], scores[2, 3] = bad, bad, -math.inf
+    scores.requires_grad_()
+    found = made(name)(scores)
+    assert found[:2].isnan().all()
+    assert found[2, 3] == 0
+    torch.testing.assert_close(found[2:].sum(-1), torch.ones(2))
+    (gradient,) = torch.autograd.grad((found * torch.randn_like(found)).sum(), scores)
+    assert gradient[:2].isnan().all()
+    assert gradient[2:].isfinite().all()
+    hidden = torch.tensor([True, True, False, True, True]).expand(4, 5)
+    assert made(name)(scores, hidden)[[0, 2, 3]].isfinite().all(), "what is hidden does not count"
+
+
 @pytest.mark.parametrize("name", sorted(PEERS))
 def test_sparse_weights_and_their_gradients_are_those_of_the_entmax_package(name: str) -> None:
     scores = 2 * torch.randn(50, 11, dtype=torch.float64)

@@ -131,6 +131,26 @@ def test_additive_scores_hold_where_exponentials_would_overflow() -> None:
 
 
 @needs_kernels
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # the interpreter's
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["sparsemax", "entmax", "relu"])
+def test_a_score_that_is_no_number_makes_its_row_none(name: str, bad: float) -> None:
+    q, k, v = (torch.randn(1, 1, 20, 16, device=DEVICE, requires_grad=True) for _ in range(3))
+    with torch.no_grad():
+        q[0, 0, 7, 2] = bad
+        k[0, 0, 3, 2] = k[0, 0, 4, 2] = 1.0
+    results = []
+    for backend in ("eager", "triton"):
+        output = attend(q, k, v, FORMS[name](16).to(DEVICE), masks.causal(), backend=backend)
+        results.append((output, *torch.autograd.grad(output.sum(), (q, k, v))))
+    bad_rows = torch.arange(20, device=DEVICE) == 7
+    if name != "relu" or bad != bad:  # of ∞, a ReLU has ∞ and 0
+        assert results[1][0][0, 0, bad_rows].isnan().all()
+        assert results[1][1][0, 0, bad_rows].isnan().all()
+    torch.testing.assert_close(results[1][0][0, 0, ~bad_rows], results[0][0][0, 0, ~bad_rows], rtol=1e-3, atol=1e-4)
+
+
+@needs_kernels
 @pytest.mark.parametrize("name", ["sparsemax", "entmax"])
 def test_large_and_equal_scores_have_a_threshold(name: str) -> None:
     check(FORMS[name](16), [torch.randn(1, 1, 9, 16) * 30, *(torch.randn(1, 1, 40, 16) for _ in range(2))], None)
@@ -180,7 +200,7 @@ def hooked() -> normalizers.Normalizer:
 
 def projected() -> normalizers.Normalizer:
     made = normalizers.Sparsemax()
-    made.projection = normalizers.Entmax15Projection  # type: ignore[misc]
+    made.project = normalizers.Entmax15().project  # type: ignore[method-assign]
     return made
 
 

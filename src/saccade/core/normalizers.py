@@ -124,79 +124,62 @@ class Sum(Normalizer):
 
 
 class Entmax(Normalizer):
-    """argmax_p p·s + H_α(p): sparse weights [max(0, (α−1)s_j − τ)]^(1/(α−1)), with τ such that a row sums to one."""
+    """argmax_p p·s + H_α(p): sparse weights [max(0, (α−1)s_j − τ)]^(1/(α−1)), with τ such that a row sums to one.
 
-    projection: type[torch.autograd.Function]
+    Sorting finds τ. Its derivatives, of any order, are those of the formula of τ over the support. A NaN or ∞ in a row makes the row NaN.
+    """
 
     def rows(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
         # The row's largest score is moved to 0, so that float32 keeps its digits; a hidden position is below any support.
-        floor = torch.finfo(scores.dtype).min
-        top = (scores if hidden is None else scores.masked_fill(hidden, floor)).amax(-1, keepdim=True).detach()
-        shifted = scores - top
-        found: Tensor = self.projection.apply(shifted if hidden is None else shifted.masked_fill(hidden, -1e4))
-        return found
+        known, floor = scores.detach(), torch.finfo(scores.dtype).min
+        shifted = scores - (known if hidden is None else known.masked_fill(hidden, floor)).amax(-1, keepdim=True)
+        return self.project(shifted if hidden is None else shifted.masked_fill(hidden, -1e4))
+
+    def project(self, scores: Tensor) -> Tensor:
+        """The weights of rows whose largest score is 0."""
+        raise NotImplementedError
 
 
-class Projection(torch.autograd.Function):
-    """A projection onto the simplex whose backward needs nothing but its output."""
-
-    @staticmethod
-    def setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(output)
+def ranked(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Each row without gradients, the largest score first, and 1, 2, 3 …"""
+    rank = torch.arange(1, scores.shape[-1] + 1, device=scores.device, dtype=scores.dtype)
+    return scores.detach().sort(-1, descending=True).values, rank
 
 
-class SparsemaxProjection(Projection):
-    """Sparsemax with its own backward: on the support S, ∂p/∂s · g = g − mean_S(g)."""
-
-    @staticmethod
-    def forward(scores: Tensor) -> Tensor:
-        ranked = scores.sort(-1, descending=True).values
-        rank = torch.arange(1, scores.shape[-1] + 1, device=scores.device, dtype=scores.dtype)
-        sums = ranked.cumsum(-1) - 1
-        size = (rank * ranked > sums).sum(-1, keepdim=True)
-        threshold = sums.gather(-1, size - 1) / size
-        return (scores - threshold).clamp_min(0)
-
-    @staticmethod
-    def backward(ctx, grad: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
-        (weights,) = ctx.saved_tensors
-        support = (weights > 0).to(grad.dtype)
-        return support * (grad - (grad * support).sum(-1, keepdim=True) / support.sum(-1, keepdim=True))
+def last(thresholds: Tensor, inside: Tensor) -> Tensor:
+    """The threshold of the last sorted score that is inside the support; the first in a row of NaN, which has no support."""
+    return thresholds.gather(-1, inside.sum(-1, keepdim=True).sub(1).clamp_min(0))
 
 
 @table.add("sparsemax", paper="Martins & Astudillo 2016")
 class Sparsemax(Entmax):
     """The Euclidean projection of the scores onto the simplex: max(0, s_j − τ), Σ = 1."""
 
-    projection = SparsemaxProjection
-
-
-class Entmax15Projection(Projection):
-    """Entmax-1.5 with its own backward: with r = √p, ∂p/∂s · g = r (g − Σ r g / Σ r)."""
-
-    @staticmethod
-    def forward(scores: Tensor) -> Tensor:
-        halves = scores / 2
-        ranked = halves.sort(-1, descending=True).values
-        rank = torch.arange(1, scores.shape[-1] + 1, device=scores.device, dtype=scores.dtype)
-        mean = ranked.cumsum(-1) / rank
-        spread = rank * (ranked.square().cumsum(-1) / rank - mean.square())
-        thresholds = mean - ((1 - spread) / rank).clamp_min(0).sqrt()
-        size = (thresholds <= ranked).sum(-1, keepdim=True)
-        return (halves - thresholds.gather(-1, size - 1)).clamp_min(0).square()
-
-    @staticmethod
-    def backward(ctx, grad: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
-        (weights,) = ctx.saved_tensors
-        root = weights.sqrt()
-        return root * (grad - (grad * root).sum(-1, keepdim=True) / root.sum(-1, keepdim=True))
+    def project(self, scores: Tensor) -> Tensor:
+        values, rank = ranked(scores)
+        thresholds = (values.cumsum(-1) - 1) / rank
+        above = (scores - last(thresholds, values > thresholds)).relu()
+        support = above > 0
+        moved = (above.sum(-1, keepdim=True) - 1) / support.sum(-1, keepdim=True)  # 0, but for its gradient
+        return above - torch.where(support, moved - moved.detach(), 0.0)
 
 
 @table.add("entmax-1.5", paper="Peters et al. 2019")
 class Entmax15(Entmax):
     """Between softmax and sparsemax: max(0, s_j/2 − τ)², Σ = 1."""
 
-    projection = Entmax15Projection
+    def project(self, scores: Tensor) -> Tensor:
+        values, rank = ranked(scores / 2)
+        mean = values.cumsum(-1) / rank
+        spread = values.square().cumsum(-1) - rank * mean.square()
+        thresholds = mean - ((1 - spread) / rank).clamp_min(0).sqrt()
+        root = (scores / 2 - last(thresholds, values >= thresholds)).relu()
+        support, squares = root > 0, root.square()
+        size, mean = support.sum(-1, keepdim=True), root.sum(-1, keepdim=True)
+        mean = mean / size
+        moved = mean - ((1 - squares.sum(-1, keepdim=True)) / size + mean.square()).sqrt()  # 0, but for its gradient
+        moved = moved - moved.detach()
+        return squares - 2 * moved * root + torch.where(support, moved.square(), 0.0)
 
 
 def gumbel(like: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from ...errors import SaccadeError
 from .. import kernels
 from ..masks import Both, Mask, Padding
-from ..normalizers import Entmax15, Entmax15Projection, Relu, Sigmoid, Softmax, Sparsemax, SparsemaxProjection, Sum
+from ..normalizers import Entmax15, Relu, Sigmoid, Softmax, Sparsemax, Sum
 from ..scores import Additive
 from .call import Backend, Call, CannotCompile, repeat_heads, unchanged
 from .flex import short
@@ -47,10 +47,7 @@ def form_of(call: Call) -> Form | None:
         return LINEAR if score.kernel else None
     if unchanged(normalize, Relu) or unchanged(normalize, Sigmoid):
         return GATES
-    for kind, projection in ((Sparsemax, SparsemaxProjection), (Entmax15, Entmax15Projection)):
-        if unchanged(normalize, kind) and getattr(normalize, "projection", None) is projection:
-            return SPARSE
-    return None
+    return SPARSE if unchanged(normalize, Sparsemax) or unchanged(normalize, Entmax15) else None
 
 
 class Forms(Backend):

@@ -64,7 +64,7 @@ def threshold_forward(
     q, inner = load_tile(Q + plane * queries * A, rows, queries, A, BA), inner_factor(scale, FORM)
     top, _ = scan(q, K, seen, tl.zeros([BM], tl.float32), inner, keys, True, FORM, A, BA, BN, PRECISION)
     top = tl.where(seen > 0, top, 0.0)
-    tau, moved, turns = top - 1.0, tl.max(top) * 0.0 + 1.0, 0
+    tau, moved, turns = top - 1.0, tl.max(tl.zeros([BM], tl.float32)) + 1.0, 0
     while (moved > NEAR) & (turns < MOST):
         total, slope = scan(q, K, seen, tau, inner, keys, False, FORM, A, BA, BN, PRECISION)
         above = total - (tl.sqrt(total) if FORM == 3 else 1.0)

@@ -28,7 +28,7 @@ EXPONENT = tl.constexpr(LOG2E)
 
 @triton.jit
 def weigh(s, inner, tau, FORM: tl.constexpr):
-    """From q·k to the weight, and the factor of ∂s."""
+    """From q·k to the weight, and the factor of ∂s; of NaN both are NaN."""
     x = s * inner - tau
     if FORM == 1:
         weight = reciprocal(1.0 + tl.exp2(x))
@@ -37,11 +37,11 @@ def weigh(s, inner, tau, FORM: tl.constexpr):
         weight = 0.5 + 0.5 * hyperbolic_tangent(x, True)
         slope = weight - weight * weight
     elif FORM == 3:
-        slope = tl.maximum(x, 0.0)
+        slope = tl.maximum(x, 0.0, tl.PropagateNan.ALL)
         weight = slope * slope
     else:
-        weight = tl.maximum(x, 0.0)
-        slope = tl.where(x > 0.0, 1.0, 0.0)
+        weight = tl.maximum(x, 0.0, tl.PropagateNan.ALL)
+        slope = tl.where(x > 0.0, 1.0, weight)
     return weight, slope
 
 
