@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from saccade.core import extras
 from saccade.core.extras import collect, leave
+from saccade.layers.feedforward import Experts
 
 
 class Leaves(nn.Module):
@@ -32,7 +34,7 @@ warns = pytest.mark.filterwarnings("ignore:.*should not be instantiated:Deprecat
 @pytest.fixture(autouse=True)
 def nothing_open() -> Iterator[None]:
     yield
-    assert extras._open == [], "whatever happened, nobody collects any more"
+    assert extras._open.passes == [], "whatever happened, nobody collects any more"
 
 
 def test_while_nobody_collects_nothing_is_left_and_nothing_is_changed() -> None:
@@ -46,6 +48,44 @@ def test_costs_are_collected_by_name_in_order() -> None:
         x = leave(x, "second", torch.tensor([1.0, 3.0]))
     assert torch.equal(x, X)
     assert [(name, cost.tolist()) for name, cost in left.costs] == [("first", 2.0), ("second", [1.0, 3.0])]
+
+
+def test_costs_of_another_thread_are_not_collected() -> None:
+    both_inside, kept = threading.Barrier(2, timeout=60), dict[str, list[tuple[str, float]]]()
+
+    def work(name: str) -> None:
+        with collect() as left:
+            both_inside.wait()
+            for number in (1.0, 2.0):
+                leave(X, name, torch.tensor(number))
+                both_inside.wait()
+        kept[name] = [(kind, cost.item()) for kind, cost in left.costs]
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in ("first", "second")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert kept == {name: [(name, 1.0), (name, 2.0)] for name in ("first", "second")}
+    with collect() as left:
+        alone = threading.Thread(target=lambda: leave(X, "of a thread that collects nothing", torch.tensor(3.0)))
+        alone.start()
+        alone.join(60)
+    assert left.costs == []
+
+
+@warns
+def test_experts_collect_in_one_graph() -> None:
+    layer = Experts(8, 16, count=2)
+    run = torch.compile(layer, fullgraph=True, backend="eager")
+    x = torch.randn(2, 5, 8)
+    with collect() as left:
+        wanted = layer(x)
+    for _ in range(2):
+        with collect() as again:
+            torch.testing.assert_close(run(x), wanted)
+        assert [(name, cost.item()) for name, cost in again.costs] == [("balance", pytest.approx(left.costs[0][1].item()))]
+        torch.testing.assert_close(run(x), wanted)  # nobody collects
 
 
 def test_the_total_by_hand() -> None:

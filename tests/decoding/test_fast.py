@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -149,7 +151,7 @@ def test_what_large_models_do_on_a_cpu_gives_the_same_tokens(name: str, monkeypa
 def test_the_encoder_multiplies_by_blocks_that_are_made_once() -> None:
     torch.manual_seed(0)
     one, other = nn.Linear(400, 400), nn.Linear(8, 8)
-    x, small, bias, blocks = torch.randn(2, 5, 400), torch.randn(3, 8), torch.randn(400), matrices.InBlocks()
+    x, small, bias, blocks = torch.randn(2, 5, 400), torch.randn(3, 8), torch.randn(400), matrices.InBlocks(matrices.Copies())
     with torch.inference_mode():
         wanted = [one(x), F.linear(x, one.weight), F.linear(x, one.weight, bias=bias), other(small), F.linear(x, one.weight * 2)]
         for _ in range(2):
@@ -287,6 +289,121 @@ def test_parameters_that_change_are_read_again(monkeypatch: pytest.MonkeyPatch) 
             change()
         wanted = plain(monkeypatch, model, source, lengths, SEARCHES["greedy"](), [9] * 12)
         check_same(wanted, decode(model, source, lengths, SEARCHES["greedy"](), [9] * 12))
+
+
+def first_half(parameter: Tensor) -> None:
+    half = parameter.data.view(-1)[: (parameter.numel() + 1) // 2]
+    half += 0.5
+
+
+def one_element(parameter: Tensor) -> None:
+    parameter.data.view(-1)[-1] -= 3.0
+
+
+def rows_reversed(parameter: Tensor) -> None:
+    parameter.data.copy_(parameter.data.flip(0))
+
+
+def two_swapped(parameter: Tensor) -> None:
+    flat = parameter.data.view(-1)
+    pair = torch.stack([flat.argmax(), flat.argmin()])
+    flat[pair] = flat[pair.flip(0)]
+
+
+def signs_by_numpy(parameter: Tensor) -> None:
+    numbers = parameter.detach().numpy().reshape(-1)
+    numbers[1::2] *= -1
+
+
+def other_strides(parameter: Tensor) -> None:
+    if parameter.dim() == 2 and parameter.shape[0] == parameter.shape[1]:
+        parameter.data = parameter.data.t()
+
+
+def other_tensor(parameter: Tensor) -> None:
+    parameter.data = parameter.data * 1.5
+
+
+CHANGES = (first_half, one_element, rows_reversed, two_swapped, signs_by_numpy, other_strides, other_tensor)
+CHANGED = {
+    **{name: MODELS[name] for name in ("rotary, grouped heads", "t5, rms norms", "learned positions, own output matrix")},
+    "turned": {},
+    "resident": {"position_embedding": {"name": "learned", "max_len": 40}},
+    "int8": {},
+    "of inference": {},
+    "rnn": {"family": "bahdanau", "dim": 8, "hidden": 8},
+    "language model": {"family": "transformer-decoder"},
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_every_change_of_a_parameter_is_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each parameter and buffer changed in part, in ways that no version counter and no sum sees; the oracle is a copy without caches."""
+    settings: Any = CHANGED[name] if name == "rnn" else {**SMALL, "depth": 1, **CHANGED[name]}
+    torch.manual_seed(8)
+    model: Any = Builder(settings).make(*((CausalLM, VOCAB) if name == "language model" else (Seq2Seq, VOCAB, VOCAB))).eval()
+    for parameter in model.parameters():
+        parameter.data += 0.2 * torch.randn_like(parameter)
+    if name == "of inference":
+        with torch.inference_mode():
+            model = copy.deepcopy(model)
+        assert next(model.parameters()).is_inference()
+    model = to_int8(model) if name == "int8" else model
+    monkeypatch.setattr(matrices, "SMALL", 10**9 if name == "turned" else 0)
+    monkeypatch.setattr(resident, "on_cpu", name == "resident")
+    source, lengths = torch.tensor([[5, 6, 7], [8, 9, 4]]), torch.tensor([3, 3])
+    tensors = [*model.parameters(), *(one for one in model.buffers() if one.is_floating_point())]
+    kinds, found = itertools.cycle(CHANGES), []
+    for each in tensors:
+        for _ in range(2):
+            with torch.inference_mode(name == "of inference"):
+                next(kinds)(each)
+            wanted = plain(monkeypatch, copy.deepcopy(model), source, lengths, SEARCHES["greedy"](), [2, 2])
+            got = decode(model, source, lengths, SEARCHES["greedy"](), [2, 2])
+            check_same(wanted, got)
+            found.append([one[0].log_prob for one in wanted])
+            assert [one[0].log_prob for one in got] == pytest.approx(found[-1], abs=1e-4)
+    assert sum(one != other for one, other in itertools.pairwise(found)) >= len(tensors)  # most changes do change the output
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_fingerprint_knows_every_bit_and_its_place(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(matrices, "PIECE", 1000)
+    weight = torch.randn(40, 30, generator=torch.Generator().manual_seed(0))
+    prints = {tuple(matrices.fingerprint(weight))}
+    for change in (
+        first_half,
+        one_element,
+        rows_reversed,
+        two_swapped,
+        signs_by_numpy,
+        lambda w: w.data.copy_(w.data.roll(1, 1)),
+    ):
+        change(weight)
+        prints.add(tuple(matrices.fingerprint(weight)))
+    for place in (0, 1, 599, 1199):
+        bits = weight.view(torch.int32).view(-1)
+        for bit in (1, 1 << 23, -(1 << 31)):
+            bits[place] ^= bit
+            prints.add(tuple(matrices.fingerprint(weight)))
+    assert len(prints) == 1 + 6 + 12
+    assert matrices.fingerprint(weight.t().contiguous().t()) == matrices.fingerprint(weight)  # of numbers, however they lie
+
+
+def test_a_changed_setting_of_a_part_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, (source, lengths) = model_of(4, position="rotary", residual="deepnorm"), batch()
+    for change in (
+        lambda: setattr(model.decoder.block(0).around_mixer, "alpha", 3.0),
+        lambda: setattr(model.decoder.block(0).mixer.mechanism.position, "base", 7.0),
+        lambda: setattr(model.decoder.block(1).around_mixer.norm, "eps", 2.0),
+        lambda: setattr(model.head, "scale", 0.3),
+    ):
+        before = decode(model, source, lengths, SEARCHES["greedy"](), [9] * 12)
+        change()
+        wanted = plain(monkeypatch, copy.deepcopy(model), source, lengths, SEARCHES["greedy"](), [9] * 12)
+        check_same(wanted, decode(model, source, lengths, SEARCHES["greedy"](), [9] * 12))
+        assert [one[0].log_prob for one in before] != [one[0].log_prob for one in wanted]
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,21 @@ def test_a_bias_and_padding_alone(bias: bool, chunked: None) -> None:
     assert all(not one.any() for one in torch.autograd.grad(nothing, wanted))
 
 
+def test_rows_of_different_weights_are_refused(chunked: None) -> None:
+    x, weight = torch.randn(8, 4, requires_grad=True), torch.randn(VOCAB, 4, requires_grad=True)
+    target = torch.tensor([1, 2, 3, 4, PAD, 5, 6, 7])
+    losses = cross_entropy.negative_losses(x, weight, None, target, PAD, 0.0)
+    with pytest.raises(RuntimeError, match="rows have different weights in the loss; sum the losses"):
+        (losses * torch.tensor([1.0, 2, 3, 4, 1, 2, 3, 4])).sum().backward()
+    assert x.grad is weight.grad is None
+    only_padding_differs = torch.tensor([2.0, 2, 2, 2, 7, 2, 2, 2])
+    losses = cross_entropy.negative_losses(x, weight, None, target, PAD, 0.0)
+    ours = torch.autograd.grad((-losses * only_padding_differs).sum(), (x, weight))
+    plain = nn.functional.cross_entropy(x @ weight.t(), target, reduction="none", ignore_index=PAD)
+    for one, two in zip(ours, torch.autograd.grad((plain * only_padding_differs).sum(), (x, weight)), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
+
+
 def test_a_sure_model_in_sixteen_bits_still_learns(chunked: None) -> None:
     weight = torch.eye(8).mul(9).requires_grad_()  # p of the target is 0.9991, which 16 bits round to 1
     x, target = torch.eye(8)[:4].requires_grad_(), torch.arange(4)

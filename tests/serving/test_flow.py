@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from saccade.building import Builder
-from saccade.decoding import Beam, Sample, Search, Sliding, decode, why_plain
+from saccade.decoding import Beam, Sample, Search, Sliding, decode, matrices, why_plain
 from saccade.models.kinds import CausalLM, Seq2Seq
 from saccade.serving.flow import Flow, Output
 
@@ -100,3 +101,18 @@ def test_what_nobody_waits_for_leaves() -> None:
     assert flow.outputs == outputs[1:]
     assert outputs[0].found is None
     assert len(outputs[1].tokens) == 2
+
+
+def test_a_model_that_changes_between_two_outputs_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrices, "SMALL", 0)
+    model = model_of(Seq2Seq, "transformer")
+    flow = Flow(model, 1, NEVER, PAD)
+    for parameter in (None, *model.parameters()):
+        if parameter is not None:
+            parameter.data.view(-1)[: parameter.numel() // 2] *= -1  # no version counter sees it
+        one = Output([5, 6, 7], SEARCHES["greedy"](0), 3)
+        run(flow, [one], together=1)
+        copied = copy.deepcopy(model)
+        [alone] = decode(copied, torch.tensor([[5, 6, 7]]), torch.tensor([3]), SEARCHES["greedy"](0), [3])
+        assert one.found is not None
+        assert one.found[0].log_prob == pytest.approx(alone[0].log_prob, abs=1e-4)

@@ -9,6 +9,7 @@ those of all tokens asks `wanted(x)`, and answers with one number per target ins
 the targets' losses without keeping all logits asks `asked(x)`, and answers with −loss of each.
 """
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -105,15 +106,23 @@ class Left:
         return sum(costs, 0.0) / max(len(costs), 1)
 
 
-_open: list[Left] = []
+class _Open(threading.local):
+    """The passes being collected in this thread, the innermost last: a pass in another thread leaves its costs elsewhere. Not a ContextVar,
+    which torch.compile cannot trace."""
+
+    def __init__(self) -> None:
+        self.passes: list[Left] = []
+
+
+_open = _Open()
 
 
 def leave(x: Tensor, name: str, cost: Tensor) -> Tensor:
     """x unchanged; `cost` joins the loss that is being computed, if one is."""
-    if not _open:
+    if not _open.passes:
         return x
     x, cost = joined(x, cost)
-    _open[-1].costs.append((name, cost))
+    _open.passes[-1].costs.append((name, cost))
     return x
 
 
@@ -127,50 +136,50 @@ def wanted(x: Tensor) -> Tensor | None:
 def asked(x: Tensor) -> Left | None:
     """What the loss asks for, where it is the sum of the losses of one `target` for each row of x (… dim), with this `smoothing` and but for
     targets to `ignore`: a head may answer with −loss of each. None where all logits are needed."""
-    if not _open or _open[-1].target is None:
+    if not _open.passes or _open.passes[-1].target is None:
         return None
-    return _open[-1] if _open[-1].target.shape == x.shape[:-1] else None
+    return _open.passes[-1] if _open.passes[-1].target.shape == x.shape[:-1] else None
 
 
 def collecting() -> bool:
     """Whether a loss is being computed."""
-    return len(_open) > 0  # not `bool`, which breaks a graph of torch 2.11
+    return len(_open.passes) > 0  # not `bool`, which breaks a graph of torch 2.11
 
 
 def leave_sample(x: Tensor, sample: Sample) -> Tensor:
     """x unchanged; the choices are learned by how much better than usual the loss is that follows them (REINFORCE)."""
-    if not _open:
+    if not _open.passes:
         return x
     x, sample.log_prob, sample.entropy = joined(x, sample.log_prob, sample.entropy)
-    _open[-1].samples.append(sample)
+    _open.passes[-1].samples.append(sample)
     return x
 
 
 @contextmanager
 def located(first: int, in_order: bool) -> Iterator[None]:
     """Says of what is sampled within the `with` at which outputs it is."""
-    before = len(_open[-1].samples) if _open else 0
+    before = len(_open.passes[-1].samples) if _open.passes else 0
     yield
-    for one in _open[-1].samples[before:] if _open else ():
+    for one in _open.passes[-1].samples[before:] if _open.passes else ():
         one.first, one.in_order = first, in_order
 
 
 def drawn_once(what: Any, draw: Callable[[], Tensor]) -> Tensor:
     """What `draw` gives, the same for all that ask in one forward pass."""
-    if what not in _open[-1].drawn:
-        _open[-1].drawn[what] = draw()
-    return _open[-1].drawn[what]
+    if what not in _open.passes[-1].drawn:
+        _open.passes[-1].drawn[what] = draw()
+    return _open.passes[-1].drawn[what]
 
 
 def asks_weights() -> bool:
     """Whether the loss needs the weights over the source."""
-    return len(_open) > 0 and _open[-1].asks_weights
+    return len(_open.passes) > 0 and _open.passes[-1].asks_weights
 
 
 def leave_weights(x: Tensor, site: Any, values: Tensor, there: Tensor | None, first: int) -> Tensor:
     """x unchanged; the loss gets the weights."""
     x, values = joined(x, values)
-    _open[-1].weights.append(Weights(site, values, there, first))
+    _open.passes[-1].weights.append(Weights(site, values, there, first))
     return x
 
 
@@ -186,8 +195,8 @@ def collect(
 ) -> Iterator[Left]:
     """Within the `with`, what `leave` is called with is kept; a `target` is what the loss needs log p of, and of nothing else."""
     left = Left(target, asks_weights, ignore, smoothing)
-    _open.append(left)
+    _open.passes.append(left)
     try:
         yield left
     finally:
-        _open.pop()
+        _open.passes.pop()

@@ -69,8 +69,8 @@ class Attention:
     def __init__(self, layer: MultiHeadAttention, layout: str, cross: bool, copies: Copies) -> None:
         self.heads, self.groups, self.width = layer.kv_heads, layer.heads // layer.kv_heads, layer.width
         self.scale = layer.mechanism.score.scale(layer.width)
-        self.project = product([layer.q] if cross else [layer.q, layer.k, layer.v], layout, copies=copies)
-        self.out = product([layer.out], layout)
+        self.project = product([layer.q] if cross else [layer.q, layer.k, layer.v], layout, copies)
+        self.out = product([layer.out], layout, copies)
         self.position = layer.mechanism.position
         self.biases: Tensor | None = None  # H × distances, the last one 0
         self.angles: tuple[Tensor, Tensor] | None = None
@@ -170,7 +170,7 @@ class Layer:
         self.cross = None if block.cross is None else Attention(block.cross, layout, True, copies)
         if block.around_cross is not None:
             self.before_cross, self.join_cross = residual_of(block.around_cross)
-        self.feedforward = None if block.feedforward is None else feedforward_of(block.feedforward, layout)
+        self.feedforward = None if block.feedforward is None else feedforward_of(block.feedforward, layout, copies)
         if block.around_feedforward is not None:
             self.before_feedforward, self.join_feedforward = residual_of(block.around_feedforward)
 
@@ -191,14 +191,14 @@ class Engine:
     """A model's decoder, with its matrices in one layout."""
 
     def __init__(self, model: Any, layout: str) -> None:
-        self.copies: Copies = []
+        self.copies = Copies()
         layers = {id(block): Layer(block, layout, self.copies) for block in model.decoder}
         self.layers = [layers[id(block)] for block in model.decoder]  # shared blocks are there once
-        self.norm, self.head = norm_of(model.decoder.norm), head_of(model.head, layout)
+        self.norm, self.head = norm_of(model.decoder.norm), head_of(model.head, layout, self.copies)
         self.input: PositionedInput = model.target if hasattr(model, "target") else model.embedding
         self.like = next(model.parameters()).detach()
-        stays = not self.like.is_inference() and any(type(part) is nn.Linear for part in model.modules())
-        self.blocks = InBlocks() if stays else None  # of what reads the source
+        linear = any(type(part) is nn.Linear for part in model.modules())
+        self.blocks = InBlocks(self.copies) if linear else None  # of what reads the source
         position, tokens = self.input.position, self.input.tokens
         self.table = tokens.weight.detach() if exactly(tokens, Tokens) else None
         joined = exactly(position, Sinusoidal, Learned) and exactly(position.join, Add)
@@ -233,8 +233,7 @@ class Engine:
 
     def refresh(self) -> None:
         """Writes what was copied from the parameters again, where it is: captured steps read it there."""
-        for whole, parts in self.copies:
-            torch.cat(parts, out=whole)
+        self.copies.refresh()
         if self.places is not None and self.largest is not None:
             self.places.copy_(self.vectors(len(self.places)))
         for mixer in {id(layer): layer.mixer for layer in self.layers}.values():

@@ -14,7 +14,7 @@ from ..layers.int8 import Int8Head
 from ..layers.norms import LayerNorm, RMSNorm
 from ..layers.residuals import DeepNorm, PostNorm, PreNorm, Residual, ReZero
 from .able import LINEAR, exactly
-from .matrices import Product, of_weight, product
+from .matrices import Copies, Product, of_weights, product
 
 Join = Callable[[Tensor, Tensor], Tensor]
 WIDEST_NORM = 8192  # numbers of a vector that one program normalizes
@@ -75,18 +75,19 @@ def fused_join_of(around: Residual) -> Join | None:
     return join
 
 
-def feedforward_of(part: nn.Module, layout: str) -> Product:
+def feedforward_of(part: nn.Module, layout: str, copies: Copies) -> Product:
     """A feed-forward part as two products where it is an MLP; any other is called as it is."""
     if not exactly(part, MLP) or not (exactly(part.inner, *LINEAR) and exactly(part.outer, *LINEAR)):
         return by_position(part)
     relu = exactly(part.activation, Relu)
-    inner, outer = product([part.inner], layout, "relu" if relu else "none"), product([part.outer], layout)  # type: ignore[list-item]
+    inner = product([part.inner], layout, copies, "relu" if relu else "none")  # type: ignore[list-item]
+    outer = product([part.outer], layout, copies)  # type: ignore[list-item]
     activation = part.activation
     assert isinstance(activation, nn.Module)
     return (lambda x: outer(inner(x))) if relu else (lambda x: outer(activation(inner(x))))
 
 
-def head_of(head: nn.Module, layout: str) -> Product:
+def head_of(head: nn.Module, layout: str, copies: Copies) -> Product:
     """From the last vectors to logits."""
     if exactly(head, Int8Head) or not exactly(head, LinearHead):
         return by_position(head)
@@ -94,5 +95,5 @@ def head_of(head: nn.Module, layout: str) -> Product:
     [tied] = head._tied
     if tied is not None and not exactly(tied, Tokens):
         return by_position(head)
-    made = of_weight(head.weight if tied is None else tied.weight, head.bias, layout)  # type: ignore[arg-type]
+    made = of_weights([head.weight if tied is None else tied.weight], [head.bias], layout, copies)  # type: ignore[list-item]
     return made if head.scale == 1.0 else (lambda x: made(x * head.scale))

@@ -132,7 +132,6 @@ def answer(there: Tensor, event: Any) -> int:
 def decode(model: Any, source: Tensor, lengths: Tensor, search: Search, limits: list[int]) -> list[list[Hypothesis]]:
     """Hypotheses for each source, the best first."""
     engine = engine_of(model, len(source))
-    engine.refresh()
     if engine.resident is None:
         engine.resident = Resident(engine)
     engine.resident.decode(engine.resident.encode(model, source, lengths), search, limits)

@@ -42,29 +42,26 @@ class PlainSession:
         return logits
 
 
-def marks(model: nn.Module) -> tuple[Any, ...]:
-    """What changes when somebody changes a model: its parts, where parameters are, how often they were written, and one number of each."""
-    modules = list(model.modules())
-    every = [one for part in modules for one in (*part._parameters.values(), *part._buffers.values()) if one is not None]
-    parts = tuple((id(part), type(part), len(vars(part)), len(part._forward_hooks)) for part in modules)
-    where = parts, tuple(one.data_ptr() for one in every)
-    if every[0].device.type != "cpu":
-        return where  # what was copied is copied again for each batch
-    versions = [None if one.is_inference() else one._version for one in every]
-    some = [one.detach().reshape(-1)[one.numel() // 2] for one in every if one.numel() and one.is_floating_point()]
-    return *where, tuple(versions), tuple(torch.stack([one.float() for one in some]).tolist())
+def structure(model: nn.Module) -> tuple[Any, ...]:
+    """What a model consists of: its parts, their settings, and where its tensors are. Parts are held, so that no other gets the id of one."""
+    parts = list(model.modules())
+    tensors = [one for part in parts for one in (*part._parameters.values(), *part._buffers.values()) if one is not None]
+    kinds = tuple((type(part), len(vars(part)), len(part._forward_hooks)) for part in parts)
+    settings = tuple(value for part in parts for value in vars(part).values() if type(value) in (int, float))
+    return parts[1:], kinds, settings, tuple((one.data_ptr(), one.shape, one.stride()) for one in tensors)
 
 
 def engine_of(model: nn.Module, rows: int) -> Engine:
-    """The fast decoder of a model, made once for as long as its parameters stay as they are."""
-    like = next(model.parameters())
-    layout, now = layout_for(rows, like), marks(model)
+    """The fast decoder of a model, as the model is now: kept from an earlier decoding where nothing has changed."""
+    layout, now = layout_for(rows, next(model.parameters())), structure(model)
     before, made = engines.get(model, (None, {}))
-    if before != now or (like.is_inference() and like.device.type == "cpu"):
+    if before != now:
         made = {}
-    if layout not in made:
-        made[layout] = Engine(model, layout)
-        engines[model] = (now, made)
+    if layout in made and made[layout].copies.is_current():
+        made[layout].refresh()
+        return made[layout]
+    made[layout] = Engine(model, layout)
+    engines[model] = (now, made)
     return made[layout]
 
 
@@ -79,8 +76,6 @@ class FastSession:
 
     def __init__(self, model: Any, source: Tensor, lengths: Tensor, width: int, longest: int) -> None:
         self.engine, self.width, self.beams = engine_of(model, len(source) * width), width, 1
-        if source.device.type != "cpu":
-            self.engine.refresh()
         self.memory = None
         if hasattr(model, "encode"):
             with self.engine.reading(source):

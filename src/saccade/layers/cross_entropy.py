@@ -19,6 +19,7 @@ CHUNK = {
     "cuda": 1 << 28,
     "cpu": 1 << 21,
 }  # logits in memory at a time: half a gigabyte in 16 bits on a GPU, what caches hold elsewhere
+UNEVEN = "rows have different weights in the loss; sum the losses, or weight those of `F.cross_entropy(head(x), target, reduction='none')`"
 
 
 def is_large(rows: int, vocab: int) -> bool:
@@ -47,8 +48,8 @@ def multiplied(x: Tensor) -> torch.dtype:
 
 
 class NegativeLosses(torch.autograd.Function):
-    """−loss of each row. Its gradient holds for a loss that is their sum times anything, as that of a batch is: gradients of x, W and b
-    are made in the forward pass, and scaled by that of the first row that counts."""
+    """−loss of each row. Its gradient is that of their sum times anything, as the loss of a batch is: gradients of x, W and b are made in
+    the forward pass, and scaled by that of the first row that counts. Rows with other weights are refused, on a GPU by a device-side assertion."""
 
     @staticmethod
     def forward(
@@ -68,7 +69,9 @@ class NegativeLosses(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         counted, *gradients = ctx.saved_tensors
-        scale = -grad.gather(0, counted.int().argmax(0, keepdim=True))
+        first = grad.gather(0, counted.int().argmax(0, keepdim=True))
+        torch._assert_async(((grad == first) | ~counted | grad.isnan()).all(), UNEVEN)
+        scale = -first
         found = [None if one is None else (one * scale).to(kind) for one, kind in zip(gradients, ctx.kinds, strict=True)]
         return *found, None, None, None, None
 

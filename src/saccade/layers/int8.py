@@ -19,18 +19,11 @@ LACKING = "this PyTorch has no 8-bit kernels for this machine; choose another pr
 
 
 class Int8Linear(nn.Module):
-    """W x + b with W = factor · integers in −127 … 127; it cannot be trained."""
-
-    integers: Tensor
-    factors: Tensor
-    bias: Tensor | None
+    """W x + b with W = factor · integers in −127 … 127; it cannot be trained. The numbers are kept once, as PyTorch's kernels want them."""
 
     def __init__(self, integers: Tensor, factors: Tensor, bias: Tensor | None) -> None:
         super().__init__()
         self.out_features, self.in_features = integers.shape
-        self.register_buffer("integers", integers)
-        self.register_buffer("factors", factors)
-        self.register_buffer("bias", bias)
         self._packed = packed(integers, factors, bias)
 
     @classmethod
@@ -44,9 +37,15 @@ class Int8Linear(nn.Module):
     @classmethod
     def joined(cls, layers: list["Int8Linear"]) -> "Int8Linear":
         """Several layers of one input as one, whose outputs follow one another."""
-        biases = [torch.zeros(one.out_features) if one.bias is None else one.bias for one in layers]
-        bias = None if all(one.bias is None for one in layers) else torch.cat(biases)
-        return cls(torch.cat([one.integers for one in layers]), torch.cat([one.factors for one in layers]), bias)
+        integers, factors, biases = zip(*(one.unpacked() for one in layers), strict=True)
+        none = all(one is None for one in biases)
+        filled = [torch.zeros(len(f)) if b is None else b for b, f in zip(biases, factors, strict=True)]
+        return cls(torch.cat(integers), torch.cat(factors), None if none else torch.cat(filled))
+
+    def unpacked(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Copies of integers, factors and bias; a layer with other numbers is a new one."""
+        weight, bias = torch.ops.quantized.linear_unpack(self._packed)
+        return weight.int_repr(), weight.q_per_channel_scales(), bias
 
     def forward(self, x: Tensor) -> Tensor:
         return operation("linear_dynamic")(x, self._packed, True)

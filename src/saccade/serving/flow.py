@@ -90,6 +90,8 @@ class Flow:
     def enter(self, new: Sequence[Output]) -> None:
         """Reads the sources of new outputs together; they take part from the next step on."""
         reads, before = hasattr(self.model, "encode"), len(self.outputs)
+        if not before:  # the model may have changed
+            self.engines.clear()
         self.choose_engine((before + len(new)) * self.width)
         if reads:
             self.read(new)
