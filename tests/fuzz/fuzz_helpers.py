@@ -288,13 +288,16 @@ def laid_out(draw: random.Random, x: Tensor) -> Tensor:
     return x.transpose(2, 3).contiguous().transpose(2, 3) if how == 2 else x
 
 
-def draw_case(seed: int, largest: int = 520, dtypes: tuple[torch.dtype, ...] = tuple(TOLERANCE), parts: Any = draw_parts) -> Case:
+def draw_case(
+    seed: int, largest: int = 520, dtypes: tuple[torch.dtype, ...] = tuple(TOLERANCE), parts: Any = draw_parts, widest: int = 24
+) -> Case:
+    """Lengths up to about `largest`, heads at most `widest` wide."""
     draw = random.Random(seed)
     torch.manual_seed(seed)
     shared = draw.choice([1, 1, 2, 3])
     heads = shared * draw.choice([1, 1, 2])
-    wide = 2 * draw.randint(1, 12)
-    widths = (wide, draw.choice([wide, wide, wide, wide + 1]), draw.choice([wide, draw.randint(1, 20)]))
+    wide = 2 * draw.randint(1, widest // 2)
+    widths = (wide, draw.choice([wide, wide, wide, wide + 1]), draw.choice([wide, draw.randint(1, widest)]))
     made, names = parts(draw, heads, widths)
     if overrides(made.position, "encode_values", Position):  # it encodes queries, keys and values alike
         widths = (wide, wide, wide)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from saccade import models
 from saccade.building import Builder
-from saccade.core import Mechanism, Positions, attend, masks
+from saccade.core import Positions, attend, masks
 from saccade.decoding import Beam, Hypothesis, Sample, Search, Sliding, decode, loop, resident, why_plain
 from saccade.errors import SaccadeError
 from saccade.layers.attention import MultiHeadAttention
