@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator
 
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")  # set before torch is imported: the same kernels on every machine
@@ -55,4 +56,19 @@ def real_reports(quick_runs: Callable[..., None]) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reporting, "finish", quick_runs)
+        yield
+
+
+@pytest.fixture
+def plain_flex(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """FlexAttention without its compiler: the same arithmetic in a moment."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    from saccade.core.backends import flex, table
+
+    monkeypatch.setattr(flex, "compiled", lambda device: flex_attention)
+    monkeypatch.setattr(table["flex"], "failed", {})
+    monkeypatch.setattr(table["flex"], "compiled", set())
+    with warnings.catch_warnings(), torch.compiler.set_stance("force_eager"):  # uncompiled, it would trace itself at every call
+        warnings.filterwarnings("ignore", message="flex_attention called without torch.compile")
         yield

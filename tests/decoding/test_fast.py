@@ -56,6 +56,7 @@ SEARCHES: dict[str, Callable[[], Search]] = {
     "greedy": lambda: Sample(BOS, EOS, NEVER, temperature=0.0),
     "sampled": lambda: Sample(BOS, EOS, NEVER, temperature=1.2, top_k=8, seed=5),
     "beam": lambda: Beam(BOS, EOS, NEVER, width=3),
+    "beam of one": lambda: Beam(BOS, EOS, NEVER, width=1),
     "beam, gnmt": lambda: Beam(BOS, EOS, NEVER, width=4, length_penalty=0.6, length_rule="gnmt"),
 }
 LENGTHS = [9, 1, 4, 9, 7, 2, 9, 5, 3, 8, 6, 9]

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from saccade import models
 from saccade.building import Builder, complete
 from saccade.core.options import Choice
+from saccade.core.table import Entry
 from saccade.layers.embeddings import spell
 from saccade.models import AttendingEncoder, CarryingLM, Decodable, Encoder, ImageEncoder, ImageToText, LookingEncoder, Seq2Seq
 
@@ -212,14 +213,7 @@ def changes(config: type, used: dict[str, Any], kind: type[nn.Module], causal: b
         if "table" not in f.metadata or f.name not in used:
             continue
         for entry in f.metadata["table"]:
-            skip = entry.per_batch or entry.make is default(f).make
-            skip |= entry.name == "sum"  # for kernel scores alone: see TOGETHER
-            skip |= getattr(entry.make, "needs_sum", False)
-            skip |= causal and not getattr(entry.make, "causal", True)
-            related = getattr(entry.make, "needs_relation", False) is True  # a stack's is a property
-            skip |= related and not issubclass(kind, AttendingEncoder)
-            skip |= getattr(entry.make, "reads_bytes", False) and issubclass(kind, Decodable)
-            skip |= use(kind) not in getattr(entry.make, "uses", (use(kind),))  # stacks for some kinds alone
+            skip = entry.make is default(f).make or not fits(entry, kind, causal)
             if getattr(entry.make, "absolute", False) and issubclass(
                 kind, CarryingLM
             ):  # a state does not know where its text began
@@ -228,6 +222,24 @@ def changes(config: type, used: dict[str, Any], kind: type[nn.Module], causal: b
             if not skip:
                 found.append({f.name: {"name": entry.name, **entry.example}})
     return found + [one for one in together if issubclass(kind, AttendingEncoder) or "syntax" not in str(one)]
+
+
+def fits(entry: Entry[Any], kind: type[nn.Module], causal: bool) -> bool:
+    """Whether a member of a slot can be in a model of a kind by itself."""
+    made = entry.make
+    alone = (
+        not entry.per_batch and entry.name != "sum" and not getattr(made, "needs_sum", False)
+    )  # for kernel scores: see TOGETHER
+    related = getattr(made, "needs_relation", False) is True  # a stack's is a property
+    spelled = getattr(made, "reads_bytes", False) and issubclass(kind, Decodable)
+    if (
+        not alone
+        or spelled
+        or (related and not issubclass(kind, AttendingEncoder))
+        or (causal and not getattr(made, "causal", True))
+    ):
+        return False
+    return use(kind) in getattr(made, "uses", (use(kind),))  # stacks for some kinds alone
 
 
 def use(kind: type[nn.Module]) -> str:

@@ -342,7 +342,7 @@ class Blocks(Mask):
         return found
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
-        covered = (self.values.shape[0] - bool(self.extra)) * self.size + self.extra
+        covered = (len(self.values) - bool(self.extra)) * self.size + self.extra
         if keys > covered:
             raise SaccadeError(f"the block mask covers {covered} positions, got {keys}; raise `length`")
 

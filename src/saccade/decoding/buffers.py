@@ -35,7 +35,7 @@ class Buffers:
     def __init__(self, engine: Engine, sizes: tuple[int, int, int, int], search: Search) -> None:
         sentences, self.width, self.room, columns = sizes
         like, first, rows = engine.like, engine.layers[0].mixer, sizes[0] * sizes[1]
-        self.engine, self.eos, self.sentences = engine, search.eos, list[int]()
+        self.engine, self.eos, self.sentences, self.greedy = engine, search.eos, list[int](), not isinstance(search, Beam)
         self.cache = like.new_zeros(len(engine.layers), rows, self.room, 2, first.heads, first.width)
         pairs = []
         for layer in engine.layers:
@@ -137,12 +137,12 @@ class Buffers:
             logits = self.engine.step(self.tokens, self, self.memory)
         finally:
             in_one_row.reset(before)
-        some = 1 if self.width == 1 else min(2 * self.width, logits.shape[-1])
+        some = 1 if self.greedy else min(2 * self.width, logits.shape[-1])
         values, tokens = self.best(logits, some)
-        if self.width == 1 and self.kernels:
+        if self.greedy and self.kernels:
             self.note(values, tokens)
             return
-        (self.take_best if self.width == 1 else self.take_beams)(values, tokens)
+        (self.take_best if self.greedy else self.take_beams)(values, tokens)
         self.position.add_(1)
         self.done.logical_or_(self.position >= self.limits)
         self.alive.copy_((~self.done).sum())
@@ -198,7 +198,7 @@ class Buffers:
         rows = (self.first_rows + next_parents).flatten()
         if self.traced:  # what comes after this position will be each row's own
             self.origins.copy_(torch.where(self.places > self.position, self.rows, self.origins.index_select(0, rows)))
-        else:
+        elif width > 1:
             self.cache[:, :, : self.bucket] = self.cache[:, :, : self.bucket].index_select(1, rows)
 
     def run(self) -> None:

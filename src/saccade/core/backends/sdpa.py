@@ -40,7 +40,8 @@ class Sdpa(Backend):
         if not (causal or kind is Full or (kind is Causal and queries == 1)):
             mask, empty = call.mask.added(query.dtype)
         added = bias if mask is None else mask if bias is None else bias + mask
-        scale, grouped = call.score.scale(width), heads != kv_heads or heads != v.shape[1]
+        scale = call.score.scale(width)
+        grouped = True if heads != kv_heads or heads != v.shape[1] else False  # noqa: SIM210  # while tracing, sizes are tensors
         grad = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or v.requires_grad)
         with kernels(query.device.type, grad, queries, keys):
             output = F.scaled_dot_product_attention(query, key, v, added, call.dropout, causal, scale=scale, enable_gqa=grouped)
