@@ -13,7 +13,7 @@ import torch
 from saccade.building import Builder
 from saccade.decoding import Beam, Sample, Search, Sliding, decode, matrices, why_plain
 from saccade.models.kinds import CausalLM, Seq2Seq
-from saccade.serving.flow import Flow, Output
+from saccade.serving.flow import LARGE, Flow, Output
 
 VOCAB, PAD, BOS, EOS, NEVER = 14, 0, 2, 3, (0, 2)
 SMALL = {"dim": 16, "hidden": 24, "depth": 2, "heads": 4, "dropout": 0.0}
@@ -116,3 +116,15 @@ def test_a_model_that_changes_between_two_outputs_is_read_again(monkeypatch: pyt
         [alone] = decode(copied, torch.tensor([[5, 6, 7]]), torch.tensor([3]), SEARCHES["greedy"](0), [3])
         assert one.found is not None
         assert one.found[0].log_prob == pytest.approx(alone[0].log_prob, abs=1e-4)
+
+
+def test_the_memory_of_long_texts_is_given_back_when_they_have_left() -> None:
+    """And that of short ones is kept: it is written over."""
+    flow = Flow(model_of(Seq2Seq, "transformer"), 1, (*NEVER, EOS), PAD)
+    for size, columns in ((LARGE, LARGE), (LARGE + 1, 0)):
+        flow.enter([Output([5] * size, SEARCHES["greedy"](n), 2) for n in range(3)])
+        while flow.outputs:
+            flow.step()
+        assert flow.mask.shape[3] == columns
+        assert sum(key.shape[2] + value.shape[2] for key, value in flow.pairs) == 2 * columns * len(flow.pairs)
+        assert bool(flow.pairs) == bool(columns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,30 @@ def test_documents_are_kept_for_a_while_and_within_a_bound() -> None:
     while kept.kept:
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+def test_any_number_of_looks_takes_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And none where the system allows no more, which the next look tries again."""
+    document, kept, before = Document("", [], [], []), looks.Looks(seconds=0.5), threading.active_count()
+
+    def full(self: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as without:
+        without.setattr(threading.Thread, "start", full)
+        assert [kept.find(key, lambda: document) for key in range(3)] == [document] * 3
+    for key in range(100):
+        kept.find(key, lambda: document)
+        assert threading.active_count() <= before + 1
+    time.sleep(0.25)
+    kept.find(99, lambda: document)  # used again: kept for longer than the others
+    end = time.monotonic() + 120
+    while kept.kept:
+        assert threading.active_count() <= before + 1
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    while threading.active_count() > before:
+        assert time.monotonic() < end
 
 
 @pytest.mark.parametrize(

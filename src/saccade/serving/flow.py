@@ -18,7 +18,7 @@ from ..decoding.engine import Engine, Memory, Own
 from ..decoding.matrices import layout_for
 from ..decoding.session import STEP, engine_of, read_memory
 
-LARGE = 8 * STEP  # positions of a cache that is given back once nobody is here
+LARGE = 8 * STEP  # positions of a cache, or columns of a memory, that is given back once nobody is here
 
 
 @dataclass(eq=False)
@@ -228,7 +228,7 @@ class Flow:
         self.tokens = self.tokens[self.rows_of(every)]
         if not staying:
             self.memory = None
-            if self.cache.shape[2] > LARGE:
+            if max(self.cache.shape[2], self.mask.shape[3]) > LARGE:
                 self.forget()
             return
         if empty:

@@ -80,7 +80,7 @@ class Guard:
         origin = headers.get("origin", "")
         if origin and origin not in settings.origins and origin.partition("://")[2] != headers["host"]:
             return Refused(403, "pages of other origins may not ask here; name theirs with --cors")
-        if headers.get("content-encoding", "identity") != "identity":
+        if any(name.lower() == b"content-encoding" and value != b"identity" for name, value in scope["headers"]):
             return Refused(415, "a compressed body is not read; send it as it is")
         length = headers.get("content-length", "0")
         most = max(limits.body, limits.image_body)

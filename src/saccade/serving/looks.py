@@ -36,6 +36,7 @@ class Looks:
         self.most, self.seconds = most, seconds
         self.kept: dict[Hashable, tuple[Document, float]] = {}  # the one that was used last is last
         self.lock = threading.Lock()
+        self.timer: threading.Timer | None = None  # the one that is running
 
     def find(self, key: Hashable, make: Callable[[], Document]) -> Document:
         with self.lock:
@@ -45,16 +46,26 @@ class Looks:
             self.kept[key] = document, time.monotonic()
             while sum(cells_of(one) for one, _ in self.kept.values()) > self.most:
                 del self.kept[next(iter(self.kept))]
-        timer = threading.Timer(self.seconds, self.forget)
-        timer.daemon = True
-        timer.start()
+            if self.timer is None:
+                self.wait(self.seconds)
         return document
+
+    def wait(self, seconds: float) -> None:
+        self.timer = threading.Timer(seconds, self.forget)
+        self.timer.daemon = True
+        try:
+            self.timer.start()
+        except RuntimeError:  # the system allows no further thread: the next request tries again
+            self.timer = None
 
     def forget(self) -> None:
         """Leaves out what nobody has asked for in a while."""
-        end = time.monotonic() - self.seconds
+        now = time.monotonic()
         with self.lock:
-            self.kept = {key: (one, used) for key, (one, used) in self.kept.items() if used > end}
+            self.kept = {key: (one, used) for key, (one, used) in self.kept.items() if used > now - self.seconds}
+            self.timer = None
+            if self.kept:  # the one that was used longest ago is first
+                self.wait(next(iter(self.kept.values()))[1] + self.seconds - now)
 
 
 def cells_of(document: Document) -> int:
