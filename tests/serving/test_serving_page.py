@@ -17,7 +17,7 @@ TEXT = "the black cat sleeps"
 
 @pytest.fixture(scope="module")
 def url(models: Path) -> Iterator[str]:
-    with serving(models, "en-fr", "words", "labels") as where:
+    with serving(models, "en-fr", "words", "labels", "tags") as where:
         yield where
 
 
@@ -70,6 +70,18 @@ def test_another_attention_is_asked_for(watched: Watched) -> None:
     page.locator("#layer").select_option("encoder.0.mixer")
     page.wait_for_selector(".attention[aria-label='Attention encoder.0.mixer']")
     assert page.locator(".attention .words").nth(1).locator("button").first.inner_text() == "the"
+
+
+def test_a_model_without_attention_leaves_no_empty_view(watched: Watched) -> None:
+    page = watched.open(f"#do=translate&text={TEXT}")
+    ready(page)
+    assert page.locator("#view > *").count() == 1
+    page.locator("#tasks input[value=tag]").check()
+    page.fill("#text", "the cats")
+    page.locator("#go").click()
+    ready(page)
+    assert page.locator("#no-view").is_visible()
+    assert page.locator("#view > *").count() == 0
 
 
 def test_a_link_holds_the_input_and_history_stays_in_the_browser(watched: Watched, url: str) -> None:

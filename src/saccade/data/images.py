@@ -54,7 +54,9 @@ def fit(image: Image.Image, size: tuple[int, int]) -> Image.Image:
     """The largest part in the middle that has the shape of `size` (height, width), resized to it; an image of that size is itself."""
     if image.size == size[::-1]:
         return image
-    return image.crop(_middle((image.height, image.width), size)).resize(size[::-1], Image.Resampling.BICUBIC)
+    box = _middle((image.height, image.width), size)
+    middle = image if box == (0, 0, *image.size) else image.crop(box)  # no copy of a whole image
+    return middle.resize(size[::-1], Image.Resampling.BICUBIC)
 
 
 def fit_box(box: tuple[int, int, int, int], before: tuple[int, int], size: tuple[int, int]) -> tuple[float, ...]:
@@ -154,11 +156,11 @@ def _to_rgb(image: Image.Image, name: str) -> Image.Image:
     if image.mode == "F":
         raise SaccadeError(f"{name}: expected 8 or 16 bits per channel, got floating-point pixels; convert it to PNG")
     if image.mode.startswith("I"):
-        values = np.asarray(image).astype(np.int64)
+        values = np.asarray(image)
         if values.min() < 0 or values.max() > 65535:
             raise SaccadeError(f"{name}: expected 8 or 16 bits per channel, got pixels of 32 bits; convert it to PNG")
         image = Image.fromarray((values >> 8).astype(np.uint8))
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
         layer = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")

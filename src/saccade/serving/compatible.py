@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from .bodies import is_form, message, plain
+from .bodies import parse_body
 from .guard import unknown_key
 from .messages import Completion, Detect, LibreTranslate, Translate
 from .models import Served
@@ -49,11 +49,10 @@ class Libre:
         return [one for one in self.service.shelf.models.values() if "translate" in one.does]
 
     async def read(self, request: Request, kind: type) -> Any:
-        self.service.check_open()
         try:
-            asked: Any = await message(request, kind, self.service.limits, self.service.limits.body)
+            asked: Any = await self.service.intake.message(request, kind, self.service.limits.body)
         except Refused as error:
-            if request.scope.get("needs_key") and error.status == 400:
+            if request.scope.get("needs_key") and error.status in (400, 422):
                 raise unknown_key() from None  # who has no key learns nothing about bodies
             raise
         self.check_key(request, asked.api_key)
@@ -62,11 +61,11 @@ class Libre:
     async def translate(self, request: Request) -> Response:
         asked: LibreTranslate = await self.read(request, LibreTranslate)
         if asked.format != "text":
-            raise Refused(400, "expected the format text; take the marks out of the text first")
+            raise Refused(422, "expected the format text; take the marks out of the text first")
         served = self.choose(asked.source, asked.target)
         texts = [asked.q] if isinstance(asked.q, str) else asked.q
         how = Translate(asked.q, beam=min(asked.alternatives + 1, self.service.limits.beam))
-        found = await self.service.wait(request, [served.translate(text, how) for text in texts])
+        found = await self.service.translations(request, served, texts, how)
         made: dict[str, Any] = {"translatedText": [one.text for one in found]}
         if asked.alternatives:
             made["alternatives"] = [one.alternatives[: asked.alternatives] for one in found]
@@ -78,13 +77,17 @@ class Libre:
         able = [one for one in self.models() if one.languages[1] == target and source in (one.languages[0], "auto")]
         if not able or (source == "auto" and len({one.languages[0] for one in able}) > 1):
             known = ", ".join(sorted({"-".join(one.languages) for one in self.models()})) or "none"
-            raise Refused(400, f"expected languages that a model has, got other ones; there are: {known}")
+            raise Refused(422, f"expected languages that a model has, got other ones; there are: {known}")
         return able[0]
 
     async def languages(self, request: Request) -> Response:
         if request.scope.get("needs_key"):
-            given = await plain(request, self.service.limits, self.service.limits.body) if is_form(request) else {}
-            self.check_key(request, given.get("api_key"))
+            body = await self.service.intake.receive(request, self.service.limits.body)
+            try:
+                given = parse_body(request.headers.get("content-type", ""), body, len(body))
+            except Refused:
+                raise unknown_key() from None
+            self.check_key(request, given.get("api_key") if isinstance(given, dict) else None)
         targets: dict[str, list[str]] = {}
         for one in self.models():
             targets.setdefault(one.languages[0], []).append(one.languages[1])
@@ -95,7 +98,7 @@ class Libre:
         await self.read(request, Detect)
         sources = {one.languages[0] for one in self.models()}
         if len(sources) != 1:
-            raise Refused(400, f"languages are detected where there is one, and here are {len(sources)}; name the source")
+            raise Refused(422, f"languages are detected where there is one, and here are {len(sources)}; name the source")
         return reply([{"confidence": 100, "language": next(iter(sources))}])
 
 
@@ -106,11 +109,9 @@ class OpenAI:
         self.service = service
 
     async def complete(self, request: Request) -> Response:
-        self.service.check_open()
-        asked = await message(request, Completion, self.service.limits, self.service.limits.body)
+        self.service.shelf.choose("generate", None)  # where there is none, no body is read
+        asked = await self.service.intake.message(request, Completion, self.service.limits.body)
         served = self.service.shelf.choose("generate", asked.model)
-        if isinstance(asked.prompt, list) and len(asked.prompt) > 1:
-            raise Refused(400, f"expected one prompt, got {len(asked.prompt)}; send each in a request of its own")
         prompt = asked.prompt if isinstance(asked.prompt, str) else asked.prompt[0]
         limit = asked.max_tokens or 16
         job = served.generate(asked, prompt, limit)

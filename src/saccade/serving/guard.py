@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
+from starlette.routing import Route
 
 from .page import FILES as PAGE
 from .replies import answer_error
@@ -16,11 +17,6 @@ if TYPE_CHECKING:
     from .service import Service
 
 FREE = ("/health/live", "/health/ready", *PAGE)  # no key is needed; the page has nothing in it before one is entered
-WORK = (
-    *(f"/v1/{verb}" for verb in ("translate", "tag", "classify", "generate", "caption", "answer", "look")),
-    "/v1/completions",
-    "/translate",
-)
 KEY_IN_BODY = ("/translate", "/languages", "/detect")  # where LibreTranslate's clients send it
 HEADERS = {
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -33,10 +29,12 @@ HEADERS = {
 
 
 class Guard:
-    """An ASGI layer around all routes."""
+    """An ASGI layer around all routes. Each route with POST is work, which is refused where there is no space for it."""
 
-    def __init__(self, app: Any, service: Service, paths: Sequence[str]) -> None:
-        self.app, self.service, self.paths = app, service, frozenset(paths)
+    def __init__(self, app: Any, service: Service, routes: Sequence[Route]) -> None:
+        self.app, self.service = app, service
+        self.paths = frozenset(one.path for one in routes)
+        self.work = frozenset(one.path for one in routes if "POST" in (one.methods or ()))
         self.headers = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
         if service.settings.origins:
             self.headers = [one for one in self.headers if one[0] != b"cross-origin-resource-policy"]
@@ -66,6 +64,7 @@ class Guard:
                 await self.app(scope, receive, answer)
         except Exception as failure:
             error = failure
+        self.service.intake.release(scope)
         if error is not None and not status:
             await answer_error(Request(scope), error)(scope, receive, answer)
         path = scope["path"] if scope["path"] in self.paths else "other"
@@ -93,7 +92,7 @@ class Guard:
                 if scope["path"] not in KEY_IN_BODY:
                     return unknown_key()
                 scope["needs_key"] = True
-        if scope["path"] in WORK and scope["method"] == "POST":
+        if scope["path"] in self.work and scope["method"] == "POST":
             self.service.check_open()  # before anything else is done for it
         return None
 

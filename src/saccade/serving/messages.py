@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from ..explaining.attention import MOST_TOKENS
 from .schema import given
 
 TEXT = "the black cat ate the mouse"
@@ -11,7 +12,7 @@ SEED = 2**63 - 1
 
 
 def name_of_model() -> Any:
-    return given("the name of a model of /v1/models; by default the first that can do this", None)
+    return given("the name of a model of /v1/models; by default the first that can do this", None, most=200)
 
 
 def texts(example: str = TEXT, word: bool = False) -> Any:
@@ -142,7 +143,11 @@ class WorkOut:
     """Self-attention worked out by hand for one's own words, every step in words and numbers."""
 
     text: str = given(
-        "a sentence of up to 30 words; nothing: the three inputs of the lectures", "", most=2000, example="the black cat"
+        "a sentence of up to 30 words; nothing: the three inputs of the lectures",
+        "",
+        most=2000,
+        example="the black cat",
+        pattern=rf"^\s*(\S+(\s+\S+){{0,{MOST_TOKENS - 1}}}\s*)?$",
     )
     scaled: bool = given("divide the scores by the root of the keys' width", False)
 
@@ -179,7 +184,7 @@ class Completion:
     """Continue a text as OpenAI's completions do; of their other fields the neutral values are accepted."""
 
     model: str = given("the name of a model of /v1/models", most=200, example="words")
-    prompt: str | list[str] = given("the beginning; of a list, one", "", most="text", items="texts", example="the cat")
+    prompt: str | list[str] = given("the beginning; of a list, one", "", most="text", items=1, example="the cat")
     max_tokens: int | None = given("the largest number of tokens", 16, least=1, most="tokens", example=20)
     temperature: float | None = given("0 takes the likeliest token", 1.0, least=0, most=2)
     top_p: float | None = given("sample from the smallest set of tokens with this probability", 1.0, least=0.000001, most=1)

@@ -90,6 +90,7 @@ class Served:
             raise SaccadeError(f"{with_article(system.recipe.task)} model as '{name}' can answer nothing here; leave it out")
         self.fast = isinstance(self.task, Translation | LanguageModelling) and why_plain(self.model) is None
         self.flows: dict[int, Flow] = {}
+        self.sees = hasattr(self.task, "image_size")
         named = PAIR.fullmatch(name)
         self.languages = (named[1], named[2]) if named else ("source", "target")
 
@@ -109,11 +110,14 @@ class Served:
         """One of a batch of all that ask for the same."""
         return Job(key=(verb, self, *same), item=item, run=run)
 
-    def translate(self, text: str, asked: Translate) -> Job:
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of texts to translate, each with its end."""
+        return [[*ids, self.task.source.eos] for ids in self.task.source.encode_ids(list(texts))]
+
+    def translate(self, text: str, ids: list[int], asked: Translate) -> Job:
         task, words = self.task, self.task.target
         sample = sampling(None, {name: getattr(asked, name) for name in ("temperature", "top_k", "top_p", "seed")})
         search = one_search(asked.beam, sample, asked.length_penalty)
-        ids = [*task.source.encode_ids([text])[0], task.source.eos]
         limit = min(asked.max_length or task.lengths.limit(len(ids)), self.limits.tokens)
         if self.fast and text.strip():
             never = tuple({words.pad, words.bos} - {words.eos})
@@ -151,12 +155,13 @@ class Served:
         return made
 
     def tag(self, text: str) -> Job:
-        return self.job("tag", sentence_of(list(self.task.words(text)), 1), lambda some: self.task.tag(self.model, some))
+        task = self.task
+        return self.job("tag", text, lambda some: task.tag(self.model, [sentence_of(list(task.words(one)), 1) for one in some]))
 
     def classify(self, item: str | Picture) -> Job:
         if isinstance(item, str) != isinstance(self.task, Classification):
             wanted = "a text" if isinstance(self.task, Classification) else "an image"
-            raise Refused(400, f"the model '{self.name}' labels {wanted}; send that instead")
+            raise Refused(422, f"the model '{self.name}' labels {wanted}; send that instead")
         return self.job("classify", item, lambda some: self.task.classify(self.model, some))
 
     def caption(self, picture: Picture, beam: int, most: int | None) -> Job:

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from .service import Service
 
 ERRORS = {
-    "400": "something in the request is wrong", "401": "a key is needed", "404": "no model of this name can do it", "408": "the body came too slowly",
+    "400": "the request is not as described here", "401": "a key is needed", "404": "no model of this name can do it",
+    "408": "the body came too slowly",
     "413": "the body is too large", "415": "the body is of a kind that is not read",
+    "422": "the request is as described here, but the model cannot answer it: its image, 'look' or options do not fit",
     "429": "too much is waiting", "503": "the service is busy, starting or ending",
 }  # fmt: skip
 TEXT, NUMBER, WHOLE, TRUTH = ({"type": name} for name in ("string", "number", "integer", "boolean"))

@@ -14,9 +14,9 @@ from starlette.routing import Route
 from ..data.corpora import is_generated, read
 from ..explaining.attention import worked_example, worked_sentence
 from ..views.document import data_of
-from .bodies import message
 from .messages import WorkOut
 from .replies import finite, reply
+from .worker import Job
 
 if TYPE_CHECKING:
     from .models import Served
@@ -54,13 +54,18 @@ def page_routes(service: Service) -> list[Route]:
         return reply({name: some for name, (_, some) in known.items()})
 
     async def worked(request: Request) -> Response:
-        asked = await message(request, WorkOut, service.limits, service.limits.body)
-        words = asked.text.split()
-        found = worked_sentence(words, asked.scaled) if words else worked_example(asked.scaled)
-        return reply(finite(found.to_dict()))
+        asked = await service.intake.message(request, WorkOut, service.limits.body)
+        [found] = await service.wait(request, [Job(key=object(), run=lambda _: [work_out(asked)])])
+        return found  # type: ignore[no-any-return]
 
     routes = [Route(path, page(path), methods=["GET"]) for path in FILES]
     return [*routes, Route("/v1/examples", examples, methods=["GET"]), Route("/v1/worked", worked, methods=["POST"])]
+
+
+def work_out(asked: WorkOut) -> Response:
+    words = asked.text.split()
+    found = worked_sentence(words, asked.scaled) if words else worked_example(asked.scaled)
+    return reply(finite(found.to_dict()))
 
 
 def examples_of(served: Served) -> list[dict[str, str]]:

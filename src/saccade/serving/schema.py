@@ -36,11 +36,15 @@ class About:
     least: float | None = None
     most: float | str | None = None
     example: Any = None
-    items: str = ""  # the limit of a list's items
+    items: str | int = 2  # the largest number of a list's items, or the name of a limit
     word: bool = False  # a text needs something else than spaces
+    pattern: str = ""  # of a text, as programs read it; what is asked for checks it
 
     def most_of(self, limits: Limits) -> float | None:
         return getattr(limits, self.most) if isinstance(self.most, str) else self.most
+
+    def items_of(self, limits: Limits) -> int:
+        return getattr(limits, self.items) if isinstance(self.items, str) else self.items
 
 
 def given(text: str, default: Any = MISSING, **about: Any) -> Any:
@@ -87,10 +91,12 @@ def check(value: Any, hint: Any, about: About, limits: Limits, name: str) -> Any
         if is_dataclass(one) and isinstance(value, dict):
             return read(one, value, limits, name)  # type: ignore[arg-type]
         if base is list and isinstance(value, list):
-            most = getattr(limits, about.items) if about.items else 2
+            most = about.items_of(limits)
             if not 1 <= len(value) <= most:
                 raise Refused(400, f"expected 1 to {most} items in '{name}', got {len(value)}; send fewer in a request")
             return [check(each, typing.get_args(one)[0], about, limits, f"{name}[{n}]") for n, each in enumerate(value)]
+        if one is str and isinstance(value, bytes):  # the file of an image
+            return value
         if one is str and isinstance(value, str):
             return check_text(value, about, limits, name)
         if one is bool and isinstance(value, bool):
@@ -111,8 +117,10 @@ def check_text(value: str, about: About, limits: Limits, name: str) -> str:
         raise Refused(400, f"expected at most {most:,} characters as '{name}', got {len(value):,}; send it in parts")
     if about.word and not value.strip():
         raise Refused(400, f"the text '{name}' is empty; give at least one word")
-    if any("\ud800" <= sign <= "\udfff" for sign in value):
-        raise Refused(400, f"the text '{name}' has half of a surrogate pair; send whole characters")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise Refused(400, f"the text '{name}' has half of a surrogate pair; send whole characters") from None
     return value
 
 
@@ -162,10 +170,11 @@ def schema_of(hint: Any, about: About, limits: Limits) -> dict[str, Any]:
         least, most = about.least, about.most_of(limits)
         if base is list:
             shape["items"] = schema_of(typing.get_args(one)[0], about, limits)
-            shape |= {"minItems": 1, "maxItems": getattr(limits, about.items) if about.items else 2}
+            shape |= {"minItems": 1, "maxItems": about.items_of(limits)}
         elif base is str:
             shape |= {} if most is None else {"maxLength": int(most)}
-            shape |= {"pattern": r"\S"} if about.word else {}
+            pattern = about.pattern or (r"\S" if about.word else "")
+            shape |= {"pattern": pattern} if pattern else {}
         elif base in (int, float):
             shape |= {} if least is None else {"minimum": least}
             shape |= {} if most is None else {"maximum": most}

@@ -19,7 +19,7 @@ from ..errors import SaccadeError
 from ..tasks.captioning import Captioning
 from ..tasks.questions import Questions
 from ..tasks.translation import Translation
-from .bodies import image_bytes, message
+from .bodies import Intake, decode_image
 from .measures import Measures
 from .messages import Answer, Classify, Describe, Generate, Look, LookAt, Tag, Translate
 from .models import Served, Shelf
@@ -30,6 +30,7 @@ from .worker import Job, Worker
 
 log = logging.getLogger("saccade.serving")
 EVENTS = "text/event-stream"
+MANY_CHARACTERS = 10_000  # of texts that are encoded outside the event loop
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class Service:
         self.settings, self.limits = settings, settings.limits
         self.shelf, self.measures = Shelf(settings), Measures()
         self.worker = Worker(self.limits, self.measures.observe)
+        self.intake = Intake(self.limits, settings.workers)
         self.stopping = False
 
     def app(self) -> Starlette:
@@ -75,7 +77,7 @@ class Service:
         handlers: Any = dict.fromkeys((Refused, SaccadeError, HTTPException), tell)
         made = Starlette(routes=routes, exception_handlers=handlers, lifespan=self.lifespan)
         made.router.redirect_slashes = False
-        made.add_middleware(Guard, service=self, paths=[one.path for one in routes])
+        made.add_middleware(Guard, service=self, routes=routes)
         if self.settings.origins:
             from starlette.middleware.cors import CORSMiddleware
 
@@ -101,6 +103,7 @@ class Service:
             if watching is not None:
                 watching.cancel()
             self.worker.end()
+            self.intake.thread.shutdown(wait=False)
 
     async def watch(self, every: float = 1.0) -> None:
         """Loads models again whose folders have changed; one that cannot be loaded leaves the old one at work."""
@@ -127,9 +130,10 @@ class Service:
 
     def endpoint(self, verb: str) -> Any:
         async def answer(request: Request) -> Response:
-            self.check_open()
-            kind, most = VERBS[verb].kind, self.limits.image_body if VERBS[verb].image else self.limits.body
-            asked: Any = await message(request, kind, self.limits, most)
+            self.shelf.choose(verb, None)  # where no model can do it, no body is read
+            sees = VERBS[verb].image and any(one.can(verb) and one.sees for one in self.shelf.models.values())
+            most = self.limits.image_body if sees else self.limits.body
+            asked: Any = await self.intake.message(request, VERBS[verb].kind, most)
             served = self.shelf.choose(verb, asked.model)
             found: Response = await getattr(self, verb)(request, served, asked)
             return found
@@ -156,9 +160,13 @@ class Service:
             for job in jobs:
                 job.cancel()
 
+    async def translations(self, request: Request, served: Served, texts: list[str], asked: Translate) -> list[Any]:
+        encoded = await self.intake.run(served.encode, texts) if sum(map(len, texts)) > MANY_CHARACTERS else served.encode(texts)
+        return await self.wait(request, [served.translate(text, ids, asked) for text, ids in zip(texts, encoded, strict=True)])
+
     async def translate(self, request: Request, served: Served, asked: Translate) -> Response:
         texts = listed(asked.text, asked.look)
-        found = await self.wait(request, [served.translate(text, asked) for text in texts])
+        found = await self.translations(request, served, texts, asked)
         named = ("text", "log_prob", "finished", "alternatives")
         results = [{name: getattr(one, name) for name in named} for one in found]
         return await self.with_look(request, served, asked, results, texts[0], found[0].text)
@@ -171,7 +179,7 @@ class Service:
 
     async def classify(self, request: Request, served: Served, asked: Classify) -> Response:
         if (asked.text is None) == (asked.image is None):
-            raise Refused(400, "expected one of 'text' and 'image'; send what the model labels")
+            raise Refused(422, "expected one of 'text' and 'image'; send what the model labels")
         if asked.image is not None:
             items: list[Any] = [await self.picture(served, asked.image)]
         else:
@@ -192,32 +200,34 @@ class Service:
         results = [{"answer": found.answer, "probabilities": found.probabilities}]
         return await self.with_look(request, served, asked, results, image, asked.question)
 
-    async def picture(self, served: Served, text: str) -> Any:
-        if not hasattr(served.task, "image_size"):
-            raise Refused(400, f"the model '{served.name}' reads no images; send a text")
-        return await asyncio.to_thread(served.picture, image_bytes(text))
+    async def picture(self, served: Served, image: str | bytes) -> Any:
+        if not served.sees:
+            raise Refused(422, f"the model '{served.name}' reads no images; send a text")
+        return await self.intake.run(lambda: served.picture(image if isinstance(image, bytes) else decode_image(image)))
 
     async def look(self, request: Request, served: Served, asked: LookAt) -> Response:
         image = await self.picture(served, asked.image) if asked.image is not None else None
-        reads, generates = hasattr(served.task, "image_size"), isinstance(served.task, Translation | Captioning)
+        reads, generates = served.sees, isinstance(served.task, Translation | Captioning)
         needed = {"image": reads, "target": generates, "text": not reads or isinstance(served.task, Questions)}
         for name, is_needed in needed.items():
             if (getattr(asked, name) is None) == is_needed:
                 raise Refused(
-                    400, f"the model '{served.name}' needs {'a' if is_needed else 'no'} field '{name}' to look; see /openapi.json"
+                    422, f"the model '{served.name}' needs {'a' if is_needed else 'no'} field '{name}' to look; see /openapi.json"
                 )
         second = asked.target if generates else asked.text if reads else None
         given = (asked.text if image is None else image, *([second] if second is not None else []))
         return await self.with_look(request, served, replace(asked, look=asked.look or Look()), [{}], *given)
 
     async def with_look(self, request: Request, served: Served, asked: Any, results: list[Any], *given: Any) -> Response:
-        if asked.look is not None:
-            [results[0]["look"]] = await self.wait(request, [served.look(asked.look, *given)])
-        return reply({"model": served.name, "results": results})
+        answer = {"model": served.name, "results": results}
+        if asked.look is None:
+            return reply(answer)
+        [results[0]["look"]] = await self.wait(request, [served.look(asked.look, *given)])
+        return await asyncio.to_thread(reply, answer)  # hundreds of thousands of numbers
 
     async def generate(self, request: Request, served: Served, asked: Generate) -> Response:
         if asked.stream and asked.look is not None:
-            raise Refused(400, "'look' is not answered in a stream; leave out one of the two")
+            raise Refused(422, "'look' is not answered in a stream; leave out one of the two")
         job = served.generate(asked, asked.prompt, asked.limit, asked.top_k)
         if asked.stream:
             return self.streamed(job, self.events(job, asked.limit))
@@ -273,7 +283,7 @@ def listed(text: str | list[str], look: Any) -> list[str]:
     """Texts as a list; attention is answered for one."""
     found = [text] if isinstance(text, str) else text
     if look is not None and (len(found) > 1 or not found[0].strip()):
-        raise Refused(400, "'look' is for one text that has words; send it by itself")
+        raise Refused(422, "'look' is for one text that has words; send it by itself")
     return found
 
 

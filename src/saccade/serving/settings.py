@@ -19,6 +19,7 @@ class Limits:
 
     body: int = 2**20  # bytes
     image_body: int = 16 * 2**20  # bytes, where an image may be in it
+    bodies: int = 256 * 2**20  # bytes of all bodies in flight, of all processes together
     text: int = 5000  # characters of one text
     texts: int = 64  # in one request
     pixels: int = 16_000_000

@@ -32,6 +32,7 @@ export const showAnswer = (verb, got) => {
 export const closeView = () => {
   if (view) view.close();
   view = data = null;
+  by("view").replaceChildren();
   by("seen").hidden = true;
 };
 
