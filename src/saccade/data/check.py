@@ -4,7 +4,7 @@ import json
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -16,13 +16,14 @@ from . import corpora
 from .archives import is_archive
 from .corpora import DOCUMENTS, LABELED, PAIRS, PICTURED, SENTENCES, SHOWN, Kind, each_item, is_generated, overlap, whole_files
 from .hub import in_hub
-from .lines import LineError, bare_suffix, open_text, paths_of
+from .lines import HEADER, LineError, bare_suffix, open_text, paths_of
 from .skipping import many
 from .tables import split_name
 
 LEVELS = ("error", "warning", "note")
 NAMED_LINES, SHOWN_TALLIES = 5, 20
 LONG_WORDS, RATIO, RATIO_WORDS = 200, 3, 5
+MANY = 20  # texts from which on their labels should occur again
 Item = TypeVar("Item")
 Texts = tuple[str | tuple[str, ...], ...]  # of each side, as text or in words
 
@@ -197,7 +198,8 @@ def scan(items: Iterable[Item | LineError]) -> tuple[list[Item], list[Finding]]:
     for kind, errors in wrong.items():
         lines = [error.line for error in errors if error.line]
         several = f"{count[kind]:,} broken lines ({kind}), the first: " if count[kind] > 1 else ""
-        broken.append(Finding(kind, "error", count[kind], lines, several + str(errors[0])))
+        level = "note" if kind == HEADER else "error"
+        broken.append(Finding(kind, level, count[kind], lines, several + str(errors[0].args[0] if kind == HEADER else errors[0])))
     return good, broken
 
 
@@ -290,5 +292,18 @@ def find_odd_labels(tally: dict[str, int], what: str, count: int) -> Iterator[Fi
         yield Finding(f"rare {what}", "note", len(once), [], f"{what} that occur only once: {rare}; check whether they are meant")
     if twins:
         yield Finding(f"similar {what}", "warning", len(twins), [], f"{what} that differ only in case: {alike}; write them alike")
-    if what == "labels" and len(tally) == 1 and count > 1:
-        yield Finding("one label", "warning", count, [], f"every label is '{next(iter(tally))}'; there is nothing to learn")
+    if what == "labels":
+        yield from find_useless_labels(tally, count)
+
+
+def find_useless_labels(tally: Mapping[str, int], count: int) -> Iterator[Finding]:
+    """Labels from which nothing can be learned: one for nearly all of `count` texts, or another one for each."""
+    name, most = max(tally.items(), key=lambda row: row[1], default=("", 0))
+    if len(tally) == 1 and count > 1:
+        yield Finding("one label", "warning", count, [], f"every label is '{name}'; there is nothing to learn")
+    elif most > 0.99 * count:
+        what = f"{most:,} of {count:,} labels are '{name[:30]}', more than 99%; check that the right column was chosen"
+        yield Finding("one label", "warning", most, [], what)
+    if 2 * len(tally) > count >= MANY:
+        what = f"{len(tally):,} different labels for {count:,} texts; if they are pairs of texts, check them with --as pairs"
+        yield Finding("as many labels", "warning", len(tally), [], f"{what}, and train with task: translation")

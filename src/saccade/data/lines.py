@@ -23,6 +23,7 @@ UNPACKED, RATIO = (
     100,
 )  # bytes that the lines of any packed file may take, and how many times its size those of a large one
 LINE = 200  # bytes of memory that the example on a line takes besides its text
+HEADER = "header"  # the kind of a line that is not a mistake: it names the columns
 Row = TypeVar("Row")
 Item = TypeVar("Item")
 
@@ -163,11 +164,12 @@ def open_text(path: str | Path) -> Iterator[str]:
 
 
 def strict(items: Iterable[Item | LineError]) -> Iterator[Item]:
-    """The items; the first bad line is raised as the error it is."""
+    """The items; the first bad line is raised as the error it is, and a line that is taken for a header is left out."""
     for item in items:
-        if isinstance(item, LineError):
+        if not isinstance(item, LineError):
+            yield item
+        elif item.kind != HEADER:
             raise item
-        yield item
 
 
 def full_lines(path: Path, *limits: Any) -> Rows[str]:
