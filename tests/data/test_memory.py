@@ -136,9 +136,9 @@ def test_devices_and_named_pipes_are_refused_before_they_are_read(kind: Kind, tm
     device.symlink_to("/dev/zero")
     for path in (tmp_path / "pipe.tsv", device):
         assert error_of(partial(lines.one_file, path, "a file")) == (
-            f"{path} is a device or a named pipe, not a file; write its content to a file and give that"
+            f"{path}: expected a file, got a named pipe, a socket or a device; give a file"
         )
-        assert "is a device or a named pipe" in error_of(partial(read, kind, str(path)))
+        assert "expected a file, got a named pipe" in error_of(partial(read, kind, str(path)))
 
 
 def test_an_open_pipe_is_read_and_a_line_in_it_that_never_ends_is_an_error() -> None:

@@ -67,7 +67,7 @@ def one_file(where: str | Path, forms: str) -> Path:
     """The path of a file that exists, not of a folder; `forms` says what may be given."""
     path = found_or_fetch(Path(os.path.expanduser(where)))
     try:
-        mode = file_status(path).st_mode
+        mode = file_status(path, forms).st_mode
     except (OSError, ValueError) as error:
         raise _explain(path, error) from None
     if stat.S_ISDIR(mode):
@@ -75,12 +75,12 @@ def one_file(where: str | Path, forms: str) -> Path:
     return path
 
 
-def file_status(path: Path) -> os.stat_result:
+def file_status(path: Path, forms: str = "a file") -> os.stat_result:
     """The status of a file, or of a pipe that is already open, as `<(zcat a.gz)` is; a device or a named pipe may never end."""
     status = path.stat()
     special = not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode))
     if special and os.path.exists(os.path.realpath(path)):  # an open pipe has no path
-        raise SaccadeError(f"{path} is a device or a named pipe, not a file; write its content to a file and give that")
+        raise SaccadeError(f"{path}: expected a file, got a named pipe, a socket or a device; give {forms}")
     return status
 
 
