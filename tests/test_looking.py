@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,17 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     transformers.GPT2LMHeadModel(gpt).save_pretrained(root / "gpt2")
     vit = {key: value for key, value in small.items() if key != "vocab_size"}
     transformers.ViTModel(transformers.ViTConfig(**vit, image_size=16, patch_size=8)).save_pretrained(root / "vit")
+    both = {"text_config": {**small, "eos_token_id": 1}, "vision_config": {**vit, "image_size": 16, "patch_size": 8}}
+    transformers.CLIPModel(transformers.CLIPConfig(**both, projection_dim=8)).save_pretrained(root / "clip")
+    sound = {f"{side}_{what}": n for side in ("encoder", "decoder") for what, n in (("layers", 1), ("attention_heads", 2))}
+    whisper = transformers.WhisperConfig(vocab_size=16, d_model=8, num_mel_bins=8, pad_token_id=0, **sound)
+    transformers.WhisperForConditionalGeneration(whisper).save_pretrained(root / "whisper")
+    own = transformers.DebertaV2Config(**small, relative_attention=True, pos_att_type=["c2p", "p2c"], max_position_embeddings=8)
+    with warnings.catch_warnings():  # it is compiled with torch.jit when it is imported
+        warnings.simplefilter("ignore", DeprecationWarning)
+        transformers.DebertaV2Model(own).save_pretrained(root / "deberta")
+    for name in ("clip", "whisper", "deberta"):
+        keep(words, name)
     return root
 
 
@@ -195,6 +207,15 @@ def test_an_encoder_and_decoder_show_their_alignment_first(shelf: Path, monkeypa
     ("words", "sentence"),
     [
         ("hf:vit", "vit reads pixel_values, not text; run it in Python inside `with saccade.record(model)`"),
+        ("hf:whisper", "whisper reads input_features, not text; run it in Python inside `with saccade.record(model)`"),
+        (
+            "hf:clip",
+            "clip cannot read a text alone: it reads pixel_values as well; run it in Python inside `with saccade.record(m",
+        ),
+        (
+            "hf:clip again",
+            "is shown with one text, and a second one ('again') was given; give one text, or run the model in Python",
+        ),
         ("hf:no-tokenizer", "no-tokenizer has no tokenizer; write one there with `tokenizer.save_pretrained`"),
         ("hf:pickled", "pickled has pickled weights alone; expected model.safetensors"),
         ("hf:empty", "empty has no weights; expected model.safetensors"),
@@ -220,6 +241,32 @@ def test_a_mistake_is_one_sentence(shelf: Path, words: str, sentence: str) -> No
     assert printed.err.count("\n") == 1
     assert sentence in printed.err
     assert not (shelf / "x.html").exists()
+
+
+def test_attention_that_only_the_model_itself_knows_is_its_own(shelf: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    model = transformers.AutoModel.from_pretrained(shelf / "deberta", attn_implementation="eager").eval()
+    with torch.no_grad():
+        expected = model(torch.tensor([[3, 4, 5, 1]]), output_attentions=True).attentions
+    found = shown(shelf, "deberta")  # with nothing on stderr
+    assert (found["sites"][0]["rows"], found["target"]) == (["the", "black", "cat", "</s>"], ["the", "black", "cat", "</s>"])
+    for n, weights in enumerate(expected):
+        [site] = [one for one in found["sites"] if one["name"] == f"layer {n}"]
+        np.testing.assert_allclose(site["weights"], weights[0].numpy(), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["bert", "t5"])
+def test_an_error_of_the_model_itself_is_one_sentence(shelf: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    transformers = pytest.importorskip("transformers")
+
+    def forward(self: Any, *given: Any, **more: Any) -> None:
+        raise IndexError("no such row\nand a second line")
+
+    kind = {"bert": transformers.BertModel, "t5": transformers.T5ForConditionalGeneration}[name]
+    monkeypatch.setattr(kind, "forward", forward)
+    printed = run_cli("show", f"hf:{shelf / name}", TEXT)
+    assert (printed.code, printed.out, printed.err.count("\n")) == (2, "", 1)
+    assert f"{name} cannot read a text alone: no such row; run it in Python inside" in printed.err
 
 
 @pytest.mark.parametrize(("text", "sentence"), [("the " * 9, "the text has 10 tokens, and"), (" ", "the text is empty")])

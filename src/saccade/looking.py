@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from .views.document import Document
 from .views.long import Found, make_sites
 
 __all__ = ["huggingface", "look", "record", "show_pretrained"]
+OTHER_INPUTS = ("pixel_values", "input_features", "input_values")  # what models of images and sound read
 MOST_NEW = 256  # tokens that are generated where no target is given
 OF_TOKENIZERS = ("tokenizer", "vocab", "spiece", "sentencepiece", "source.spm")  # how their files begin
 
@@ -94,16 +98,25 @@ def show_pretrained(
         raise SaccadeError(f"the text has {count} tokens, and {name} reads 1 to {limit}; give another")
     source = pieces(tokenizer, inputs["input_ids"][0])
     if not model.config.is_encoder_decoder:
-        with record(model) as seen:
+        with running(name, model), record(model) as seen:
             model(**inputs)
-        return look(seen, source, title=text, model=Path(name).name)
+        if seen:
+            return look(seen, source, title=text, model=Path(name).name)
+        with running(name, model):  # of attention that computes its weights in a way of its own, as DeBERTa's does
+            given = getattr(model(**inputs, output_attentions=True), "attentions", None) or ()
+        if not given:
+            what = f"{name} has no attention that can be seen (a {model.config.model_type} model)"
+            raise SaccadeError(f"{what}; give a model whose layers attend with softmax")
+        layers = [Found(f"layer {n}", source, source, each.shape[1], partial(rows_of, each)) for n, each in enumerate(given)]
+        return Document(text, source, source, make_sites(layers), Path(name).name)
     if target is None:
-        whole = model.generate(**inputs, do_sample=False, num_beams=beam, max_new_tokens=min(MOST_NEW, limit - 1))
+        with running(name, model):
+            whole = model.generate(**inputs, do_sample=False, num_beams=beam, max_new_tokens=min(MOST_NEW, limit - 1))
         read, written = whole[:, :-1], whole[:, 1:]
     else:
         written = tokenizer(text_target=target, return_tensors="pt")["input_ids"].to(device)
         read = torch.cat((torch.full_like(written[:, :1], model.config.decoder_start_token_id), written[:, :-1]), 1)
-    with record(model) as seen:
+    with running(name, model), record(model) as seen:
         model(**inputs, decoder_input_ids=read, use_cache=False)
     document = look(seen, pieces(tokenizer, read[0]), source, text, Path(name).name)
     document.target = pieces(tokenizer, written[0])
@@ -111,6 +124,27 @@ def show_pretrained(
         if seen[site.name].cross:  # a row of an alignment is the token that was generated there
             site.rows = document.target
     return document
+
+
+def rows_of(weights: Tensor, rows: Sequence[int] | None) -> Tensor:
+    return weights[0].float().cpu()[:, slice(None) if rows is None else list(rows)]
+
+
+@contextmanager
+def running(name: str, model: Any) -> Iterator[None]:
+    """Within the `with`, warnings of a model are not shown, and its own error becomes a sentence."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except (SaccadeError, MemoryError):
+        raise
+    except Exception as error:  # whatever a stranger's model raises
+        reads = [one for one in OTHER_INPUTS if one in inspect.signature(model.forward).parameters]
+        why = f"it reads {' and '.join(reads)} as well" if reads else (str(error).strip() or type(error).__name__).split("\n")[0]
+        raise SaccadeError(
+            f"{name} cannot read a text alone: {why}; run it in Python inside `with saccade.record(model)`"
+        ) from None
 
 
 def load_pretrained(name: str) -> tuple[Any, Any]:
@@ -139,7 +173,8 @@ def load_pretrained(name: str) -> tuple[Any, Any]:
             raise SaccadeError(f"no {what} can be loaded from '{name}': {why}") from None
 
     settings = ask("model", transformers.AutoConfig)
-    kind = transformers.AutoModelForSeq2SeqLM if settings.is_encoder_decoder else transformers.AutoModel
+    of_text = settings.is_encoder_decoder and type(settings) in transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
+    kind = transformers.AutoModelForSeq2SeqLM if of_text else transformers.AutoModel
     # eager, whatever a stranger's config.json names: other implementations may be kernels that are fetched and run
     options = {"use_safetensors": True, "attn_implementation": "eager", "output_loading_info": True}
     model, loaded = ask("model", kind, config=settings, **options)

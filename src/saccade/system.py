@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,8 @@ from torch import nn
 from . import config
 from .building import memory_here
 from .config import Recipe
-from .data.corpora import inputs, overlap
+from .data.check import find_useless_labels
+from .data.corpora import LABELED, inputs, overlap
 from .data.pretrained import efficientnet_lite0
 from .data.skipping import Skipped, many
 from .data.vocabulary import Vocabulary
@@ -223,6 +225,9 @@ def note_data(task: Task, recipe: Recipe, train: Sequence[Any], dev: Sequence[An
     labels = f"; labels: {len(task.labels)}" if hasattr(task, "labels") else ""
     notes = [f"data: {read}{vocabulary if sizes else labels}", *skipped.notes()]
     shared = overlap(task.data, train, dev)
+    if task.data is LABELED:
+        tally = Counter(one.label for one in train if one.label is not None)
+        notes += [f"warning: {finding.sentence}" for finding in find_useless_labels(tally, len(train))]
     if shared:
         what = f"{shared:,} of {many(judged, f'dev {thing}')} also {'occurs' if judged == 1 else 'occur'} in the training data"
         level = "warning" if 10 * shared > judged else "note"

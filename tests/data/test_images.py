@@ -175,9 +175,9 @@ def test_what_is_not_a_file_is_refused(tmp_path: Path) -> None:
         for path, sentence in {
             tmp_path: "is a folder, not a file; give an image file (PNG, JPEG",
             tmp_path / "none.png": "no file '",
-            tmp_path / "pipe.png": "expected a file, got a pipe, a socket or a device; give an image file",
-            tmp_path / "socket.png": "cannot be read: No such device or address",
-            Path("/dev/zero"): "/dev/zero: expected a file, got a pipe, a socket or a device",
+            tmp_path / "pipe.png": "expected a file, got a named pipe, a socket or a device; give an image file",
+            tmp_path / "socket.png": "expected a file, got a named pipe, a socket or a device; give an image file",
+            Path("/dev/zero"): "/dev/zero: expected a file, got a named pipe, a socket or a device",
             tmp_path / "loop.png": "cannot be read: Too many levels of symbolic links",
             tmp_path / ("x" * 300): "cannot be read: File name too long",
             tmp_path / "a\0b": "cannot be read",

@@ -7,18 +7,21 @@ import gzip
 import io
 import json
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from saccade.data import memory
 from saccade.data import text as text_file
 from saccade.data.corpora import documents as read_documents
 from saccade.data.corpora import labeled as read_labeled
 from saccade.data.labeled import Labeled
 from saccade.data.text import Document
 from saccade.errors import SaccadeError
+from support import error_of
 
 
 def write(folder: Path, name: str, content: str | bytes) -> Path:
@@ -122,18 +125,14 @@ def test_a_line_of_a_whole_file_may_be_long_and_the_text_may_not_fill_the_memory
     write(tmp_path, "a.txt", "x" * 1_200_000)
     assert len(read_documents("a.txt")[0].text) == 1_200_000
     assert len(read_documents("a.txt", None, "line")[0].text) == 1_200_000
-    monkeypatch.setattr(text_file, "LARGEST", 1_000_000)
-    with pytest.raises(
-        SaccadeError, match=r"^a.txt has more than 1,000,000 characters of text, the most that is read into memory; split it"
-    ):
-        read_documents("a.txt")
+    monkeypatch.setattr(memory, "free_bytes", lambda: 4_000_000.0)
+    sentence = "takes more than 1,000,000 bytes of memory, a quarter of what is free; divide it and name a part"
     write(tmp_path, "b.txt.gz", gzip.compress(b"y" * 5_000_000))
-    with pytest.raises(SaccadeError, match=r"^b.txt.gz has more than 1,000,000 characters of text"):
-        read_documents("b.txt.gz")
     write(tmp_path, "c.txt", ("z" * 99 + "\n") * 6000)
-    with pytest.raises(SaccadeError, match=r"^c.txt,./c.txt has more than 1,000,000 characters of text, the most that is read"):
-        read_documents("c.txt,./c.txt", None, "line")
-    monkeypatch.setattr(text_file, "LARGEST", 2**31)
+    for where, how in (("a.txt", ()), ("b.txt.gz", ()), ("c.txt,./c.txt", ("line",))):
+        assert error_of(partial(read_documents, where, None, *how)).startswith(f"{where} {sentence}")
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(text_file, "LONGEST_DOCUMENT", 1000)
     with pytest.raises(SaccadeError, match=r"^a.txt, line 1: longer than 1,000 bytes; put one document on each line$"):
         read_documents("a.txt", None, "line")

@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from saccade.data.corpora import LABELED, PAIRS, corpus, inputs, labeled
+from saccade import config
+from saccade.data.check import check
+from saccade.data.corpora import LABELED, PAIRS, corpus, inputs, labeled, read
 from saccade.data.labeled import Labeled
-from support import error_of
+from saccade.data.skipping import Skipped
+from saccade.system import prepared
+from support import TINY_RECIPE, error_of
 
 
 @pytest.fixture(autouse=True)
@@ -100,3 +104,80 @@ def test_inputs_are_the_texts_alone() -> None:
 def test_lines_of_a_table_are_those_of_its_file() -> None:
     Path("m.csv").write_text('text,label\n"two\nlines",a\nnext,b\n')
     assert labeled("m.csv") == [Labeled("two\nlines", "a", 2), Labeled("next", "b", 4)]
+
+
+WIDE = "review_id,customer,stars,review text,sentiment\n" + "".join(
+    f"{n},customer {n % 77},{n % 5},the {n} film was long and {'good' if n % 3 else 'bad'},{'good' if n % 3 else 'bad'}\n"
+    for n in range(90)
+)
+
+
+def test_the_columns_that_are_suggested_are_texts_and_labels() -> None:
+    Path("a.csv").write_text(WIDE)
+    assert "by name or number, such as 'a.csv#review text,sentiment'" in error_of(lambda: labeled("a.csv"))
+    right = labeled("a.csv#review text,sentiment")
+    assert (len(right), right[0]) == (90, Labeled("the 0 film was long and bad", "bad", 2))
+    assert labeled("a.csv#4,5") == right, "the names of the columns are no example"
+    Path("b.csv").write_text(WIDE.replace("review text", "review, as text").replace("review, as text", '"review, as text"'))
+    assert "such as b.csv#4,5" in error_of(lambda: labeled("b.csv")), "a name with a comma cannot be named"
+    Path("c.csv").write_text(WIDE.partition("\n")[2])
+    assert "such as c.csv#4,5" in error_of(lambda: labeled("c.csv"))
+    assert len(labeled("c.csv#4,5")) == 90, "the first line is an example"
+    Path("p.csv").write_text("no,deutsch,cat,english\n" + "".join(f"{n},die Katze {n},x,the cat {n}\n" for n in range(9)))
+    assert "such as p.csv#deutsch,english" in error_of(lambda: corpus("p.csv"))
+
+
+HEADERS = {
+    "name\tdate\n": "July {n}\t1988-03-{n}\n",  # usual names
+    "wer\twann\n": "July\t1988-03-{n}\n",  # no digits, where each value has some
+    "opinion\tverdict\n": "a long and {n} times fine film\tgood\na film {n} times as long as a bad one\tbad\n",  # a label that no text has
+}
+NO_HEADERS = {
+    "cat\tchat\n": "dog\tchien\n",
+    "good film\tgood\n": "a long and fine film\tgood\na film as long as a bad one\tbad\n",
+    "July\t1988-03-01\n": "July {n}\t1988-03-{n}\n",
+    "the cat sat on the mat and looked at the dog\tthe date\n": "July\t1988-03-{n}\n",  # too long for a name
+    "name\tname\n": "mat\tMatte\n",
+}
+
+
+@pytest.mark.parametrize("first", [*HEADERS, *NO_HEADERS])
+def test_a_first_line_that_clearly_names_columns_is_no_pair(first: str) -> None:
+    below = (HEADERS | NO_HEADERS)[first]
+    Path("a.tsv").write_text(first + "".join(below.format(n=n) for n in range(40)))
+    count = 40 * below.count("\n")
+    found, skipped = check(["a.tsv"], "pairs"), Skipped()
+    named = [one for one in found.findings if one.kind == "header"]
+    train = read(PAIRS, "a.tsv", skipped=skipped)
+    if first in HEADERS:
+        assert (found.count, found.errors, [one.level for one in named]) == (count, 0, ["note"])
+        assert "line 1 is taken for the names of the columns; if it is an example, put a line of names above it" in str(named[0])
+        assert skipped.notes() == [f"skipped 1 of {count + 1} pairs in a.tsv: 1 taken for the names of the columns (line 1)"]
+        assert train == corpus("a.tsv")
+        assert train[0].line == 2
+        assert len(list(inputs(PAIRS, "a.tsv"))) == count
+        Path("a.tsv").write_text("source\ttarget\n" + Path("a.tsv").read_text())
+        assert corpus("a.tsv")[0].source == first.split("\t")[0], "a line of names above it makes it an example"
+    else:
+        assert (found.count, named, skipped.notes()) == (count + 1, [], [])
+        assert train[0].source == first.split("\t")[0]
+
+
+def test_labels_that_teach_nothing_are_said() -> None:
+    Path("one.csv").write_text("text,label\n" + "".join(f"film {n},{'bad' if n == 7 else 'good'}\n" for n in range(300)))
+    [found] = [one for one in check(["one.csv"]).findings if one.kind == "one label"]
+    assert str(found).startswith("warning: 299 of 300 labels are 'good', more than 99%")
+    Path("each.csv").write_text("text,label\n" + "".join(f"the cat {n},le chat {n}\n" for n in range(300)))
+    [found] = [one for one in check(["each.csv"]).findings if one.kind == "as many labels"]
+    assert "300 different labels for 300 texts; if they are pairs of texts, check them with --as pairs" in str(found)
+    Path("fine.csv").write_text("text,label\n" + "".join(f"film {n},{n % 9}\n" for n in range(300)))
+    assert check(["fine.csv"]).findings == ()
+
+
+def test_training_says_so_too() -> None:
+    for name in ("train.csv", "dev.csv"):
+        Path(name).write_text("text,label\n" + "".join(f"the cat {n},{'good' if n else 'bad'}\n" for n in range(150)))
+    data = {"train": "train.csv", "dev": "dev.csv"}
+    recipe = config.recipe({**TINY_RECIPE, "task": "classification", "data": data, "model": {"family": "bag", "dim": 4}})
+    [said] = [note for note in prepared(recipe)[0].notes if "of 150 labels" in note]
+    assert said.startswith("warning: 149 of 150 labels are 'good', more than 99%")

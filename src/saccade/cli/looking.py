@@ -166,8 +166,13 @@ def show(
         raise SaccadeError(f"a {out_file.suffix} file has every head; leave {'--heads' if heads else '--head'} out")
     if target is not None and not target.strip():
         raise SaccadeError("the target is empty; give a text, or leave --target out")
-    if question is not None and (target is not None or str(model).startswith("hf:")):
-        raise SaccadeError("a second text is a question about an image; leave it out, or --target and hf:")
+    if question is not None and str(model).startswith("hf:"):
+        way = "give one text, or run the model in Python inside `with saccade.record(model)`"
+        raise SaccadeError(
+            f"a model of Hugging Face is shown with one text, and a second one ({question!r:.40}) was given; {way}"
+        )
+    if question is not None and target is not None:
+        raise SaccadeError("a second text is a question about an image; leave it out, or --target")
     system = None
     if str(model).startswith("hf:"):
         from .. import config, looking

@@ -2,8 +2,9 @@
 
 import json
 import re
+from array import array
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -15,13 +16,14 @@ from . import corpora
 from .archives import is_archive
 from .corpora import DOCUMENTS, LABELED, PAIRS, PICTURED, SENTENCES, SHOWN, Kind, each_item, is_generated, overlap, whole_files
 from .hub import in_hub
-from .lines import LineError, bare_suffix, open_text, paths_of
+from .lines import HEADER, LineError, bare_suffix, open_text, paths_of
 from .skipping import many
 from .tables import split_name
 
 LEVELS = ("error", "warning", "note")
 NAMED_LINES, SHOWN_TALLIES = 5, 20
 LONG_WORDS, RATIO, RATIO_WORDS = 200, 3, 5
+MANY = 20  # texts from which on their labels should occur again
 Item = TypeVar("Item")
 Texts = tuple[str | tuple[str, ...], ...]  # of each side, as text or in words
 
@@ -179,22 +181,25 @@ def usual_kind(where: Sequence[str]) -> str:
 def scan(items: Iterable[Item | LineError]) -> tuple[list[Item], list[Finding]]:
     """All items that can be read, and the lines that cannot as findings, so that one run shows all problems at once."""
     good: list[Item] = []
-    wrong: dict[str, list[LineError]] = {}
+    wrong, count = dict[str, list[LineError]](), Counter[str]()  # the first errors of a kind, and how many there are
     try:
         for item in items:
             if isinstance(item, LineError):
-                wrong.setdefault(item.kind, []).append(item)
+                count[item.kind] += 1
+                if count[item.kind] <= NAMED_LINES:
+                    wrong.setdefault(item.kind, []).append(item)
             else:
                 good.append(item)
     except SaccadeError as error:
         if not good and not wrong:
             raise
-        wrong["cut off"] = [LineError("cut off", str(error), line=0)]
+        wrong["cut off"], count["cut off"] = [LineError("cut off", str(error), line=0)], 1
     broken = []
     for kind, errors in wrong.items():
-        lines = [error.line for error in errors[:NAMED_LINES] if error.line]
-        several = f"{len(errors):,} broken lines ({kind}), the first: " if len(errors) > 1 else ""
-        broken.append(Finding(kind, "error", len(errors), lines, several + str(errors[0])))
+        lines = [error.line for error in errors if error.line]
+        several = f"{count[kind]:,} broken lines ({kind}), the first: " if count[kind] > 1 else ""
+        level = "note" if kind == HEADER else "error"
+        broken.append(Finding(kind, level, count[kind], lines, several + str(errors[0].args[0] if kind == HEADER else errors[0])))
     return good, broken
 
 
@@ -202,47 +207,59 @@ def report(kind: str, items: Sequence[Any], name: str, broken: Iterable[Finding]
     """A report on items of one kind; odd text is looked for line by line where an item is many lines of its file."""
     look, found = LOOKS[kind], list(broken)
     lines = [item.line or number for number, item in enumerate(items, 1)]
-    facts = [look.facts(item) for item in items]
-    texts = [row for row, _, _ in facts]
-    counts = [tuple(len(side) if isinstance(side, tuple) else len(side.split()) for side in row) for row in texts]
+    sides = () if kind == "pictures" else look.sides  # of words, which a picture has not
+    counts, long = [array("q") for _ in sides], [0 for _ in sides]  # words of each item; items that are one long word
+    for row, _, _ in map(look.facts, items):
+        for n, side in enumerate(row):
+            counts[n].append(len(side if isinstance(side, tuple) else side.split()))
+            long[n] += isinstance(side, str) and len(side) > 8 and counts[n][-1] == 1
 
     def add(kind: str, level: str, what: str, at: Sequence[int], thing: str = look.data.thing) -> None:
         if at:
             found.append(Finding(kind, level, len(at), list(at[:NAMED_LINES]), f"{many(len(at), thing)} {what}"))
 
     # lines that are mostly one word and far longer than a word: text in a script without spaces
-    long = [[isinstance(side, str) and len(side) > 8 and len(side.split()) == 1 for side in row] for row in texts]
-    sides = () if kind == "pictures" else look.sides  # of words, which a picture has not
-    bare = [side for n, side in enumerate(sides) if 2 * sum(row[n] for row in long) > len(items)]
+    bare = [side for side, those in zip(sides, long, strict=True) if 2 * those > len(items)]
     if bare:
         where = f" on the {' and the '.join(bare)} side" if len(look.sides) > 1 else ""
         what = f"no spaces between words{where}; use a bpe or characters vocabulary"
         found.append(Finding("no spaces", "note", len(items), [], what))
     for kinds, named, level, what, is_odd in SHAPES:
         if kind in kinds.split() and not (bare and named == "length ratio"):
-            add(named, level, what, [line for line, row, n in zip(lines, texts, counts, strict=True) if is_odd(row, n)])
-    seen: dict[Hashable, set[Hashable]] = {}
+            rows = zip(lines, map(look.facts, items), zip(*counts, strict=True), strict=True)
+            add(named, level, what, [line for line, (row, _, _), n in rows if is_odd(row, n)])
+    seen, more = dict[Hashable, Hashable](), set[Hashable]()  # of each key the first value, and its others with it
     again, other = list[int](), list[int]()  # lines of what occurs again, with the same label, tags or target, or with others
-    for line, (_, key, value) in zip(lines, facts, strict=True):
-        values = seen.setdefault(key, set())
-        if values:
-            (again if value in values else other).append(line)
-        values.add(value)
+    for line, (_, key, value) in zip(lines, map(look.facts, items), strict=True):
+        if key not in seen:
+            seen[key] = value
+        elif seen[key] == value or (key, value) in more:
+            again.append(line)
+        else:
+            other.append(line)
+            more.add((key, value))
     add("duplicates", "note", "repeating an earlier one", again)
     several, level = look.labels or "targets", "warning" if look.labels else "note"
     add(f"several {several}", level, f"with other {several} than an earlier one of the same {look.sides[0]}", other)
     tally: dict[str, int] = {}
     if look.labels:
-        labels = [() if value is None else value if isinstance(value, tuple) else (value,) for _, _, value in facts]
-        tally = dict(sorted(Counter(label for some in labels for label in some).items(), key=lambda row: (-row[1], row[0])))
-        without = [line for line, some in zip(lines, labels, strict=True) if not some]
+        labels = [look.facts(item)[2] for item in items]
+        each = (label for some in labels for label in (some if isinstance(some, tuple) else (some,)) if label is not None)
+        tally = dict(sorted(Counter(each).items(), key=lambda row: (-row[1], row[0])))
+        without = [line for line, some in zip(lines, labels, strict=True) if some is None or some == ()]
         add(f"no {look.labels}", "warning" if tally else "note", f"without {look.labels}", without)
         found += find_odd_labels(tally, look.labels, len(items))
     for named, level, what, pattern in PATTERNS:
-        add(named, level, what, list(find_text(pattern, lines, texts, by_line)), "line" if by_line else look.data.thing)
+        add(
+            named,
+            level,
+            what,
+            list(find_text(pattern, lines, map(look.facts, items), by_line)),
+            "line" if by_line else look.data.thing,
+        )
     if not found and not items:
         found = [Finding("empty side", "error", 1, [], f"there are no {look.data.thing}s")]
-    lengths = {side: measure([row[n] for row in counts]) for n, side in enumerate(sides)}
+    lengths = {side: measure(each) for side, each in zip(sides, counts, strict=True)}
     found.sort(key=lambda finding: LEVELS.index(finding.level))
     tallies = {look.labels: tally} if look.labels else {}
     return Report(name, look.data.thing, len(items), lengths, tuple(found), tallies, kind, items)
@@ -256,10 +273,10 @@ def measure(counts: Sequence[int]) -> dict[str, float]:
     return {"words": int(values.sum()), "min": least, "median": median, "mean": float(values.mean()), "p95": p95, "max": most}
 
 
-def find_text(pattern: str, lines: Sequence[int], texts: Sequence[Texts], by_line: bool) -> Iterator[int]:
+def find_text(pattern: str, lines: Sequence[int], facts: Iterable[tuple[Texts, Any, Any]], by_line: bool) -> Iterator[int]:
     """The lines where the pattern occurs."""
     search = re.compile(pattern).search
-    for line, row in zip(lines, texts, strict=True):
+    for line, (row, _, _) in zip(lines, facts, strict=True):
         if any(search(text) for side in row for text in (side if isinstance(side, tuple) else (side,))):
             inside = str(row[0]).split("\n") if by_line else []
             yield from (line + n for n, text in enumerate(inside) if search(text)) if by_line else (line,)
@@ -275,5 +292,18 @@ def find_odd_labels(tally: dict[str, int], what: str, count: int) -> Iterator[Fi
         yield Finding(f"rare {what}", "note", len(once), [], f"{what} that occur only once: {rare}; check whether they are meant")
     if twins:
         yield Finding(f"similar {what}", "warning", len(twins), [], f"{what} that differ only in case: {alike}; write them alike")
-    if what == "labels" and len(tally) == 1 and count > 1:
-        yield Finding("one label", "warning", count, [], f"every label is '{next(iter(tally))}'; there is nothing to learn")
+    if what == "labels":
+        yield from find_useless_labels(tally, count)
+
+
+def find_useless_labels(tally: Mapping[str, int], count: int) -> Iterator[Finding]:
+    """Labels from which nothing can be learned: one for nearly all of `count` texts, or another one for each."""
+    name, most = max(tally.items(), key=lambda row: row[1], default=("", 0))
+    if len(tally) == 1 and count > 1:
+        yield Finding("one label", "warning", count, [], f"every label is '{name}'; there is nothing to learn")
+    elif most > 0.99 * count:
+        what = f"{most:,} of {count:,} labels are '{name[:30]}', more than 99%; check that the right column was chosen"
+        yield Finding("one label", "warning", most, [], what)
+    if 2 * len(tally) > count >= MANY:
+        what = f"{len(tally):,} different labels for {count:,} texts; if they are pairs of texts, check them with --as pairs"
+        yield Finding("as many labels", "warning", len(tally), [], f"{what}, and train with task: translation")

@@ -20,11 +20,12 @@ from .hub import each_row, in_hub
 from .labeled import LABEL, Labeled, each_labeled, labeled_of
 from .labeled import PREFIX as MARK
 from .lines import LineError, bare_suffix, one_file, open_text, paths_of, strict
+from .memory import within_memory
 from .pairs import Pair, each_pair, pair_of
 from .pictured import each_asked, each_captioned, each_pictured, each_shown
 from .skipping import Skipped
 from .tables import SOURCES, SUFFIXES, TARGETS, TEXTS, each_entry, split_name
-from .text import Document, document_of, each_document, within_memory
+from .text import Document, document_of, each_document
 
 Options = dict[str, Any] | None
 Parts = (
@@ -107,7 +108,7 @@ DOCUMENTS = Kind(
     "document",
     "text",
     each_document,
-    lambda where, _="file": within_memory(each_row(where, document_of, (("text",),)), where),
+    lambda where, _="file": each_row(where, document_of, (("text",),)),
     ("phrasebook", "dates", "reviews", "shapes", "senses", "entailment"),
     document_from,
 )
@@ -171,9 +172,9 @@ def overlap(kind: Kind, train: Iterable[Any], other: Iterable[Any]) -> int:
 
 
 def each_item(kind: Kind, where: Any, options: Options = None, *how: str) -> Iterable[Any]:
-    """Each item of that kind, or the `LineError` it is."""
+    """Each item of that kind, or the `LineError` it is; more than fit into memory are an error."""
     if not is_generated(where):
-        return (kind.from_hub if isinstance(where, str) and in_hub(where) else kind.from_file)(where, *how)
+        return within_memory((kind.from_hub if isinstance(where, str) and in_hub(where) else kind.from_file)(where, *how), where)
     name, _, split = where.partition(":")
     if name not in kind.generated:
         raise SaccadeError(f"the corpus '{name}' has no {kind.what}; those that have: {', '.join(kind.generated)}")

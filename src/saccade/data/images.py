@@ -93,7 +93,7 @@ def _open(path: Path) -> BinaryIO:
     file = os.fdopen(handle, "rb")
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         file.close()
-        raise SaccadeError(f"{path}: expected a file, got a pipe, a socket or a device; give {FORMS}")
+        raise SaccadeError(f"{path}: expected a file, got a named pipe, a socket or a device; give {FORMS}")
     return file
 
 

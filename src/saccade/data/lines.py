@@ -6,6 +6,7 @@ import json
 import lzma
 import os
 import re
+import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby, islice
@@ -17,7 +18,12 @@ from .sets import found_or_fetch
 
 LONGEST_LINE = 1_000_000  # bytes: a longer line is a file without line ends or a binary file, never a sentence
 LONGEST_BLOCK = 10_000  # lines of a sentence, one word on each
-UNPACKED, RATIO = 200_000_000, 100  # bytes that any packed file may hold, and how many times its size a large one may
+UNPACKED, RATIO = (
+    200_000_000,
+    100,
+)  # bytes that the lines of any packed file may take, and how many times its size those of a large one
+LINE = 200  # bytes of memory that the example on a line takes besides its text
+HEADER = "header"  # the kind of a line that is not a mistake: it names the columns
 Row = TypeVar("Row")
 Item = TypeVar("Item")
 
@@ -61,12 +67,21 @@ def one_file(where: str | Path, forms: str) -> Path:
     """The path of a file that exists, not of a folder; `forms` says what may be given."""
     path = found_or_fetch(Path(os.path.expanduser(where)))
     try:
-        path.stat()
+        mode = file_status(path, forms).st_mode
     except (OSError, ValueError) as error:
         raise _explain(path, error) from None
-    if path.is_dir():
+    if stat.S_ISDIR(mode):
         raise SaccadeError(f"{path} is a folder, not a file; give {forms}")
     return path
+
+
+def file_status(path: Path, forms: str = "a file") -> os.stat_result:
+    """The status of a file, or of a pipe that is already open, as `<(zcat a.gz)` is; a device or a named pipe may never end."""
+    status = path.stat()
+    special = not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode))
+    if special and os.path.exists(os.path.realpath(path)):  # an open pipe has no path
+        raise SaccadeError(f"{path}: expected a file, got a named pipe, a socket or a device; give {forms}")
+    return status
 
 
 def _explain(path: Path, error: OSError | ValueError) -> SaccadeError:
@@ -86,16 +101,20 @@ def raw_lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[bytes]:
     number = size = 0
     opener = _OPENERS.get(path.suffix.lower(), open)
     try:
-        most = None if opener is open else max(UNPACKED, RATIO * path.stat().st_size)
+        status = file_status(path)
+        most = None if opener is open else max(UNPACKED, RATIO * status.st_size)
         with opener(path, "rb") as file:
             while raw := file.readline(longest + 2):
                 number += 1
+                size += LINE
                 yield raw
                 while raw:
                     size += len(raw)
                     if most is not None and size > most:
-                        what = f"unpacks to more than {most:,} bytes, {RATIO} times its own"
+                        what = f"unpacks to lines that take more than {most:,} bytes of memory, {RATIO} times its own"
                         raise SaccadeError(f"{path} {what}; if it is really so much text, unpack it and name the result")
+                    if not raw.endswith(b"\n") and not stat.S_ISREG(status.st_mode) and len(raw) > longest:
+                        raise SaccadeError(f"{path}, line {number}: no end within {longest:,} bytes; give a file of text")
                     raw = b"" if raw.endswith(b"\n") else file.readline(LONGEST_LINE)
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
         raise SaccadeError(f"{path} cannot be unpacked after line {number} ({error}); fetch it again or rename it") from None
@@ -145,11 +164,12 @@ def open_text(path: str | Path) -> Iterator[str]:
 
 
 def strict(items: Iterable[Item | LineError]) -> Iterator[Item]:
-    """The items; the first bad line is raised as the error it is."""
+    """The items; the first bad line is raised as the error it is, and a line that is taken for a header is left out."""
     for item in items:
-        if isinstance(item, LineError):
+        if not isinstance(item, LineError):
+            yield item
+        elif item.kind != HEADER:
             raise item
-        yield item
 
 
 def full_lines(path: Path, *limits: Any) -> Rows[str]:

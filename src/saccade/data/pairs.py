@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import SaccadeError
 from .conllu import sentence_of
 from .lines import LineError, bare_suffix, convert, each_line, one_file, paths_of, split_columns, text_of
+from .memory import within_memory
 from .tables import SOURCES, SUFFIXES, TARGETS, Where, each_entry, split_name
 
 FORMS = "one .tsv, .csv or .jsonl file, or two text files as 'corpus.en,corpus.fr' (each may end in .gz or .xz)"
@@ -48,7 +49,7 @@ def _from_tsv(number: int, line: str) -> Pair:
 
 
 def _parallel(paths: list[Path]) -> Iterator[Pair | LineError]:
-    left, right = (list(each_line(path)) for path in paths)
+    left, right = ([line for _, line in within_memory(each_line(path), path)] for path in paths)
     if len(left) != len(right):
         # reported before any single line: once the files are out of step, every later complaint only follows from it
         counts = f"{paths[0]} has {len(left):,} lines and {paths[1]} has {len(right):,}"
@@ -62,7 +63,8 @@ def _parallel(paths: list[Path]) -> Iterator[Pair | LineError]:
                 raise LineError("empty side", f"the {side} is empty; remove this line from both files", path)
         return pair_of(number, sides)
 
-    rows = ((number, {"source": line, "target": other}) for (number, line), (_, other) in zip(left, right, strict=False))
+    both = enumerate(zip(left, right, strict=False), 1)
+    rows = ((number, {"source": line, "target": other}) for number, (line, other) in both)
     yield from convert(paths[0], rows, pair)
 
 

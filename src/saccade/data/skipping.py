@@ -15,7 +15,7 @@ PHRASES = {
     "empty line": "empty", "empty side": "with an empty side", "columns": "with wrong columns", "encoding": "not UTF-8",
     "NUL": "with damaged characters", "JSON": "not valid JSON", "CSV": "not valid CSV", "label": "with a wrong label", "ids": "with wrong ids",
     "tags": "with wrong tags", "heads": "with wrong heads", "alignment": "with a wrong alignment", "long line": "of too many bytes",
-    "long sentence": "of too many lines", "image": "without their image",
+    "long sentence": "of too many lines", "image": "without their image", "header": "taken for the names of the columns",
 }  # fmt: skip
 
 

@@ -3,13 +3,14 @@
 import csv
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import SaccadeError, did_you_mean
-from .lines import LineError, Rows, bare_suffix, convert, each_line, from_json, full_lines
+from .lines import HEADER, LineError, Rows, bare_suffix, convert, each_line, from_json, full_lines
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 DELIMITERS = ",;\t"
@@ -18,6 +19,24 @@ LONGEST_ROW = 1000  # lines of one row of CSV: a longer one is a quote that was 
 TEXTS = ("text", "sentence", "review", "content", "comment", "body", "message", "document", "tweet")
 LABELS = ("label", "labels", "sentiment", "class", "category", "target", "intent", "stars")
 SOURCES, TARGETS = ("source", "src", "input"), ("target", "tgt", "trg", "translation", "output")
+OTHERS = (
+    "id",
+    "name",
+    "date",
+    "title",
+    "question",
+    "answer",
+    "caption",
+    "image",
+    "english",
+    "french",
+    "german",
+    "spanish",
+    "chinese",
+    "japanese",
+)
+SAMPLE, FEWEST = 100, 5  # rows below the first one from which its meaning is guessed, and how many that takes
+LONGEST_NAME = 40  # characters of the name of a column
 Where = str | Path | Sequence[str | Path]
 Usual = Sequence[Sequence[str]]  # the names that each wanted column may have
 Item = TypeVar("Item")
@@ -46,19 +65,27 @@ def each_entry(
     if suffix == ".jsonl":
         chosen = columns or [names[0] for names in usual]
         return convert(path, full_lines(path), from_json(lambda number, entry: make(number, entry, *chosen)))
-    rows = csv_rows(path, sniff(path)) if suffix == ".csv" else tsv_rows(path)
+    read = partial(csv_rows, path, sniff(path)) if suffix == ".csv" else partial(tsv_rows, path)
+    rows = read()
     number, first = next(rows)
+    below = [] if isinstance(first, LineError) else sample(read(), len(first))
     found = None if isinstance(first, LineError) else locate(path, first, usual, columns)
+    guessed = isinstance(first, list) and not (found and found[1]) and names_columns(first, below)
+    names = ("<TAB>" if suffix == ".tsv" else ",").join(names[0] for names in usual)
+    what = (
+        f"line {number} is taken for the names of the columns; if it is an example, put a line of names above it, such as {names}"
+    )
+    header = [LineError(HEADER, what, path, number)] * guessed
     if suffix == ".tsv" and found is None and not columns:
-        return convert(path, full_lines(path), plain)
+        return chain(header, convert(path, islice(full_lines(path), int(guessed), None), plain))
     if isinstance(first, LineError):
         raise first.at(path, number)
     if found is None:
         there = ", ".join(f"'{cell[:20]}'" for cell in first[:8])
         wanted = " and one named ".join(names[0] for names in usual)
-        way = f"or choose columns by name or number, such as {path.name}#{'1,2' if len(usual) > 1 else 1}"
+        way = f"or choose columns by name or number, such as {suggest(path.name, first, below, usual, guessed)}"
         raise LineError("columns", f"expected one column named {wanted}, got: {there}; rename them, {way}", path, number)
-    at, has_header = found
+    at, has_header = found[0], found[1] or guessed
     names = [first[n].strip() if has_header else usual[k][0] for k, n in enumerate(at)]
     links = [n for n, cell in enumerate(first) if has_header and n not in at and cell.strip().casefold() == "alignment"]
 
@@ -70,7 +97,70 @@ def each_entry(
         cells = zip((*names, *["alignment"] * len(links)), (row[n] for n in (*at, *links)), strict=True)
         return make(number, dict(cells), *names)
 
-    return convert(path, rows if has_header else chain([(number, first)], rows), item)
+    return chain(header, convert(path, rows if has_header else chain([(number, first)], rows), item))
+
+
+def sample(rows: Rows[list[str]], width: int) -> list[list[str]]:
+    """The first good rows below row 1; what is wrong among them is reported when it is read."""
+    found = list[list[str]]()
+    with suppress(SaccadeError):
+        for _, row in islice(rows, 1, SAMPLE + 1):
+            found += [row] if isinstance(row, list) and len(row) == width else []
+    return found
+
+
+def names_columns(first: list[str], below: Sequence[list[str]]) -> bool:
+    """Whether a row is clearly one of names: short, different, and either all usual names of columns, or unlike what is below them."""
+    cells = [cell.strip() for cell in first]
+    if (
+        not below
+        or len({*cells}) < len(cells)
+        or not all(0 < len(cell) <= LONGEST_NAME and not has_digit(cell) for cell in cells)
+    ):
+        return False
+    if len(cells) > 1 and all(cell.casefold() in (*TEXTS, *LABELS, *SOURCES, *TARGETS, *OTHERS) for cell in cells):
+        return True
+    columns = list(zip(*below, strict=True)) if len(below) >= FEWEST else []
+    longer = any(sum(map(len, column)) > 3 * len(cell) * len(column) for cell, column in zip(cells, columns, strict=False))
+    for cell, column in zip(cells, columns, strict=False):
+        if all(map(has_digit, column)) or (longer and cell not in column and is_label(column)):
+            return True
+    return False
+
+
+def has_digit(text: str) -> bool:
+    return any(map(str.isdigit, text))
+
+
+def is_label(column: Sequence[str]) -> bool:
+    """Whether the values of a column are few and occur again."""
+    return 2 <= len({*column}) <= len(column) / 2
+
+
+def suggest(name: str, first: list[str], below: Sequence[list[str]], usual: Usual, named: bool) -> str:
+    """The columns that fit best: the longest texts, and as labels few values that occur again; by name where row 1 has `named` them."""
+    columns, free, at = list(zip(*below, strict=True)), set(range(len(first))), list(range(len(usual)))
+
+    def role(k: int) -> int:
+        return {"image": 0, "label": 2, "answer": 2}.get(usual[k][0], 1)  # a label is chosen among what is left
+
+    def unfit(k: int, n: int) -> tuple[float, ...]:
+        known = first[n].strip().casefold()
+        rank = usual[k].index(known) if known in usual[k] else len(usual[k])
+        length = sum(map(len, columns[n]))
+        return ((-sum("." in cell for cell in columns[n]),), (-length,), (-is_label(columns[n]), rank, len({*columns[n]})))[
+            role(k)
+        ]
+
+    if len(below) >= FEWEST and len(first) >= len(usual):
+        for k in sorted(at, key=role):
+            at[k] = min(sorted(free), key=partial(unfit, k))
+            free.remove(at[k])
+    at = sorted(at) if usual == (SOURCES, TARGETS) else at
+    cells = [first[n].strip() for n in at if n < len(first)]
+    by_name = named and not any({",", "#"} & {*cell} for cell in cells)
+    found = f"{name}#{','.join(cells if by_name else [str(n + 1) for n in at])}"
+    return f"'{found}'" if " " in found else found
 
 
 def locate(path: Path, first: list[str], usual: Usual, columns: Sequence[str]) -> tuple[list[int], bool] | None:

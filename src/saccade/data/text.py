@@ -1,19 +1,19 @@
 """Documents for language models: a whole file, each line, what blank lines separate, or the lines of JSONL."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ..errors import SaccadeError, did_you_mean
 from . import lines
 from .lines import LineError, convert
+from .memory import within_memory
 
-LARGEST = 2 * 2**30  # bytes of text read into memory: text, its tokens and a batch then fit a machine of 16 GiB
+LARGEST = 2 * 2**30  # bytes on one line of a file that is one document
 LONGEST_DOCUMENT = 100_000_000  # bytes on one line
 FORMS = 'text files or .jsonl files with "text", separated by commas (each may end in .gz or .xz)'
 SEPARATED = ("file", "line", "blank")
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +30,7 @@ def each_document(where: str | Path, documents: str = "file") -> Iterator[Docume
         raise SaccadeError(f"documents cannot be separated by '{documents}'{did_you_mean(documents, SEPARATED)}")
     paths = [lines.one_file(part, FORMS) for part in lines.paths_of(where)]
     found = (item for path in paths for item in _each(path, documents))
-    yield from within_memory((item for item in found if isinstance(item, LineError) or item.text.strip()), where)
-
-
-def within_memory(items: Iterable[Item], where: str | Path) -> Iterator[Item]:
-    """The documents or lines as they are; more than fit into memory are an error."""
-    size = 0
-    for item in items:
-        size += len(item if isinstance(item, bytes) else getattr(item, "text", ""))
-        if size > LARGEST:
-            what = f"has more than {LARGEST:,} characters of text, the most that is read into memory"
-            raise SaccadeError(f"{where} {what}; split it and name a part")
-        yield item
+    yield from (item for item in found if isinstance(item, LineError) or item.text.strip())
 
 
 def document_of(number: int, entry: dict[str, Any], text: str = "text") -> Document:

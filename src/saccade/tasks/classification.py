@@ -37,7 +37,9 @@ class Classification(LabelTask):
         made = super().learn(recipe, train, given)
         if len(made.labels) > max(20, len(train) // 2):
             what = f"the training data has {len(made.labels):,} labels for {len(train):,} texts, nearly one each"
-            raise SaccadeError(f"{what}; check that a .tsv line is text<TAB>label")
+            raise SaccadeError(
+                f"{what}; check that a .tsv line is text<TAB>label, or train pairs of texts with task: translation"
+            )
         return made
 
     def build(self, builder: Builder) -> nn.Module:
