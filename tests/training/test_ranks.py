@@ -153,10 +153,13 @@ def test_a_heartbeat_gives_up_a_rank_that_is_not_heard(store: Store, left: list[
 
 
 class Second(Ranks):
-    """As rank 1 sees itself, with nobody to meet."""
+    """Rank 1, which gets the whole batch and waits for nobody: only what it draws differs from rank 0."""
 
     def lead(self, do: Callable[[], Any]) -> Any:
         return do()
+
+    def share(self, plan: Any) -> tuple[Any, int]:
+        return plan, 1
 
 
 def test_ranks_draw_dropout_from_streams_of_their_own(stage: Any) -> None:
