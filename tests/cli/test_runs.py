@@ -19,6 +19,7 @@ import torch
 from safetensors.torch import load_file
 
 from saccade import api
+from saccade.errors import SaccadeError
 from saccade.training.loop import Watcher
 from support import run_cli, tiny_recipe
 
@@ -64,7 +65,7 @@ def test_a_model_without_a_best_one_says_so(run: Path) -> None:
 
 
 def test_errors_from_python_speak_python(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="already contains a run; use resume=True to continue it, or choose another out=…"):
+    with pytest.raises(SaccadeError, match="already contains a run; use resume=True to continue it, or choose another out=…"):
         api.fit(tiny_recipe(), run)
 
 
