@@ -42,6 +42,10 @@ test-kernels: $(VENV)/ready ## the Triton kernels against eager, on a GPU or in 
 test-mutants: $(VENV)/ready ## does a test fail when a line is wrong? (about an hour; continues where it was stopped; writes benchmarks/results/mutants.json)
 	@$(BIN)/python tests/mutants/run.py
 
+coverage: $(VENV)/ready ## run the tests and print which share of each package's lines they run (about twice as long as `make test`)
+	@rm -rf .coverage; mkdir .coverage; code=0; $(BIN)/python -m pytest -n 2 --dist worksteal -q --cov --cov-report= $(TESTS) || code=$$?; \
+	$(BIN)/python scripts/coverage_table.py && exit $$code
+
 lint: $(VENV)/ready ## the linter and the type checker
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
