@@ -94,7 +94,7 @@ class Screen:
         os.close(slave)
         self.master, self.text = master, ""
 
-    def wait_for(self, pattern: str, seconds: float = 100.0) -> None:
+    def wait_for(self, pattern: str, seconds: float = 300.0) -> None:
         until = time.monotonic() + seconds
         while not re.search(pattern, self.text):
             assert time.monotonic() < until, f"{pattern!r} never came: {self.text[-3000:]}"
@@ -119,7 +119,7 @@ def test_in_a_terminal_something_is_said_at_once_the_bar_moves_and_ctrl_c_is_ans
         os.kill(screen.process.pid, signal.SIGINT)
         screen.wait_for("mine: stopping after this update; press Ctrl-C again to stop at once, with the last checkpoint")
         screen.wait_for(r"saccade: stopped by SIGINT after update \d+; .*continue with .*train --resume runs/mine")
-        assert screen.process.wait(60) == 130
+        assert screen.process.wait(300) == 130
     finally:
         screen.process.kill()
         screen.process.wait()
