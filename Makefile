@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup browser demo test test-all test-robust test-kernels lint lock wheel clean
+.PHONY: help setup browser demo test test-all test-robust test-kernels test-mutants coverage lint lock wheel clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -38,6 +38,13 @@ test-robust: $(VENV)/ready ## kills, failing disks, hostile files (15 minutes on
 
 test-kernels: $(VENV)/ready ## the Triton kernels against eager, on a GPU or in Triton's interpreter; the counts go to benchmarks/results/
 	@$(BIN)/python tests/kernels/record.py
+
+test-mutants: $(VENV)/ready ## does a test fail when a line is wrong? (about an hour; continues where it was stopped; writes benchmarks/results/mutants.json)
+	@$(BIN)/python tests/mutants/run.py
+
+coverage: $(VENV)/ready ## run the tests and print which share of each package's lines they run (about twice as long as `make test`)
+	@rm -rf .coverage; mkdir .coverage; code=0; $(BIN)/python -m pytest -n 2 --dist worksteal -q --cov --cov-report= $(TESTS) || code=$$?; \
+	$(BIN)/python scripts/coverage_table.py && exit $$code
 
 lint: $(VENV)/ready ## the linter and the type checker
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 
@@ -12,6 +14,10 @@ os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start: two w
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+
+if threading.current_thread() is threading.main_thread():  # a shell starts what runs in the background with signals ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 torch.set_num_threads(1)
 quick = {"deadline": None, "derandomize": True, "max_examples": 25, "suppress_health_check": [HealthCheck.too_slow]}

@@ -42,7 +42,7 @@ def test_a_star_import_brings_them() -> None:
 
 def test_the_package_alone_loads_no_torch() -> None:
     code = "import sys, saccade; saccade.SaccadeError; dir(saccade); assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
 
 
 def test_a_function_is_the_method_of_a_model() -> None:

@@ -27,7 +27,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
     build = "from setuptools import build_meta; build_meta.build_wheel('dist')"
-    subprocess.run([sys.executable, "-c", build], cwd=folder, check=True, capture_output=True, timeout=120)
+    subprocess.run([sys.executable, "-c", build], cwd=folder, check=True, capture_output=True, timeout=300)
     [made] = (folder / "dist").glob("*.whl")
     return made
 
@@ -50,7 +50,7 @@ def test_the_wheel_runs_from_an_empty_folder(wheel: Path, tmp_path: Path) -> Non
         code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from saccade.cli import main; main()"
         done = subprocess.run(
             [sys.executable, "-c", code, str(wheel.parent / "unpacked"), *words],
-            cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False, env=unpacked(wheel),
+            cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False, env=unpacked(wheel),
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
     assert "saccade" in done.stdout

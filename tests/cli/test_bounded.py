@@ -105,14 +105,14 @@ def test_what_the_model_names_as_its_test_data_is_said_before_it_is_read(models:
 
 
 def python(*words: str, **how: Any) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([sys.executable, "-m", "saccade", *words], capture_output=True, timeout=120, **how)
+    return subprocess.run([sys.executable, "-m", "saccade", *words], capture_output=True, timeout=300, **how)
 
 
 def test_streams_that_cannot_be_written_to_end_in_no_traceback(shelf: Path) -> None:
     latin = python("list", "scores", env={**os.environ, "PYTHONIOENCODING": "latin-1"})
     assert (latin.returncode, latin.stderr) == (0, b"")
     assert b"additive" in latin.stdout
-    closed = subprocess.run(f"{sys.executable} -m saccade list scores 2>&-", shell=True, capture_output=True, timeout=120)
+    closed = subprocess.run(f"{sys.executable} -m saccade list scores 2>&-", shell=True, capture_output=True, timeout=300)
     assert closed.returncode == 0
     assert b"additive" in closed.stdout
     plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "COLUMNS": "0"}

@@ -60,7 +60,7 @@ def test_the_top_explains_where_to_start() -> None:
 def test_the_version_in_a_process_of_its_own() -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     done = subprocess.run(
-        [sys.executable, "-m", "saccade", "--version"], capture_output=True, text=True, env=environment, timeout=120, check=False
+        [sys.executable, "-m", "saccade", "--version"], capture_output=True, text=True, env=environment, timeout=300, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, f"saccade {__version__}\n", "")
 

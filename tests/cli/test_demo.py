@@ -245,7 +245,7 @@ import sys, time
 sys.path[:0] = {paths!r}
 from saccade import demo
 with demo.run_beside({words!r}, lambda text: print(text, flush=True)):
-    time.sleep(60)
+    time.sleep(600)
 """
 
 

@@ -51,7 +51,7 @@ def test_no_quick_command_loads_a_slow_package(tmp_path: Path) -> None:
     commands += [line.split() for line in lines]
     done = subprocess.run(
         [sys.executable, "-c", DRIVER, json.dumps(commands), *SLOW],
-        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=120, check=True,
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [words for words, _, _ in rows] == commands
@@ -74,7 +74,7 @@ def protocol(shell: str, line: str) -> dict[str, str]:
 def test_every_shell_completes_keys_with_their_meaning(shell: str, tmp_path: Path) -> None:
     asked = environment(**protocol(shell, "saccade train multi30k-en-de training.w"))
     command = [sys.executable, "-X", "importtime", "-m", "saccade"]
-    done = subprocess.run(command, cwd=tmp_path, env=asked, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=tmp_path, env=asked, capture_output=True, text=True, timeout=300, check=False)
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "saccade.cli" in loaded
     assert not loaded & set(SLOW)
@@ -118,7 +118,7 @@ def test_values_are_completed(tmp_path: Path) -> None:
     asked = json.dumps([protocol("bash", line) for line in LINES])
     done = subprocess.run(
         [sys.executable, "-c", COMPLETER, asked],
-        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=120, check=True,
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
     for (line, (wanted, unwanted)), printed in zip(LINES.items(), map(json.loads, done.stdout.splitlines()), strict=True):
         assert wanted in printed, line

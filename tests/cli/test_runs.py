@@ -19,6 +19,7 @@ import torch
 from safetensors.torch import load_file
 
 from saccade import api
+from saccade.errors import SaccadeError
 from saccade.training.loop import Watcher
 from support import run_cli, tiny_recipe
 
@@ -64,7 +65,7 @@ def test_a_model_without_a_best_one_says_so(run: Path) -> None:
 
 
 def test_errors_from_python_speak_python(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="already contains a run; use resume=True to continue it, or choose another out=…"):
+    with pytest.raises(SaccadeError, match="already contains a run; use resume=True to continue it, or choose another out=…"):
         api.fit(tiny_recipe(), run)
 
 
@@ -93,7 +94,7 @@ class Screen:
         os.close(slave)
         self.master, self.text = master, ""
 
-    def wait_for(self, pattern: str, seconds: float = 100.0) -> None:
+    def wait_for(self, pattern: str, seconds: float = 300.0) -> None:
         until = time.monotonic() + seconds
         while not re.search(pattern, self.text):
             assert time.monotonic() < until, f"{pattern!r} never came: {self.text[-3000:]}"
@@ -118,7 +119,7 @@ def test_in_a_terminal_something_is_said_at_once_the_bar_moves_and_ctrl_c_is_ans
         os.kill(screen.process.pid, signal.SIGINT)
         screen.wait_for("mine: stopping after this update; press Ctrl-C again to stop at once, with the last checkpoint")
         screen.wait_for(r"saccade: stopped by SIGINT after update \d+; .*continue with .*train --resume runs/mine")
-        assert screen.process.wait(60) == 130
+        assert screen.process.wait(300) == 130
     finally:
         screen.process.kill()
         screen.process.wait()

@@ -36,7 +36,7 @@ class Talk:
         """What is printed, up to a mark."""
         seen = b""
         while not seen.endswith(mark):
-            if not select.select([self.ours], [], [], 60)[0]:
+            if not select.select([self.ours], [], [], 300)[0]:
                 raise AssertionError(f"{mark!r} never came after {seen!r}")
             try:
                 seen += os.read(self.ours, 1)
@@ -50,7 +50,7 @@ class Talk:
     def end(self) -> int:
         self.until(b"no such thing")
         os.close(self.ours)
-        return self.process.wait(60)
+        return self.process.wait(300)
 
 
 def test_translate_at_a_terminal_answers_line_by_line_until_ctrl_d() -> None:
@@ -99,7 +99,7 @@ def test_a_pipe_that_stays_open_gets_its_answers() -> None:
             process.stdin.flush()
             assert process.stdout.readline().endswith(line), "answered before the next line is written"
         process.stdin.close()
-        assert process.wait(60) == 0
+        assert process.wait(300) == 0
 
 
 def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes) -> list[tuple[int, list[str]]]:

@@ -103,6 +103,14 @@ def test_what_a_part_overrides_is_seen_while_a_function_is_compiled(position: po
     assert reasons == [None], "a compiled model runs on the fused kernel too"
 
 
+@pytest.mark.parametrize("queries", [1, 2, 3, 5])
+def test_the_definition_hides_the_future_from_any_number_of_queries(queries: int) -> None:
+    q, k, v = tensors(queries, 5, dtype=torch.float64)
+    seen = torch.arange(5) <= torch.arange(5 - queries, 5)[:, None]
+    expected = (q @ k.mT / 4).masked_fill(~seen, -torch.inf).softmax(-1) @ v
+    torch.testing.assert_close(attend(q, k, v, mask=masks.causal(), backend="eager"), expected)
+
+
 # --- traps of SDPA ---
 
 

@@ -85,6 +85,12 @@ def test_weights_are_the_formula_where_allowed_and_zero_elsewhere(name: str, mas
         np.testing.assert_allclose(found[row][kept].detach().numpy(), expected, rtol=1e-9, atol=1e-12)
 
 
+def test_relu_sum_divides_by_sums_above_one_alone() -> None:
+    scores = torch.tensor([[-0.6, -0.7, -3.0], [-0.5, 0.5, 1.0]], dtype=torch.float64)  # sums of 0.7 and 4 after the offset
+    expected = torch.tensor([[0.4, 0.3, 0.0], [0.125, 0.375, 0.5]], dtype=torch.float64)
+    torch.testing.assert_close(made("relu-sum")(scores), expected)
+
+
 @pytest.mark.parametrize("name", SMOOTH)
 def test_gradients_with_a_mask_an_empty_row_and_without(name: str) -> None:
     scores = scores_for(name, 2, 3, 5).requires_grad_()

@@ -75,20 +75,28 @@ def test_every_member_is_chosen_by_its_name_and_written_back(table: Table[Any], 
         assert spell(table, choose(table, entry.name, "model.part")) == spell(table, Choice(entry.make))
 
 
-@each_member
-def test_every_option_of_a_member_has_a_type_and_refuses_others(table: Table[Any], entry: Any) -> None:
-    for key in options_of(table, entry.make):
-        with pytest.raises(SaccadeError, match=rf"^model\.part\.{key} is "):
-            choose(table, {"name": entry.name, **entry.example, key: ["x"]}, "model.part")
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-@each_member
-def test_every_number_of_a_member_has_a_range(table: Table[Any], entry: Any) -> None:
-    for key, parameter in options_of(table, entry.make).items():
-        default = entry.example.get(key, parameter.default)
-        if isinstance(default, int | float) and not isinstance(default, bool):
-            with pytest.raises(SaccadeError, match=rf"^model\.part\.{key} is .*; it must lie between .* and "):
-                choose(table, {"name": entry.name, **entry.example, key: 10**18}, "model.part")
+OPTIONS = [
+    pytest.param(table, entry, key, entry.example.get(key, parameter.default), id=f"{table.slot}/{entry.name}.{key}")
+    for table, entry in MEMBERS
+    for key, parameter in options_of(table, entry.make).items()
+]
+NUMBERS = [pytest.param(*one.values[:3], id=one.id) for one in OPTIONS if is_number(one.values[3])]
+
+
+@pytest.mark.parametrize(("table", "entry", "key", "default"), OPTIONS)
+def test_every_option_of_a_member_has_a_type_and_refuses_others(table: Table[Any], entry: Any, key: str, default: Any) -> None:
+    with pytest.raises(SaccadeError, match=rf"^model\.part\.{key} is "):
+        choose(table, {"name": entry.name, **entry.example, key: ["x"]}, "model.part")
+
+
+@pytest.mark.parametrize(("table", "entry", "key"), NUMBERS)
+def test_every_number_of_a_member_has_a_range(table: Table[Any], entry: Any, key: str) -> None:
+    with pytest.raises(SaccadeError, match=rf"^model\.part\.{key} is .*; it must lie between .* and "):
+        choose(table, {"name": entry.name, **entry.example, key: 10**18}, "model.part")
 
 
 @pytest.mark.parametrize("table", [t for t in every_table() if any(e.per_batch for e in t)], ids=lambda t: t.slot)

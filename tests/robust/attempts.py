@@ -60,7 +60,7 @@ class Attempts:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()
-        self.process.wait(timeout=60)
+        self.process.wait(timeout=300)
         self.process.stdout.close()
 
     def run(self, *words: object) -> Outcome:

@@ -37,7 +37,7 @@ def build(folder: Path) -> Path | None:
     if compiler is None or sys.platform != "linux":
         return None
     made = folder / "shim.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", str(HERE / "shim.c"), "-o", str(made), "-ldl"], check=True, timeout=60)
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", str(HERE / "shim.c"), "-o", str(made), "-ldl"], check=True, timeout=300)
     return made
 
 

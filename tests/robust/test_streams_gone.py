@@ -63,7 +63,7 @@ def test_a_closed_terminal_leaves_a_checkpoint(tmp_path: Path) -> None:
     if child == 0:
         start(tmp_path, 10**6).wait()
         os._exit(0)
-    log, until = tmp_path / "run" / "log.jsonl", time.monotonic() + 200
+    log, until = tmp_path / "run" / "log.jsonl", time.monotonic() + 300
     while time.monotonic() < until and not (log.exists() and log.read_text().count("\n") >= 3):
         time.sleep(0.05)
         os.read(master, 65536)

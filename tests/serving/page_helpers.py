@@ -26,7 +26,7 @@ def serving(models: Path, *names: str, **more: Any) -> Iterator[str]:
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    end = time.monotonic() + 120
+    end = time.monotonic() + 300
     while not server.started:
         assert time.monotonic() < end, "the service did not start"
         time.sleep(0.02)
@@ -34,7 +34,7 @@ def serving(models: Path, *names: str, **more: Any) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(120)
 
 
 @contextmanager
@@ -66,7 +66,7 @@ class Watched:
 
     def open(self, fragment: str = "", before: Callable[[Any], None] | None = None, **options: Any) -> Any:
         context = self.browser.new_context(**{"viewport": {"width": 1000, "height": 800}, **options})
-        context.set_default_timeout(15_000)
+        context.set_default_timeout(120_000)
         self.contexts.append(context)
         page = context.new_page()
         page.on("request", lambda request: self.asked.append(request.url))
@@ -84,6 +84,14 @@ class Watched:
         outside = [one for one in self.asked if not one.startswith((self.url + "/", "data:", "blob:"))]
         assert not outside, "nothing is asked of others"
         assert not self.complaints, "no error on the console"
+
+
+def eventually(page: Any, true: Callable[[], bool]) -> None:
+    """Waits for something to become true on a page."""
+    end = time.monotonic() + 300
+    while not true():
+        assert time.monotonic() < end, "it did not happen in time"
+        page.wait_for_timeout(50)
 
 
 def ready(page: Any) -> None:

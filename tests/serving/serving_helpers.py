@@ -30,7 +30,7 @@ async def opened(service: Service, **options: Any) -> Any:
     transport = httpx.ASGITransport(app)
     async with (
         app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=transport, base_url=base, timeout=30, **options) as client,
+        httpx.AsyncClient(transport=transport, base_url=base, timeout=300, **options) as client,
     ):
         yield client
 
@@ -43,7 +43,7 @@ def events(text: str) -> list[str]:
     return [part.removeprefix("data: ") for part in parts]
 
 
-async def until(true: Callable[[], bool], seconds: float = 120.0) -> None:
+async def until(true: Callable[[], bool], seconds: float = 300.0) -> None:
     """Waits for something to become true."""
     end = time.monotonic() + seconds
     while not true():

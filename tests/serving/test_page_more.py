@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_helpers import Watched, chromium, ready, says, serving
+from page_helpers import Watched, chromium, eventually, ready, says, serving
 from PIL import Image
 from serving_helpers import SENTENCES
 
@@ -299,9 +299,9 @@ def choose_long(page: Any) -> str:
     text = " ".join(chance.choice(["a", "good", "film", "bad", "fun", "no", "at", "all"]) for _ in range(2000))
     page.fill("#text", text)
     page.locator("#go").click()
-    page.wait_for_selector("#stop", state="hidden", timeout=60_000)
+    page.wait_for_selector("#stop", state="hidden", timeout=120_000)
     page.locator("#layer").select_option("encoder.0.mixer")
-    page.locator(".tiles .says b").first.wait_for(timeout=60_000)
+    page.locator(".tiles .says b").first.wait_for(timeout=120_000)
     return text
 
 
@@ -323,23 +323,31 @@ def test_two_thousand_words_by_rows_and_pooled_tiles(models: Path, watched: Watc
         page.get_by_role("button", name="Zoom in").click()
     asked.clear()
     page.locator(".window").evaluate("(box) => box.scrollTo(14 * 1500, 14 * 1200)")
-    page.wait_for_timeout(1500)
+    eventually(page, lambda: any("columns" in one for one in asked))
     tiles = [one for one in asked if "columns" in one]
-    assert tiles
     assert all(one["rows"][1] - one["rows"][0] <= 128 and one["columns"][1] - one["columns"][0] <= 128 for one in tiles)
-    page.locator(".tiles canvas").hover(position={"x": 400, "y": 400})
-    page.wait_for_timeout(1000)
-    spot = page.locator(".attention").evaluate("(root) => root.saccade.spot")
-    assert spot["row"] > 1100
+    spot: dict[str, int] = {}
+
+    def is_shown() -> bool:
+        for x in (390, 400):  # a pointer that stays where it is tells a page nothing
+            page.locator(".tiles canvas").hover(position={"x": x, "y": 400})
+        spot.update(page.locator(".attention").evaluate("(root) => root.saccade.spot") or {})
+        weight = site.weights.mean(0)[spot.get("row", 0), spot.get("column", 0)]
+        return spot.get("row", 0) > 1100 and says(page).endswith(f"({spot['column'] + 1}) {weight:.4f}")
+
+    eventually(page, is_shown)
     assert spot["column"] > 1400
-    weight = site.weights.mean(0)[spot["row"], spot["column"]]
-    assert says(page).endswith(f"({spot['column'] + 1}) {weight:.4f}")
     page.locator(".tiles select").select_option("1")
-    page.wait_for_timeout(1500)
     page.locator(".window").focus()
     page.keyboard.press("ArrowRight")
-    page.wait_for_timeout(1500)
-    assert says(page).endswith(f"({spot['column'] + 2}) {site.weights[1, spot['row'], spot['column'] + 1]:.4f}")
+    weight = site.weights[1, spot["row"], spot["column"] + 1]
+
+    def is_next() -> bool:
+        for key in ("ArrowLeft", "ArrowRight"):
+            page.keyboard.press(key)
+        return says(page).endswith(f"({spot['column'] + 2}) {weight:.4f}")
+
+    eventually(page, is_next)
     with page.expect_download() as saving:
         page.get_by_role("button", name="Save picture").click()
     with Image.open(io.BytesIO(Path(saving.value.path()).read_bytes())) as picture:

@@ -108,7 +108,12 @@ def test_a_run_continues_another_by_reward(tmp_path: Path) -> None:
         assert torch.equal(taken.model.get_parameter(name), parameter), "head and all, since both are of one kind"
     for words in ("source", "target"):
         assert getattr(two.task, words).to_json() == getattr(one.task, words).to_json()
-    assert any(not torch.equal(two.model.get_parameter(name), p) for name, p in one.model.named_parameters())
+    plain = {name: value for name, value in how.items() if not name.startswith("reward")}
+    other, _ = api.fit({**recipe, "training": plain}, tmp_path / "plain")
+    again, _ = api.fit(recipe, tmp_path / "again")
+    ends = [dict(made.model.named_parameters()) for made in (two, again, other)]
+    assert all(torch.equal(value, ends[1][name]) for name, value in ends[0].items())
+    assert not all(torch.equal(value, ends[2][name]) for name, value in ends[0].items()), "it is the reward that is learned"
 
 
 def test_what_does_not_go_together_is_refused() -> None:

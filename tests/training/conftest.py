@@ -157,4 +157,4 @@ def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
         text=True,
     )
     yield Launcher(process, tmp_path_factory.mktemp("ranks"))
-    process.communicate(timeout=30)
+    process.communicate(timeout=300)

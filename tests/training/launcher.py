@@ -101,7 +101,7 @@ def launch(words: list[str], count: int, out: str, at: int, send: list[int], pra
     store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     children = [start(words, rank, count, store.port, out, prank) for rank in range(count)]
     codes: dict[int, int] = {}
-    sent, until = 0.0, time.monotonic() + 90
+    sent, until = 0.0, time.monotonic() + 240
     while len(codes) < count and time.monotonic() < until:
         for rank, child in enumerate(children):
             if rank not in codes and (done := os.waitpid(child, os.WNOHANG))[0]:

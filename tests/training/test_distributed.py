@@ -247,7 +247,6 @@ def test_a_rank_that_is_killed_ends_all_and_the_run_goes_on_with_fewer(launcher:
     assert ended.hung == []
     assert ended.codes[victim] == -signal.SIGKILL
     assert ended.codes[1 - victim] == 2
-    assert ended.seconds < 30
     assert ended.err[1 - victim].splitlines()[-1] == f"saccade: {LOST}"
     assert "Traceback" not in ended.err[1 - victim]
     at = json.loads((run / "last" / "training.json").read_text())["update"]
@@ -323,7 +322,7 @@ def test_a_rank_that_stands_still_is_given_up(launcher: Launcher, tmp_path: Path
     assert ended.hung == []
     assert ended.codes == [2, -signal.SIGKILL]
     assert ended.err[0].splitlines()[-1] == f"saccade: {LOST}"
-    assert 10 < ended.seconds < 30
+    assert ended.seconds > 10, "a rank that is slow for a moment is not given up"
 
 
 @pytest.mark.slow

@@ -130,7 +130,9 @@ def test_a_batch_is_the_same_whenever_it_is_made_and_differs_by_seed_and_epoch()
     plan = work.epoch(0)[0]
     assert torch.equal(work.batch(plan).inputs[0], again.batch(plan).inputs[0])
     assert not torch.equal(work.batch(plan).inputs[0], other.batch(plan).inputs[0])
-    assert not torch.equal(work.batch(plan).inputs[0], work.batch(plan[::-1]).inputs[0].flip(0)), "another order, other changes"
+    turned = work.batch(plan[::-1])
+    assert not torch.equal(work.batch(plan).inputs[0], turned.inputs[0].flip(0)), "a picture's changes are not its own"
+    assert not torch.equal(work.batch(plan).share, turned.share), "and do not go by the position in a batch"
 
 
 def test_ranks_divide_a_plan_and_change_their_pictures_each_in_its_own_way() -> None:

@@ -43,7 +43,7 @@ def browse(page: str, folder: Path, *options: str) -> str:
         "--dump-dom",
         (folder / "page.html").as_uri(),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
     assert not re.findall(r"CONSOLE.*", done.stderr)
     return done.stdout
 

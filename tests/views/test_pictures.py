@@ -203,7 +203,7 @@ from saccade.views.pictures import alignment, save
 for kind in ("png", "pdf"):
     save(alignment(Site("s", ["{NOBODY}", "ﷺ"], ["中文"], [[[1.0], [0.5]]]), "中文"), f"{tmp_path}/x.{{kind}}")
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True)
     assert (done.stdout, done.stderr) == ("", "")
 
 
