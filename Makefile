@@ -42,7 +42,7 @@ test-kernels: $(VENV)/ready ## the Triton kernels against eager, on a GPU or in 
 lint: $(VENV)/ready ## the linter and the type checker
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
-lock: ## write requirements.lock (hashes) and sbom.json after constraints.txt has changed (needs the network)
+lock: ## write requirements.lock, serve.lock and sbom.json after constraints.txt has changed (needs the network)
 	@$(PYTHON) scripts/lock.py
 
 wheel: $(VENV)/ready ## build the wheel into dist/, the same bytes from the same commit

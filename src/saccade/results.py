@@ -15,10 +15,11 @@ from typing import Any
 
 import torch
 
+from . import __version__
 from .errors import SaccadeError
 from .files import write_atomically
 
-PACKAGES = ("saccade", "torch", "triton", "transformers", "tokenizers", "sacrebleu", "numpy")
+PACKAGES = ("torch", "triton", "transformers", "tokenizers", "sacrebleu", "numpy")
 
 
 def write_result(
@@ -54,7 +55,7 @@ def write_result(
 def environment() -> dict[str, Any]:
     """By which command, at which commit, when, on what and with which versions something is measured."""
     program = "saccade" if sys.argv[0].endswith(("saccade", "__main__.py")) else sys.argv[0]
-    versions = {"python": platform.python_version()}
+    versions = {"python": platform.python_version(), "saccade": __version__}
     for package in PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
