@@ -1,13 +1,19 @@
 # `saccade serve` in a container; docs/serving.md has the command that runs it.
-FROM python:3.11-slim-bookworm AS build
+# The base image has a tag, not a digest: a tag of a slim image receives Debian's security updates, and a digest that nobody
+# renews does not. To pin it: `docker build --build-arg BASE=python@sha256:... -t saccade .`
+ARG BASE=python:3.11-slim-bookworm
+FROM ${BASE} AS build
 WORKDIR /source
-COPY pyproject.toml setup.py constraints.txt README.md LICENSE ./
+COPY serve.lock ./
+# every package has its version and hashes in serve.lock, pip and setuptools too; nothing else is installed
+RUN python -m venv /opt/saccade \
+    && /opt/saccade/bin/python -m pip install --no-cache-dir --require-hashes --no-deps -r serve.lock
+COPY pyproject.toml setup.py README.md LICENSE ./
 COPY recipes ./recipes
 COPY src ./src
-RUN python -m venv /opt/saccade \
-    && /opt/saccade/bin/python -m pip install --no-cache-dir -c constraints.txt ".[serve]"
+RUN /opt/saccade/bin/python -m pip install --no-cache-dir --no-deps --no-build-isolation .
 
-FROM python:3.11-slim-bookworm
+FROM ${BASE}
 RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin saccade
 COPY --from=build /opt/saccade /opt/saccade
 # nothing is written: no bytecode, no caches

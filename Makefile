@@ -49,7 +49,7 @@ coverage: $(VENV)/ready ## run the tests and print which share of each package's
 lint: $(VENV)/ready ## the linter and the type checker
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
-lock: ## write requirements.lock (hashes) and sbom.json after constraints.txt has changed (needs the network)
+lock: ## write requirements.lock, serve.lock and sbom.json after constraints.txt has changed (needs the network)
 	@$(PYTHON) scripts/lock.py
 
 wheel: $(VENV)/ready ## build the wheel into dist/, the same bytes from the same commit

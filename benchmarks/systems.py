@@ -159,11 +159,11 @@ def check(rows: Mapping[str, Row]) -> dict[str, list[str]]:
     return found
 
 
-def judge(row: Row, failed: list[str]) -> Row:
-    """The verdict: what failed, what is not recorded, and what is known to be missing."""
+def judge(row: Row, failed: list[str], at: str = "") -> Row:
+    """The verdict: the commit that was checked, what failed, what is not recorded, and what is known to be missing."""
     recorded, missing = check_results(row)
     missing = [*failed, *missing, *([row["lacks"]] if "lacks" in row else [])]
-    return {"verdict": "part" if missing else "works", "failed": failed, "missing": missing, "recorded": recorded}
+    return {"verdict": "part" if missing else "works", "commit": at, "failed": failed, "missing": missing, "recorded": recorded}
 
 
 def page(found: Mapping[str, Row]) -> str:
@@ -174,8 +174,8 @@ def page(found: Mapping[str, Row]) -> str:
         "# The systems",
         "",
         f"Every mechanism, model, task and picture that the [lectures](lectures.md) name: {len(found)}, of which {works} work and "
-        f"{len(found) - works} in part. Made by `python benchmarks/systems.py`, which runs it all: *works* means that its commands ran just "
-        "now with tiny settings, that the tests named here, which compare its arithmetic with something independent, passed, and that a "
+        f"{len(found) - works} in part. Made by `python benchmarks/systems.py`, which runs it all: *works* means that its commands ran "
+        "with tiny settings, that the tests named here, which compare its arithmetic with something independent, passed, and that a "
         "result file has what it learned in a recorded run (beside it, with ± over seeds). Pictures and checks have nothing to learn. "
         "What is missing is said.",
     ]
@@ -200,7 +200,7 @@ def page(found: Mapping[str, Row]) -> str:
 
 
 def main() -> None:
-    from saccade.results import write_result
+    from saccade.results import commit, write_result
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=[])
@@ -211,11 +211,14 @@ def main() -> None:
     if unknown := [name for name in given.only if name not in every]:
         sys.exit(f"no system named {', '.join(unknown)}; expected ids such as A1 or N-geglu")
     failed = {name: one["failed"] for name, one in known.items() if name in every}
+    commits = {name: one["commit"] for name, one in known.items() if name in every}
+    sys.argv[1:] = []  # the file holds every system, which the program alone checks; each has the commit of its own last check
     asked = [] if given.docs else [name for name in every if not given.only or name in given.only]
     for letter in data()["groups"]:
         names = [name for name in asked if name.startswith(letter)]
         failed |= check({name: every[name] for name in names}) if names else {}
-        known = {name: judge(row, failed[name]) for name, row in every.items() if name in failed}
+        commits |= dict.fromkeys(names, commit())
+        known = {name: judge(row, failed[name], commits[name]) for name, row in every.items() if name in failed}
         write_result(NAME, known, folder=RESULTS)  # after each group, so that what was found stays when a run is stopped
         PAGE.write_text(page(known), encoding="utf-8")
 

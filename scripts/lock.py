@@ -1,19 +1,27 @@
-"""Writes requirements.lock, the packages of constraints.txt with the sha256 of each of their files on PyPI, and sbom.json, a bill of
-materials (CycloneDX 1.6) of the same. `make lock` runs it after constraints.txt has changed; a test compares the three."""
+"""Write the files that pin and list the dependencies, from constraints.txt. `make lock` runs it; tests/test_supply.py compares them.
+
+requirements.lock: every package of constraints.txt with the sha256 of each of its files on PyPI.
+serve.lock: the same for what the Dockerfile installs, with the CUDA libraries that PyTorch's wheels for Linux need.
+sbom.json: a bill of materials (CycloneDX 1.6) of constraints.txt.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import tomllib
 import urllib.request
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+INDEX = "https://pypi.org/simple"
 LINK = re.compile(r'<a href="[^"#]*/(?P<file>[^"/#]+)#sha256=(?P<digest>[0-9a-f]{64})"')
+INSTALLER = ("pip", "setuptools")  # they build and install the package itself
 NOTE = "# Made by `make lock` from constraints.txt: every file of these versions on PyPI.\n"
-NOTE += "# pip install --require-hashes --no-deps -r requirements.lock\n"
+NOTE += "# pip install --require-hashes --no-deps -r "
 
 
 def normal(name: str) -> str:
@@ -22,8 +30,8 @@ def normal(name: str) -> str:
 
 
 def pinned(text: str) -> dict[str, str]:
-    """Name → version of the lines `name==version`."""
-    lines = (line.partition("#")[0].strip() for line in text.splitlines())
+    """Name → version of the lines `name==version`, in constraints and in lock files."""
+    lines = (re.split(r"[ #]", line.strip())[0] for line in text.splitlines() if "==" in line)
     return {normal(name): version for name, _, version in (line.partition("==") for line in lines if line)}
 
 
@@ -36,12 +44,32 @@ def version_in(name: str, file: str) -> str:
 
 
 def hashes_of(name: str, version: str) -> list[str]:
-    with urllib.request.urlopen(f"https://pypi.org/simple/{name}/", timeout=60) as page:
+    with urllib.request.urlopen(f"{INDEX}/{name}/", timeout=60) as page:
         links = LINK.findall(page.read().decode())
     found = sorted({digest for file, digest in links if version_in(name, file) == version})
     if not found:
         raise SystemExit(f"PyPI has no file of {name}=={version}; correct constraints.txt")
     return found
+
+
+def served(project: dict[str, Any]) -> dict[str, str]:
+    """Name → version of what pip chooses for the extra `serve` on this machine (Linux on x86-64, as in the container)."""
+    asked = [*project["dependencies"], *project["optional-dependencies"]["serve"], *INSTALLER]
+    words = [
+        "install",
+        "--dry-run",
+        "--ignore-installed",
+        "--quiet",
+        "--report",
+        "-",
+        "-c",
+        "constraints.txt",
+        "--index-url",
+        INDEX,
+    ]
+    command = [sys.executable, "-m", "pip", "--isolated", *words, *asked]
+    report = json.loads(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout)
+    return {normal(one["metadata"]["name"]): one["metadata"]["version"] for one in report["install"]}
 
 
 def bill(versions: dict[str, str], project: dict[str, Any]) -> dict[str, Any]:
@@ -70,12 +98,15 @@ def bill(versions: dict[str, str], project: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     versions = pinned((ROOT / "constraints.txt").read_text(encoding="utf-8"))
-    lines = [NOTE]
-    for name, version in sorted(versions.items()):
-        each = "".join(f" \\\n    --hash=sha256:{digest}" for digest in hashes_of(name, version))
-        lines.append(f"{name}=={version}{each}\n")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    (ROOT / "requirements.lock").write_text("".join(lines), encoding="utf-8")
+    hashes: dict[str, list[str]] = {}
+    for file, chosen in (("requirements.lock", versions), ("serve.lock", served(project))):
+        lines = [f"{NOTE}{file}\n"]
+        for name, version in sorted(chosen.items()):
+            hashes[name] = hashes.get(name) or hashes_of(name, version)
+            each = "".join(f" \\\n    --hash=sha256:{digest}" for digest in hashes[name])
+            lines.append(f"{name}=={version}{each}\n")
+        (ROOT / file).write_text("".join(lines), encoding="utf-8")
     (ROOT / "sbom.json").write_text(json.dumps(bill(versions, project), indent=1) + "\n", encoding="utf-8")
 
 

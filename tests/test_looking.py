@@ -280,4 +280,4 @@ def test_without_transformers_one_sentence_has_the_pip_line(shelf: Path, monkeyp
     monkeypatch.setitem(sys.modules, "transformers", None)
     printed = run_cli("show", f"hf:{shelf / 'bert'}", TEXT, "--out", shelf / "x.html")
     assert printed.code == 2
-    assert printed.err == "saccade: hf: needs transformers; install it with `pip install 'saccade[huggingface]'`\n"
+    assert printed.err == "saccade: hf: needs transformers; install it with `pip install 'saccade-attention[huggingface]'`\n"

@@ -52,7 +52,9 @@ def test_the_page_and_the_result_are_what_is_recorded(systems: ModuleType) -> No
     """The page is made of the result file; the verdicts in it are those of the results that are recorded today."""
     kept = json.loads((ROOT / "benchmarks/results/systems.json").read_text(encoding="utf-8"))["figures"]
     assert list(kept) == list(systems.systems()), "run `python benchmarks/systems.py`"
-    assert kept == {name: systems.judge(row, kept[name]["failed"]) for name, row in systems.systems().items()}, (
+    assert all(re.fullmatch("[0-9a-f]{12}", one["commit"]) for one in kept.values()), "every system was checked at a clean commit"
+    judged = {name: systems.judge(row, kept[name]["failed"], kept[name]["commit"]) for name, row in systems.systems().items()}
+    assert kept == judged, (
         "run `python benchmarks/systems.py --docs`"
     )
     assert (ROOT / "docs/systems.md").read_text(encoding="utf-8") == systems.page(kept)

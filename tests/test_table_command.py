@@ -241,7 +241,7 @@ assert not queue.failed and all(job.done for job in jobs), queue.failed
 def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     sentence = error_of(lambda: run(Queue([Job("a", "one", 0, answer, {}, tmp_path)], Board()), 2, 1, "ray"))
-    assert sentence == "--on ray needs the package ray; install it with: pip install 'saccade[cluster]'"
+    assert sentence == "--on ray needs the package ray; install it with: pip install 'saccade-attention[cluster]'"
 
 
 def test_a_folder_is_one_tables_alone(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def load_pretrained(name: str) -> tuple[Any, Any]:
     try:
         import transformers
     except ImportError:
-        raise SaccadeError("hf: needs transformers; install it with `pip install 'saccade[huggingface]'`") from None
+        raise SaccadeError("hf: needs transformers; install it with `pip install 'saccade-attention[huggingface]'`") from None
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     files = os.listdir(name) if os.path.isdir(name) else []

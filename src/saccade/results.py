@@ -15,10 +15,14 @@ from typing import Any
 
 import torch
 
+from . import __version__
 from .errors import SaccadeError
 from .files import write_atomically
 
-PACKAGES = ("saccade", "torch", "triton", "transformers", "tokenizers", "sacrebleu", "numpy")
+CHECKOUT = Path(__file__).resolve().parents[2]
+LOCAL_PATH = re.compile(r"(?<![^=,:\s])(?:~|\.\.)?/[^=,:\s]+")  # absolute, in the home folder, or beside the working folder
+TEMPORARY = re.compile(r"tmp[._]?\w{6,}")
+PACKAGES = ("torch", "triton", "transformers", "tokenizers", "sacrebleu", "numpy")
 
 
 def write_result(
@@ -32,11 +36,16 @@ def write_result(
 ) -> Path:
     """Writes a result file; a metric is a value, or one per seed; BLEU and a language model's loss get their names in papers too."""
     check_name(name)
+    about = environment()
+    at = about["commit"]
     known = {"bleu_cased": metrics.get("bleu"), "val_loss": metrics.get("loss") if "perplexity" in metrics else None}
     content = {
         "name": name,
         "recipe": recipe,
-        **environment(),
+        **about,
+        "command": command(),
+        "commit": at.removesuffix("+"),
+        **({"commit_dirty": True} if at.endswith("+") else {}),
         "seeds": seeds or [],
         "figures": {**metrics, **{key: value for key, value in known.items() if value is not None}},
         "peers": peers or {},
@@ -53,18 +62,45 @@ def write_result(
 
 def environment() -> dict[str, Any]:
     """By which command, at which commit, when, on what and with which versions something is measured."""
-    program = "saccade" if sys.argv[0].endswith(("saccade", "__main__.py")) else sys.argv[0]
-    versions = {"python": platform.python_version()}
+    versions = {"python": platform.python_version(), "saccade": __version__}
     for package in PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
     return {
-        "command": " ".join([program, *map(shlex.quote, sys.argv[1:])]),
+        "command": " ".join([program_of(sys.argv[0]), *map(shlex.quote, sys.argv[1:])]),
         "commit": commit(),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "device": device(),
         "versions": versions,
     }
+
+
+def program_of(path: str) -> str:
+    return "saccade" if path.endswith(("saccade", "__main__.py")) else path
+
+
+def command(words: list[str] | None = None, root: Path = CHECKOUT) -> str:
+    """The command as anybody can repeat it: without `--out` and temporary files, and without the paths of one machine: those in the
+    checkout are relative to it, of others the last part is kept."""
+    program, *rest = sys.argv if words is None else words
+
+    def portable(match: re.Match[str]) -> str:
+        path = Path(match[0]).expanduser()
+        if path.is_absolute() and path.is_relative_to(root):
+            return str(path.relative_to(root))
+        return path.name
+
+    kept = list[str]()
+    for word in rest:
+        if kept and kept[-1] == "--out":
+            kept.pop()
+        elif not word.startswith("--out="):
+            kept.append(word if "://" in word else LOCAL_PATH.sub(portable, word))
+    kept = [word for word in kept if not TEMPORARY.fullmatch(word)]
+    first = program_of(program)
+    if first != "saccade":
+        first = LOCAL_PATH.sub(portable, str(Path(first).absolute() if Path(first).is_file() else first))
+    return " ".join([first, *map(shlex.quote, kept)])
 
 
 def check_name(name: str) -> None:

@@ -90,7 +90,9 @@ def test_without_ray_it_is_named(models: Path, big: Path, monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "ray", None)
     found = run_cli("translate", models / "run", "--input", big, "--on", "ray")
     assert (found.code, found.out) == (2, "")
-    assert "--on ray needs the package ray; install it with: pip install 'saccade[cluster]'" in " ".join(found.err.split())
+    assert "--on ray needs the package ray; install it with: pip install 'saccade-attention[cluster]'" in " ".join(
+        found.err.split()
+    )
 
 
 @pytest.mark.slow

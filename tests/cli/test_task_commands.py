@@ -297,10 +297,21 @@ def test_a_stride_adds_the_metrics_of_a_sliding_window(shelf: Path) -> None:
 def test_moses_and_peers_go_into_the_result(shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sacremoses")
     monkeypatch.chdir(tmp_path)
-    words = ("--moses", "fr", "--result", "mine", "--peer", "paper:bleu=30.5", "--peer", "paper:loss=1", "--peer", "other:bleu=2")
+    words = (
+        "--moses",
+        "fr",
+        "--result",
+        "mine",
+        "--peer",
+        "paper:bleu=30.5@A 2020",
+        "--peer",
+        "paper:loss=1@A 2020",
+        "--peer",
+        "b:bleu=2@B",
+    )
     facts = run_cli("evaluate", shelf / "run", "phrasebook:test", *words, "--json").json
     written = json.loads((tmp_path / "benchmarks" / "results" / "mine.json").read_text())
-    assert written["peers"] == {"paper": {"bleu": 30.5, "loss": 1.0}, "other": {"bleu": 2.0}}
+    assert written["peers"] == {"paper": {"bleu": 30.5, "published": "A 2020", "loss": 1.0}, "b": {"bleu": 2.0, "published": "B"}}
     assert written["figures"]["bleu_tok_lc"] == facts["bleu_tok_lc"] > 0
 
 
@@ -331,7 +342,7 @@ def test_recipes_are_set_side_by_side(shelf: Path, tmp_path: Path, monkeypatch: 
     for pool in ("mean", "attention"):
         (tmp_path / f"by-{pool}.yaml").write_text(json.dumps({**made, "model": {"family": "bag", "dim": 4, "pool": pool}}))
     words = ("by-mean.yaml", "by-attention.yaml", "--seeds", 2, "training.updates=2", "--out", "runs")
-    printed = run_cli("compare", *words, "--json", "--result", "pools", "--peer", "zero:accuracy=50")
+    printed = run_cli("compare", *words, "--json", "--result", "pools", "--peer", "zero:accuracy=50@nowhere")
     assert printed.code == 0
     found = printed.json
     [compared] = found.pop("comparisons")
@@ -348,7 +359,7 @@ def test_recipes_are_set_side_by_side(shelf: Path, tmp_path: Path, monkeypatch: 
     assert (written["seeds"], written["recipe"], written["peers"]) == (
         [0, 1],
         "by-mean by-attention",
-        {"zero": {"accuracy": 50.0}},
+        {"zero": {"accuracy": 50.0, "published": "nowhere"}},
     )
     best = written["figures"]["best"]
     accuracies = {name: sum(row["accuracy"]) for name, row in found.items()}

@@ -23,7 +23,7 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(SaccadeError) as caught:
         corpus("hub:wmt14:de-en:train#de,en")
     assert str(caught.value) == (
-        "'hub:wmt14:de-en:train#de,en' needs the package datasets; install it with: pip install 'saccade[hub]'"
+        "'hub:wmt14:de-en:train#de,en' needs the package datasets; install it with: pip install 'saccade-attention[hub]'"
     )
 
 

@@ -33,8 +33,13 @@ def instructions() -> dict[str, list[str]]:
 def test_what_the_container_is_made_of() -> None:
     found = instructions()
     assert found["USER"] == ["10001:10001"]
-    assert all(not line.endswith(":latest") for line in found["FROM"])
-    assert "-c constraints.txt" in found["RUN"][0]
+    assert all(line.split()[0] == "${BASE}" for line in found["FROM"])
+    [base] = found["ARG"]
+    assert re.fullmatch(r"BASE=python:3\.11-slim-[a-z]+", base)
+    installs = [line for line in found["RUN"] if "pip install" in line]
+    assert len(installs) == 2
+    assert "--require-hashes --no-deps -r serve.lock" in installs[0]
+    assert "--no-deps --no-build-isolation ." in installs[1], "the package itself, without fetching anything"
     copied = [name for line in found["COPY"] if not line.startswith("--from") for name in line.split()[:-1]]
     ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     for name in copied:

@@ -310,4 +310,4 @@ def test_mistakes_of_the_command(models: Path, tmp_path: Path, monkeypatch: pyte
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert "cannot listen at 127.0.0.1:" in error(models / "en-fr", "--port", taken.getsockname()[1])
     monkeypatch.setitem(sys.modules, "starlette", None)
-    assert "serve needs the package starlette; install it with: pip install 'saccade[serve]'" in error(models / "en-fr")
+    assert "serve needs the package starlette; install it with: pip install 'saccade-attention[serve]'" in error(models / "en-fr")

@@ -128,8 +128,9 @@ def test_without_the_package_a_sentence_comes_before_anything_else(tmp_path: Pat
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(SaccadeError) as error:
         api.fit(made, tmp_path / "run")
-    assert "training.tensorboard needs the package tensorboard; install it with: pip install 'saccade[tensorboard]'" in str(
-        error.value
+    assert (
+        "training.tensorboard needs the package tensorboard; install it with: pip install 'saccade-attention[tensorboard]'"
+        in str(error.value)
     )
     assert not (tmp_path / "run").exists()
     assert config.recipe(made).training.tensorboard

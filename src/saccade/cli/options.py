@@ -49,7 +49,7 @@ TOKENIZE = (
 )
 Tokenize = Annotated[str | None, typer.Option("--tokenize", help=TOKENIZE)]
 Result = Annotated[str | None, typer.Option("--result", help="Write benchmarks/results/NAME.json as well.")]
-PEER = "A reference result for that file, NAME:METRIC=VALUE; repeatable."
+PEER = "A published result for that file, NAME:METRIC=VALUE@SOURCE; repeatable."
 Peers = Annotated[list[str] | None, typer.Option("--peer", help=PEER)]
 VARY = "Train once with each of these values (commas within brackets do not separate); repeated, with every combination."
 Vary = Annotated[list[str] | None, typer.Option("--vary", metavar="KEY=VALUE,VALUE", help=VARY, autocompletion=settings)]

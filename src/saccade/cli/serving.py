@@ -74,7 +74,9 @@ def run(models: list[str], limits: dict[str, Any], key_file: Path | None, as_jso
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
-        raise SaccadeError(f"serve needs the package {error.name}; install it with: pip install 'saccade[serve]'") from None
+        raise SaccadeError(
+            f"serve needs the package {error.name}; install it with: pip install 'saccade-attention[serve]'"
+        ) from None
     from ..serving.models import name_models
     from ..serving.settings import Limits, Settings, read_keys
 

@@ -76,7 +76,9 @@ def _open(where: str, body: str) -> Any:
     try:
         datasets = importlib.import_module("datasets")
     except ImportError:
-        raise SaccadeError(f"'{where}' needs the package datasets; install it with: pip install 'saccade[hub]'") from None
+        raise SaccadeError(
+            f"'{where}' needs the package datasets; install it with: pip install 'saccade-attention[hub]'"
+        ) from None
     try:
         data = datasets.load_from_disk(saved[0]) if saved else datasets.load_dataset(*parts[:-1], split=parts[-1])
     except Exception as error:  # the library and those below it raise errors of every kind

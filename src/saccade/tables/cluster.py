@@ -29,7 +29,7 @@ def cluster(count: int, threads: int) -> Iterator[Any]:
     try:
         import ray
     except ImportError:
-        raise SaccadeError("--on ray needs the package ray; install it with: pip install 'saccade[cluster]'") from None
+        raise SaccadeError("--on ray needs the package ray; install it with: pip install 'saccade-attention[cluster]'") from None
     mine = not ray.is_initialized()
     if mine:
         here: dict[str, Any] = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": count * threads, "include_dashboard": False}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..files import write_atomically
-from ..results import environment, write_result
+from ..results import command, environment, write_result
 from .plan import RESULTS, Column, Job, Study
 
 MISSING = "–"
@@ -133,7 +133,7 @@ def as_markdown(made: Made, jobs_beside: int) -> str:
         ours = [cell(made.values(row, one), one) for one in columns]
         theirs = [number(study.in_paper(row).get(key)) for key in paper]
         rows.append([study.rows().get(row, row), *ours, *theirs])
-    head = f"# {study.name.capitalize()}, scale {study.scale}\n\nMade by `{about['command']}` on {about['device']}"
+    head = f"# {study.name.capitalize()}, scale {study.scale}\n\nMade by `{command()}` on {about['device']}"
     beside = f", {jobs_beside} side by side, which lowers updates/s" if jobs_beside > 1 else ""
     parts = [f"{head}{beside}. Data: {study.about_data}. ± is the standard deviation over seeds.", grid(rows)]
     if study.paper:
@@ -204,7 +204,7 @@ def record(made: Made, name: str, seeds: int) -> None:
     paper = {f"{row}.{key}": value for row in made.results for key, value in made.study.in_paper(row).items()}
     failed = "".join(f" Failed: {label}: {why.partition(';')[0][:200]}." for label, why in made.failed.items())
     notes = f"{made.study.honest} Data: {made.study.about_data}.{failed}"
-    peers = {"paper": paper} if paper else {}
+    peers = {"paper": {**paper, "published": made.study.paper}} if paper else {}
     write_result(
         name, {**agreements, **numbers}, f"table {made.study.name}, scale {made.study.scale}", list(range(seeds)), peers, notes
     )

@@ -239,7 +239,9 @@ def moses_tokenizer(language: str) -> Any:
         from sacremoses import MosesTokenizer
         from sacremoses.corpus import NonbreakingPrefixes
     except ImportError:
-        raise SaccadeError("Moses tokens need the package sacremoses; install it with: pip install 'saccade[scoring]'") from None
+        raise SaccadeError(
+            "Moses tokens need the package sacremoses; install it with: pip install 'saccade-attention[scoring]'"
+        ) from None
     known = sorted(set(NonbreakingPrefixes().available_langs.values()))
     if language not in known:
         raise SaccadeError(f"'{language}' is not a language with Moses tokens; choose one of {', '.join(known)}")

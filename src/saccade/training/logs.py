@@ -102,7 +102,7 @@ def summary_writer() -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        way = "install it with: pip install 'saccade[tensorboard]', or leave the setting out"
+        way = "install it with: pip install 'saccade-attention[tensorboard]', or leave the setting out"
         raise SaccadeError(f"training.tensorboard needs the package tensorboard; {way}") from None
     return SummaryWriter
 

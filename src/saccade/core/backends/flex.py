@@ -16,7 +16,7 @@ from .call import Backend, Call, CannotCompile, not_dot_softmax, repeat_heads, t
 if TYPE_CHECKING:  # else imported where it is used: with the compiler and sympy behind it, it takes as long to load as PyTorch
     from torch.nn.attention.flex_attention import BlockMask
 
-LONG = 2048  # measured on an H200 (benchmarks/results/backends-cuda.json): shorter calls run faster on SDPA with a dense mask
+LONG = 2048  # measured on an H200 (`saccade bench backends` repeats it): shorter calls run faster on SDPA with a dense mask
 
 BLOCK = 128  # queries and keys of one block, FlexAttention's own
 AT_ONCE = 2**26  # pairs of a mask that are looked at together
