@@ -141,6 +141,18 @@ def test_dropout_drops_weights_and_the_gradient_knows_which() -> None:
 
 
 @runs
+@pytest.mark.parametrize("backend", ["triton", "short"])
+def test_the_first_call_draws_no_random_numbers_for_its_backward_kernel(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table[backend], "compiled", set())
+    q = torch.randn(1, 1, 8, 16, device=DEVICE, dtype=TYPES[-1][0], requires_grad=True)
+    state = torch.cuda.get_rng_state if DEVICE.type == "cuda" else torch.get_rng_state
+    before = state()
+    attend(q, q, q, backend=backend)
+    assert table[backend].compiled
+    assert torch.equal(state(), before)
+
+
+@runs
 def test_operations_of_a_kernel_are_counted_as_eagers_are() -> None:
     q, k, v = (torch.randn(1, 1, 32, 16, device=DEVICE, requires_grad=True) for _ in range(3))
     counts = []

@@ -51,7 +51,7 @@ class Kernels(Backend):
             output = self.attend(call)
             if output.requires_grad:  # the backward kernels are compiled now, while one can turn back
                 wanted = [x for x in (call.query, call.key, call.value) if x.requires_grad]
-                torch.autograd.grad(output, wanted, torch.randn_like(output), retain_graph=True, allow_unused=True)
+                torch.autograd.grad(output, wanted, torch.zeros_like(output), retain_graph=True, allow_unused=True)
         except CannotCompile as error:
             self.failed[which] = str(error)
             raise
