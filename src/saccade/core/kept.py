@@ -27,7 +27,8 @@ class Same:
 
 
 def kept_with(mask: Mask, what: str, sizes: Hashable, make: Callable[[], Made]) -> Made:
-    """`make()`, or what it made the last time, if nothing has changed since: `sizes`, and the mask's own numbers and tensors."""
+    """`make()`, or what it made the last time, if nothing has changed since: `sizes`, and the mask's own numbers and tensors.
+    A write through `.data` or NumPy has no version and is not noticed: give the mask a new tensor."""
     state = state_of(mask)
     if state is None:
         return make()

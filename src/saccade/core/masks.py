@@ -108,7 +108,8 @@ class Mask:
 
 
 class Prepared(Mask, Cache, Keeper):
-    """A mask for fixed sizes: booleans, numbers to add and block masks are made once, and anew after its tensors were changed."""
+    """A mask for fixed sizes, for one pass: booleans, numbers to add and block masks are made once. A later change of the mask's tensors
+    is not seen, even in place; prepare the mask again."""
 
     def __init__(self, mask: Mask, sizes: tuple[int, int, int, int], device: torch.device | str) -> None:
         self.mask, self.sizes, self.device = mask, sizes, device
