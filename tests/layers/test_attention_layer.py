@@ -16,6 +16,7 @@ from saccade.core.options import Choice
 from saccade.errors import SaccadeError
 from saccade.layers.attention import MultiHeadAttention, Reader
 from saccade.layers.block import Block
+from saccade.layers.feedforward import MLP
 from saccade.layers.funnel import FunnelStack
 from saccade.layers.linformer import Linformer
 from saccade.layers.residuals import PreNorm
@@ -278,6 +279,60 @@ def test_any_sizes_give_a_layer_and_an_output_or_a_sentence(dim: int, heads: int
     else:
         with pytest.raises(SaccadeError, match="x must be batch × positions × "):
             MultiHeadAttention(dim, heads, kv_heads)(x)
+
+
+# --- traces and exports ---
+
+
+class Masked(nn.Module):
+    """A module with a fixed mask."""
+
+    def __init__(self, inner: nn.Module, mask: masks.Mask | None) -> None:
+        super().__init__()
+        self.inner, self.mask = inner, mask
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x, mask=self.mask)
+
+
+MASKS = {
+    "none": None,
+    "causal": masks.causal(),
+    "window": masks.window(16, 0),
+    "lengths": masks.padding([300, 700]),
+    "causal lengths": masks.causal() & masks.padding([300, 700]),
+}
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:`torch.jit.trace:DeprecationWarning")
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("name", ["rotary", "alibi", "shaw"])
+def test_a_trace_of_an_encoder_layer_is_the_layer(name: str, mask: str) -> None:
+    mechanism = Mechanism(position=Choice(positions.table[name])(dim=4, heads=4))
+    attention = MultiHeadAttention(16, 4, kv_heads=2, mechanism=mechanism)
+    made = Masked(Block(attention, MLP(16, 32), partial(PreNorm, partial(nn.LayerNorm, 16))), MASKS[mask]).eval()
+    traced = torch.jit.trace(made, (torch.randn(2, 7, 16),))
+    x = torch.randn(2, 7, 16)
+    torch.testing.assert_close(traced(x), made(x))
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "mask"),
+    [
+        *((Mechanism(position=positions.Rotary()), name) for name in MASKS),
+        (Mechanism(scores.EluKernel(), normalizers.Sum()), "causal"),
+        (Mechanism(None, normalizers.Sparsemax()), "lengths"),
+        (Mechanism(None, normalizers.Relu(by_count=True)), "none"),
+    ],
+    ids=["none", "causal", "window", "lengths", "causal lengths", "kernel", "sparsemax", "relu"],
+)
+def test_one_export_is_for_every_length(mechanism: Mechanism, mask: str) -> None:
+    layer = Masked(MultiHeadAttention(16, 4, kv_heads=2, mechanism=mechanism), MASKS[mask]).eval()
+    length = torch.export.Dim("length", min=2, max=4096)
+    exported = torch.export.export(layer, (torch.randn(2, 600, 16),), dynamic_shapes={"x": {1: length}}).module()
+    for count in (2, 511, 512, 1100):
+        x = torch.randn(2, count, 16)
+        torch.testing.assert_close(exported(x), layer(x), rtol=1e-4, atol=1e-5)
 
 
 # --- the reader ---

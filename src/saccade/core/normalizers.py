@@ -49,7 +49,7 @@ class Normalizer(nn.Module):
 def count(scores: Tensor, hidden: Tensor | None) -> Tensor:
     """How many keys each row may attend to, 1 for a row that may attend to none."""
     if hidden is None:
-        return scores.new_tensor(scores.shape[-1])
+        return scores.new_full((), scores.shape[-1])
     return (~hidden).expand(*hidden.shape[:-1], scores.shape[-1]).sum(-1, keepdim=True).clamp_min(1).to(scores.dtype)
 
 

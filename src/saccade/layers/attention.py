@@ -40,7 +40,7 @@ def project(x: Tensor, *layers: nn.Module) -> Sequence[Tensor]:
     if None in given or _has_any_global_hook():
         return [layer(x) for layer in layers]
     pairs: Any = given
-    if len(pairs) > 1 and x.numel() >= MANY * x.shape[-1]:
+    if len(pairs) > 1 and not torch.compiler.is_exporting() and x.numel() >= MANY * x.shape[-1]:  # one export is for all lengths
         weights, biases = [weight for weight, _ in pairs], [bias for _, bias in pairs if bias is not None]
         few = x.is_cuda and x.dtype == weights[0].dtype and sum(weight.numel() for weight in weights) <= FEW
         pays = x.requires_grad or (few and may_read())  # what is compiled or captured has no launches to save

@@ -126,8 +126,8 @@ def worth(call: Call) -> bool:
     """Whether enough is hidden for gathering to pay."""
     _, _, queries, keys = call.sizes
     short = SHORT if call.q.device.type == "cpu" else LONG
-    if queries * keys < short * short or call.mask.mask.causal_and_keys() is not None or not may_read():
-        return False
+    if not may_read() or call.mask.mask.causal_and_keys() is not None or queries * keys < short * short:
+        return False  # in this order: a pass that is compiled or exported for any length must not compare it
     found = layout(call)
     return found is not None and found.cost < 1.5 * queries * keys  # a score under a dense mask costs more than one alone
 
