@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask
 
 from saccade.core import Mechanism, Positions, attend, backends, masks, normalizers, positions, scores, which_backend
+from saccade.core import weights as core_weights
 from saccade.core.attention import pose
 from saccade.core.backends import flex
 from saccade.core.backends.call import CannotCompile
@@ -89,6 +91,50 @@ def test_a_compiled_function_holds_every_normalizer_in_one_graph(normalize: str)
     pairs = (torch.autograd.grad(x.square().sum(), inputs) for x in (found, expected))
     for one, other in zip(*pairs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+LARGE = {
+    "dot": lambda: Mechanism(scores.Dot()),
+    "bilinear": lambda: Mechanism(scores.Bilinear(64, 64)),
+    "soft-capped": lambda: Mechanism(scores.SoftCapped()),
+    "cosine": lambda: Mechanism(scores.Cosine()),
+    "alibi": lambda: Mechanism(scores.Dot(), position=positions.Alibi(2)),
+    "shaw": lambda: Mechanism(scores.Dot(), position=positions.Shaw(64, 3)),
+    "xl": lambda: Mechanism(scores.Dot(), position=positions.table["xl"](dim=64, heads=2)),
+    "sparsemax": lambda: Mechanism(scores.Dot(), normalizers.Sparsemax()),
+    "entmax": lambda: Mechanism(scores.Dot(), normalizers.Entmax15()),
+    "hard": lambda: Mechanism(scores.Dot(), normalizers.Hard()),
+}
+
+
+@pytest.mark.usefixtures("plain_flex")
+@pytest.mark.parametrize("mask", [None, masks.causal(), masks.window(2, 0)], ids=["none", "causal", "window"])
+@pytest.mark.parametrize("name", LARGE)
+def test_scores_that_float16_cannot_hold_are_those_of_float32(name: str, mask: Mask | None) -> None:
+    """Products of up to 65,504 times four, and a first query whose score of every key is 0."""
+    mechanism = LARGE[name]().half().eval()
+    q, k, v = (x.half() for x in tensors(9, 9, width=64))
+    q, k = 200 * q, 200 * k
+    q[:, :, 0] = 0
+    expected = attend(q.double(), k.double(), v.double(), copy.deepcopy(mechanism).double(), mask, backend="eager")
+    assert name in ("cosine", "bilinear", "soft-capped") or float((q.float() @ k.float().mT).abs().max()) > 2 * 65504
+    for backend in backends.table.names():
+        if backends.table[backend].refuses(pose(q, k, v, mechanism, mask, None, 0.0)) is None:
+            found = attend(q, k, v, mechanism, mask, backend=backend)
+            assert found.dtype == torch.float16
+            torch.testing.assert_close(found.double(), expected, rtol=1e-2, atol=1e-2, msg=lambda m, b=backend: f"{b}: {m}")
+    assert core_weights(q, k, mechanism, mask).dtype == torch.float16
+    q, k, v = (x.requires_grad_() for x in (q, k, v))
+    gradients = torch.autograd.grad(attend(q, k, v, mechanism, mask, backend="eager").float().sum(), (q, k, v), allow_unused=True)
+    for one in gradients:  # of a zero vector in `cosine` it is infinite
+        assert one is None or name == "cosine" or (one.isfinite().all() and one.dtype == torch.float16)
+
+
+def test_scores_are_those_of_float32_under_autocast_to_float16_too() -> None:
+    q, k, v = (100 * x for x in tensors(5, 5, width=64))
+    with torch.autocast("cpu", torch.float16):
+        found = attend(q, k, v, Mechanism(scores.Dot()), backend="eager")
+    torch.testing.assert_close(found.float(), attend(q, k, v, Mechanism(scores.Dot())), rtol=1e-2, atol=0.1)
 
 
 @pytest.mark.parametrize("position", [None, positions.Rotary()], ids=["none", "rotary"])

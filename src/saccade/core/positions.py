@@ -192,9 +192,10 @@ class Alibi(Position):
         self.register_buffer("slopes", torch.tensor(alibi_slopes(heads)), persistent=False)
 
     def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor:
-        distance = positions.distance.abs().to(q.dtype)
+        dtype = torch.promote_types(q.dtype, torch.float32)  # 16 bits count exactly to 2,048, or 256, alone
+        distance = positions.distance.abs().to(dtype)
         distance = distance if distance.dim() == 2 else distance.unsqueeze(1)
-        return -self.slopes.to(q.dtype)[:, None, None] * distance
+        return -self.slopes.to(dtype)[:, None, None] * distance
 
     def bias_at(self, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return -self.slopes[h] * (j - i).abs()
@@ -283,6 +284,7 @@ class Shaw(Position):
         if q.shape[-1] != self.keys.shape[1]:
             wanted, got = self.keys.shape[1], q.shape[-1]
             raise SaccadeError(f"the position expects queries of width {wanted}, got {got}; build it with that dim")
+        q = q.float() if q.dtype is torch.float16 else q  # a score may be larger than 65,504
         # B H Q R: one score per distance, not one vector per pair
         by_distance = scale * (q @ self.keys.to(q.dtype).transpose(0, 1))
         return by_distance.gather(-1, broadcast_index(self.index(positions), by_distance))

@@ -53,11 +53,20 @@ class Score(nn.Module):
         return query, key
 
     def compare(self, query: Tensor, key: Tensor) -> Tensor:
-        """B H Q A, B H K A → B H Q K."""
-        return (query * self.scale(query.shape[-1])) @ key.transpose(-2, -1)
+        """B H Q A, B H K A → B H Q K, in float32 where they would be float16: a score may be larger than 65,504."""
+        if not overflows(query):
+            return (query * self.scale(query.shape[-1])) @ key.transpose(-2, -1)
+        with torch.autocast(query.device.type, enabled=False):
+            return (query.float() * self.scale(query.shape[-1])) @ key.float().transpose(-2, -1)
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         return self.compare(*self.features(self.query(q), self.key(k)))
+
+
+def overflows(x: Tensor) -> bool:
+    """Whether products of x would be float16, of its own type or by autocast."""
+    device = x.device.type
+    return x.dtype is torch.float16 or (torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) is torch.float16)
 
 
 def per_head(x: Tensor, weight: Tensor) -> Tensor:
@@ -179,10 +188,15 @@ class Cosine(Score):
 
     def query(self, q: Tensor) -> Tensor:
         check_heads(len(self.log_sharpness), q)
-        return F.normalize(q, dim=-1) * self.log_sharpness.exp().to(q.dtype)
+        return unit(q) * self.log_sharpness.exp().to(q.dtype)
 
     def key(self, k: Tensor) -> Tensor:
-        return F.normalize(k, dim=-1)
+        return unit(k)
+
+
+def unit(x: Tensor) -> Tensor:
+    """Vectors of length 1, or of zeros; float16 has no number as small as what keeps these from a division by 0."""
+    return F.normalize(x.float() if x.dtype is torch.float16 else x, dim=-1).to(x.dtype)
 
 
 @table.add("elu-kernel", paper="Katharopoulos et al. 2020")

@@ -47,15 +47,15 @@ class Call:
         """The dense mask, B|1 H|1 Q|1 K, or None when nothing is hidden."""
         return None if self.unmasked else self.mask.allowed()
 
-    def bias(self) -> Tensor | None:
-        """What the position adds to the scores."""
+    def bias(self, dtype: torch.dtype | None = None) -> Tensor | None:
+        """What the position adds to the scores, in the queries' type by default."""
         if self.positions is None:
             return None
         found = self.position.bias(self.q, self.positions, self.score.scale(self.q.shape[-1]))
         if found is None:
             return None
-        _, _, queries, keys = self.sizes  # kernels want at least Q × K numbers of the queries' type
-        return found.to(self.query.dtype).expand(torch.broadcast_shapes(found.shape, (queries, keys)))
+        _, _, queries, keys = self.sizes  # kernels want at least Q × K numbers
+        return found.to(self.query.dtype if dtype is None else dtype).expand(torch.broadcast_shapes(found.shape, (queries, keys)))
 
     @property
     def scale(self) -> float:

@@ -3,6 +3,7 @@
 weights = normalize( score( encode(q), encode(k) ) + bias, mask )        output = weights @ v
 """
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -12,13 +13,14 @@ from .call import Backend, Call, repeat_heads, table
 def scores(call: Call) -> Tensor:
     """B H Q K, before anything is hidden."""
     found = call.score.compare(call.query, repeat_heads(call.key, call.q.shape[1]))
-    bias = call.bias()
-    return found if bias is None else found + bias.to(found.dtype)
+    bias = call.bias(found.dtype)
+    return found if bias is None else found + bias
 
 
 def weights(call: Call) -> Tensor:
     """B H Q K, each row summing to 1 (or whatever the normalizer promises), 0 where one may not attend."""
-    return call.normalize(scores(call), call.allowed())
+    found: Tensor = call.normalize(scores(call), call.allowed())
+    return found.to(call.query.dtype) if call.query.dtype is torch.float16 else found
 
 
 def weighted_sum(call: Call, w: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """PyTorch's scaled_dot_product_attention: the fused kernels of CPU and GPU for dot products with a softmax."""
 
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -33,6 +34,10 @@ class Sdpa(Backend):
 
     def run(self, call: Call) -> Tensor:
         query, key, v, kind = call.query, call.key, call.value, type(call.mask.mask)
+        position = call.position
+        if query.dtype is torch.float16 and call.positions is not None and position.biases and not position.bias_of_pairs:
+            with torch.autocast(query.device.type, enabled=False):  # a bias that is scored against q may be larger than 65,504
+                return self.run(replace(call, query=query.float(), key=key.float(), value=v.float())).to(v.dtype)
         (_, heads, queries, width), (_, kv_heads, keys, _) = query.shape, key.shape
         bias, mask, empty = None if call.positions is None else call.bias(), None, None
         # is_causal counts queries from the first key: right only when there are as many queries as keys (never with a cache).
