@@ -62,7 +62,7 @@ class Copies:
 
 def fingerprint(weight: Tensor) -> list[int]:
     """CRC-32 of each piece of a tensor's bytes: depends on every bit and on its place. On a CPU; zlib runs without Python's lock."""
-    flat = weight.detach().contiguous().flatten().view(torch.uint8).numpy()
+    flat: Any = weight.detach().contiguous().flatten().view(torch.uint8).numpy()
     pieces = [flat[start : start + PIECE] for start in range(0, len(flat), PIECE)]
     if len(pieces) < 2 or torch.get_num_threads() == 1:
         return list(map(zlib.crc32, pieces))
