@@ -76,14 +76,27 @@ class Mask:
         return moved
 
     def __and__(self, other: Mask) -> Mask:
+        check_mask(other)
         if type(self) is Full:
             return other
         return self if other is self or type(other) is Full else Both(self, other)
 
     def __or__(self, other: Mask) -> Mask:
+        check_mask(other)
         if type(self) is Full or other is self:
             return self
         return other if type(other) is Full else Either(self, other)
+
+    def __rand__(self, other: object) -> Mask:
+        return check_mask(other)
+
+    __ror__ = __rand__
+
+    def __invert__(self) -> Mask:
+        return self.mask if isinstance(self, Not) else Not(self)
+
+    def __bool__(self) -> bool:
+        raise SaccadeError(f"the mask {self!r} is neither true nor false; combine masks with & and |, not with `and` and `or`")
 
     def __repr__(self) -> str:
         inner = (str(tuple(v.shape)) if isinstance(v, Tensor) else repr(v) for v in vars(self).values())
@@ -154,6 +167,8 @@ class Prepared(Mask, Cache, Keeper):
         return made
 
     def _reorder(self, mask: Mask, rows: Tensor) -> Mask:
+        if isinstance(mask, Not):
+            return Not(self._reorder(mask.mask, rows))
         if not mask.computed:  # dense: only the answers, not the tensors of a mask, are known to have the batch first
             return Matrix(pick_rows(self.allowed() if mask is self.mask else mask.dense(*self.sizes, self.device), rows))
         return type(mask)(self._reorder(mask.first, rows), self._reorder(mask.second, rows)) if isinstance(mask, Pair) else mask
@@ -199,7 +214,13 @@ class Where(Mask):
         self.predicate = predicate
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return self.predicate(b, h, i, j)
+        try:
+            return self.predicate(b, h, i, j)
+        except RuntimeError as error:
+            if "Boolean value of Tensor" not in str(error):
+                raise
+            wrong = f"{self!r} asks whether a whole tensor is true"
+            raise SaccadeError(f"{wrong}; write & and | for `and` and `or`, ~ for `not`, and torch.where for `if`") from error
 
     def __repr__(self) -> str:
         code = getattr(self.predicate, "__code__", None)
@@ -453,6 +474,39 @@ class Either(Pair):
     def needed(self, rows: Starts, columns: Starts, size: int) -> NDArray[np.bool_] | None:
         one, two = self.first.needed(rows, columns, size), self.second.needed(rows, columns, size)
         return None if one is None or two is None or type(self) is not Either else one | two
+
+
+class Not(Mask):
+    """~mask: a query may attend to what the mask hides."""
+
+    def __init__(self, mask: Mask) -> None:
+        self.mask, self.compares_positions, self.computed = mask, mask.compares_positions, mask.computed
+
+    def given(self, query: Tensor, key: Tensor) -> Mask:
+        return ~self.mask.given(query, key)
+
+    def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
+        self.mask.check(batch, heads, queries, keys)
+
+    def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return ~booleans(self.mask(b, h, i, j), self.mask)
+
+    def __repr__(self) -> str:
+        return f"~{self.mask!r}"
+
+
+def how_to_make(given: object) -> str:
+    """The way out where something else is given for a mask."""
+    predicate = callable(given) and not isinstance(given, Tensor)
+    return (
+        f"make one with saccade.masks, such as {'masks.where(function)' if predicate else 'masks.matrix(allowed) of 0/1 numbers'}"
+    )
+
+
+def check_mask(given: object) -> Mask:
+    if not isinstance(given, Mask):
+        raise SaccadeError(f"a mask is combined with another mask, got {type(given).__name__}; {how_to_make(given)}")
+    return given
 
 
 def integers(values: Tensor | Sequence[Any], dims: int, what: str) -> Tensor:
