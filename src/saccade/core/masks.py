@@ -93,7 +93,7 @@ class Mask:
     __ror__ = __rand__
 
     def __invert__(self) -> Mask:
-        return self.mask if isinstance(self, Not) else Not(self)
+        return self.first if isinstance(self, Not) else Not(self)
 
     def __bool__(self) -> bool:
         raise SaccadeError(f"the mask {self!r} is neither true nor false; combine masks with & and |, not with `and` and `or`")
@@ -167,8 +167,6 @@ class Prepared(Mask, Cache, Keeper):
         return made
 
     def _reorder(self, mask: Mask, rows: Tensor) -> Mask:
-        if isinstance(mask, Not):
-            return Not(self._reorder(mask.mask, rows))
         if not mask.computed:  # dense: only the answers, not the tensors of a mask, are known to have the batch first
             return Matrix(pick_rows(self.allowed() if mask is self.mask else mask.dense(*self.sizes, self.device), rows))
         return type(mask)(self._reorder(mask.first, rows), self._reorder(mask.second, rows)) if isinstance(mask, Pair) else mask
@@ -476,23 +474,17 @@ class Either(Pair):
         return None if one is None or two is None or type(self) is not Either else one | two
 
 
-class Not(Mask):
+class Not(Pair):
     """~mask: a query may attend to what the mask hides."""
 
-    def __init__(self, mask: Mask) -> None:
-        self.mask, self.compares_positions, self.computed = mask, mask.compares_positions, mask.computed
-
-    def given(self, query: Tensor, key: Tensor) -> Mask:
-        return ~self.mask.given(query, key)
-
-    def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
-        self.mask.check(batch, heads, queries, keys)
+    def __init__(self, mask: Mask, same: Mask | None = None) -> None:
+        super().__init__(mask, mask)
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return ~booleans(self.mask(b, h, i, j), self.mask)
+        return ~booleans(self.first(b, h, i, j), self.first)
 
     def __repr__(self) -> str:
-        return f"~{self.mask!r}"
+        return f"~{self.first!r}"
 
 
 def how_to_make(given: object) -> str:

@@ -223,7 +223,7 @@ class MultiHeadAttention(Site, Mixer):
         check_order(mechanism.mask, mask, sizes[1], read.shape[1], positions if type(positions) is Positions else None)
 
     def check_input(self, name: str, x: Any) -> None:
-        """Raises when an input is no tensor, or not of the type and on the device of the parameters."""
+        """Raises when an input is not a tensor of the type and on the device of the parameters."""
         if not isinstance(x, Tensor):
             way = "the order of arguments is x, memory, mask, positions; pass mask=" if isinstance(x, Mask) else "pass a tensor"
             raise SaccadeError(f"{name} must be a tensor, got {x if isinstance(x, Mask) else type(x).__name__}; {way}")
