@@ -233,7 +233,7 @@ class Engine:
         found: Tensor = self.input.position.vectors_at(torch.arange(size, device=self.like.device))  # type: ignore[operator]
         return found.to(self.like.dtype)
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def refresh(self) -> None:
         """Writes what was copied from the parameters again, where it is: captured steps read it there."""
         self.copies.refresh()
