@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib
 import inspect
+import os
+import pydoc
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -70,3 +75,66 @@ def test_explain_means_one_thing_and_its_old_meaning_is_named() -> None:
 
 def test_the_version_is_told() -> None:
     assert saccade.__version__.count(".") == 2
+
+
+WRONG = {
+    "attend(x, x, x, msk=3)": "msk",
+    "attend(x, x, x, mask=lambda b, h, i, j: j <= i)": "mask",
+    "MultiHeadAttention(16, hedas=3)": "hedas",
+    "MultiHeadAttention(16).forward(x, msk=masks.causal())": "msk",
+    "Mechanism(normalise=None)": "normalise",
+    "masks.causal() & x": "operand",
+}
+RIGHT = [
+    "attend(x, x, x, mask=masks.causal() & ~masks.window(2))",
+    "MultiHeadAttention(16, heads=2)(x)",
+    "Mechanism(mask=masks.causal())",
+]
+
+
+@pytest.mark.slow
+def test_the_type_checker_refuses_unknown_arguments(tmp_path: Path) -> None:
+    head = "import torch\nfrom saccade import Mechanism, MultiHeadAttention, attend, masks\nx = torch.zeros(1, 1, 1, 1)\n"
+    file = tmp_path / "calls.py"
+    file.write_text(head + "\n".join([*WRONG, *RIGHT]) + "\n")
+    package = str(Path(saccade.__file__).parents[1])
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--follow-imports=silent",
+        "--no-error-summary",
+        "--cache-dir",
+        str(tmp_path),
+        str(file),
+    ]
+    found = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "MYPYPATH": package}, check=False
+    ).stdout
+    by_line = {int(line.split(":")[1]): line for line in found.splitlines() if ": error:" in line}
+    assert set(by_line) == set(range(4, 4 + len(WRONG))), found
+    for number, (call, what) in enumerate(WRONG.items(), 4):
+        assert what in by_line[number], call
+
+
+@pytest.mark.parametrize(
+    ("function", "names"),
+    [
+        (saccade.attend, "q k v mechanism mask positions dropout backend"),
+        (saccade.MultiHeadAttention, "dim heads kv_heads mechanism dim_memory bias dropout head_width"),
+        (saccade.MultiHeadAttention.forward, "self x memory mask positions"),
+    ],
+)
+def test_a_signature_holds_the_arguments_there_are(function: Callable[..., object], names: str) -> None:
+    assert " ".join(inspect.signature(function).parameters) == names
+    assert "unknown" not in pydoc.render_doc(function)
+
+
+@pytest.mark.parametrize("name", ["attend", "Mechanism", "MultiHeadAttention"])
+def test_the_examples_of_a_docstring_run(name: str) -> None:
+    thing = getattr(saccade, name)
+    found = doctest.DocTestFinder(recurse=True).find(thing, name, globs={})
+    runner = doctest.DocTestRunner()
+    for one in found:
+        runner.run(one)
+    assert (runner.tries > 2, runner.failures) == (True, 0)

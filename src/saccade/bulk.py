@@ -59,7 +59,7 @@ def translate_lines(system: System, lines: Sequence[str], how: How, tick: Tick =
     made = []
     for n, pair in enumerate(pairs):
         if how.json:
-            facts = {"translation": pair.target, "log_prob": found[n].log_prob, "finished": found[n].finished}
+            facts = {"translation": pair.target, **found[n].to_dict("log_prob", "finished")}
             more = {} if links is None else {"alignment": links[n]}
             made.append(json.dumps({"source": pair.source, **facts, **more}, ensure_ascii=False, allow_nan=False))
         else:

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade.core import attend, masks
+from saccade.core import Mechanism, attend, masks
 from saccade.core.grids import ShiftedWindows
 from saccade.core.masks import Mask
 from saccade.errors import SaccadeError
@@ -84,6 +84,25 @@ def test_a_size_on_which_a_mask_does_not_depend_stays_one() -> None:
     assert masks.matrix(torch.ones(3, 7).bool()).dense(2, 4, 3, 7).shape == (1, 1, 3, 7)
     assert masks.matrix(torch.ones(2, 1, 1, 7).bool()).dense(2, 4, 3, 7).shape == (2, 1, 1, 7)
     assert masks.where(lambda b, h, i, j: h > 0).dense(2, 4, 3, 7).shape == (1, 4, 1, 7)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("queries", [2, KEYS])
+def test_the_opposite_of_a_mask(name: str, queries: int) -> None:
+    mask, predicate = EXAMPLES[name]
+    sizes = BATCH, HEADS, queries, KEYS
+    wanted = np.array([[[[not predicate(b, h, i, j) for j in range(KEYS)] for i in range(KEYS - queries, KEYS)]
+                        for h in range(HEADS)] for b in range(BATCH)])  # fmt: skip
+    assert np.array_equal((~mask).dense(*sizes).expand(sizes).numpy(), wanted)
+    assert (~~mask) is mask
+    q, k = torch.randn(BATCH, HEADS, queries, 4), torch.randn(BATCH, HEADS, KEYS, 4)
+    by_matrix = attend(q, k, k, mask=masks.matrix(torch.tensor(wanted)))
+    for backend in (None, "eager", "sdpa"):
+        torch.testing.assert_close(attend(q, k, k, mask=~mask, backend=backend), by_matrix)
+        torch.testing.assert_close(attend(q, k, k, Mechanism(mask=~mask), backend=backend), by_matrix)
+    rows = torch.tensor([1, 0, 1])
+    turned = (~mask).prepare(*sizes).reorder(rows)
+    assert np.array_equal(turned.dense(3, HEADS, queries, KEYS).expand(3, HEADS, queries, KEYS).numpy(), wanted[rows])
 
 
 def test_full_disappears_in_a_combination() -> None:
@@ -208,6 +227,19 @@ WRONG: list[tuple[str, Callable[[], object], str]] = [
     ("wrong rows", lambda: masks.matrix(torch.ones(2, 5).bool()).dense(1, 1, 3, 5), "give one row per query, one column per key"),
     ("square, too few keys", lambda: masks.matrix(torch.ones(5, 5).bool()).dense(1, 1, 5, 3), "the scores are 5 × 3"),
     ("inside a prepared one", lambda: (masks.causal() & masks.padding([1]).prepare(1, 1, 3, 3)).dense(2, 1, 3, 3), "batch of 1"),
+    ("a tensor", lambda: masks.causal() & torch.ones(3, 3).bool(), "combined with another mask, got Tensor; .* masks.matrix"),
+    ("a function", lambda: masks.causal() | (lambda b, h, i, j: j > i), "got function; .* masks.where"),  # type: ignore[operator]
+    ("a function first", lambda: (lambda b, h, i, j: j > i) & masks.causal(), "got function; .* masks.where"),  # type: ignore[operator]
+    (
+        "and between masks",
+        lambda: masks.causal() and masks.window(1),
+        r"Causal\(\) is neither true nor false; combine masks with & and",
+    ),
+    (
+        "and in a predicate",
+        lambda: masks.where(lambda b, h, i, j: j <= i and j > 0).dense(1, 1, 3, 3),  # type: ignore[arg-type, return-value]
+        "line .* asks whether a whole tensor is true; write & and | for `and` and `or`",
+    ),
     ("inside a pair", lambda: (masks.causal() & masks.padding([1])).dense(2, 1, 3, 3), "batch of 1"),
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 
@@ -351,3 +352,32 @@ def test_a_reader_is_one_head_without_projections_except_where_widths_must_agree
     expected = scored / scored.sum(-1, keepdim=True) if make.needs_sum else scored.softmax(-1)
     torch.testing.assert_close(found, expected @ memory)
     assert isinstance(Reader(6, 6, mechanism).project, nn.Identity)
+
+
+def test_a_step_knows_its_positions_from_the_cache() -> None:
+    layer = MultiHeadAttention(DIM, HEADS, mechanism=Mechanism(mask=masks.causal(), position=positions.Rotary())).double()
+    x = torch.randn(2, 6, DIM, dtype=torch.float64)
+    cache, found = layer.start(x), []
+    for chunk in x.split((1, 3, 1, 1), 1):
+        output, cache = layer.step(chunk, cache)
+        found.append(output)
+    torch.testing.assert_close(torch.cat(found, 1), layer(x))
+
+
+LAYER, X = MultiHeadAttention(DIM, HEADS), torch.randn(2, 5, DIM)
+MISTAKES: list[tuple[Callable[[], object], str]] = [
+    (lambda: LAYER(X, masks.causal()), "memory must be a tensor, got Causal(); the order of arguments is x, memory, mask, positions; pass mask="),
+    (lambda: LAYER([1.0]), "x must be a tensor, got list; pass a tensor"),
+    (lambda: LAYER(X.double()), "x is of torch.float64, the layer of torch.float32; convert one of them with .to(dtype)"),
+    (lambda: LAYER(X, X.half()), "memory is of torch.float16, the layer of torch.float32"),
+    (lambda: LAYER(X.to("meta")), "x is on meta, the layer on cpu; move one of them with .to(device)"),
+    (lambda: LAYER(X, mask=lambda b, h, i, j: j <= i), "expected a mask, got function; make one with saccade.masks, such as masks.where(function)"),
+    (lambda: MultiHeadAttention(DIM, 4, mechanism=Mechanism(position=positions.Alibi(2))),
+     "the position is made for 2 heads, the layer has 4; build the position with heads=4"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "sentence"), MISTAKES, ids=[sentence[:30] for _, sentence in MISTAKES])
+def test_a_likely_mistake_is_answered_with_a_sentence(make: Callable[[], object], sentence: str) -> None:
+    with pytest.raises(SaccadeError, match=re.escape(sentence)):
+        make()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -419,3 +420,20 @@ def test_mistakes_are_answered_with_sentences() -> None:
     with pytest.raises(SaccadeError, match=r"no activation named 'relo'; did you mean 'relu'\?"):
         choose(table, {"name": "mlp", "activation": "relo"}, "f")
     assert isinstance(choose(table, {"activation": "gelu"}, "f", Choice(MLP))(dim=2, hidden=2), MLP)
+
+
+@pytest.mark.parametrize("given", ["gelu", nn.GELU, nn.GELU(), lambda: nn.GELU()], ids=["name", "class", "module", "function"])
+def test_an_activation_is_a_name_a_class_or_a_module(given: Any) -> None:
+    for part in (MLP(4, 6, activation=given), Experts(4, 6, activation=given)):
+        x = torch.randn(3)
+        torch.testing.assert_close(part.activation(x), nn.functional.gelu(x))
+
+
+@pytest.mark.parametrize("given", [nn.functional.gelu, 3, lambda: 3])
+def test_what_is_no_activation_is_answered_with_a_sentence(given: Any) -> None:
+    with pytest.raises(
+        SaccadeError, match=r"expected an activation, got .*; pass a name such as 'gelu', or a class such as torch.nn.GELU"
+    ):
+        MLP(4, 6, activation=given)
+    with pytest.raises(SaccadeError, match="did you mean 'gelu'"):
+        MLP(4, 6, activation="gellu")

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from saccade.building import Builder
-from saccade.decoding import Beam, Sample, Search, Sliding, decode, matrices, why_plain
+from saccade.decoding import Beam, Sample, Search, Sliding, decode, engine, matrices, why_plain
 from saccade.models.kinds import CausalLM, Seq2Seq
 from saccade.serving.flow import LARGE, Flow, Output
 
@@ -105,6 +105,7 @@ def test_what_nobody_waits_for_leaves() -> None:
 
 def test_a_model_that_changes_between_two_outputs_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matrices, "SMALL", 0)
+    monkeypatch.setattr(engine, "LONG", 0)
     model = model_of(Seq2Seq, "transformer")
     flow = Flow(model, 1, NEVER, PAD)
     for parameter in (None, *model.parameters()):

@@ -84,7 +84,7 @@ def print_classified(text: str, one: Classified, words: bool, effects: Sequence[
     weights = np.asarray(site.weights)[0, 0].tolist()
     if as_json:
         pairs = {"weights": list(zip(site.columns, weights, strict=True)), **({} if effects is None else {"effects": effects})}
-        print_json({"text": text, "label": one.label, "probabilities": one.probabilities, **pairs})
+        print_json({"text": text, **one.to_dict("label", "probabilities"), **pairs})
         return
     likeliest = sorted(one.probabilities.items(), key=lambda pair: -pair[1])[:5]
     write(f"{one.label}   ({'  '.join(f'{name} {100 * chance:.1f} %' for name, chance in likeliest)})")

@@ -70,7 +70,7 @@ def classify_images(system: "System", path: str | None, input_file: str | None, 
 
     def tell(name: str, one: Any) -> None:
         if json_:
-            print_json({"image": name, "label": one.label, "probabilities": one.probabilities, "weights": one.weights.tolist()})
+            print_json({"image": name, **one.to_dict("label", "probabilities", "weights")})
         elif path is not None and not Path(path).is_dir():
             likeliest = sorted(one.probabilities.items(), key=lambda pair: -pair[1])[:5]
             write(f"{one.label}   ({'  '.join(f'{label} {100 * chance:.1f} %' for label, chance in likeliest)})")
@@ -113,7 +113,7 @@ def reconstruct(
     def tell(name: str, one: Any) -> None:
         made.append(one)
         if json_:
-            print_json({"image": name, "error": one.error, "psnr": one.psnr})
+            print_json({"image": name, **one.to_dict("error", "psnr")})
         else:
             write(f"PSNR {one.psnr:.1f} dB\t{name}")
 

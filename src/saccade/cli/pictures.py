@@ -95,8 +95,7 @@ def print_captions(
         nonlocal cut
         cut += not one.finished
         if json_:
-            facts = {"log_prob": one.log_prob, "finished": one.finished, "alternatives": one.alternatives}
-            print_json({"image": image, "caption": one.text, **facts})
+            print_json({"image": image, "caption": one.text, **one.to_dict("log_prob", "finished", "alternatives")})
         else:
             name = "" if alone else on_one_line(image).replace("\t", " ") + "\t"
             write(f"{name}{one.text}")
@@ -177,7 +176,7 @@ def print_answers(found: list["Answered"], json_: bool, shown: bool) -> None:
     for one in found:
         likeliest = sorted(one.probabilities.items(), key=lambda pair: -pair[1])[:5]
         if json_:
-            facts = one.facts()
+            facts = one.to_dict()
             print_json({"image": facts.pop("name"), **facts, "weights": one.weights.round(4).tolist()})
         elif shown:
             write(f"{one.answer}   ({'  '.join(f'{name} {100 * chance:.1f} %' for name, chance in likeliest)})")

@@ -25,7 +25,7 @@ def print_steps(
     for line in lines:
         found = system.steps(line, candidates=candidates, search=search, max_length=max_length)
         if as_json:
-            print_json(found.facts())
+            print_json(found.to_dict())
             continue
         table = Table("step", "beginning", "log p", "next token, in %", box=None, pad_edge=False, header_style="bold")
         before = 0
@@ -52,7 +52,7 @@ def print_given(system: System, lines: list[str], target: str, align: bool, as_j
     if align and found.tokens[0].source is None:
         raise SaccadeError("expected a model that attends to its source, which an alignment needs; leave --align out")
     if as_json:
-        print_json(found.facts())
+        print_json(found.to_dict())
         return
     table = Table(
         "token", "p in %", "log p", "sum", "rank", "likeliest", "looks at", box=None, pad_edge=False, header_style="bold"

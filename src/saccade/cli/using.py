@@ -45,7 +45,7 @@ def generate(
     pieces = system.generate(prompt, limit, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     note_unknown(system, [prompt] if prompt else [])
     if json_:
-        print_json({"prompt": prompt, "text": pieces.text})
+        print_json(pieces.to_dict())
         return
     for piece in chain([prompt], pieces):
         write(piece, end="")

@@ -1,10 +1,11 @@
 """`attend`: any mechanism, on the best backend that can run it. B batch, H heads, Q queries, K keys, D key width, E value width."""
 
+import functools
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from torch import Tensor
 from ..errors import SaccadeError, did_you_mean
 from . import backends
 from .backends.call import Call
-from .masks import Full, Mask, Prepared
+from .masks import Full, Mask, Prepared, how_to_make
 from .mechanism import Mechanism, Ready
 from .parts import in_parts, is_huge
 from .positions import NoPosition, Positions
@@ -35,9 +36,37 @@ TORCH_WORDS = {
     "kdim": "pass dim_memory=",
     "vdim": "pass dim_memory=",
 }
+P = ParamSpec("P")
+R = TypeVar("R")
 hearing: list[Callable[[Mechanism, Call, Mask | None], None]] = []  # who is called by `attend`: open records of foreign models
 
 
+class UnknownArgument(SaccadeError, TypeError):
+    """An argument that a function does not have; also a TypeError, as for any other function."""
+
+
+def with_hints(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A decorator: an unknown keyword argument is refused with the way out, where it is one of PyTorch's or nearly one of ours."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def call(*given: P.args, **named: P.kwargs) -> R:
+            try:
+                return function(*given, **named)
+            except TypeError as error:
+                known = [one for one in inspect.signature(function).parameters if one != "self"]
+                wrong = next((one for one in named if one not in known), None)
+                if wrong is None or error.__traceback__ is None or error.__traceback__.tb_next is not None:  # not of this call
+                    raise
+                way_out = f"; {TORCH_WORDS[wrong]}" if wrong in TORCH_WORDS else did_you_mean(wrong, known)
+            raise UnknownArgument(f"{name} has no argument '{wrong}'{way_out}")
+
+        return call
+
+    return decorate
+
+
+@with_hints("attend")
 def attend(
     q: Tensor,
     k: Tensor,
@@ -47,15 +76,22 @@ def attend(
     positions: Positions | None = None,
     dropout: float = 0.0,
     backend: str | None = None,
-    **unknown: Any,
 ) -> Tensor:
-    """weights(q, k) @ v: B H Q D, B H K D, B H K E → B H Q E. Fewer heads of k and v than of q are shared by groups of q's heads.
+    """weights(q, k) @ v: B H Q D, B H K D, B H K E → B H Q E.
 
-    `mask` is added (`&`) to the mechanism's own. A query that may attend nowhere gets zeros. `dropout` falls on the weights.
-    `backend` names one; without it the fastest that can run the mechanism here is taken (see `which_backend`).
+    q, k, v: queries, keys and values; k and v may have fewer heads than q, each shared by a group of q's heads.
+    mechanism: score, normalizer, mask and position; scaled dot products with a softmax by default.
+    mask: which queries may attend to which keys, combined (`&`) with the mechanism's own; a query that may attend nowhere gets zeros.
+    positions: those of queries and keys; by default keys are at 0, 1, 2 … and the last query is at the last key.
+    dropout: the probability that a weight is set to zero.
+    backend: the name of one; by default the fastest that can run the mechanism here (see `which_backend`).
+
+    >>> import torch
+    >>> from saccade import attend, masks
+    >>> q = k = v = torch.randn(2, 4, 10, 16)  # batch, heads, positions, width
+    >>> attend(q, k, v, mask=masks.causal()).shape
+    torch.Size([2, 4, 10, 16])
     """
-    if unknown:
-        refuse_argument("attend", unknown, attend)
     call = pose(q, k, v, mechanism, mask, positions, dropout)
     for hear in hearing:
         hear(DEFAULT if mechanism is None else mechanism, call, mask)
@@ -120,18 +156,6 @@ def call_of(
     return Call(q, query, key, ready.value, score, mechanism.normalize, position, both, positions, dropout)
 
 
-class UnknownArgument(SaccadeError, TypeError):
-    """An argument that a function does not have; also a TypeError, as for any other function."""
-
-
-def refuse_argument(name: str, unknown: Mapping[str, Any], function: Callable[..., Any]) -> NoReturn:
-    """Raises for the first unknown argument, with the way out where it is one of PyTorch's."""
-    wrong = next(iter(unknown))
-    known = [one for one in inspect.signature(function).parameters if one not in ("self", "unknown")]
-    way_out = f"; {TORCH_WORDS[wrong]}" if wrong in TORCH_WORDS else did_you_mean(wrong, known)
-    raise UnknownArgument(f"{name} has no argument '{wrong}'{way_out}")
-
-
 @dataclass(frozen=True)
 class Verdict:
     """What one backend says to a call: `reason` is None when it can run it."""
@@ -176,10 +200,7 @@ def check_kinds(mechanism: Mechanism, mask: Mask | None, positions: Positions | 
     if not isinstance(mechanism, Mechanism):
         raise SaccadeError(f"expected a Mechanism, got {mechanism!r}; pass Mechanism(score, normalize, mask, position)")
     if mask is not None and not isinstance(mask, Mask):
-        kind = type(mask).__name__
-        raise SaccadeError(
-            f"expected a mask, got {kind}; make one with saccade.masks, such as masks.matrix(allowed) of 0/1 numbers"
-        )
+        raise SaccadeError(f"expected a mask, got {type(mask).__name__}; {how_to_make(mask)}")
     if positions is not None and not isinstance(positions, Positions):
         raise SaccadeError(f"expected Positions, got {type(positions).__name__}; pass Positions(i, j), or Positions.line(Q, K)")
     if not 0.0 <= dropout < 1.0:
@@ -202,6 +223,10 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
         if not isinstance(x, Tensor) or not x.is_floating_point():
             what = x.dtype if isinstance(x, Tensor) else type(x).__name__
             raise SaccadeError(f"{name} must be a floating-point tensor such as float32 or bfloat16, got {what}")
+    if not q.device == k.device == v.device:
+        raise SaccadeError(
+            f"q, k and v must be on one device, got {q.device}, {k.device} and {v.device}; move them with .to(device)"
+        )
     if not q.dtype == k.dtype == v.dtype and not torch.is_autocast_enabled(q.device.type):  # autocast converts them itself
         raise SaccadeError(f"q, k and v must have one type, got {q.dtype}, {k.dtype} and {v.dtype}; convert them first")
 

@@ -76,14 +76,27 @@ class Mask:
         return moved
 
     def __and__(self, other: Mask) -> Mask:
+        check_mask(other)
         if type(self) is Full:
             return other
         return self if other is self or type(other) is Full else Both(self, other)
 
     def __or__(self, other: Mask) -> Mask:
+        check_mask(other)
         if type(self) is Full or other is self:
             return self
         return other if type(other) is Full else Either(self, other)
+
+    def __rand__(self, other: object) -> Mask:
+        return check_mask(other)
+
+    __ror__ = __rand__
+
+    def __invert__(self) -> Mask:
+        return self.first if isinstance(self, Not) else Not(self)
+
+    def __bool__(self) -> bool:
+        raise SaccadeError(f"the mask {self!r} is neither true nor false; combine masks with & and |, not with `and` and `or`")
 
     def __repr__(self) -> str:
         inner = (str(tuple(v.shape)) if isinstance(v, Tensor) else repr(v) for v in vars(self).values())
@@ -200,7 +213,13 @@ class Where(Mask):
         self.predicate = predicate
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return self.predicate(b, h, i, j)
+        try:
+            return self.predicate(b, h, i, j)
+        except RuntimeError as error:
+            if "Boolean value of Tensor" not in str(error):
+                raise
+            wrong = f"{self!r} asks whether a whole tensor is true"
+            raise SaccadeError(f"{wrong}; write & and | for `and` and `or`, ~ for `not`, and torch.where for `if`") from error
 
     def __repr__(self) -> str:
         code = getattr(self.predicate, "__code__", None)
@@ -454,6 +473,33 @@ class Either(Pair):
     def needed(self, rows: Starts, columns: Starts, size: int) -> NDArray[np.bool_] | None:
         one, two = self.first.needed(rows, columns, size), self.second.needed(rows, columns, size)
         return None if one is None or two is None or type(self) is not Either else one | two
+
+
+class Not(Pair):
+    """~mask: a query may attend to what the mask hides."""
+
+    def __init__(self, mask: Mask, same: Mask | None = None) -> None:
+        super().__init__(mask, mask)
+
+    def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return ~booleans(self.first(b, h, i, j), self.first)
+
+    def __repr__(self) -> str:
+        return f"~{self.first!r}"
+
+
+def how_to_make(given: object) -> str:
+    """The way out where something else is given for a mask."""
+    predicate = callable(given) and not isinstance(given, Tensor)
+    return (
+        f"make one with saccade.masks, such as {'masks.where(function)' if predicate else 'masks.matrix(allowed) of 0/1 numbers'}"
+    )
+
+
+def check_mask(given: object) -> Mask:
+    if not isinstance(given, Mask):
+        raise SaccadeError(f"a mask is combined with another mask, got {type(given).__name__}; {how_to_make(given)}")
+    return given
 
 
 def integers(values: Tensor | Sequence[Any], dims: int, what: str) -> Tensor:

@@ -24,7 +24,20 @@ class Ready:
 
 
 class Mechanism(nn.Module):
-    """Score × normalizer × mask × position; by default scaled dot-product attention with a softmax."""
+    """Score × normalizer × mask × position; by default scaled dot-product attention with a softmax.
+
+    score: compares queries with keys (`saccade.scores`).
+    normalize: makes weights of a row of scores (`saccade.normalizers`).
+    mask: which queries may attend to which keys (`saccade.masks`); combined with the mask of each call.
+    position: what positions do to queries, keys, values or scores (`saccade.positions`).
+
+    >>> import torch
+    >>> from saccade import Mechanism, attend, masks, normalizers, positions
+    >>> mechanism = Mechanism(normalize=normalizers.Sparsemax(), mask=masks.causal(), position=positions.Rotary())
+    >>> q = k = v = torch.randn(2, 4, 10, 16)
+    >>> attend(q, k, v, mechanism).shape
+    torch.Size([2, 4, 10, 16])
+    """
 
     score: Score = inner()
     normalize: Normalizer = inner()

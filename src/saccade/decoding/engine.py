@@ -26,6 +26,7 @@ from .matrices import Copies, InBlocks, layout_for, product
 
 Own = Callable[[int, Tensor, int, float], Tensor]
 WIDEST_HEAD = 256
+LONG = 96  # tokens of a source; a product with fewer is over before one knows that the matrix is what it was
 KERNEL_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -214,7 +215,8 @@ class Engine:
 
     def reading(self, source: Tensor) -> AbstractContextManager[Any]:
         """How an encoder multiplies what is so long."""
-        return self.blocks if self.blocks and layout_for(source.numel(), self.like) == "packed" else nullcontext()
+        pays = source.numel() >= LONG and layout_for(source.numel(), self.like) == "packed"
+        return self.blocks if self.blocks and pays else nullcontext()
 
     def prepare(self, size: int) -> None:
         """Makes what depends on positions, for texts of `size` tokens at most."""
@@ -231,6 +233,7 @@ class Engine:
         found: Tensor = self.input.position.vectors_at(torch.arange(size, device=self.like.device))  # type: ignore[operator]
         return found.to(self.like.dtype)
 
+    @torch.inference_mode()
     def refresh(self) -> None:
         """Writes what was copied from the parameters again, where it is: captured steps read it there."""
         self.copies.refresh()

@@ -40,7 +40,7 @@ class Copies:
     through `.data` or numpy change no version counter, so the contents are read."""
 
     def __init__(self) -> None:
-        self.concatenated: list[tuple[Tensor, list[Tensor]]] = []  # in their own layout: written again in place
+        self.concatenated: list[tuple[Tensor, list[Tensor]]] = []  # in their own layout: written again where they are
         self.packed: dict[int, tuple[Tensor, list[int]]] = {}  # in another layout: parameters with their fingerprints
 
     def concatenate(self, parts: list[Tensor]) -> Tensor:
@@ -61,8 +61,8 @@ class Copies:
 
 
 def fingerprint(weight: Tensor) -> list[int]:
-    """CRC-32 of each piece of a tensor's bytes: depends on every bit and on its place. On a CPU; zlib runs without Python's lock."""
-    flat = weight.detach().contiguous().flatten().view(torch.uint8).numpy()
+    """CRC-32 of each piece of a tensor's bytes: depends on every bit and on its position. On a CPU; zlib runs without Python's lock."""
+    flat: Any = weight.detach().contiguous().flatten().view(torch.uint8).numpy()
     pieces = [flat[start : start + PIECE] for start in range(0, len(flat), PIECE)]
     if len(pieces) < 2 or torch.get_num_threads() == 1:
         return list(map(zlib.crc32, pieces))

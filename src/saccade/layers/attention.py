@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from torch.nn.modules.module import _has_any_global_hook
 
 from ..core import KeyValues, Mechanism, Positions, Ready, Site, kernels
-from ..core.attention import check_kinds, check_order, refuse_argument
+from ..core.attention import check_kinds, check_order, with_hints
 from ..core.compiling import may_read
 from ..core.masks import Mask, Matrix, Prepared
 from ..core.options import inner, overrides
@@ -56,6 +56,7 @@ class MultiHeadAttention(Site, Mixer):
 
     q, k, v, out, mechanism = inner(), inner(), inner(), inner(), inner()
 
+    @with_hints("MultiHeadAttention")
     def __init__(
         self,
         dim: int,
@@ -66,12 +67,24 @@ class MultiHeadAttention(Site, Mixer):
         bias: bool = True,
         dropout: float = 0.0,
         head_width: int | None = None,
-        **unknown: Any,
     ) -> None:
-        """`head_width` is dim / heads unless given."""
+        """Makes the layer; `layer(x)` is self-attention, `layer(x, memory)` reads keys and values from a memory.
+
+        dim: the width of inputs and outputs.
+        heads: heads of queries; kv_heads: heads of keys and values, each shared by a group of heads; as many as `heads` by default.
+        mechanism: score, normalizer, mask and position; scaled dot products with a softmax by default.
+        dim_memory: the width of a memory, `dim` by default.
+        bias: whether the four projections have one.
+        dropout: the probability that a weight is set to zero in training.
+        head_width: the width of a head, dim / heads by default.
+
+        >>> import torch
+        >>> from saccade import MultiHeadAttention, masks
+        >>> layer = MultiHeadAttention(64, heads=4)
+        >>> layer(torch.randn(2, 10, 64), mask=masks.causal()).shape
+        torch.Size([2, 10, 64])
+        """
         super().__init__()
-        if unknown:
-            refuse_argument("MultiHeadAttention", unknown, MultiHeadAttention)
         if isinstance(dim, Tensor):
             raise SaccadeError("expected dim, a number, got a tensor; make the layer first: MultiHeadAttention(dim, heads)(x)")
         kv_heads = heads if kv_heads is None else kv_heads
@@ -83,6 +96,9 @@ class MultiHeadAttention(Site, Mixer):
             raise SaccadeError(f"heads must be a multiple of kv_heads, got {heads} and {kv_heads}; choose a divisor of {heads}")
         if mechanism is not None and not isinstance(mechanism, Mechanism):
             raise SaccadeError(f"expected a Mechanism, got {mechanism!r}; pass Mechanism(score, normalize, mask, position)")
+        if mechanism is not None and mechanism.position.heads not in (None, heads):
+            got = f"the position is made for {mechanism.position.heads} heads, the layer has {heads}"
+            raise SaccadeError(f"{got}; build the position with heads={heads}")
         self.heads, self.kv_heads, self.width = heads, kv_heads, head_width or dim // heads
         self.mechanism = Mechanism() if mechanism is None else mechanism
         self.dropout = dropout
@@ -121,17 +137,11 @@ class MultiHeadAttention(Site, Mixer):
     def needs_relation(self) -> bool:  # type: ignore[override]
         return self.mechanism.position.needs_relation
 
+    @with_hints("a MultiHeadAttention layer")
     def forward(
-        self,
-        x: Tensor,
-        memory: Tensor | None = None,
-        mask: Mask | None = None,
-        positions: Positions | None = None,
-        **unknown: Any,
+        self, x: Tensor, memory: Tensor | None = None, mask: Mask | None = None, positions: Positions | None = None
     ) -> Tensor:
         """x: B N dim; memory: B M dim_memory, x itself when not given."""
-        if unknown:
-            refuse_argument("a MultiHeadAttention layer", unknown, self.forward)
         self.check(x, memory, mask, positions)
         if memory is None:
             return self.mix(x, mask, positions)
@@ -154,7 +164,12 @@ class MultiHeadAttention(Site, Mixer):
             raise SaccadeError(f"{wrong}; override `start` and `step` too to read position by position")
         return KeyValues()
 
-    def step(self, x: Tensor, cache: KeyValues, mask: Mask | None, positions: Positions) -> tuple[Tensor, KeyValues]:
+    def step(
+        self, x: Tensor, cache: KeyValues, mask: Mask | None = None, positions: Positions | None = None
+    ) -> tuple[Tensor, KeyValues]:
+        """The next positions, x: B N dim, after those in the cache → the output and a new cache; x is at the end of `positions`."""
+        if positions is None:
+            positions = Positions.line(x.shape[1], cache.length + x.shape[1], x.device)
         own = Positions(positions.i, positions.i, kept=positions.kept)  # the new keys are where the queries are
         new = self.prepare(x, own)
         after = cache.append(new.key, new.value)
@@ -195,6 +210,9 @@ class MultiHeadAttention(Site, Mixer):
         if isinstance(mask, Tensor) and mask.is_floating_point():
             way = "self-attention is layer(x), and layer(x, memory) reads keys and values from a memory"
             raise SaccadeError(f"the third argument is the mask, got a tensor of shape {tuple(mask.shape)}; {way}")
+        for name, given in (("x", x), ("memory", memory)):
+            if given is not None:
+                self.check_input(name, given)
         mechanism, read, sizes = self.mechanism, x if memory is None else memory, x.shape
         check_kinds(mechanism, mask, positions, self.dropout)
         for name, shape, width in (("x", sizes, self.q.in_features), ("memory", read.shape, self.k.in_features)):
@@ -203,6 +221,19 @@ class MultiHeadAttention(Site, Mixer):
         if memory is not None and memory.shape[0] != sizes[0]:
             raise SaccadeError(f"x is a batch of {sizes[0]}, memory a batch of {memory.shape[0]}; give one memory per row of x")
         check_order(mechanism.mask, mask, sizes[1], read.shape[1], positions if type(positions) is Positions else None)
+
+    def check_input(self, name: str, x: Any) -> None:
+        """Raises when an input is not a tensor of the type and on the device of the parameters."""
+        if not isinstance(x, Tensor):
+            way = "the order of arguments is x, memory, mask, positions; pass mask=" if isinstance(x, Mask) else "pass a tensor"
+            raise SaccadeError(f"{name} must be a tensor, got {x if isinstance(x, Mask) else type(x).__name__}; {way}")
+        weight = (self.q if name == "x" else self.k)._parameters.get("weight")
+        if weight is None:
+            return
+        if x.device != weight.device:
+            raise SaccadeError(f"{name} is on {x.device}, the layer on {weight.device}; move one of them with .to(device)")
+        if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+            raise SaccadeError(f"{name} is of {x.dtype}, the layer of {weight.dtype}; convert one of them with .to(dtype)")
 
 
 class Same(nn.Module):

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.options import Choice, Range
+from ..core.options import Range
 from ..errors import SaccadeError
-from .feedforward import RELU, Experts, activations, table
+from .feedforward import RELU, Activating, Experts, table
 
 
 @table.add("noisy-experts", paper="Shazeer et al. 2017", example={"count": 4, "top": 2})
@@ -31,7 +31,7 @@ class NoisyExperts(Experts):
         capacity: Annotated[float, Range(0.1, 4096.0)] = 2.0,
         importance: Annotated[float, Range(0.0, 100.0)] = 0.01,
         load: Annotated[float, Range(0.0, 100.0)] = 0.01,
-        activation: Annotated[Choice, activations] = RELU,
+        activation: Activating = RELU,
     ) -> None:
         if top >= count:
             raise SaccadeError(

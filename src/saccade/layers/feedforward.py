@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.extras import leave
-from ..core.options import Choice, Range
+from ..core.options import Choice, Range, choose
 from ..core.table import Table
 from ..errors import SaccadeError
 from .dropouts import Dropout
@@ -74,6 +74,20 @@ class Celu(nn.Module):
 Softplus = add_activation("softplus", F.softplus, "log(1 + exp(x))", "Dugas et al. 2001")
 Linear = add_activation("linear", lambda x: x, "x, as it is")
 RELU = Choice(Relu)
+Activating = Annotated[Callable[..., nn.Module] | str, activations]  # a class or a name; in a recipe a name
+
+
+def activation_of(given: Callable[..., nn.Module] | str) -> nn.Module:
+    """An activation by its name, from its class, or as it is."""
+    if isinstance(given, nn.Module):
+        return given
+    try:
+        made = choose(activations, given, "activation")() if isinstance(given, str) else given()
+    except TypeError:
+        made = None
+    if not isinstance(made, nn.Module):
+        raise SaccadeError(f"expected an activation, got {given!r}; pass a name such as 'gelu', or a class such as torch.nn.GELU")
+    return made
 
 
 def initialize(*layers: nn.Linear) -> None:
@@ -88,12 +102,10 @@ def initialize(*layers: nn.Linear) -> None:
 class MLP(nn.Module):
     """W₂ activation(W₁ x + b₁) + b₂"""
 
-    def __init__(
-        self, dim: int, hidden: int, dropout: float = 0.0, activation: Annotated[Choice, activations] = RELU, bias: bool = True
-    ) -> None:
+    def __init__(self, dim: int, hidden: int, dropout: float = 0.0, activation: Activating = RELU, bias: bool = True) -> None:
         super().__init__()
         self.inner, self.outer = nn.Linear(dim, hidden, bias), nn.Linear(hidden, dim, bias)
-        self.activation, self.dropout = activation(), Dropout(dropout)
+        self.activation, self.dropout = activation_of(activation), Dropout(dropout)
         initialize(self.inner, self.outer)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -167,7 +179,7 @@ class Experts(nn.Module):
         top: Annotated[int, Range(1, 64)] = 1,
         capacity: Annotated[float, Range(0.1, 4096.0)] = 1.25,
         balance: Annotated[float, Range(0.0, 100.0)] = 0.01,
-        activation: Annotated[Choice, activations] = RELU,
+        activation: Activating = RELU,
         bias: bool = True,
         every: Annotated[int, Range(1, 1000)] = 1,
         n: int = 0,
@@ -187,7 +199,7 @@ class Experts(nn.Module):
         self.inner_bias = nn.Parameter(torch.zeros(count, 1, hidden)) if bias else None
         self.outer = nn.Parameter(torch.empty(count, hidden, dim))
         self.outer_bias = nn.Parameter(torch.zeros(count, 1, dim)) if bias else None
-        self.activation, self.dropout = activation(), Dropout(dropout)
+        self.activation, self.dropout = activation_of(activation), Dropout(dropout)
         nn.init.normal_(self.router.weight, std=0.02)
         for weight in (self.inner, self.outer):
             bound = math.sqrt(6 / (dim + hidden))

@@ -88,5 +88,5 @@ class Linformer(MultiHeadAttention):
     def start(self, x: Tensor) -> NoReturn:
         raise SaccadeError("a linformer cannot read position by position; choose mixer=attention for a model that generates")
 
-    def step(self, x: Tensor, cache: Any, mask: Mask | None, positions: Positions) -> NoReturn:
+    def step(self, x: Tensor, cache: Any, mask: Mask | None = None, positions: Positions | None = None) -> NoReturn:
         self.start(x)

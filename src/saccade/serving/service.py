@@ -31,6 +31,7 @@ from .worker import Job, Worker
 log = logging.getLogger("saccade.serving")
 EVENTS = "text/event-stream"
 MANY_CHARACTERS = 10_000  # of texts that are encoded outside the event loop
+OUTPUT = ("text", "log_prob", "finished", "alternatives")  # what is answered of a generated text
 
 
 @dataclass(frozen=True)
@@ -167,14 +168,13 @@ class Service:
     async def translate(self, request: Request, served: Served, asked: Translate) -> Response:
         texts = listed(asked.text, asked.look)
         found = await self.translations(request, served, texts, asked)
-        named = ("text", "log_prob", "finished", "alternatives")
-        results = [{name: getattr(one, name) for name in named} for one in found]
+        results = [one.to_dict(*OUTPUT) for one in found]
         return await self.with_look(request, served, asked, results, texts[0], found[0].text)
 
     async def tag(self, request: Request, served: Served, asked: Tag) -> Response:
         texts = listed(asked.text, asked.look)
         found = await self.wait(request, [served.tag(text) for text in texts])
-        results = [{"words": one.words, "tags": list(one)} for one in found]
+        results = [one.to_dict("words", "tags") for one in found]
         return await self.with_look(request, served, asked, results, texts[0])
 
     async def classify(self, request: Request, served: Served, asked: Classify) -> Response:
@@ -185,19 +185,19 @@ class Service:
         else:
             items = listed(asked.text or "", asked.look)
         found = await self.wait(request, [served.classify(item) for item in items])
-        results = [{"label": one.label, "probabilities": one.probabilities} for one in found]
+        results = [one.to_dict("label", "probabilities") for one in found]
         return await self.with_look(request, served, asked, results, items[0])
 
     async def caption(self, request: Request, served: Served, asked: Describe) -> Response:
         image = await self.picture(served, asked.image)
         [found] = await self.wait(request, [served.caption(image, asked.beam, asked.max_length)])
-        results = [{name: getattr(found, name) for name in ("text", "log_prob", "finished", "alternatives")}]
+        results = [found.to_dict(*OUTPUT)]
         return await self.with_look(request, served, asked, results, image, found.text)
 
     async def answer(self, request: Request, served: Served, asked: Answer) -> Response:
         image = await self.picture(served, asked.image)
         [found] = await self.wait(request, [served.answer(image, asked.question)])
-        results = [{"answer": found.answer, "probabilities": found.probabilities}]
+        results = [found.to_dict("answer", "probabilities")]
         return await self.with_look(request, served, asked, results, image, asked.question)
 
     async def picture(self, served: Served, image: str | bytes) -> Any:

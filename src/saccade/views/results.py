@@ -15,6 +15,7 @@ from ..files import write_atomically
 from .document import Document, Site, check_ending, shorten
 from .page import _escape as escape
 from .page import small_table
+from .worked import plain
 
 Numbers = NDArray[np.floating]
 Pixels = NDArray[np.uint8]
@@ -26,10 +27,17 @@ class Result:
 
     look: MakeDocument | None = None
 
+    def to_dict(self, *names: str) -> dict[str, Any]:
+        """The result as lists, numbers, texts and None, for JSON, a table or an HTTP answer; with `names`, these fields alone.
+
+        `json.dumps(result.to_dict())`, `pandas.DataFrame([one.to_dict() for one in results])`.
+        """
+        found = self.facts()
+        return {name: plain(found[name]) for name in names or found}
+
     def facts(self) -> dict[str, Any]:
-        """What is written as JSON, and compared."""
-        named = {one.name: getattr(self, one.name) for one in fields(self) if one.compare}  # type: ignore[arg-type]
-        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in named.items()}
+        """The fields of the result, which are compared."""
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.compare}  # type: ignore[arg-type]
 
     @property
     def document(self) -> Document:
@@ -43,13 +51,13 @@ class Result:
         path = check_ending(path)
         if path.suffix.lower() != ".json":
             return self.document.save(path, site, heads)
-        write_atomically(path, (json.dumps(self.facts(), ensure_ascii=False) + "\n").encode("utf-8", "replace"))
+        write_atomically(path, (json.dumps(self.to_dict(), ensure_ascii=False) + "\n").encode("utf-8", "replace"))
         return path
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, str):
             return str(self) == other
-        return type(self) is type(other) and self.facts() == other.facts()
+        return type(self) is type(other) and self.to_dict() == other.to_dict()
 
     __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
@@ -208,7 +216,7 @@ class Tagged(list[str], Result):
         return list(zip(self.words, self, strict=True))
 
     def facts(self) -> dict[str, Any]:
-        return {"words": self.words, "tags": list(self), "labels": self.labels, "probabilities": self.probabilities.tolist()}
+        return {"words": self.words, "tags": list(self), "labels": self.labels, "probabilities": self.probabilities}
 
     def __str__(self) -> str:
         return " ".join(f"{word}/{tag}" for word, tag in self.pairs)
@@ -263,6 +271,10 @@ class Generated(Iterator[str]):
         return "".join(self._seen)
 
     text = property(__str__)
+
+    def to_dict(self) -> dict[str, str]:
+        """The prompt and all of the text."""
+        return {"prompt": self.prompt, "text": self.text}
 
     def __repr__(self) -> str:  # of what is there: printing runs no model
         return f"Generated({shorten(''.join(self._seen), 60)!r} so far; str() gives all of it)"
