@@ -233,6 +233,17 @@ def test_linear_attention_sums_in_float32_also_for_16_bits() -> None:
     torch.testing.assert_close(found.double(), exact, rtol=1e-2, atol=1e-4)
 
 
+@pytest.mark.parametrize("mask", [masks.padding([0, 40]), masks.padding([0, 40]) & masks.causal()], ids=str)
+def test_linear_attention_has_no_gradient_of_a_row_without_keys(mask: Mask) -> None:
+    qkv = [(20 * x).requires_grad_() for x in tensors(40, 40)]
+    assert which_backend(*qkv[:2], KERNEL, mask).chosen == "linear"
+    pull = torch.randn(2, 2, 40, 16)
+    found, expected = (torch.autograd.grad(attend(*qkv, KERNEL, mask, backend=name), qkv, pull) for name in (None, "eager"))
+    for one, other in zip(found, expected, strict=True):
+        assert (one[0] == 0).all()
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
+
+
 def test_which_masks_lie_on_keys_alone() -> None:
     causal, padding = masks.causal(), masks.padding([1])
     assert (causal & padding).causal_and_keys() == (True, padding)
