@@ -230,9 +230,7 @@ def draw_empty(seed: int) -> Case:
     case.made.mask = masks.full()
     mask = masks.causal() if case.sizes[2] <= case.sizes[3] else None
     at = Positions(*map(torch.arange, case.sizes[2:]), torch.zeros(1, *case.sizes[2:], dtype=torch.long))
-    return replace(
-        case, q=case.q[:0], k=case.k[:0], v=case.v[:0], mask=mask, at=Positions.line(*case.sizes[2:], relation=relation)
-    )
+    return replace(case, q=case.q[:0], k=case.k[:0], v=case.v[:0], mask=mask, at=at)
 
 
 def check_empty(case: Case) -> None:
