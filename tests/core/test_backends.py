@@ -63,6 +63,8 @@ def test_flex_refuses_what_its_kernels_cannot_do() -> None:
         attend(*tensors(3, 3, requires_grad=True), backend="flex")
     with pytest.raises(SaccadeError, match="it does not run on 'meta'"):
         attend(*tensors(3, 3, device="meta"), backend="flex")
+    with pytest.raises(SaccadeError, match="the batch is empty"):
+        attend(*(x[:0] for x in tensors(3, 3)), backend="flex")
 
 
 def test_eager_refuses_nothing_and_the_lowest_rank_is_taken() -> None:
