@@ -63,6 +63,8 @@ def test_flex_refuses_what_its_kernels_cannot_do() -> None:
         attend(*tensors(3, 3, requires_grad=True), backend="flex")
     with pytest.raises(SaccadeError, match="it does not run on 'meta'"):
         attend(*tensors(3, 3, device="meta"), backend="flex")
+    with pytest.raises(SaccadeError, match="the batch is empty"):
+        attend(*(x[:0] for x in tensors(3, 3)), backend="flex")
 
 
 def test_eager_refuses_nothing_and_the_lowest_rank_is_taken() -> None:
@@ -231,6 +233,17 @@ def test_linear_attention_sums_in_float32_also_for_16_bits() -> None:
     exact = attend(q.double(), k.double(), v.double(), KERNEL, backend="eager")
     assert found.dtype == torch.bfloat16
     torch.testing.assert_close(found.double(), exact, rtol=1e-2, atol=1e-4)
+
+
+@pytest.mark.parametrize("mask", [masks.padding([0, 40]), masks.padding([0, 40]) & masks.causal()], ids=str)
+def test_linear_attention_has_no_gradient_of_a_row_without_keys(mask: Mask) -> None:
+    qkv = [(20 * x).requires_grad_() for x in tensors(40, 40)]
+    assert which_backend(*qkv[:2], KERNEL, mask).chosen == "linear"
+    pull = torch.randn(2, 2, 40, 16)
+    found, expected = (torch.autograd.grad(attend(*qkv, KERNEL, mask, backend=name), qkv, pull) for name in (None, "eager"))
+    for one, other in zip(found, expected, strict=True):
+        assert (one[0] == 0).all()
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
 
 
 def test_which_masks_lie_on_keys_alone() -> None:

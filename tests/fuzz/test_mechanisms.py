@@ -229,10 +229,8 @@ def draw_empty(seed: int) -> Case:
     case = draw_case(seed, largest=20)
     case.made.mask = masks.full()
     mask = masks.causal() if case.sizes[2] <= case.sizes[3] else None
-    relation = torch.zeros(1, *case.sizes[2:], dtype=torch.long)
-    return replace(
-        case, q=case.q[:0], k=case.k[:0], v=case.v[:0], mask=mask, at=Positions.line(*case.sizes[2:], relation=relation)
-    )
+    at = Positions(*map(torch.arange, case.sizes[2:]), torch.zeros(1, *case.sizes[2:], dtype=torch.long))
+    return replace(case, q=case.q[:0], k=case.k[:0], v=case.v[:0], mask=mask, at=at)
 
 
 def check_empty(case: Case) -> None:
@@ -243,5 +241,6 @@ def check_empty(case: Case) -> None:
 
 @pytest.mark.usefixtures("plain_flex")
 @seeds(EMPTY, chunk=20)
+@torch.no_grad()
 def test_an_empty_batch_gives_an_empty_output(cases: range) -> None:
     run_all(cases, draw_empty, check_empty)

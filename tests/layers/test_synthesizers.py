@@ -211,3 +211,16 @@ def test_a_language_model_of_random_weights_learns() -> None:
         loss.backward()
         optimizer.step()
     assert loss.item() < 0.5
+
+
+@pytest.mark.parametrize("plus", PLUS)
+def test_a_mask_that_is_computed_from_keys_needs_keys(plus: str) -> None:
+    build = lambda: made("dense", plus, make_mechanism=lambda score: Mechanism(score, mask=masks.top_blocks(2, 1)))  # noqa: E731
+    if plus == "none":
+        with pytest.raises(
+            SaccadeError, match=r"TopBlocks\(2, 1\) is computed from keys, which a synthesizer without q·k does not have;"
+        ):
+            build()
+    else:
+        x = torch.randn(2, 5, DIM, dtype=torch.float64)
+        assert build()(x).shape == x.shape

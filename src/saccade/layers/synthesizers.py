@@ -171,6 +171,9 @@ class Synthesizer(MultiHeadAttention):
             raise SaccadeError(f"rank has no effect on a synthesizer of kind '{kind}', got {rank}; leave it out")
         make = (lambda score: Mechanism(score)) if make_mechanism is None else make_mechanism
         plain = make(NoScore() if plus == "none" else None)
+        if plus == "none" and plain.mask.computed:
+            wrong = f"{plain.mask!r} is computed from keys, which a synthesizer without q·k does not have"
+            raise SaccadeError(f"{wrong}; choose another mask, or plus=add")
         super().__init__(dim, heads, mechanism=plain, bias=bias, dropout=dropout, head_width=head_width)
         alpha = nn.Parameter(torch.zeros(())) if plus == "alpha" else None
         position = Synthesized(heads, self.width, kind, max_len, rank or 16, alpha, plain.position)

@@ -35,6 +35,8 @@ class Flex(Backend):
             return reason
         if call.dropout:
             return "it has no dropout"
+        if not call.q.shape[0]:
+            return "the batch is empty"
         if device == "cpu" and call.needs_grad:
             return "it has no backward on a CPU"
         if device not in ("cpu", "cuda"):

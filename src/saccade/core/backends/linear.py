@@ -43,7 +43,8 @@ class Linear(Backend):
         if type(rest) is not Full:
             key = key * rest.dense(*call.sizes, key.device).transpose(-2, -1).to(wide)
         summed = causal_sums(query, key, v) if causal else query @ (key.transpose(-2, -1) @ v)
-        output = summed[..., :-1] / summed[..., -1:].clamp_min(torch.finfo(wide).tiny)
+        total = summed[..., -1:]  # of a row without keys 1 instead of 0, whose gradient would overflow
+        output = summed[..., :-1] / total.clamp_min(torch.finfo(wide).tiny).masked_fill(total == 0, 1.0)
         return output.to(dtype)
 
 
