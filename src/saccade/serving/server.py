@@ -199,6 +199,7 @@ class Workers:
         self.alive = os.pipe()  # its writing end is open in this process alone, and closed with it however it ends
 
     def run(self) -> int:
+        gc.freeze()  # workers share what is imported, and the end does not wait for a look through all of it
         for sign in stop_signals():
             signal.signal(sign, self.end)
         while True:
