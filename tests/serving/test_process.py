@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -14,6 +16,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,8 +65,10 @@ def ask(where: str, body: dict[str, Any], path: str = "/v1/translate", **headers
         return json.load(answer)
 
 
-def check_stop(models: Path, process: subprocess.Popen[str], where: str, header: str = "") -> None:
-    """Requests that were accepted before SIGTERM are answered, and it ends with 0 within 10 seconds."""
+def check_stop(
+    models: Path, process: subprocess.Popen[str], where: str, header: str = "", sign: signal.Signals = signal.SIGTERM
+) -> None:
+    """Requests that were accepted before the signal are answered, and it ends with 0 within 10 seconds."""
     host, port = where.removeprefix("http://").split(":")
     expected = api.load(models / "en-fr", "cpu").translate(SENTENCES[2]).text
     accepted, found = threading.Barrier(9), list[str]()
@@ -86,7 +91,7 @@ def check_stop(models: Path, process: subprocess.Popen[str], where: str, header:
     for one in threads:
         one.start()
     accepted.wait()
-    process.terminate()
+    process.send_signal(sign)
     for one in threads:
         one.join(120)
     assert process.wait(120) == 0
@@ -137,6 +142,10 @@ def check_hostile(where: str) -> None:
         chunked + "nonsense\r\n",
         post + "Content-Length: 1e9\r\n\r\n",
         post + "Content-Length: 5\r\nContent-Encoding: gzip\r\n\r\n12345",
+        post + "Content-Length: 5\r\nContent-Encoding: gzip\r\nContent-Encoding: identity\r\n\r\n12345",
+        post + f"Content-Length: {len(body)}\r\nTransfer-Encoding: chunked\r\n\r\n" + in_chunks.partition("\r\n\r\n")[2],
+        post.replace("HTTP/1.1", "HTTP/9.9") + f"Content-Length: {len(body)}\r\n\r\n{body}",
+        post + "".join(f"X-{n}: {'y' * 80}\r\n" for n in range(400)) + f"Content-Length: {len(body)}\r\n\r\n{body}",
         "POST /v1/translate HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n",
         f"GET /../../etc/passwd HTTP/1.1\r\nHost: 127.0.0.1\r\nX-API-Key: {KEY}\r\n\r\n",
         "nonsense\r\n\r\n",
@@ -200,10 +209,137 @@ def test_real_clients_and_the_lines_of_the_docs(models: Path, tmp_path: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_accepted_requests_are_answered_when_it_is_stopped(models: Path, workers: str) -> None:
+@pytest.mark.parametrize("sign", ["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1"])
+def test_accepted_requests_are_answered_when_it_is_stopped(models: Path, workers: str, sign: str) -> None:
     with started(models, "en-fr", options=("--workers", workers)) as (process, where):
         ask(where, {"text": "a dog"})
-        check_stop(models, process, where)
+        check_stop(models, process, where, sign=signal.Signals[sign])
+
+
+@pytest.mark.parametrize("workers", ["2", pytest.param("1", marks=pytest.mark.slow)])
+def test_no_connection_is_reset_when_it_is_stopped(models: Path, workers: str) -> None:
+    """Clients that open a connection for each request get an answer (503 at the end), or are refused when nobody listens."""
+    got, ended = Counter[str](), threading.Event()
+
+    def client() -> None:
+        while not ended.is_set():
+            try:
+                with connect(where) as here:
+                    here.sendall(b"GET /health/ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                    got[str(receive(here)[0])] += 1
+            except ConnectionRefusedError:
+                got["refused"] += 1
+                return
+            except (OSError, IndexError) as error:  # reset, or closed without an answer
+                got[type(error).__name__] += 1
+
+    with started(models, "en-fr", options=("--workers", workers)) as (process, where):
+        ask(where, {"text": "a dog"})
+        threads = [threading.Thread(target=client) for _ in range(6)]
+        for one in threads:
+            one.start()
+        while got["200"] < 100:
+            time.sleep(0.01)
+        process.terminate()
+        assert process.wait(60) == 0
+        for one in threads:
+            one.join(60)
+        ended.set()
+    assert got.pop("refused") == 6
+    assert set(got) <= {"200", "503"}, got
+
+
+def test_few_open_files_are_enough_to_refuse_at_once_and_to_stop(models: Path, tmp_path: Path) -> None:
+    """With 64 files and 150 connections that send nothing, each further one is answered; SIGHUP lets accepted requests finish."""
+    script = tmp_path / "serve.py"
+    script.write_text("""
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+from saccade.serving import protocol
+protocol.HEAD = 600.0  # idle connections stay
+from saccade.cli import run
+sys.exit(run(sys.argv[1:]))
+""")
+    with started(models, "en-fr", program=(str(script),)) as (process, where):
+        idle = [connect(where) for _ in range(150)]
+        for _ in range(3):
+            with connect(where) as one:
+                one.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert receive(one)[0] == 503
+        for one in idle:
+            one.close()
+        while True:
+            with contextlib.suppress(urllib.error.HTTPError), urllib.request.urlopen(f"{where}/health/live", timeout=30):
+                break
+        check_stop(models, process, where, sign=signal.SIGHUP)
+        assert process.stderr is not None
+        assert process.stderr.read() == "", "no traceback"
+
+
+LIFECYCLE = """
+import logging, os, sys, time
+sys.modules["resource"] = None  # as on Windows, where the modules can be imported
+os.environ["PROMETHEUS_MULTIPROC_DIR"] = sys.argv[1]
+from saccade.errors import SaccadeError
+from saccade.serving import server
+from saccade.serving.settings import Settings
+
+settings = Settings({}, port=0, workers=2)
+logging.basicConfig(format="%(message)s")
+for work in sys.argv[2:]:
+    def run(settings, here, counts, number):
+        def ready():
+            counts[number] = 0
+            print(os.getpid(), flush=True)
+        exec(work)
+
+    server.run = run
+    print("ends with", server.Workers(settings, server.bind(settings)).run(), "", sep="\\n", file=sys.stderr, flush=True)
+"""
+
+
+@contextmanager
+def workers_that(folder: Path, *work: str) -> Iterator[subprocess.Popen[str]]:
+    """Services of two workers, one after another, which do this instead of loading models; `ready()` says that they have."""
+    command = [sys.executable, "-c", LIFECYCLE, str(folder), *work]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_worker_that_dies_is_replaced_and_none_is_left_alone(tmp_path: Path) -> None:
+    with workers_that(tmp_path, "ready(); time.sleep(600)") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        workers = [int(process.stdout.readline()) for _ in range(2)]
+        for _ in range(7):  # as often and as quickly as may be: each was ready
+            os.kill(workers[0], signal.SIGKILL)
+            assert f"(process {workers[0]}) ended by signal 9 (Killed)\n" in process.stderr.readline()
+            workers[0] = int(process.stdout.readline())
+        assert process.poll() is None
+        process.kill()
+        process.wait(60)
+        assert process.stdout.read() == "", "its end: no worker holds the other end of the pipe any more"
+
+
+def test_workers_that_are_never_ready_end_the_service(tmp_path: Path) -> None:
+    mistake = "raise SaccadeError('a mistake; another way')"
+    later = f"if os.path.exists('{tmp_path}/first'): {mistake}\nopen('{tmp_path}/first', 'w').close(); ready(); os._exit(4)"
+    with workers_that(tmp_path, "os._exit(3)", "raise ValueError('defect')", mistake, later) as process:
+        said = process.communicate(timeout=120)[1]
+    code, defect, first, second, rest = said.split("ends with\n")
+    assert code.count("ended with code 3 before it was ready\n") == 5
+    assert "5 workers ended within 60 seconds before they were ready; the service ends\n" in code
+    assert defect.startswith("1\n")
+    assert defect.count("ValueError: defect\n") >= 5
+    assert first.startswith("1\n")
+    assert "saccade: a mistake; another way\n" in first
+    assert first.count("ended with code 2 before it was ready\n") == 1, "another start would say the same"
+    assert second.startswith("2\n")
+    assert second.count("ended with code 2 before it was ready\n") == 5, "one was ready: maybe its model is being written again"
+    assert rest == "1\n\n"
 
 
 def test_who_sends_nothing_or_is_one_too_many_is_sent_away(models: Path, tmp_path: Path) -> None:
@@ -306,6 +442,9 @@ def test_mistakes_of_the_command(models: Path, tmp_path: Path, monkeypatch: pyte
         return printed.err
 
     assert "no key is set; give --key-file FILE, or --open" in error(models / "en-fr", "--host", "0.0.0.0")
+    with monkeypatch.context() as windows:
+        windows.delattr(os, "fork")
+        assert "serve does not run on this system; use Linux or macOS, on Windows in WSL" in error(models / "en-fr")
     assert "config.json" in error(tmp_path, "--port", 0) or "model folder" in error(tmp_path, "--port", 0)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert "cannot listen at 127.0.0.1:" in error(models / "en-fr", "--port", taken.getsockname()[1])

@@ -69,6 +69,8 @@ def serve(
 
 def run(models: list[str], limits: dict[str, Any], key_file: Path | None, as_json: bool, **given: Any) -> int:
     """Serves until a signal comes; the exit code."""
+    if not hasattr(os, "fork"):
+        raise SaccadeError("serve does not run on this system; use Linux or macOS, on Windows in WSL or in a container")
     try:
         import prometheus_client  # noqa: F401
         import starlette  # noqa: F401

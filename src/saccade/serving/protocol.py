@@ -1,48 +1,72 @@
-"""HTTP/1.1 of one connection: uvicorn's, which here gives up on who sends slowly or in crumbs, and on more connections than there may be."""
+"""One HTTP/1.1 connection: uvicorn's, with limits on slow or tiny requests, on unread answers, and on the number of connections."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
-import resource
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ..errors import SaccadeError
 from .guard import HEADERS
 
 CRUMB, CRUMBS = 16, 1000  # bytes; parts of a body that may be smaller
+MAX_HEAD_BYTES = 32 * 1024  # of a request's line and headers
 HEAD, LINGER = 10.0, 2.0  # seconds in which the first request begins, and in which a refusal can be read
 CONNECTIONS, SPARE = 2000, 100
-SENTENCES = {
-    400: "this is not HTTP, has too many headers, or a body in too many small chunks; send fewer and larger ones",
-    503: "too many connections are open; try again in a second",
-}
+MIN_FILES = 50  # open files, of which half are for connections
+MIN_READ_BYTES = 64 * 1024  # of an answer that a client reads in the seconds of a request
+NOT_HTTP = "this is not a request in HTTP/1.1; send another"
+LONG_HEAD = f"expected a request line and headers of at most {MAX_HEAD_BYTES:,} bytes; send less"
+BUSY = "too many connections are open; try again in a second"
 
 
 class Connection(h11.Connection):
-    """Refuses a body in a great many tiny chunks: each takes as long to read as a large one."""
+    """Refuses what h11 lets through: other versions, two lengths of one body, long heads, and bodies in a great many tiny chunks,
+    each of which takes as long to read as a large one."""
 
     crumbs = 0
+    refusal = NOT_HTTP
 
     def next_event(self) -> Any:
-        event = super().next_event()
+        try:
+            event = super().next_event()
+        except h11.RemoteProtocolError as error:
+            self.refusal = LONG_HEAD if error.error_status_hint == 431 else self.refusal
+            raise
         if isinstance(event, h11.Request):
             self.crumbs = 0
+            self.check(event)
         elif isinstance(event, h11.Data) and len(event.data) < CRUMB:
             self.crumbs += 1
             if self.crumbs > CRUMBS:
-                raise h11.RemoteProtocolError("too many small chunks")
+                self.refuse(f"expected at most {CRUMBS:,} chunks below {CRUMB} bytes; send fewer and larger ones")
         return event
+
+    def check(self, request: h11.Request) -> None:
+        version = request.http_version.decode()
+        if version not in ("1.0", "1.1"):
+            self.refuse(f"expected HTTP/1.0 or HTTP/1.1, got HTTP/{version}; send one of these")
+        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in request.headers}:
+            self.refuse("the headers Content-Length and Transfer-Encoding were both sent; leave out one of them")
+        size = len(request.target) + sum(len(name) + len(value) + 4 for name, value in request.headers)
+        if size > MAX_HEAD_BYTES:
+            self.refuse(LONG_HEAD)
+
+    def refuse(self, sentence: str) -> None:
+        self.refusal = sentence
+        raise h11.RemoteProtocolError(sentence)
 
 
 class Corked:
     """A transport that sends the head of an answer together with its body: each call of the system is a turn that models may take."""
 
-    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
-        self.transport, self.loop, self.head = transport, loop, b""
+    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        self.transport, self.loop, self.seconds, self.head = transport, loop, seconds, b""
+        self.written, self.watched = 0, False  # bytes; whether some wait for the client to read
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.transport, name)
@@ -55,12 +79,32 @@ class Corked:
             self.loop.call_soon(self.flush)  # where the body comes later, as that of a stream
         elif data:
             held, self.head = self.head, b""
-            self.transport.write(held + data)
+            self.send(held + data)
 
     def flush(self) -> None:
         held, self.head = self.head, b""
         if held and not self.transport.is_closing():
-            self.transport.write(held)
+            self.send(held)
+
+    def send(self, data: bytes) -> None:
+        self.transport.write(data)
+        self.written += len(data)
+        if not self.watched:
+            self.watch()
+
+    def watch(self) -> None:
+        """Closes the connection, also one that is closing, where the client stops reading what is written by now."""
+        left = self.transport.get_write_buffer_size()
+        self.watched = left > 0
+        if self.watched:
+            self.loop.call_later(self.seconds, self.check, self.written, self.written - left)
+
+    def check(self, written: int, read: int) -> None:
+        now = self.written - self.transport.get_write_buffer_size()
+        if now < min(written, read + MIN_READ_BYTES):
+            self.transport.abort()
+        else:
+            self.watch()
 
     def write_eof(self) -> None:
         self.flush()
@@ -74,22 +118,25 @@ class Corked:
 class Protocol(H11Protocol):
     """One connection."""
 
-    most = CONNECTIONS
+    conn: Connection
+    most, lingering = CONNECTIONS, SPARE  # connections; those above them that may wait until a refusal is read
+    seconds = 30.0  # without progress, after which an answer is given up
 
     def __init__(self, config: Any, *given: Any, **more: Any) -> None:
         super().__init__(config, *given, **more)
-        self.conn = Connection(h11.SERVER, config.h11_max_incomplete_event_size)
+        self.conn = Connection(h11.SERVER, MAX_HEAD_BYTES)
         self.refused = False
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(Corked(transport, self.loop))  # type: ignore[arg-type]
+        super().connection_made(Corked(transport, self.loop, self.seconds))  # type: ignore[arg-type]
         self.timeout_keep_alive_task = self.loop.call_later(HEAD, self.timeout_keep_alive_handler)
         if len(self.connections) > self.most:
-            self.refuse(503, "Service Unavailable", "retry-after: 1\r\n")
+            self.refuse(503, "Service Unavailable", BUSY, "retry-after: 1\r\n")
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._unset_keepalive_if_required()
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
 
     def data_received(self, data: bytes) -> None:
         """Ends no waiting: that does a whole request, not its first byte."""
@@ -102,13 +149,13 @@ class Protocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE, h11.ERROR):
-            self.refuse(400, "Bad Request")
+            self.refuse(400, "Bad Request", self.conn.refusal)
         else:  # it has its answer already
             self.transport.close()
 
-    def refuse(self, status: int, reason: str, more: str = "") -> None:
+    def refuse(self, status: int, reason: str, sentence: str, more: str = "") -> None:
         """Answers, and reads on without a look for a moment: a connection closed at once may take the answer with it."""
-        body = json.dumps({"error": SENTENCES[status]}).encode()
+        body = json.dumps({"error": sentence}).encode()
         headers = "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items())
         about = f"content-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n"
         self.transport.write(f"HTTP/1.1 {status} {reason}\r\n{about}{more}{headers}\r\n".encode() + body)
@@ -118,14 +165,22 @@ class Protocol(H11Protocol):
         if self.cycle is not None:  # whoever reads the body knows that no more comes
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-        self.loop.call_later(LINGER, self.transport.close)
+        crowded = len(self.connections) > self.most + self.lingering
+        self.loop.call_later(0 if crowded else LINGER, self.transport.close)
 
 
 def allow_connections() -> None:
     """As many as the system allows open files for, some of them aside."""
+    import resource  # which Windows does not have
+
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = CONNECTIONS + SPARE
     if now != resource.RLIM_INFINITY and now < wanted:
         now = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
         resource.setrlimit(resource.RLIMIT_NOFILE, (now, most))
-        Protocol.most = max(now - SPARE, SPARE)
+        if now < MIN_FILES:
+            raise SaccadeError(
+                f"at most {now} files may be open here, and a service needs {MIN_FILES}; allow more with ulimit -n"
+            )
+        Protocol.most = max(now - SPARE, now // 2)
+        Protocol.lingering = (now - Protocol.most) // 2

@@ -1,16 +1,21 @@
-"""The process of a service, or several of them on one socket: started, stopped by SIGTERM when all is answered."""
+"""The process of a service, or several of them on one socket. A signal stops them once accepted requests are answered."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import gc
+import logging
 import mmap
 import os
 import signal
 import socket
 import sys
+import threading
 import time
+from array import array
+from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -23,11 +28,24 @@ from .service import Service
 from .settings import STOPPING, Settings
 
 Counts = list[int] | memoryview
-HEADERS = 32 * 1024  # bytes of a request's headers
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1") if hasattr(signal, name))
 BACKLOG = 2048  # connections that wait to be taken
+SEND_BUFFER_BYTES = (
+    128 * 1024
+)  # of an answer that the system holds until the client reads them; by itself it would take megabytes
 TURN = 0.0005  # seconds after which the thread of HTTP and the one of the models let each other run
 YIELD = 0.002  # seconds in which a process with fewer connections can take one
 LAST_CALL = 0.5  # seconds in which connections that are open get answers after SIGTERM
+NOT_READY = 2**31 - 1  # in place of the number of connections, until a worker has loaded its models
+FAILURES, FAILURE_SECONDS = 5, 60.0  # workers that end before they are ready, within this time, end the service
+MISTAKE = 2  # the exit code after a SaccadeError, which another start does not change
+log = logging.getLogger("saccade.serving")
+
+
+def stop_signals() -> list[signal.Signals]:
+    """The signals that stop a service in order; those that `nohup` ignores stay ignored."""
+    always = (signal.SIGTERM, signal.SIGINT)
+    return [sign for sign in SIGNALS if sign in always or signal.getsignal(sign) != signal.SIG_IGN]
 
 
 class Server(uvicorn.Server):
@@ -39,10 +57,20 @@ class Server(uvicorn.Server):
         self.coming: set[asyncio.Future[Any]] = set()
 
     async def startup(self, sockets: Any = None) -> None:
-        await super().startup(sockets)
+        await super().startup([])  # connections are accepted here, one at a time, so that surplus ones can be refused
         for here in sockets or ():
-            if len(self.counts) > 1 and not self.should_exit:
+            if not self.should_exit:
                 self.watch(here)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Every stop signal ends the service in order, and is not raised again at the end."""
+        before = {sign: signal.signal(sign, self.handle_exit) for sign in stop_signals()}
+        try:
+            yield
+        finally:
+            for sign, handler in before.items():
+                signal.signal(sign, handler)
 
     async def on_tick(self, counter: int) -> bool:
         self.counts[self.number] = len(self.server_state.connections)
@@ -80,23 +108,21 @@ class Server(uvicorn.Server):
         self.watch(here)
 
     async def shutdown(self, sockets: Any = None) -> None:
-        """Nobody new comes in; who has a connection and is about to ask gets an answer too, the last on it."""
+        """Accepts the connections that the system has queued and no further ones; requests on open ones get a last answer."""
         self.service.stop()
         loop, came = asyncio.get_running_loop(), list[socket.socket]()
         for here in sockets or ():
             loop.remove_reader(here)
-            with contextlib.suppress(BlockingIOError):  # connections that the system has made and nobody took
+            with contextlib.suppress(OSError):  # the queue is empty: closed right then, before another connection enters it
                 while len(came) < CONNECTIONS:
                     came.append(here.accept()[0])
-        for server in self.servers:
-            server.close()
+            here.close()
         for one in came:
             await loop.connect_accepted_socket(self.protocol, one)
         end = loop.time() + LAST_CALL
         while self.server_state.connections and loop.time() < end:
             await asyncio.sleep(0.02)
-        await super().shutdown(sockets)
-        self._captured_signals.clear()  # it has been obeyed
+        await super().shutdown()
 
     def protocol(self) -> Protocol:
         return Protocol(self.config, self.server_state, self.lifespan.state)
@@ -104,6 +130,8 @@ class Server(uvicorn.Server):
 
 def serve(settings: Settings, say: Any) -> int:
     """Serves until a signal ends it; the exit code."""
+    allow_connections()
+    Protocol.seconds = settings.limits.seconds
     here = bind(settings)
     with here:
         address = f"[{settings.host}]" if ":" in settings.host else settings.host
@@ -111,7 +139,7 @@ def serve(settings: Settings, say: Any) -> int:
         if settings.workers == 1:
             return run(settings, here, lambda: say(where))
         say(where)
-        return run_many(settings, here)
+        return Workers(settings, here).run()
 
 
 def bind(settings: Settings) -> socket.socket:
@@ -120,9 +148,11 @@ def bind(settings: Settings) -> socket.socket:
         family, socket.SOCK_STREAM, socket.IPPROTO_TCP
     )  # named, or asyncio leaves Nagle's algorithm on: 40 ms an answer
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)  # of each connection
     try:
         made.bind((settings.host, settings.port))
         made.listen(BACKLOG)  # who comes before all is ready waits
+        made.setblocking(False)
     except (OSError, OverflowError) as error:
         made.close()
         why = getattr(error, "strerror", None) or error
@@ -136,7 +166,6 @@ def run(settings: Settings, here: socket.socket, ready: Any = lambda: None, coun
     """One process, or one of several."""
     if "OMP_NUM_THREADS" not in os.environ:  # a core is left for HTTP
         torch.set_num_threads(max(((os.cpu_count() or 1) - 1) // settings.workers, 1))
-    allow_connections()
     service = Service(settings)
     service.load()
     config = uvicorn.Config(
@@ -146,7 +175,6 @@ def run(settings: Settings, here: socket.socket, ready: Any = lambda: None, coun
         log_level="error",
         server_header=False,
         proxy_headers=False,
-        h11_max_incomplete_event_size=HEADERS,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=int(STOPPING),
     )
@@ -158,47 +186,86 @@ def run(settings: Settings, here: socket.socket, ready: Any = lambda: None, coun
     return 0
 
 
-def run_many(settings: Settings, here: socket.socket) -> int:
-    """Several processes; one that dies is started again, and one that cannot start ends all."""
-    ending = False
+class Workers:
+    """Processes on one socket. One that dies is replaced; several that never become ready end the service."""
 
-    def end(*_: Any) -> None:
-        nonlocal ending
-        ending = True
-        for each in children:
-            os.kill(each, signal.SIGTERM)
+    def __init__(self, settings: Settings, here: socket.socket) -> None:
+        self.settings, self.here, self.ending, self.code = settings, here, False, 0
+        self.counts = memoryview(mmap.mmap(-1, 4 * settings.workers)).cast("i")  # connections of each, which all see
+        self.counts[:] = array("i", [NOT_READY] * settings.workers)
+        self.children: dict[int, int] = {}  # process → number
+        self.served = False  # whether any worker was ready
+        self.failed: deque[float] = deque(maxlen=FAILURES)  # times
+        self.alive = os.pipe()  # its writing end is open in this process alone, and closed with it however it ends
 
-    children: dict[int, tuple[float, int]] = {}  # when each began, and its number
-    counts = memoryview(mmap.mmap(-1, 4 * settings.workers)).cast("i")  # which all of them see
-    for sign in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(sign, end)
-    code = 0
-    while children or not ending:
-        while len(children) < settings.workers and not ending:
-            number = min(set(range(settings.workers)) - {number for _, number in children.values()})
-            counts[number] = 0
-            children[start(settings, here, counts, number)] = time.monotonic(), number
-        child, status = os.wait()
-        begun, _ = children.pop(child, (0.0, 0))
+    def run(self) -> int:
+        gc.freeze()  # workers share what is imported, and the end does not wait for a look through all of it
+        for sign in stop_signals():
+            signal.signal(sign, self.end)
+        while True:
+            while len(self.children) < self.settings.workers and not self.ending:
+                self.start(min(set(range(self.settings.workers)) - set(self.children.values())))
+            if self.ending:  # maybe while a worker was started
+                self.end()
+            if not self.children:
+                return self.code
+            child, status = os.wait()
+            if child in self.children:
+                self.ended(child, os.waitstatus_to_exitcode(status))
+
+    def end(self, *_: Any) -> None:
+        """Closes the socket, so that no connection is queued here that no worker will accept, and stops the workers."""
+        self.ending = True
+        self.here.close()
+        for child in list(self.children):
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.kill(child, signal.SIGTERM)
+
+    def ended(self, child: int, code: int) -> None:
+        number = self.children.pop(child)
+        ready = self.counts[number] != NOT_READY
+        self.served = self.served or any(count != NOT_READY for count in self.counts)
+        self.counts[number] = NOT_READY
         mark_process_dead(child)  # what it counted stays, what it was doing does not
-        if not ending and time.monotonic() - begun < 5:  # it would fail again
-            code = os.waitstatus_to_exitcode(status) or 1
-            end()
-    return code
+        if self.ending:
+            return
+        how = f"with code {code}" if code >= 0 else f"by signal {-code} ({signal.strsignal(-code)})"
+        log.warning("worker %d (process %d) ended %s%s", number + 1, child, how, "" if ready else " before it was ready")
+        if not ready:
+            self.failed.append(time.monotonic())
+            if code == MISTAKE and not self.served:
+                self.code = code
+                self.end()
+            elif len(self.failed) == FAILURES and self.failed[-1] - self.failed[0] < FAILURE_SECONDS:
+                log.error(
+                    "%d workers ended within %g seconds before they were ready; the service ends", FAILURES, FAILURE_SECONDS
+                )
+                self.code = 1
+                self.end()
 
+    def start(self, number: int) -> None:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # a signal waits until the worker has its own handlers
+        child = os.fork()
+        if child:
+            self.children[child] = number
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            return
+        code = 1
+        try:
+            for sign in stop_signals():
+                signal.signal(sign, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            os.close(self.alive[1])
+            threading.Thread(target=self.end_with_parent, daemon=True).start()
+            code = run(self.settings, self.here, counts=self.counts, number=number)
+        except SaccadeError as error:
+            print(f"saccade: {error.shell}", file=sys.stderr, flush=True)
+            code = MISTAKE
+        except BaseException:
+            log.exception("worker %d failed", number + 1)
+        finally:
+            os._exit(code)
 
-def start(settings: Settings, here: socket.socket, counts: Counts, number: int) -> int:
-    """A further process; its number."""
-    child = os.fork()
-    if child:
-        return child
-    for sign in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(sign, signal.SIG_DFL)
-    code = 1
-    try:
-        code = run(settings, here, counts=counts, number=number)
-    except SaccadeError as error:
-        print(f"saccade: {error.shell}", file=sys.stderr, flush=True)
-        code = 2
-    finally:
-        os._exit(code)
+    def end_with_parent(self) -> None:
+        os.read(self.alive[0], 1)  # nothing is ever written: it returns when the parent is gone
+        os.kill(os.getpid(), signal.SIGTERM)
