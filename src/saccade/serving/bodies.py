@@ -107,7 +107,7 @@ def media_type(header: str) -> str:
 
 def parse_message(kind: type[T], header: str, body: bytearray, limits: Limits) -> T:
     """A message from a body; empties the body."""
-    values = parse_body(header, body, limits.body, IMAGE in hints(kind))
+    values = parse_body(header, body, limits.body, IMAGE in hints(kind))  # type: ignore[arg-type]
     is_form = media_type(header) in (FORM, PARTS)
     return read(kind, from_form(kind, values) if is_form else values, limits)
 
