@@ -233,10 +233,10 @@ def parse_parts(header: str, body: bytearray, most: int) -> dict[str, Any]:
     """A form in parts; the file of an image stays bytes."""
     refused = Refused(400, "the body is not a form in parts; let your HTTP library make it")
     named = BOUNDARY.match(header.strip()) if len(header) <= MAX_PART_LINE_BYTES and header.isascii() else None
-    parts = split_parts(body, b"--" + (named[1] or named[2]).encode()) if named is not None else []
-    images = sum(end - start for name, _, start, end in parts if name == IMAGE)
+    parts = split_parts(body, b"--" + (named[1] or named[2]).encode()) if named is not None else None
+    images = sum(end - start for name, _, start, end in parts or () if name == IMAGE)
     check_rest(len(body) - images, most)
-    if not parts or not all(name for name, *_ in parts):
+    if parts is None or not all(name for name, *_ in parts):
         raise refused
     pairs = list[tuple[str, Any]]()
     for name, is_file, start, end in parts:
@@ -252,18 +252,18 @@ def parse_parts(header: str, body: bytearray, most: int) -> dict[str, Any]:
     return collect(pairs)
 
 
-def split_parts(body: bytearray, mark: bytes) -> list[tuple[str, bool, int, int]]:
-    """The parts of a form: the name, whether it is a file, and where its content starts and ends; none if the form is broken."""
+def split_parts(body: bytearray, mark: bytes) -> list[tuple[str, bool, int, int]] | None:
+    """The parts of a form: the name, whether it is a file, and where its content starts and ends. None for a broken form."""
     found, parts = find_mark(body, mark, 0), list[tuple[str, bool, int, int]]()
     while found is not None and not found[2]:
         start, following = found[1], find_mark(body, mark, found[1] - 2)
         end = following[0] - 2 if following is not None else 0
         head = body.find(b"\r\n\r\n", start, min(end, start + MAX_PART_LINES * (MAX_PART_LINE_BYTES + 2)) + 4)
         if not start < head <= end - 4 or len(parts) == MAX_PARTS:
-            return []
+            return None
         parts.append((*disposition(bytes(body[start:head])), head + 4, end))
         found = following
-    return parts if found is not None else []
+    return parts if found is not None else None
 
 
 def find_mark(body: bytearray, mark: bytes, start: int) -> tuple[int, int, bool] | None:
