@@ -88,7 +88,8 @@ def test_right_forms_are_read(name: str, end: bytes, header: str) -> None:
     assert parsed(RIGHT[name] + text + end, header) == {"image": expected, "question": "é\r\n"}
 
 
-def test_an_empty_file_is_a_file() -> None:
+def test_an_empty_file_is_a_file_and_an_empty_form_is_a_form() -> None:
+    assert parsed(b"--b--\r\n") == {}
     assert parsed(part(b"") + b"--b--") == {"image": b""}
     assert parsed(part(b"", b'form-data; name="image"; filename=""') + b"--b--") == {"image": b""}
 
@@ -97,7 +98,6 @@ WRONG = {
     "no boundary": (part(b"x") + b"--b--", "multipart/form-data"),
     "another boundary": (part(b"x") + b"--b--", "multipart/form-data; boundary=c"),
     "no end": (part(b"x"), FORM),
-    "no part": (b"--b--", FORM),
     "no headers": (b"--b\r\n\r\nx\r\n--b--", FORM),
     "nothing in a part": (b"--b\r\n--b--", FORM),
     "headers without end": (b"--b\r\nContent-Disposition: form-data; name=image\r\n--b--", FORM),

@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import json
 import re
+import sys
 import typing
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn, TypeVar
@@ -95,10 +96,9 @@ class Intake:
 
 
 def trim_memory() -> None:
-    """Returns freed memory to the system, where the C library can: glibc keeps the space of bodies otherwise."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    """Returns freed memory to the system, where the C library can: glibc keeps the space of bodies and pictures otherwise."""
+    if sys.platform == "linux":
+        getattr(ctypes.pythonapi, "malloc_trim", int)(0)
 
 
 def media_type(header: str) -> str:
@@ -107,7 +107,7 @@ def media_type(header: str) -> str:
 
 def parse_message(kind: type[T], header: str, body: bytearray, limits: Limits) -> T:
     """A message from a body; empties the body."""
-    values = parse_body(header, body, limits.body, IMAGE in hints(kind))
+    values = parse_body(header, body, limits.body, IMAGE in hints(kind))  # type: ignore[arg-type]
     is_form = media_type(header) in (FORM, PARTS)
     return read(kind, from_form(kind, values) if is_form else values, limits)
 
@@ -172,21 +172,30 @@ def cut_image(body: bytearray, most: int) -> bytes | None:
         text = body[start:end]
         del body[start:end]
         return decode_image(text.replace(b"\\/", b"/"))
-    with memoryview(body) as view:
-        image = decode_image(view[start:end])
+    image = decode_image(body, start, end)
     del body[start:end]
     return image
 
 
-def decode_image(text: bytes | bytearray | memoryview | str) -> bytes:
-    """The bytes of an image in base64, or in a data address."""
-    with memoryview(text.encode("utf-8", "replace") if isinstance(text, str) else text) as view:
-        start = bytes(view[:100]).find(b",") + 1 if view[:5] == b"data:" else 0
-        try:
-            with view[start:] as data:
-                return binascii.a2b_base64(data, strict_mode=True)
-        except ValueError:
-            raise Refused(422, "the image is not base64; encode the bytes of its file, or send a form with the file") from None
+def decode_image(text: bytearray | str, start: int = 0, end: int | None = None) -> bytes:
+    """The bytes of an image in base64, or in a data address: a part of a body, in whose place it is decoded piece by piece."""
+    body = bytearray(text, "utf-8", "replace") if isinstance(text, str) else text
+    end = len(body) if end is None else end
+    if body.startswith(b"data:", start):
+        start = body.find(b",", start, start + 100) + 1 or start
+    at = out = start
+    try:
+        while at < end:
+            stop = min(at + 2**20, end)
+            piece = binascii.a2b_base64(body[at:stop], strict_mode=True)
+            if stop < end and len(piece) < 2**20 // 4 * 3:
+                raise ValueError("padding in the middle")
+            body[out : out + len(piece)] = piece
+            at, out = stop, out + len(piece)
+    except ValueError:
+        raise Refused(422, "the image is not base64; encode the bytes of its file, or send a form with the file") from None
+    with memoryview(body) as view, view[start:out] as found:
+        return bytes(found)
 
 
 def parse_form(body: bytearray) -> dict[str, Any]:
@@ -224,36 +233,37 @@ def parse_parts(header: str, body: bytearray, most: int) -> dict[str, Any]:
     """A form in parts; the file of an image stays bytes."""
     refused = Refused(400, "the body is not a form in parts; let your HTTP library make it")
     named = BOUNDARY.match(header.strip()) if len(header) <= MAX_PART_LINE_BYTES and header.isascii() else None
-    parts = split_parts(body, b"--" + (named[1] or named[2]).encode()) if named is not None else []
-    images = sum(end - start for name, _, start, end in parts if name == IMAGE)
+    parts = split_parts(body, b"--" + (named[1] or named[2]).encode()) if named is not None else None
+    images = sum(end - start for name, _, start, end in parts or () if name == IMAGE)
     check_rest(len(body) - images, most)
-    if not parts or not all(name for name, *_ in parts):
+    if parts is None or not all(name for name, *_ in parts):
         raise refused
     pairs = list[tuple[str, Any]]()
-    with memoryview(body) as view:
-        for name, is_file, start, end in parts:
-            with view[start:end] as content:
-                try:
-                    image = bytes(content) if is_file else decode_image(content) if name == IMAGE else b""
-                    pairs.append((name, image if name == IMAGE else str(content, "utf-8")))
-                except ValueError:
-                    raise refused from None
+    for name, is_file, start, end in parts:
+        if name == IMAGE and not is_file:
+            pairs.append((name, decode_image(body, start, end)))
+            continue
+        with memoryview(body) as view, view[start:end] as content:
+            try:
+                pairs.append((name, bytes(content) if name == IMAGE else str(content, "utf-8")))
+            except ValueError:
+                raise refused from None
     body.clear()
     return collect(pairs)
 
 
-def split_parts(body: bytearray, mark: bytes) -> list[tuple[str, bool, int, int]]:
-    """The parts of a form: the name, whether it is a file, and where its content starts and ends; none if the form is broken."""
+def split_parts(body: bytearray, mark: bytes) -> list[tuple[str, bool, int, int]] | None:
+    """The parts of a form: the name, whether it is a file, and where its content starts and ends. None for a broken form."""
     found, parts = find_mark(body, mark, 0), list[tuple[str, bool, int, int]]()
     while found is not None and not found[2]:
         start, following = found[1], find_mark(body, mark, found[1] - 2)
         end = following[0] - 2 if following is not None else 0
         head = body.find(b"\r\n\r\n", start, min(end, start + MAX_PART_LINES * (MAX_PART_LINE_BYTES + 2)) + 4)
         if not start < head <= end - 4 or len(parts) == MAX_PARTS:
-            return []
+            return None
         parts.append((*disposition(bytes(body[start:head])), head + 4, end))
         found = following
-    return parts if found is not None else []
+    return parts if found is not None else None
 
 
 def find_mark(body: bytearray, mark: bytes, start: int) -> tuple[int, int, bool] | None:

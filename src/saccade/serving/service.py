@@ -19,7 +19,7 @@ from ..errors import SaccadeError
 from ..tasks.captioning import Captioning
 from ..tasks.questions import Questions
 from ..tasks.translation import Translation
-from .bodies import Intake, decode_image
+from .bodies import Intake, decode_image, trim_memory
 from .measures import Measures
 from .messages import Answer, Classify, Describe, Generate, Look, LookAt, Tag, Translate
 from .models import Served, Shelf
@@ -203,7 +203,9 @@ class Service:
     async def picture(self, served: Served, image: str | bytes) -> Any:
         if not served.sees:
             raise Refused(422, f"the model '{served.name}' reads no images; send a text")
-        return await self.intake.run(lambda: served.picture(image if isinstance(image, bytes) else decode_image(image)))
+        found = await self.intake.run(lambda: served.picture(image if isinstance(image, bytes) else decode_image(image)))
+        self.intake.thread.submit(trim_memory)  # its pixels are gone
+        return found
 
     async def look(self, request: Request, served: Served, asked: LookAt) -> Response:
         image = await self.picture(served, asked.image) if asked.image is not None else None
