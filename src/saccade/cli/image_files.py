@@ -70,7 +70,9 @@ def classify_images(system: "System", path: str | None, input_file: str | None, 
 
     def tell(name: str, one: Any) -> None:
         if json_:
-            print_json({"image": name, "label": one.label, "probabilities": one.probabilities, "weights": one.weights.tolist()})
+            same = float(one.weights.max()) == float(one.weights.min())  # the plain mean of positions is no attention
+            weights = {} if same else {"weights": one.weights.tolist()}
+            print_json({"image": name, "label": one.label, "probabilities": one.probabilities, **weights})
         elif path is not None and not Path(path).is_dir():
             likeliest = sorted(one.probabilities.items(), key=lambda pair: -pair[1])[:5]
             write(f"{one.label}   ({'  '.join(f'{label} {100 * chance:.1f} %' for label, chance in likeliest)})")
