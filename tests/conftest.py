@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")  # set before torch is imported: the same kernels on every machine
 os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start: two workers share two cores
@@ -29,40 +29,6 @@ settings.load_profile("saccade")
 def same_random_numbers() -> None:
     """Every test starts from the same seed, whatever ran before it."""
     torch.manual_seed(0)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def quick_runs() -> Iterator[Callable[..., None]]:
-    """A run's report and the measuring of its cost take half a second each, and hundreds of runs are trained here: only tests of reports
-    ask for the real ones, and the processes that tests start have them."""
-    from saccade import reporting
-    from saccade.training import loop
-    from saccade.training.cost import Cost
-
-    def estimate(model: torch.nn.Module, loss: object, updates: int, *_: object) -> Cost:
-        return Cost(sum(one.numel() for one in model.parameters()), 1e6, 1e-3, updates, slowest=1e-3)
-
-    real = reporting.finish
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reporting, "finish", lambda *_, **__: None)
-        patch.setattr(loop, "measure", estimate)
-        yield real
-
-
-@pytest.fixture
-def real_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    from saccade.training import cost, loop
-
-    monkeypatch.setattr(loop, "measure", cost.measure)
-
-
-@pytest.fixture(scope="module")
-def real_reports(quick_runs: Callable[..., None]) -> Iterator[None]:
-    from saccade import reporting
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reporting, "finish", quick_runs)
-        yield
 
 
 @pytest.fixture

@@ -289,7 +289,8 @@ def test_the_best_system_comes_back_and_the_run_folder_is_complete(trained: Any)
     assert (ended.update, ended.done) == (30, True)
     dev = examples_of(system.recipe, "dev")
     assert system.task.metrics(system.model, system.task.numbers(dev))["loss"] == pytest.approx(ended.best, rel=1e-5)
-    assert {path.name for path in folder.iterdir()} == {"recipe.json", "run.json", "metrics.csv", "log.jsonl", "last", "best"}
+    files = {"recipe.json", "run.json", "metrics.csv", "log.jsonl", "curves.png", "report.html"}
+    assert {path.name for path in folder.iterdir()} == {*files, "last", "best"}
     written = json.loads((folder / "recipe.json").read_text())
     assert written == json.loads((folder / "best" / "config.json").read_text()) == {"saccade": 2, **system.recipe.to_dict()}
     assert ended.best < 5.5, "it learns something"

@@ -20,7 +20,6 @@ from saccade.training.loop import Watcher
 from saccade.training.stopping import Stopped
 from support import run_cli, tiny_recipe
 
-pytestmark = pytest.mark.usefixtures("real_reports")
 RECIPE = tiny_recipe(
     data={"phrasebook": {"train": 60, "dev": 8, "test": 4}},
     model={"family": "bahdanau", "dim": 8, "hidden": 8, "dropout": 0.0},
@@ -29,7 +28,7 @@ RECIPE = tiny_recipe(
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, real_reports: None) -> Path:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "mine"
     api.fit(RECIPE, folder)
     return folder

@@ -64,11 +64,13 @@ def test_what_a_killed_training_left_is_no_obstacle_and_goes(recipe: Path, tmp_p
     assert again.code == 0, again.err
     assert sorted(path.name for path in run.iterdir()) == [
         "best",
+        "curves.png",
         "kept",
         "last",
         "log.jsonl",
         "metrics.csv",
         "recipe.json",
+        "report.html",
         "run.json",
     ]
     assert (run / "kept" / "notes" / "mine").read_text() == "mine"

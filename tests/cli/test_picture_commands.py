@@ -21,7 +21,7 @@ TRAINING = {"updates": 2, "tokens": 8, "warmup": 1, "evaluate_every": 1, "thread
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory, real_reports: None) -> Path:
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two trained runs, `labels` and `made`, and a folder `photos` with three images, one of which is damaged."""
     root = tmp_path_factory.mktemp("pictures")
     common = {"data": {**SHAPES, **SIZES}, "model": VIT, "training": TRAINING, "device": "cpu"}

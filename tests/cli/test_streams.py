@@ -60,7 +60,7 @@ def start(
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=kind, stderr=there, cwd=folder, env=environment) as process:
         os.close(there)
         out, _ = process.communicate(text, timeout=200)
-    listening.join(timeout=120)
+    listening.join(timeout=300)
     os.close(here)
     assert process.returncode == 0, shown.decode()
     return shown.decode() if stdout else out.decode()
@@ -122,7 +122,6 @@ def test_a_pipe_gets_the_same_with_and_without_a_terminal(
     commands: tuple[list[list[str]], dict[int, str]],
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
-    real_cost: None,
 ) -> None:
     lines, piped = commands
     seen = start(tmp_path_factory.mktemp("seen"), lines, piped)

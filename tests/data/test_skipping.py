@@ -77,6 +77,8 @@ def test_more_bad_lines_than_good_ones_are_a_wrong_format(tmp_path: Path, monkey
     )
     Path("b.tsv").write_text("a\tb\n" * 5 + "no tabs here\n" * 5)
     assert len(read(PAIRS, "b.tsv", skipped=Skipped())) == 5, "half is not more than half"
+    Path("b.tsv").write_text("a\tb\n" * 5 + "no tabs here\n" * 6)
+    assert "6 of 11 pairs in b.tsv cannot be used" in error_of(lambda: read(PAIRS, "b.tsv", skipped=Skipped()))
 
 
 def test_what_is_wrong_with_a_whole_file_is_an_error_always(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

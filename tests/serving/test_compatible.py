@@ -95,3 +95,9 @@ def test_a_stop_ends_the_text_before_it(models: Path, ask: Any) -> None:
 def test_nothing_of_a_stop_is_sent(pieces: list[str], stop: str, expected: str) -> None:
     writer = Writer(Completion("m", stop=stop), "m", "", 10, 0)
     assert "".join(map(writer.add, pieces)) + writer.rest() == expected
+
+
+@pytest.mark.parametrize("stop", [["b", "d"], ["d", "b"]])
+def test_of_several_stops_the_first_in_the_text_ends_it(stop: list[str]) -> None:
+    writer = Writer(Completion("m", stop=stop), "m", "", 10, 0)
+    assert writer.add("abcd!") + writer.rest() == "a"

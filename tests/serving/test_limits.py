@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from serving_helpers import until
 
 from saccade.errors import SaccadeError
+from saccade.serving import schema
+from saccade.serving.messages import Completion
 from saccade.serving.models import name_models
 from saccade.serving.page import FILES
 from saccade.serving.schema import Refused
@@ -88,6 +90,17 @@ def test_mistakes_are_answered_with_one_sentence(ask: Any) -> None:
         said = said if isinstance(said, str) else said["message"]
         assert sentence in said, (str(body)[:80], got.text)
         assert "\n" not in said
+
+
+@pytest.mark.parametrize(("name", "least", "most"), [("temperature", 0, 2), ("n", 1, 1), ("max_tokens", 1, 1024)])
+def test_a_range_holds_both_of_its_ends(name: str, least: int, most: int) -> None:
+    def completion(value: int) -> object:
+        return getattr(schema.read(Completion, {"model": "m", "prompt": "a", name: value}, Limits()), name)
+
+    assert (completion(least), completion(most)) == (least, most)
+    for value in (least - 1, most + 1):
+        with pytest.raises(Refused, match=rf"expected .* to .* as '{name}', got {value}; choose a number in this range"):
+            completion(value)
 
 
 def test_bodies_are_bounded_and_plain(ask: Any) -> None:

@@ -7,6 +7,7 @@ import io
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,21 @@ def test_documents_are_kept_for_a_while_and_within_a_bound() -> None:
         time.sleep(0.05)
 
 
+def test_a_document_that_was_used_again_is_kept_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    document, kept, now = Document("", [], [], []), looks.Looks(seconds=3600), [0.0]
+    monkeypatch.setattr(looks, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    for now[0], key in ((0.0, 1), (10.0, 2), (3000.0, 1)):
+        kept.find(key, lambda: document)
+    waiting = [kept.timer]
+    now[0] = 3700.0
+    kept.forget()
+    waiting.append(kept.timer)
+    assert list(kept.kept) == [1]
+    assert [one.interval for one in waiting if one is not None] == [3600, 2900]
+    for one in waiting:
+        one.cancel()  # type: ignore[union-attr]
+
+
 def test_any_number_of_looks_takes_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """And none where the system allows no more, which the next look tries again."""
     document, kept, before = Document("", [], [], []), looks.Looks(seconds=0.5), threading.active_count()
@@ -118,8 +134,6 @@ def test_any_number_of_looks_takes_one_thread(monkeypatch: pytest.MonkeyPatch) -
     for key in range(100):
         kept.find(key, lambda: document)
         assert threading.active_count() <= before + 1
-    time.sleep(0.25)
-    kept.find(99, lambda: document)  # used again: kept for longer than the others
     end = time.monotonic() + 120
     while kept.kept:
         assert threading.active_count() <= before + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import stat
@@ -118,6 +119,16 @@ def test_parameters_of_another_model_are_refused(
         load_model(model, tmp_path / "m")
     assert sentence in str(told.value)
     assert "use the recipe it was trained with" in str(told.value)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e19, -1e19])
+def test_a_model_that_has_diverged_is_refused(tmp_path: Path, value: float) -> None:
+    model = transformer()
+    with torch.no_grad():
+        model.target.tokens.weight[3, 2] = value
+    store(learned(model), tmp_path / "m")
+    with pytest.raises(SaccadeError, match=r"'target.tokens.weight' contains values that are no finite numbers"):
+        load_model(transformer(), tmp_path / "m")
 
 
 @pytest.mark.parametrize("content", [b"", b"junk", b"\xff" * 100, b'{"a": 1}', (1 << 40).to_bytes(8, "little") + b"{}"])

@@ -111,6 +111,22 @@ def test_best_is_the_best_on_dev_and_patience_ends_the_run(stage: Any, toy: Call
     assert (more.update, more.best, more.best_update) == (12, 2.0, 12), "more patience goes on"
 
 
+def test_a_better_evaluation_renews_the_patience(stage: Any, toy: Callable[..., Any]) -> None:
+    losses = [5.0, 6.0, 4.0, 6.0, 3.0, 6.0]
+    ended = stage.training("run", toy(metrics=[{"loss": loss} for loss in losses]), evaluate_every=2, patience=2).run()
+    assert (ended.update, ended.best_update, ended.worse) == (12, 10, 1)
+
+
+def test_every_update_draws_a_dropout_of_its_own(stage: Any, toy: Callable[..., Any]) -> None:
+    training, zeros = stage.training("run", toy(size=13), updates=4), list[Any]()
+    training.model[2].register_forward_hook(
+        lambda part, _, output: zeros.append((output == 0).tolist()) if part.training else None
+    )
+    training.run()
+    drawn = zeros[-4:]  # before that the cost was measured
+    assert all(one != other for n, one in enumerate(drawn) for other in drawn[:n])
+
+
 def test_a_figure_that_should_grow_is_watched_the_other_way_round(stage: Any, toy: Callable[..., Any]) -> None:
     task = toy(metrics=[{"loss": 1.0, "bleu": bleu} for bleu in (10.0, 30.0, 20.0)])
     ended = stage.training("run", task, evaluate_every=4, watch="bleu", higher_is_better=True).run()

@@ -236,7 +236,6 @@ def test_the_cost_is_measured_without_a_move(stage: Any) -> None:
     assert "about 0 s here: 161 parameters, 50 updates at most, 1.08e+03 FLOPs per update (5.40e+04 in all)" in str(calm)
 
 
-@pytest.mark.usefixtures("real_cost")
 def test_the_cost_is_told_before_the_first_update_and_counts_accumulation(stage: Any, toy: Callable[..., Any]) -> None:
     told: list[object] = []
 
