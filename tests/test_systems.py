@@ -54,9 +54,7 @@ def test_the_page_and_the_result_are_what_is_recorded(systems: ModuleType) -> No
     assert list(kept) == list(systems.systems()), "run `python benchmarks/systems.py`"
     assert all(re.fullmatch("[0-9a-f]{12}", one["commit"]) for one in kept.values()), "every system was checked at a clean commit"
     judged = {name: systems.judge(row, kept[name]["failed"], kept[name]["commit"]) for name, row in systems.systems().items()}
-    assert kept == judged, (
-        "run `python benchmarks/systems.py --docs`"
-    )
+    assert kept == judged, "run `python benchmarks/systems.py --docs`"
     assert (ROOT / "docs/systems.md").read_text(encoding="utf-8") == systems.page(kept)
 
 
