@@ -211,6 +211,14 @@ def test_a_layer_with_a_mask_of_its_own_can_be_copied_after_a_pass() -> None:
     torch.testing.assert_close(copy.deepcopy(layer)(x), expected)
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # PyTorch's, of its kernel
+@pytest.mark.parametrize("backend", [None, "eager", "sdpa"])
+def test_a_mask_that_is_computed_from_mapped_queries_is_mapped(backend: str | None) -> None:
+    q = torch.randn(3, 1, 2, 8, 4)
+    run = lambda q: attend(q, q, q, mask=masks.top_blocks(2, 1), backend=backend)  # noqa: E731
+    torch.testing.assert_close(torch.vmap(run)(q), torch.stack([run(one) for one in q]))
+
+
 def test_tensors_without_numbers_leave_nothing_behind() -> None:
     mechanism = Mechanism(position=positions.Rotary(), mask=masks.window(2))
     with FakeTensorMode():

@@ -140,7 +140,8 @@ class Prepared(Mask, Cache, Keeper):
         if found is None:
             allowed = self.allowed()
             some = allowed.any(-1, keepdim=True)
-            if may_read() and type(some) is Tensor and some.device.type == "cpu" and bool(some.all()):
+            readable = may_read() and type(some) is Tensor and not torch._C._functorch.is_batchedtensor(some)
+            if readable and some.device.type == "cpu" and bool(some.all()):
                 empty = None
             else:
                 allowed, empty = allowed | ~some, ~some
