@@ -15,7 +15,7 @@ from .data.pairs import Pair
 from .data.pictures import Asked, Captioned, Picture, Pictured
 from .decoding import Sample, decode
 from .models.kinds import ImageEncoder
-from .models.maps import attention_maps
+from .models.maps import attention_maps, grad_cam
 from .tasks.captioning import Captioning
 from .tasks.classification import Classification
 from .tasks.image_classification import ImageClassification
@@ -29,7 +29,7 @@ from .views.document import MOST_PIXELS, Site
 from .views.long import Found, make_sites
 
 Shown = tuple[list[str], list[str], list[Site]]  # the tokens read, what came of them, and all attention
-MEAN_ROW = "mean of all positions"
+MEAN_ROW, GRAD_CAM = "mean of all positions", "Grad-CAM"
 
 
 def show_translation(task: Translation, model: nn.Module, text: str, output: str, only: str | None = None) -> Shown:
@@ -113,12 +113,17 @@ def visible_pixels(image: Picture, size: tuple[int, int]) -> Tensor:
 
 
 def show_label(task: ImageClassification, model: nn.Module, image: Picture) -> Shown:
-    """What an image classifier looks at: all its layers together, each by itself, and what the label was pooled from."""
+    """What an image classifier looks at: all its layers together, each by itself, and what the label was pooled from; where no layer attends
+    from positions to positions, first Grad-CAM of its label."""
     [seen] = task.classify(model, [image])
     batch = task.batch(task.numbers([Pictured(image)]), device_of(model))
     sites = sites_inside(model.body, batch.inputs[0], torch.from_numpy(seen.weights).flatten().float(), seen.label)  # type: ignore[arg-type]
+    offset = model.body.offset(*task.image_size, *seen.weights.shape)  # type: ignore[union-attr, operator]
+    if not attention_sites(model.body):  # type: ignore[arg-type]
+        found = grad_cam(model, batch.inputs[0], task.labels.index(seen.label))  # type: ignore[arg-type]
+        if found.any():
+            sites.insert(0, Site.over_picture(GRAD_CAM, [seen.label], found.view(1, 1, -1), found.shape, offset))
     if not is_flat(seen.weights.ravel().tolist()):
-        offset = model.body.offset(*task.image_size, *seen.weights.shape)  # type: ignore[union-attr, operator]
         sites.append(Site.over_picture("pool", [seen.label], [[seen.weights.ravel()]], seen.weights.shape, offset))
     return [image.name], [seen.label], sites
 

@@ -58,12 +58,11 @@ def test_classify_one_image_and_a_folder() -> None:
 def test_classify_as_json_and_from_lines() -> None:
     found = [json.loads(line) for line in run_cli("classify", "labels", "photos", "--json").out.splitlines()]
     assert [sorted(one) for one in found] == [
-        ["image", "label", "probabilities", "weights"],
+        ["image", "label", "probabilities"],  # the mean of all positions is no attention
         ["error", "image"],
-        ["image", "label", "probabilities", "weights"],
+        ["image", "label", "probabilities"],
     ]
     assert sum(found[0]["probabilities"].values()) == pytest.approx(1)
-    assert len(found[0]["weights"]) == 4
     lines = run_cli("classify", "labels", stdin="photos/a.png\nnone.png\nphotos/c.jpg\n")
     assert (lines.code, len(lines.out.splitlines())) == (2, 2)
     assert lines.err == "saccade: no file 'none.png'; check the path\n"

@@ -137,7 +137,8 @@ def test_questions_have_a_map_for_each_of_their_words(root: Path) -> None:
                 "encoder.stages.1.blocks.0.mixer": (4, 4),
             },
         ),
-        ("cnn", {"encoder.1, positions": (4, 4), "encoder.3, positions": (2, 2)}),
+        ("cnn", {"Grad-CAM": (2, 2), "encoder.1, positions": (4, 4), "encoder.3, positions": (2, 2)}),
+        ("plain", {"Grad-CAM": (4, 4)}),
     ],
 )
 def test_sites_of_classifiers(root: Path, name: str, sites: dict[str, tuple[int, int]]) -> None:
@@ -178,7 +179,6 @@ def test_one_site_one_head_and_every_head_are_other_pictures(root: Path, tmp_pat
         ("caption wide.png --target ''", "the target is empty"),
         ("caption wide.png what? --target red", "a second text is a question about an image"),
         ("blind wide.png", "the family fixed-context has no attention to show; train one that attends, such as bahdanau"),
-        ("plain wide.png", "the family cnn has no attention to show; train one that attends, such as vit"),
         ("vit wide.png --site encoder.7.mixer", "no attention named 'encoder.7.mixer'"),
         ("vit wide.png --out x.gif", "name a file ending in .png"),
     ],

@@ -12,9 +12,11 @@ from model_helpers import shake
 from saccade.building import Builder
 from saccade.core import record
 from saccade.layers.channel import feature_weights
+from saccade.layers.pooling import DeepSets, Mean
 from saccade.layers.windowed import Windows
 from saccade.models.kinds import ImageEncoder
-from saccade.models.maps import attention_maps, rollout
+from saccade.models.labels import ImageClassifier
+from saccade.models.maps import attention_maps, grad_cam, rollout
 
 
 def encoder(family: str, **settings: Any) -> ImageEncoder:
@@ -128,3 +130,63 @@ def test_positions_look_where_their_offset_says(family: str, settings: dict[str,
     down, across = body.offset(128, 128, rows, columns)
     assert middle[0] == pytest.approx(128 * ((rows // 2 + 0.5) / rows + down), abs=0.6)
     assert middle[1] == pytest.approx(128 * ((columns // 2 + 0.5) / columns + across), abs=0.6)
+
+
+class Colors(ImageEncoder):
+    """Each pixel's color as its vector."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dim = 3
+
+    def forward(self, images: torch.Tensor, lengths: torch.Tensor | None = None) -> torch.Tensor:
+        return images.flatten(2).mT
+
+    def grid(self, height: int, width: int) -> tuple[int, int]:
+        return height, width
+
+
+def test_grad_cam_by_hand() -> None:
+    """With a mean over N positions ∂logit / ∂x_nd = w_d / N: at each position relu(w · x_n), as a share of the sum of all."""
+    model = ImageClassifier(Colors(), Mean(), 2)
+    weights = np.array([[1.0, -2.0, 0.5], [0.0, 0.0, -1.0]])
+    with torch.no_grad():
+        model.head.weight.copy_(torch.from_numpy(weights))
+    image = np.array([[[1.0, 0.0, 2.0]], [[0.25, 1.0, 0.5]], [[1.0, 0.0, 4.0]]])  # 3 colors of 1 × 3 pixels
+    given = torch.from_numpy(image)[None].float()
+    # 1 - 0.5 + 0.5 = 1;  0 - 2 + 0 < 0;  2 - 1 + 2 = 3
+    np.testing.assert_allclose(grad_cam(model, given, 0).numpy(), [[0.25, 0.0, 0.75]], atol=1e-6)
+    assert not grad_cam(model, given, 1).any(), "nothing speaks for the label"
+    with torch.inference_mode():
+        np.testing.assert_allclose(grad_cam(model, given, 0).numpy(), [[0.25, 0.0, 0.75]], atol=1e-6)
+    assert model.head.weight.grad is None
+
+
+def test_grad_cam_is_what_small_changes_of_the_last_feature_map_say() -> None:
+    torch.manual_seed(0)
+    body = encoder("cnn", dim=4, depths=[1, 1]).eval()
+    model = ImageClassifier(body, DeepSets(body.dim), 3).double().eval()
+    image, step = torch.rand(1, 3, 8, 6, dtype=torch.float64), 1e-5
+    x = body(image).detach()[0].numpy()
+
+    def logit(x: np.ndarray) -> float:
+        """The label 2 of DeepSets, ρ(Σ φ(x_n)), by hand."""
+        each, whole = (
+            [layer.weight.detach().numpy() for layer in net if hasattr(layer, "weight")]
+            for net in (model.pool.each, model.pool.whole)
+        )
+        bias = [layer.bias.detach().numpy() for layer in model.pool.each if hasattr(layer, "bias")]
+        summed = (np.maximum(x @ each[0].T + bias[0], 0) @ each[1].T + bias[1]).sum(0)
+        pooled = whole[1] @ np.maximum(whole[0] @ summed, 0)
+        return float(model.head.weight.detach().numpy()[2] @ pooled)
+
+    slopes = np.zeros_like(x)
+    for n, d in np.ndindex(*x.shape):
+        up, down = x.copy(), x.copy()
+        up[n, d], down[n, d] = up[n, d] + step, down[n, d] - step
+        slopes[n, d] = (logit(up) - logit(down)) / (2 * step)
+    wanted = np.maximum(x @ slopes.mean(0), 0)
+    assert wanted.max() > 0
+    found = grad_cam(model, image, 2).numpy()
+    assert found.shape == (4, 3)
+    np.testing.assert_allclose(found.ravel(), wanted / wanted.sum(), atol=1e-6)

@@ -303,3 +303,23 @@ def test_the_page_shows_the_picture_as_bright_as_a_word_looks(tmp_path: Path) ->
     assert moved.startswith("red looks at row 1, column 1 60 %, row 3, column 4 40 % · here row 2, column 2")
     assert spot == {"row": 0, "column": 5}
     assert (columns, heads) == ("none", 3)
+
+
+def test_strips_of_channels_are_as_bright_as_the_maps_say_on_one_scale() -> None:
+    maps = Site.over_picture("rollout", ["x"], one_hot(3, 4, (0, 0)), (3, 4))
+    strips = [Site(name, ["factor"], ["a", "b"], [[values]]) for name, values in (("low", [0.0, 0.4]), ("high", [0.5, 0.8]))]
+    figure = of_document(
+        Document("dog.png", ["dog.png"], ["dog"], [maps, *strips], "a model", picture=PICTURE), None, False, None
+    )
+    texts = [text.get_text() for text in figure.findobj(Text)]
+    assert "a model · strips: 0 is black, 0.80 is white · brighter = more weight" in texts
+    drawn = {}
+    for axes in figure.axes:
+        name = axes.get_title(loc="left")
+        if name:
+            [image] = axes.get_images()
+            drawn[name] = image.to_rgba(image.get_array())[0, :, 0].tolist()
+    assert drawn == {
+        "low: 2, 0.00 to 0.40": pytest.approx([0.0, 0.5], abs=0.01),
+        "high: 2, 0.50 to 0.80": pytest.approx([0.625, 1.0], abs=0.01),
+    }

@@ -11,6 +11,7 @@ from ..core.record import Look
 from ..layers.channel import feature_weights
 from ..layers.windowed import WindowAttention, Windows
 from .kinds import ImageEncoder
+from .labels import ImageClassifier
 
 
 class Maps(NamedTuple):
@@ -49,6 +50,17 @@ def attention_maps(body: ImageEncoder, image: Tensor) -> Maps:
         {name: found["channels"][0] for name, found in features.items() if "channels" in found},
         {name: found["positions"][0] for name, found in features.items() if "positions" in found},
     )
+
+
+def grad_cam(model: ImageClassifier, image: Tensor, label: int) -> Tensor:
+    """Grad-CAM of a label in one image (1 3 H W): relu(Σ_d a_d x_nd) at each position n of the last feature map, where a_d is the mean over
+    positions of ∂logit / ∂x_nd, and the map's sum is one; 0 everywhere if nothing speaks for the label. R C (Selvaraju et al. 2017)"""
+    with torch.inference_mode(False), torch.enable_grad():
+        tokens, x, lengths = (one.detach().clone() for one in model.positions(image))
+        logit = model.head(model.pool(tokens, x.requires_grad_(), lengths))[0, label]
+        [gradient] = torch.autograd.grad(logit, x)
+    found = (x.detach() * gradient.mean(1, keepdim=True)).sum(-1).relu()[0]
+    return (found / found.sum().clamp(min=torch.finfo(found.dtype).tiny)).view(model.body.grid(*image.shape[2:]))
 
 
 def from_windows(call: Look, at: Windows, shift: int) -> Tensor:

@@ -151,17 +151,19 @@ def panels(
     wide, tall = sizes_of(picture, PANEL if len(shown) > 3 else 0.8 * LARGE)
     down, above = tall + TITLE_ROOM + GAP, math.ceil(len(shown) / across) * (tall + TITLE_ROOM + GAP)
     width = max(2 * MARGIN + across * (wide + GAP) - GAP, NARROWEST)
-    figure, top = sheet(width, above + len(strips) * STRIP + 0.1, title, _note(notes))
+    most = max((float(weights.max()) for weights in strips.values()), default=0.0)
+    scale = (f"strips: 0 is black, {most:.2f} is white",) if strips else ()
+    figure, top = sheet(width, above + len(strips) * STRIP + 0.1, title, _note((*notes, *scale)))
     for n, (name, weights, offset) in enumerate(shown):
         y, x = divmod(n, across)
         axes = add_axes(figure, MARGIN + x * (wide + GAP), top + y * down + TITLE_ROOM, wide, tall)
         draw_panel(axes, picture, (panel_name(name), weights, offset))
     for n, (name, weights) in enumerate(strips.items()):
         axes = add_axes(figure, MARGIN, top + above + n * STRIP + TITLE_ROOM, width - 2 * MARGIN, STRIP - TITLE_ROOM - GAP)
-        low, high = float(weights.min()), float(weights.max())
-        heat(axes, weights[None], 0.0, low, high)
+        heat(axes, weights[None], 0.0, min(0.0, float(weights.min())), most, "gray")
         axes.set(xticks=[], yticks=[])
-        text = fitted(f"{panel_name(name)}: {len(weights)}, {low:.2f} (white) to {high:.2f} (black)", 8, width - 2 * MARGIN)
+        text = f"{panel_name(name)}: {len(weights)}, {weights.min():.2f} to {weights.max():.2f}"
+        text = fitted(text, 8, width - 2 * MARGIN)
         axes.set_title(text, loc="left", pad=3, **style(8, GRAY))
     return figure
 

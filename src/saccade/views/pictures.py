@@ -240,9 +240,9 @@ def add_axes(figure: Figure, left: float, top: float, width: float, height: floa
     return figure.add_axes((left / across, 1 - (top + height) / down, width / across, height / down))
 
 
-def heat(axes: Axes, values: np.ndarray, cell: float, low: float, high: float) -> AxesImage:
+def heat(axes: Axes, values: np.ndarray, cell: float, low: float, high: float, shades: str = "gray_r") -> AxesImage:
     """One shade per cell, with thin lines between cells that are large enough for them."""
-    image = axes.imshow(values, cmap="gray_r", vmin=low, vmax=high, aspect="auto", interpolation="nearest")
+    image = axes.imshow(values, cmap=shades, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
     axes.tick_params(length=0, pad=3)
     for spine in axes.spines.values():
         spine.set(color=EDGE, linewidth=0.6)
