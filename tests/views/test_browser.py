@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from saccade.views.document import Document, Site
@@ -240,3 +241,25 @@ def test_views_in_one_notebook_live_beside_each_other(document: Document, tmp_pa
     assert (small[:2], tall[:2]) == ([3, True], [30, True])
     for _, _, height, inner in (small, tall):
         assert abs(height - inner) <= 4, "as high as what it shows: neither cut nor with a second scroll bar"
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_thumbnails_of_heads_have_the_shades_of_the_matrix(rows: int, tmp_path: Path) -> None:
+    words, flat = ["the", "cat", "sat", "down"], np.full((rows, 4), 0.25)
+    steep = np.tile([0.7, 0.1, 0.1, 0.1], (rows, 1))
+    page = attention_page(Document("x", words, words[:rows], [Site("cross", words[:rows], words, [flat, steep])]))
+    script = """
+        const shade = (canvas, x, y) => {
+          const pen = new OffscreenCanvas(1, 1).getContext("2d");
+          pen.drawImage(canvas, -x, -y);
+          return pen.getImageData(0, 0, 1, 1).data[3] / 255;
+        };
+        return [1, 2].map((n) => {
+          view.openHead(n - 1);
+          const { left, above, cell } = view.place, small = root.querySelectorAll(".heads canvas")[n];
+          return [[0, 1].map((x) => shade(small, x, 0)), [0, 1].map((x) => shade(view.map, left + x * cell + 3, above + 3))];
+        });
+        """
+    for n, (small, large) in enumerate(drive(page, tmp_path, script)):
+        assert small == pytest.approx(large, abs=0.02)
+        assert small == pytest.approx([[0.0, 0.0], [1.0, 0.0 if rows == 1 else 1 / 7]][n], abs=0.02)

@@ -154,17 +154,19 @@
     openHead(head) {
       this.head = head;
       this.weights = this.weightsOf(head);
-      this.top = greatest(this.weights);
-      this.low = 0; /* of one row alone: its mean, so that only what stands out is dark */
-      if (this.site.rows.length === 1 && this.site.columns.length > 1) {
-        this.low = this.weights[0].reduce((sum, weight) => sum + weight, 0) / this.site.columns.length;
-        this.full = Math.max(this.top, 2 * this.low);
-      } else this.full = this.top;
+      Object.assign(this, this.scaleOf(this.weights));
       this.least.textContent = this.low ? `\u2264 ${this.low.toFixed(3)}, the mean` : "0";
       this.heads.querySelectorAll("button").forEach((button, i) => button.setAttribute("aria-checked", String(i - 1 === head)));
       stopAt(this.heads, head + 1);
       this.most.textContent = this.full > this.top ? this.full.toFixed(3) : `${this.top.toFixed(3)}, the greatest weight${this.site.weights.length === 1 ? "" : head < 0 ? " of the average over all heads" : " of this head"}`;
       this.paint();
+    }
+
+    /* From where to where weights are shaded: of one row alone, and where no weight stands out, from the mean, so that only what stands out is dark. */
+    scaleOf(weights) {
+      const each = weights.flat(), top = greatest(weights), mean = each.reduce((sum, weight) => sum + weight, 0) / each.length;
+      const fromMean = this.site.columns.length > 1 && (weights.length === 1 || top < 1.2 * mean) && !this.site.grid;
+      return fromMean ? { top, low: mean, full: Math.max(top, 2 * mean) } : { top, low: 0, full: top };
     }
 
     part(weight) { return (weight - this.low) / (this.full - this.low); }
@@ -241,10 +243,10 @@
 
     drawHeads() {
       this.heads.querySelectorAll("canvas").forEach((canvas, i) => {
-        const weights = this.folded(this.weightsOf(i - 1)), top = greatest(weights), pen = canvas.getContext("2d");
+        const weights = this.folded(this.weightsOf(i - 1)), { low, full } = this.scaleOf(weights), pen = canvas.getContext("2d");
         pen.clearRect(0, 0, canvas.width, canvas.height);
         weights.forEach((row, y) => row.forEach((weight, x) => {
-          pen.fillStyle = shade(this.colors, weight / top);
+          pen.fillStyle = shade(this.colors, (weight - low) / (full - low));
           pen.fillRect(x, y, 1, 1);
         }));
       });
