@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from PIL import Image
 
 from saccade.views.curves import confusion, curves, dots, look, png
@@ -66,4 +67,7 @@ def test_a_confusion_matrix_shows_shares_of_the_right_label() -> None:
     shares = np.asarray(figure.axes[0].images[0].get_array())
     assert shares.tolist() == [[0.75, 0.25, 0], [0, 1, 0], [0, 0, 0]]
     assert [tick.get_text() for tick in figure.axes[0].get_yticklabels()] == ["good", "b$a$d", "never"]
+    texts = " ".join(text.get_text() for text in figure.findobj(Text))
+    assert "darker = a larger share of the right label's examples" in texts.replace("\n", " ")
+    assert "weight" not in texts
     assert png(confusion([f"label {n}" for n in range(24)], np.eye(24, dtype=int).tolist()))[:4] == b"\x89PNG"

@@ -100,7 +100,8 @@ def confusion(labels: Sequence[str], counts: Sequence[Sequence[int]], title: str
     table = np.asarray(counts, dtype=np.float64)
     share = table / np.maximum(table.sum(1, keepdims=True), 1)
     names = list(labels)
-    return pictures.alignment(Site("rows: the right label, columns: the model's", names, names, [share.tolist()]), title)
+    site = Site("rows: the right label, columns: the model's", names, names, [share.tolist()])
+    return pictures.alignment(site, title, legend="darker = a larger share of the right label's examples")
 
 
 def png(figure: Figure) -> bytes:

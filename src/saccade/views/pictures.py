@@ -33,6 +33,7 @@ GRAY, FAINT, EDGE = "#5a5a5a", "#e2e2e2", "#9a9a9a"
 DARK = 0.516  # of the greatest weight; above it white letters have more contrast than black ones (WCAG 2)
 MOST_HEADS = 16
 MOST_NUMBERED = 40  # words per side up to which every cell is large enough for its number
+LEGEND = "darker = more weight"
 WIDEST_NOTE = 7.0  # inches that a picture of few cells is widened to, so that its note is one line
 NARROWEST = 3.6  # inches, so that a title over one single cell is not broken into syllables
 THINNEST = 0.2  # inches, so that one word against hundreds is still a strip
@@ -47,14 +48,14 @@ SVG_FONT = re.compile(rb"(style=\"[^\"]*font(?:-family)?: [^\";]*)")
 METADATA = {"png": ("Software",), "svg": ("Date", "Creator"), "pdf": ("CreationDate", "Creator", "Producer")}
 
 
-def alignment(site: Site, title: str = "", model: str = "", head: int | None = None) -> Figure:
+def alignment(site: Site, title: str = "", model: str = "", head: int | None = None, legend: str = LEGEND) -> Figure:
     """Who looked at whom, by one head or the mean of all: queries down the left, keys along the top (Bahdanau et al. 2015, Figure 3)."""
     longest, count = max(len(site.rows), len(site.columns)), len(site.weights)
     cell = 0.4 if longest <= 16 else 0.34 * min(1.0, MOST_NUMBERED / longest)
     weights = np.mean(site.weights, 0) if head is None else np.asarray(site.weights[head])
     which = f"head {head}" if head is not None else f"average of {count} heads" if count > 1 else ""
     flat = "nearly the same for all" if len(weights) == 1 < weights.shape[1] and is_flat(weights[0]) else ""
-    return _panels(site, title, (model, site.name, which, flat), {"": weights}, max(0.02, cell))
+    return _panels(site, title, (model, site.name, which, flat, legend), {"": weights}, max(0.02, cell))
 
 
 def heads(site: Site, title: str = "", model: str = "") -> Figure:
@@ -62,7 +63,7 @@ def heads(site: Site, title: str = "", model: str = "") -> Figure:
     count = len(site.weights)
     which = f"the first {MOST_HEADS} of {count} heads" if count > MOST_HEADS else f"{count} head{'s' * (count > 1)}"
     shown = {f"head {n}": np.asarray(weights) for n, weights in enumerate(site.weights[:MOST_HEADS])}
-    return _panels(site, title, (model, site.name, which), shown, min(0.34, 2.4 / max(len(site.rows), len(site.columns))))
+    return _panels(site, title, (model, site.name, which, LEGEND), shown, min(0.34, 2.4 / max(len(site.rows), len(site.columns))))
 
 
 def _panels(site: Site, title: str, notes: Sequence[str], panels: Mapping[str, np.ndarray], cell: float) -> Figure:
@@ -82,7 +83,7 @@ def _panels(site: Site, title: str, notes: Sequence[str], panels: Mapping[str, n
     step, down = max(wide + GAP, 0.6), tall + (0.36 if named else 0.0)
     end = MARGIN + left + (across - 1) * step + wide
     body = above + math.ceil(len(panels) / across) * down + (0.08 if named else MARGIN)
-    note = " · ".join(filter(None, [*notes, "darker = more weight"]))
+    note = " · ".join(filter(None, notes))
     narrowest = max(NARROWEST, min(width_of(note, 8) / 0.94 + 2 * MARGIN, WIDEST_NOTE))
     figure, top = sheet(max(end + max(right, BAR_ROOM) + MARGIN, narrowest), body, title, note)
     for index, (name, values) in enumerate(panels.items()):
