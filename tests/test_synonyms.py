@@ -32,6 +32,13 @@ MODEL = {"family": "transformer"}
         ("model.lr", "training.learning_rate"),
         ("training.layers", "model.depth"),
         ("training.updatess", "updates"),
+        ("epochs", "training.epochs"),
+        ("num_train_epochs", "training.epochs"),
+        ("steps", "training.updates"),
+        ("patience", "training.patience"),
+        ("held_out", "data.held_out"),
+        ("dim", "model.dim"),
+        ("block", "language.block"),
     ],
 )
 def test_the_usual_word_for_a_key_is_understood(word: str, key: str) -> None:

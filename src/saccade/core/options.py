@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 from torch import nn
 
-from ..errors import SaccadeError, did_you_mean
+from ..errors import SaccadeError, did_you_mean, synonyms
 from .table import Table
 
 T = TypeVar("T")
@@ -110,9 +110,20 @@ def fill(kind: type[T], values: Any, path: str) -> T:
     for name, value in values.items():
         at = f"{path}.{name}" if path else str(name)
         if name not in fields:
-            raise SaccadeError(f"no setting named '{at}'{did_you_mean(str(name), fields, setting=True)}")
+            inner = None if path else in_section(str(name), hints)
+            hint = f"; did you mean '{inner}'?" if inner else did_you_mean(str(name), fields, setting=True)
+            raise SaccadeError(f"no setting named '{at}'{hint}")
         found[name] = check(value, hints[name], fields[name].metadata, at, fields[name].default)
     return kind(**found)
+
+
+def in_section(name: str, hints: Mapping[str, Any]) -> str | None:
+    """The key of a setting that was written without its section: `training.patience` for `patience`."""
+    inner = (
+        f"{at}.{one.name}" for at, kind in hints.items() if dataclasses.is_dataclass(kind) for one in dataclasses.fields(kind)
+    )
+    usual = (key for keys in synonyms().values() for key in keys)
+    return next((key for key in (*inner, *usual) if key.rpartition(".")[2] == name), None)
 
 
 def check(value: Any, kind: Any, rules: Mapping[str, Any], path: str, default: Any = None) -> Any:
