@@ -86,7 +86,9 @@ class DataRecipe:
     )
     dev: str = setting("", "the same formats; selects the best checkpoint")
     test: str = setting("", "the same formats, for `saccade compare`")
-    held_out: float = number(0.05, 0.001, 0.5, "which share of `train` is held out", **NO_DEV)
+    held_out: float = number(
+        0.0, 0.0, 0.5, "which share of `train` is held out; 0: 5%, but at least 50 examples or a third", **NO_DEV
+    )
     strict: bool = setting(False, "stop at the first bad line or example instead of skipping and counting such")
     max_length: int = number(0, 0, 10**6, "skip training examples with more tokens on a side; 0: what a batch holds", **LENGTHS)
     max_ratio: float = number(

@@ -216,7 +216,7 @@ def note_data(task: Task, recipe: Recipe, train: Sequence[Any], dev: Sequence[An
     thing, data = task.data.thing, recipe.data
     each, judged = getattr(work, "examples", train), len(dev)
     used = len({id(getattr(one, "example", one)) for one in each})  # a picture with several captions is one
-    own = f"in {data.dev}" if data.dev else f"held out of it ({data.held_out:.3g})"
+    own = f"in {data.dev}" if data.dev else f"held out of it ({data.held_out or judged / max(len(train) + judged, 1):.3g})"
     sizes = {id(vocabulary): len(vocabulary) for vocabulary, _ in task.texts([]).values()}
     vocabulary = (
         f"; vocabulary: {' and '.join(f'{size:,}' for size in sizes.values())} tokens{' (source and target)' * (len(sizes) > 1)}"

@@ -34,7 +34,7 @@ def train(*words: str) -> list[str]:
 
 def test_bad_pairs_are_skipped_and_reported_first() -> None:
     first, second, *_ = train("--out", "a")
-    assert first.startswith("data: 38 pairs to train on in bad.tsv, 2 pairs held out of it (0.05) for dev; vocabulary: ")
+    assert first.startswith("data: 26 pairs to train on in bad.tsv, 14 pairs held out of it (0.333) for dev; vocabulary: ")
     assert first.endswith(" tokens (source and target)")
     assert second == (
         "skipped 5 of 45 pairs in bad.tsv: 1 with an empty side (line 21), 1 empty (line 22), 1 with wrong columns (line 23), "

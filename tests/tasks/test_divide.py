@@ -27,6 +27,14 @@ def test_every_example_is_on_one_side_and_in_its_order(count: int, share: float)
     assert (train, dev) == Translation.divide(list(range(count)), share)
 
 
+@pytest.mark.parametrize(
+    ("count", "dev"), [(2, 1), (12, 4), (149, 50), (180, 50), (1000, 50), (1001, 50), (4996, 250), (20_000, 1000)]
+)
+def test_without_a_share_one_in_twenty_is_kept_back_but_at_least_fifty_or_a_third(count: int, dev: int) -> None:
+    assert len(Translation.divide(list(range(count)), 0.0)[1]) == dev
+    assert len(Translation.divide(list(range(count)), 0.05)[1]) == max(1, round(0.05 * count)), "as runs of before have it"
+
+
 def test_every_seed_keeps_the_same_back(tmp_path: Path) -> None:
     """So that models of several seeds have one vocabulary, and one set judges them."""
     made = recipe(tmp_path)

@@ -227,7 +227,7 @@ def compare(
     comparing.check(recipes, numbers, data, options)
     if ensemble:
         comparing.check_ensemble(recipes, numbers)
-    judged_on = data or first.data.test or first.data.dev or f"{first.data.held_out:.0%} held out of {first.data.train}"
+    judged_on = data or first.data.test or first.data.dev or f"what is held out of {first.data.train}"
     note(f"{len(recipes)} × {seeds} training runs into {out_folder}, judged on {judged_on}")
     try:
         rows = comparing.compare(recipes, numbers, out_folder, Board().watcher, data, options)

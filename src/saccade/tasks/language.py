@@ -23,7 +23,7 @@ from ..training.losses import token_loss
 from .objectives import HIDDEN, Objective
 from .objectives import table as objectives
 from .stream import CarriedWork, Stream, StreamWork
-from .task import Each, Task, device_of, from_tokens, learn_vocabulary, sum_loss, table
+from .task import HELD_OUT, Each, Task, device_of, from_tokens, learn_vocabulary, sum_loss, table
 
 
 @table.add("language-modelling", paper="Bengio et al. 2003; Radford et al. 2018")
@@ -61,7 +61,7 @@ class LanguageModelling(Task):
         if len(examples) > 1:
             return super().divide(examples, share)
         text = examples[0].text
-        cut = int((1 - share) * len(text))
+        cut = int((1 - (share or HELD_OUT)) * len(text))
         if not 0 < cut < len(text):
             raise SaccadeError("the text is too short to hold a part of it out; give more text, or data.dev")
         return [Document(text[:cut], 1)], [Document(text[cut:], 1 + text.count("\n", 0, cut))]

@@ -27,6 +27,7 @@ from ..training.work import Work
 table: Table[type[Task]] = Table("tasks", "task")
 
 
+HELD_OUT, FEWEST_DEV = 0.05, 50  # where no share is given
 ROUNDED = 8  # lengths on a GPU: few shapes of batches, each captured once
 
 
@@ -78,8 +79,9 @@ class Task:
 
     @classmethod
     def divide(cls, examples: list[Any], share: float) -> tuple[list[Any], list[Any]]:
-        """Examples to train on, and `share` of them that are held out, whatever the seed: models of several seeds are compared."""
-        count = round(share * len(examples)) or 1
+        """Examples to train on, and `share` of them that are held out, whatever the seed: models of several seeds are compared. A share of 0
+        is one in twenty, but at least 50 examples: fewer hardly tell two models apart. Of fewer than 150 it is a third."""
+        count = round((share or max(HELD_OUT, min(FEWEST_DEV / max(len(examples), 1), 1 / 3))) * len(examples)) or 1
         if len(examples) < 2:
             raise SaccadeError("there is one training example and no data.dev; give more examples, or a dev set")
         chosen = set(np.argsort(np.random.PCG64([0, 1]).random_raw(len(examples)), kind="stable")[:count].tolist())
