@@ -65,7 +65,10 @@ def test_labels_that_cannot_be_learned(pictures: list[Pictured]) -> None:
     same = [dataclasses.replace(one, label="red") for one in pictures]
     assert error_of(lambda: api.build(recipe(), same)) == "the training data has only 'red' as label; give at least two"
     bare = [*pictures, dataclasses.replace(pictures[0], label=None, line=11)]
-    assert error_of(lambda: api.build(recipe(), bare)) == "line 11 of the training data has no label; give every picture one"
+    assert (
+        error_of(lambda: api.build(recipe(), bare))
+        == f"{pictures[0].image.name} of the training data has no label; give every picture one"
+    )
     each = [dataclasses.replace(one, label=f"photo {n}") for n, one in enumerate(pictures * 3)]
     assert "30 labels for 30 pictures, nearly one each; check that a folder" in error_of(lambda: api.build(recipe(), each))
 
@@ -75,12 +78,12 @@ def test_a_dev_label_that_training_never_had_is_skipped_and_counted(pictures: li
     odd = dataclasses.replace(pictures[3], label="pink", line=4)
     work = made.task.work(made.recipe, pictures, [*pictures[:3], odd], CPU)
     assert len(work.dev) == 3
-    assert work.skipped.kinds == {"": {"with a label that no training example has": (1, 4)}}
+    assert work.skipped.kinds == {"": {"with a label that no training example has": (1, odd.image.name)}}
     strict = recipe("data.strict=true")
-    assert "line 4: the label 'pink' was never seen in training" in error_of(
+    assert f"{odd.image.name}: the label 'pink' was never seen in training" in error_of(
         lambda: made.task.work(strict, pictures, [*pictures[:3], odd], CPU)
     )
-    assert "line 4 of the dev data has no label" in error_of(
+    assert f"{odd.image.name} of the dev data has no label" in error_of(
         lambda: made.task.work(recipe(), pictures, [dataclasses.replace(odd, label=None)], CPU)
     )
 
@@ -159,3 +162,17 @@ def test_a_classifier_starts_from_another_one(pictures: list[Pictured], tmp_path
     assert made.model.head.weight.shape == (2, 8)
     assert "parameters are those of" in made.notes[0]
     assert "vocabulary" not in made.notes[0]
+
+
+def test_a_photo_is_named_by_its_file(pictures: list[Pictured], tmp_path: Path) -> None:
+    made = api.build(recipe(), pictures)
+    photo = Filed(tmp_path / "dog.png")
+    Image.fromarray(pictures[0].image.pixels().permute(1, 2, 0).numpy()).save(photo.path)
+    odd = Pictured(photo, "pink", 61)
+    work = made.task.work(made.recipe, pictures, [*pictures[:3], odd], CPU)
+    work.skipped.read = {"": (4, "picture")}
+    [note] = work.skipped.notes()
+    assert note.endswith(f"1 with a label that no training example has ({photo.path})")
+    strict = recipe("data.strict=true")
+    found = error_of(lambda: made.task.work(strict, pictures, [*pictures[:3], odd], CPU))
+    assert f"{photo.path}: the label 'pink' was never seen in training" in found

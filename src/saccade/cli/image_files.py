@@ -70,9 +70,8 @@ def classify_images(system: "System", path: str | None, input_file: str | None, 
 
     def tell(name: str, one: Any) -> None:
         if json_:
-            same = float(one.weights.max()) == float(one.weights.min())  # the plain mean of positions is no attention
-            names = ("label", "probabilities") if same else ("label", "probabilities", "weights")
-            print_json({"image": name, **one.to_dict(*names)})
+            attends = float(one.weights.max()) > float(one.weights.min())  # the plain mean of positions is no attention
+            print_json({"image": name, **one.to_dict("label", "probabilities", *["weights"] * attends)})
         elif path is not None and not Path(path).is_dir():
             likeliest = sorted(one.probabilities.items(), key=lambda pair: -pair[1])[:5]
             write(f"{one.label}   ({'  '.join(f'{label} {100 * chance:.1f} %' for label, chance in likeliest)})")

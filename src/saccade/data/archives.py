@@ -68,6 +68,12 @@ class Member(Picture):
         return read_image(self.archive.read(self.member), size, name=self.name)
 
 
+def file_of(example: Any) -> str:
+    """The name of an example's picture, if that is one in a file."""
+    image = getattr(getattr(example, "example", example), "image", None)
+    return image.name if isinstance(image, Filed | Member) else ""
+
+
 class Folder:
     """Pictures in a folder and those below it."""
 

@@ -24,10 +24,10 @@ class Skipped:
 
     def __init__(self) -> None:
         self.read: dict[str, tuple[int, str]] = {}  # how many of what, good and bad
-        self.kinds: dict[str, dict[str, tuple[int, int]]] = {}
+        self.kinds: dict[str, dict[str, tuple[int, int | str]]] = {}
 
-    def add(self, where: str, kind: str, line: int, count: int = 1) -> None:
-        """One more bad example, or `count` of a kind, of which the first starts at this line."""
+    def add(self, where: str, kind: str, line: int | str, count: int = 1) -> None:
+        """One more bad example, or `count` of a kind, of which the first starts at this line, or is at a place with a name."""
         kinds = self.kinds.setdefault(where, {})
         before, first = kinds.get(kind, (0, line))
         kinds[kind] = before + count, first
@@ -56,7 +56,8 @@ class Skipped:
         """One sentence for each set that something was left out of."""
         found = []
         for where, kinds in self.kinds.items():
-            first = {kind: f"{'first: ' * (n > 1)}line {line:,}" for kind, (n, line) in kinds.items()}
+            at = {kind: line if isinstance(line, str) else f"line {line:,}" for kind, (_, line) in kinds.items()}
+            first = {kind: f"{'first: ' * (n > 1)}{at[kind]}" for kind, (n, _) in kinds.items()}
             each = [f"{n:,} {PHRASES.get(kind, kind)} ({first[kind]})" for kind, (n, _) in kinds.items()]
             count, thing = self.read.get(where, (0, "example"))
             total = sum(n for n, _ in kinds.values())

@@ -71,9 +71,9 @@ def each_entry(
     below = [] if isinstance(first, LineError) else sample(read(), len(first))
     found = None if isinstance(first, LineError) else locate(path, first, usual, columns)
     guessed = isinstance(first, list) and not (found and found[1]) and names_columns(first, below)
-    names = ("<TAB>" if suffix == ".tsv" else ",").join(names[0] for names in usual)
+    form = ("<TAB>" if suffix == ".tsv" else ",").join(names[0] for names in usual)
     what = (
-        f"line {number} is taken for the names of the columns; if it is an example, put a line of names above it, such as {names}"
+        f"line {number} is taken for the names of the columns; if it is an example, put a line of names above it, such as {form}"
     )
     header = [LineError(HEADER, what, path, number)] * guessed
     if suffix == ".tsv" and found is None and not columns:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..building import Builder
+from ..data.archives import file_of
 from ..data.batches import Rows
 from ..data.lines import readable
 from ..data.vocabulary import Vocabulary
@@ -84,7 +85,9 @@ class LabelTask(ExampleTask):
     def check_labeled(cls, examples: Sequence[Any], where: str = "", more: str = "") -> None:
         bare = next((one for one in examples if cls.labels_of(one) is None), None)
         if bare is not None:
-            raise WrongExample(f"line {bare.line}{where} has no {cls.label}; give every {cls.unit} one{more}")
+            raise WrongExample(
+                f"{file_of(bare) or f'line {bare.line}'}{where} has no {cls.label}; give every {cls.unit} one{more}"
+            )
 
     @classmethod
     def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
@@ -111,7 +114,7 @@ class LabelTask(ExampleTask):
         work = self.worker(self, recipe, train, [one for one, odd in zip(dev, strange, strict=True) if not odd], device)
         for one in (one for one, odd in zip(dev, strange, strict=True) if odd):
             kind = f"with a {self.label} that no training example has"
-            work.skipped.add(recipe.data.dev or recipe.data.train, kind, one.line)
+            work.skipped.add(recipe.data.dev or recipe.data.train, kind, file_of(one) or one.line)
         return work
 
     def size(self, example: Any) -> tuple[int, int]:
@@ -123,7 +126,9 @@ class LabelTask(ExampleTask):
         new = next((name for name in names or () if name not in known), None)
         if new is not None:
             hint = did_you_mean(new, self.labels) if len(self.labels) < 100 else ""
-            raise WrongExample(f"line {example.line}: the {self.label} '{new}' was never seen in training{hint}")
+            raise WrongExample(
+                f"{file_of(example) or f'line {example.line}'}: the {self.label} '{new}' was never seen in training{hint}"
+            )
         return [UNLABELED] * count if names is None else [known[name] for name in names]
 
     @torch.no_grad()

@@ -14,6 +14,7 @@ from torch import nn
 from ..building import Builder
 from ..core import extras
 from ..core.table import Table
+from ..data.archives import file_of
 from ..data.batches import Plans, padding_share, rounded
 from ..data.corpora import Kind, read
 from ..data.skipping import Skipped
@@ -177,7 +178,7 @@ class ExampleWork(Work):
         if wrong and len(numbers) - len(wrong) < (1 if recipe.data.max_length and least else least * len(numbers)):
             raise SaccadeError(f"{len(wrong):,} of {len(numbers):,} examples cannot be used; {wrong[0][1][1]}")
         for example, (kind, _) in wrong:
-            self.skipped.add(recipe.data.train, kind, example.line)
+            self.skipped.add(recipe.data.train, kind, file_of(example) or example.line)
         return [example for example, reason in zip(numbers, reasons, strict=True) if reason is None]
 
     def epoch(self, epoch: int) -> Sequence[list[int]]:
