@@ -249,7 +249,11 @@ def rows(result: dict[str, Any]) -> dict[str, str]:
     names = (*NAMED, *PAIRS, *(["seconds"] if result["name"] in TIMED else []))
     found = {}
     for who in compared(result) if "best" in figures else [""]:
-        of = {name.removeprefix(f"{who}."): value for name, value in figures.items() if name.startswith(f"{who}.")} if who else figures
+        of = (
+            {name.removeprefix(f"{who}."): value for name, value in figures.items() if name.startswith(f"{who}.")}
+            if who
+            else figures
+        )
         if not of:
             raise ValueError(f"{result['name']}.json has no figures of '{who}'")
         of = {
@@ -348,7 +352,8 @@ def pictures() -> str:
         "questions": table("recipe | accuracy | without looking | on", asked),
         "flickr8k": table(
             "recipe | BLEU-1 | BLEU-2 | BLEU-3 | BLEU-4 | on",
-            of_recipes("flickr8k", CAPTIONS[:4], {}) + [[who, *bleus, f"published: {what['published']}"] for who, bleus in of_peers.items()],
+            of_recipes("flickr8k", CAPTIONS[:4], {})
+            + [[who, *bleus, f"published: {what['published']}"] for who, bleus in of_peers.items()],
         ),
         "cifar10": table(
             "recipe | accuracy | parameters | updates | seconds, three side by side | on",
