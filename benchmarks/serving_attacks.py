@@ -176,6 +176,8 @@ def flood(models: list[str], key: str = "") -> dict[str, Any]:
                 target.status("POST", path, {"text": "a dog", "q": "a dog", "source": "en", "target": "fr"}, JSON)
                 target.status("POST", path, b" " * 100_000, JSON)
                 target.status("POST", path, {"image": picture(8, "RGB"), "question": "what color is it ?", "target": "a"})
+            for kind, sent in bodies(MIB).values():
+                target.status("POST", "/v1/translate", iter(sent) if isinstance(sent, list) else sent, kind)
             return {path: flood_route(target, path) for path in (*ROUTES, "/languages")}
 
 
