@@ -12,16 +12,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fuzz_helpers import JUMPS, Case, able, compare, distance, draw_case, run, run_all, seeds, size_of_blocks
+from fuzz_helpers import JUMPS, Case, able, compare, distance, draw_case, draw_parts, run, run_all, seeds, size_of_blocks
 from test_normalizers import FORMULAS as NORMALIZED
 from test_positions import bucket
 from test_scores import FORMULAS as SCORED
 
-from saccade.core import Positions, attend, masks
+from saccade.core import Mechanism, Positions, attend, masks
 from saccade.errors import SaccadeError
 
 COUNT = 400  # calls on every backend, in `make test`; 20 times as many in `make test-all`
 BY_HAND = 120  # calls that are also worked out by loops
+FUSED = 120  # calls of the mechanisms that most backends run
 EMPTY = 20  # calls with a batch of 0
 EXTREME = 120  # calls with numbers that are not finite, or too large for 16 bits
 
@@ -35,6 +36,29 @@ def check(case: Case) -> None:
 @seeds(COUNT, chunk=80)
 def test_every_backend_is_eager_in_float64(cases: range) -> None:
     run_all(cases, draw_case, check)
+
+
+def fused(draw: random.Random, heads: int, wide: tuple[int, int, int]) -> tuple[Mechanism, tuple[str, str, str]]:
+    """A softmax of dot products, or a kernel score divided by its sum: few of all mechanisms, most of those in use."""
+    while True:
+        made, names = draw_parts(draw, heads, wide)
+        if names[1] == "sum" or (names[1] == "softmax" and made.score.dot):
+            return made, names
+
+
+def draw_fused(seed: int) -> Case:
+    case = draw_case(seed, dtypes=(torch.float32, torch.bfloat16), parts=fused)
+    if case.names[1] == "sum":  # linear attention knows causal and padding alone
+        case.made.mask, keys = masks.full(), case.sizes[3]
+        padding = masks.padding([(0, keys // 2, keys)[n % 3] for n in range(case.sizes[0])])
+        case = replace(case, mask=masks.causal() & padding if case.sizes[2] <= keys else padding)
+    return replace(case, grad=case.names[1] == "sum" or seed % 2 == 0)  # flex has no gradients on a CPU
+
+
+@pytest.mark.usefixtures("plain_flex")
+@seeds(FUSED, chunk=60)
+def test_fused_mechanisms_are_eager_in_float64(cases: range) -> None:
+    run_all(cases, draw_fused, check)
 
 
 # --- eager by loops ---
@@ -220,7 +244,7 @@ def test_the_cases_reach_what_they_are_for() -> None:
     assert sum(case.sizes[2] > case.sizes[3] for case in cases) >= 10
     assert max(case.sizes[3] for case in cases) > 450
     assert sum(case.q.shape[1] != case.k.shape[1] for case in cases) > 30
-    ran = {name for case in cases[:120] for name in able(case, case.grad)}
+    ran = {name for case in [*cases[:60], *map(draw_fused, range(60))] for name in able(case, case.grad)}
     assert ran >= {"eager", "sdpa", "flex", "linear", "blocked", "gather"}
 
 
