@@ -34,7 +34,7 @@ SERVED_START, SERVED_END = (
 SERVED = (
     (
         "load",
-        "answers per second to 32 clients, relative to one client's; a process per core",
+        "answers per second to 32 clients, relative to one client's, median of three runs; a process per core",
         "throughput_ratio",
         "{:.1f}",
         "≥ 4",
@@ -348,7 +348,7 @@ def pictures() -> str:
         "questions": table("recipe | accuracy | without looking | on", asked),
         "flickr8k": table(
             "recipe | BLEU-1 | BLEU-2 | BLEU-3 | BLEU-4 | on",
-            of_recipes("flickr8k", CAPTIONS[:4], {}) + [[who, *bleus, f"published: {what['published']}"] for who, bleus in of_peers.items()],
+            of_recipes("flickr8k", CAPTIONS[:4], {}) + [[who, *bleus, f"published: {flickr['peers'][who]['published']}"] for who, bleus in of_peers.items()],
         ),
         "cifar10": table(
             "recipe | accuracy | parameters | updates | seconds, three side by side | on",
