@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from saccade.drawing.panels import Bars, save, side_by_side
+
 ROOT = Path(__file__).resolve().parents[1]
 START, END = "<!-- speed, measured: made by `python benchmarks/tables.py` -->", "<!-- end of speed, measured -->"
 BOTH = ", forward + backward"
@@ -101,39 +103,24 @@ def number(value: float | None, form: str) -> str:
     return "–" if value is None else form.format(value)
 
 
-def draw(root: Path) -> None:
-    """How many times as fast as the best peer each case is, forward and backward."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+def times_as_fast(root: Path) -> dict[str, float]:
+    """How many times as fast as the best peer each case is, forward and backward, the fastest first."""
     rows = [row for row in attention_rows(root) if row["case"].endswith(BOTH) and "ratio" in row]
-    rows.sort(key=lambda row: -row["ratio"])
-    names = [f"{row['case'].removesuffix(BOTH)}  (beside {row['peer']})" for row in rows]
-    faster = [1 / row["ratio"] for row in rows]
-    figure, axes = pyplot.subplots(figsize=(9, 0.36 * len(rows) + 1.3), layout="constrained")
-    bars = axes.barh(
-        names, [value - 1 for value in faster], left=1, color=["#2b6cb0" if value >= 1 else "#b7791f" for value in faster]
-    )
-    for bar, value in zip(bars, faster, strict=True):
-        if value < 1:
-            bar.set_hatch("//")
-        side = "left" if value >= 1 else "right"
-        axes.text(
-            value * (1.06 if value >= 1 else 0.94),
-            bar.get_y() + bar.get_height() / 2,
-            f"{value:.3g}",
-            va="center",
-            ha=side,
-            fontsize=9,
-        )
-    axes.axvline(1, color="#1a1a1a", linewidth=1)
-    axes.set_xscale("log")
-    axes.set_xlim(min(faster) * 0.6, max(faster) * 2)
-    axes.set_xlabel("times as fast as the best peer, forward and backward (1: equally fast; hatched: slower)")
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(root / "docs/images/speed-attention.png", dpi=120)
+    found = {
+        f"{row['case'].removesuffix(BOTH)} (against {row['peer']})": row["peer_milliseconds"] / row["milliseconds"]
+        for row in rows
+    }
+    return dict(sorted(found.items(), key=lambda one: -one[1]))
+
+
+def draw(root: Path) -> None:
+    """A bar for each case."""
+    result, bars = read(root, "bench-attention"), times_as_fast(root)
+    x = "times as fast as the best peer (logarithmic; 1: equally fast)"
+    panel = Bars("forward and backward", x, wide=5.4, tall=0.25 * len(bars), values=bars)
+    note = f"{result['device']}, bfloat16 · hatched: slower than the peer"
+    sheet = side_by_side("Attention kernels against their best peer", note, [panel], left=2.6)
+    save(sheet, root / "docs/images/speed-attention.png")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import csv
 import io
 import json
 import math
+import re
 import shlex
 import statistics
 import sys
@@ -59,7 +60,7 @@ def run_command(line: str, folder: Path, tiny: Mapping[str, list[str]]) -> str:
     from saccade.cli import run
 
     files = {"FOLDER": folder / "run", "FILE": folder / "drawn.png", "PICTURE": folder / "shown.png"}
-    words = [str(files.get(word, word)) for word in shlex.split(line)]
+    words = [re.sub(r"(?<![^=])(FOLDER|FILE|PICTURE)$", lambda found: str(files[found[0]]), word) for word in shlex.split(line)]
     if "PICTURE" in line:
         Image.fromarray(np.random.default_rng(0).integers(0, 255, (32, 32, 3), np.uint8)).save(files["PICTURE"])
     if words[0] == "train":
@@ -219,7 +220,11 @@ def main() -> None:
         failed |= check({name: every[name] for name in names}) if names else {}
         commits |= dict.fromkeys(names, commit())
         known = {name: judge(row, failed[name], commits[name]) for name, row in every.items() if name in failed}
-        write_result(NAME, known, folder=RESULTS)  # after each group, so that what was found stays when a run is stopped
+        if given.docs:  # the verdicts alone: what was run, when and on what stays as it was
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            path.write_text(json.dumps({**kept, "figures": known}, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        else:
+            write_result(NAME, known, folder=RESULTS)  # after each group, so that what was found stays when a run is stopped
         PAGE.write_text(page(known), encoding="utf-8")
 
 

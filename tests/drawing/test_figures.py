@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from torch import nn
 from saccade import config, drawing
 from saccade.core import masks as core_masks
 from saccade.data.generated import languages
-from saccade.drawing import cost, distance, landscape, masks, model, orders, positions, scaling, share, words
+from saccade.drawing import cost, distance, landscape, masks, model, orders, panels, positions, scaling, share, words
 from saccade.layers.attention import MultiHeadAttention
 from saccade.layers.feedforward import MLP
 from saccade.training.operations import counter
@@ -145,6 +146,18 @@ def test_gradients_fall_with_distance_through_a_recurrence_alone() -> None:
     assert found["attention"][19] > 100 * found["fixed context"][19]
 
 
+def test_the_text_of_scaling_says_what_its_table_shows() -> None:
+    made = scaling.draw([])
+    head, rows = made.table[0], {row[0]: row[1:] for row in made.table[1:]}
+    gradient = [head.index(f"gradient, {name}") - 1 for name in (scaling.PLAIN, scaling.SCALED)]
+    assert float(rows["8"][gradient[0]]) > float(rows["8"][gradient[1]]), "small D: a larger gradient without the scale"
+    for name in gradient:
+        assert rows["512"][name] in made.text
+    larger = [int(width) for width, row in rows.items() if float(row[gradient[0]]) > float(row[gradient[1]])]
+    assert f"up to D = {max(larger)} it is larger" in made.text
+    assert "almost no" not in made.text
+
+
 # --- landscape, words, model, orders
 
 
@@ -163,6 +176,34 @@ def test_the_surface_of_a_quadratic_is_the_quadratic_and_parameters_stay() -> No
     wanted = [[float((before + a * one + b * two).square().sum()) for a in at.tolist()] for b in at.tolist()]
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
     assert torch.equal(layer.weight, before)
+
+
+def test_equal_grays_are_equal_losses_in_all_landscapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    losses = iter([0.1, 5.0])
+    monkeypatch.setattr(landscape, "train", lambda *_: SimpleNamespace(model=None))
+    monkeypatch.setattr(landscape, "loss_of", lambda _: None)
+    rim = np.array([[1.0, 1.0, 1.0], [1.0, 0.0, 1.0], [1.0, 1.0, 1.0]])
+    monkeypatch.setattr(landscape, "surface", lambda *_: next(losses) * (1 + rim))
+    levels = []
+    monkeypatch.setattr(panels.Contours, "draw", lambda self, axes, looks: levels.append(list(self.levels)))
+    landscape.draw([], steps=3)
+    assert len(levels) == 2
+    assert levels[0] == levels[1]
+    assert levels[0][0] == pytest.approx(0.1)
+    assert levels[0][-1] == pytest.approx(10.0)
+
+
+def test_a_flat_landscape_is_drawn() -> None:
+    flat = panels.Contours("flat", at=np.linspace(-1, 1, 3), values=np.full((3, 3), 0.5), levels=np.linspace(0, 1, 12))
+    assert panels.side_by_side("title", "note", [flat]).axes
+
+
+def test_bars_begin_at_one_and_end_at_their_values() -> None:
+    figure = panels.side_by_side("title", "note", [panels.Bars("name", "x", values={"fast": 4.0, "slow": 0.5})])
+    [axes] = figure.axes
+    ends = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in axes.patches]
+    assert ends == [(1, 4.0), (1, 0.5)]
+    assert {"fast", "4", "slow", "0.5"} <= {text.get_text() for text in axes.texts}
 
 
 def test_the_map_keeps_the_greatest_variance_and_neighbors_are_by_cosine() -> None:

@@ -101,9 +101,9 @@ def draw(
     found = {name: surface(system.model, loss_of(system), at, seed) for name, system in systems.items()}
     panels, rows = [], [["model", "loss at the middle", "least", "greatest", "mean rise at the rim"]]
     middle = len(at) // 2
+    low, high = (min(one.min() for one in found.values()), max(float(np.quantile(one, 0.95)) for one in found.values()))
+    levels = np.linspace(low, max(high, low + 1e-6), 12)  # of all panels: equal grays are equal losses
     for name, values in found.items():
-        high = float(np.quantile(values, 0.95))
-        levels = np.linspace(values.min(), max(high, values.min() + 1e-6), 12)
         panels.append(
             Contours(f"{name}: loss {values[middle, middle]:.3g}", "direction 1", "direction 2", 3.2, 3.2, at, values, levels)
         )
@@ -113,6 +113,6 @@ def draw(
     title = "The loss around a model"
     text = (
         "A step of 1 in either direction changes each row of each matrix by as much as that row is long (filter-normalized), so that "
-        f"models can be compared; the cross is the model itself. {trained[0].upper()}{trained[1:]}."
+        f"models can be compared; all panels have one scale, and the cross is the model itself. {trained[0].upper()}{trained[1:]}."
     )
-    return Drawing(title, text, rows, side_by_side(title, f"{trained} · lighter = higher loss", panels, across=2))
+    return Drawing(title, text, rows, side_by_side(title, f"{trained} · lighter = higher loss, one scale", panels, across=2))

@@ -114,6 +114,35 @@ class Heat(Panel):
 
 
 @dataclass
+class Bars(Panel):
+    """How many times as large as 1 something is, by name: to the right where it is more, to the left and hatched where it is less."""
+
+    values: Mapping[str, float] = field(default_factory=dict)
+
+    def draw(self, axes: Axes, looks: Mapping[str, Any]) -> None:
+        for n, (name, value) in enumerate(self.values.items()):
+            [bar] = axes.barh(n, value - 1, left=1, height=0.72, color=COLORS[0] if value >= 1 else COLORS[1], zorder=3)
+            bar.set_hatch("" if value >= 1 else "////")
+            bar.set_edgecolor("white")
+            right = value >= 1
+            how = {"textcoords": "offset points", "va": "center", "ha": "left" if right else "right"}
+            axes.annotate(f"{value:.3g}", (value, n), (4 if right else -4, 0), **how, **style(8))
+            axes.annotate(
+                name, (0, n), (-6, 0), xycoords=("axes fraction", "data"), **{**how, "ha": "right"}, **style(8, text=name)
+            )
+        axes.axvline(1, color="#1a1a1a", linewidth=1, zorder=4)
+        axes.set_xscale("log")
+        axes.set_xlim(min(self.values.values()) * 0.6, max(self.values.values()) * 2)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_ylim(len(self.values) - 0.4, -0.6)
+        axes.set_yticks([])
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.spines["bottom"].set_color(EDGE)
+        axes.grid(axis="x", color=FAINT, linewidth=0.6)
+
+
+@dataclass
 class Contours(Panel):
     """Lines of equal height over a square, dark where it is low, with a cross at its middle."""
 
@@ -123,10 +152,11 @@ class Contours(Panel):
 
     def draw(self, axes: Axes, looks: Mapping[str, Any]) -> None:
         axes.contourf(self.at, self.at, self.values, levels=self.levels, cmap="gray", extend="both")
-        lines = axes.contour(self.at, self.at, self.values, levels=self.levels, colors="black", linewidths=0.5)
-        axes.clabel(lines, list(lines.levels)[::2], fontsize=7, fmt="%.3g", colors="black")
-        for text in lines.labelTexts:
-            text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.8})
+        if inside := [level for level in self.levels if self.values.min() < level < self.values.max()]:
+            lines = axes.contour(self.at, self.at, self.values, levels=inside, colors="black", linewidths=0.5)
+            axes.clabel(lines, inside[::2], fontsize=7, fmt="%.3g", colors="black")
+            for text in lines.labelTexts:
+                text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.8})
         axes.plot([0], [0], "+", color="white", markersize=12, markeredgewidth=3.5)
         axes.plot([0], [0], "+", color="black", markersize=10, markeredgewidth=1.5)
 
@@ -139,8 +169,8 @@ def border(axes: Axes, values: np.ndarray) -> None:
         axes.plot([column - 0.5, column + 0.5], [row + 0.5] * 2, color="black", linewidth=1.6)
 
 
-def side_by_side(title: str, note: str, panels: Sequence[Panel], across: int = 3) -> Figure:
-    """Panels in rows on one sheet, with one legend for all lines below them."""
+def side_by_side(title: str, note: str, panels: Sequence[Panel], across: int = 3, left: float = 0.62) -> Figure:
+    """Panels in rows on one sheet, with one legend for all lines below them; `left`: inches for names beside the first."""
     names = list(dict.fromkeys(name for panel in panels if isinstance(panel, Lines) for name in panel.series))
     looks: dict[str, dict[str, Any]] = {
         name: {"color": COLORS[n % len(COLORS)], "marker": MARKERS[n % len(MARKERS)], "linestyle": DASHES[n % len(DASHES)]}
@@ -148,7 +178,7 @@ def side_by_side(title: str, note: str, panels: Sequence[Panel], across: int = 3
         for n, name in enumerate(names)
     }
     rows = [panels[n : n + across] for n in range(0, len(panels), across)]
-    left, above, below = 0.62, 0.32, 0.62
+    above, below = 0.32, 0.62
     gap = 0.95 if any(isinstance(panel, Heat) and panel.bar for panel in panels) else 0.8
     wide = max(sum(panel.wide + gap for panel in row) - gap + left for row in rows) + 2 * MARGIN + 0.2
     entry = max((width_of(name, 9) for name in names), default=0) + 0.75

@@ -45,8 +45,14 @@ def draw(names: list[str], seed: int = 0, keys: int = KEYS, trials: int = TRIALS
             [str(width), *(rounded(found[name][width][what]) for what in ("variance", "entropy", "gradient") for name in found)]
         )
     title = "Why scores are divided by √D"
+    plain, scaled = found[PLAIN], found[SCALED]
+    larger = [width for width in WIDTHS if plain[width]["gradient"] > scaled[width]["gradient"]]
+    beyond = f"; up to D = {larger[-1]} it is larger without the scale than with it" if larger else ""
+    last = WIDTHS[-1]
     text = (
-        "q·k is a sum of D products, so its variance is D: the softmax then picks one key (its entropy falls to 0), and almost no "
-        f"gradient passes it. Divided by √D, all three stay as they are at D = 1. Random q and {keys} random keys, {trials} times."
+        f"q·k is a sum of D products, so its variance is D. At D = {last} the softmax nearly picks one key: its entropy is "
+        f"{rounded(plain[last]['entropy'])} bits instead of {rounded(scaled[last]['entropy'])}, and the gradient through it is "
+        f"{rounded(plain[last]['gradient'])} instead of {rounded(scaled[last]['gradient'])}{beyond}. Divided by √D, all three "
+        f"stay about the same for every D. Random q and {keys} random keys, {trials} times."
     )
     return Drawing(title, text, rows, side_by_side(title, f"{keys} keys, {trials} random queries", panels))
