@@ -443,6 +443,11 @@ PROSE: list[tuple[str, str, list[tuple[str, str]]]] = [
         r"stay at (N) and (N), as do the deep LSTMs of Deep-Att \((N)\)",
         of("table-translation", "transformer-base.bleu_en_de", "transformer-big.bleu_en_de", "deep-att.bleu_en_de"),
     ),
+    (
+        "docs/tables.md",
+        r"learn \*fastest\* here \((N) to (N) against (N)\)",
+        of("table-modifications", "evolved.final_loss", "light-convolution.final_loss", "vanilla.final_loss"),
+    ),
     ("docs/tables.md", r"rank correlations (N) and (N)\)\. The order of the final losses agrees little \((N)\), and the orders of sentiment \((N)\) and of\s+BLEU \((N)\)",
      of("table-modifications", *(f"rank_correlation.{key}" for key in ("parameters", "operations_per_update", "final_loss", "accuracy", "bleu")))),
     ("docs/tables.md", r"(N) is reached by the frequency of the characters alone", of("deep", "by_frequency")),
@@ -463,3 +468,24 @@ def test_prose(where: str, sentence: str, sources: list[tuple[str, str]]) -> Non
 
 def values(value: Any) -> Iterator[float]:
     yield from (value if isinstance(value, list) else [value])
+
+
+def test_prose_of_additive_scores() -> None:
+    check, one = Check(), case("bench-attention", "attention", "additive, forward")
+    [(took, share)] = re.findall(
+        rf"Additive scores take ({NUMBER}) ms in forward: {NUMBER} T tanh per second, ({NUMBER}) %", page("docs/speed.md")
+    )
+    check.value("ms", took, lambda: one["milliseconds"])
+    check.value("share", share, lambda: one["of_limit"], 100)
+    check.done(2)
+
+
+def test_prose_of_tables_has_no_other_decimal() -> None:
+    """Every number with a decimal point in the paragraphs of docs/tables.md is one of those that are looked up above."""
+    text = page("docs/tables.md")
+    for where, sentence, _ in PROSE:
+        if where == "docs/tables.md":
+            text = re.sub(sentence.replace("(N)", NUMBER), "", text)
+    text = re.sub(r"^\|.*$|`[^`]*`|\]\([^)]*\)|^    .*$", "", text, flags=re.M)
+    assert set(re.findall(r"\d+\.\d+", text)) <= {"0.019"}  # the spread of the baseline
+    assert agrees("0.019", statistics.stdev(result("table-modifications")["figures"]["vanilla.final_loss"]))
