@@ -125,7 +125,7 @@ class Bars(Panel):
             bar.set_hatch("" if value >= 1 else "////")
             bar.set_edgecolor("white")
             right = value >= 1
-            how = {"textcoords": "offset points", "va": "center", "ha": "left" if right else "right"}
+            how: dict[str, Any] = {"textcoords": "offset points", "va": "center", "ha": "left" if right else "right"}
             axes.annotate(f"{value:.3g}", (value, n), (4 if right else -4, 0), **how, **style(8))
             axes.annotate(
                 name, (0, n), (-6, 0), xycoords=("axes fraction", "data"), **{**how, "ha": "right"}, **style(8, text=name)
