@@ -14,7 +14,7 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), *sor
 
 # pattern → what to write instead
 INSTEAD = {
-    r"\bplaces?\b(?! of (a|the) )": "position",
+    r"(?<!in )\bplaces?\b(?! of (a|the) )": "position",
     r"\b(bend|bends|bending|bent)\b": "bias",
     r"\bis no (?!longer|more)\w": "is not a …; expected X, got Y",
     r"\b(told|tells|tell)\b": "reported, prints",

@@ -10,8 +10,8 @@ if MYPY:
     from .errors import SaccadeError
     from .layers.attention import MultiHeadAttention
     from .looking import look, record
+    from .version import __version__ as __version__
 
-__version__ = "0.3.0"
 __all__ = ["Mechanism", "MultiHeadAttention", "SaccadeError", "align", "attend", "average", "build", "caption", "classify"]
 __all__ += [
     "decode",
@@ -36,6 +36,7 @@ _NAMES = {
     ".looking": "look record",
     ".layers.attention": "MultiHeadAttention",
     ".errors": "SaccadeError",
+    ".version": "__version__",
 }
 _HOMES = {_name: _home for _home, _names in _NAMES.items() for _name in _names.split()}
 

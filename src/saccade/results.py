@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from . import __version__
+from .version import __version__
 from .errors import SaccadeError
 from .files import write_atomically
 

@@ -439,7 +439,9 @@ def test_bleu_on_lower_cased_moses_tokens_is_what_the_two_libraries_give() -> No
 
 def test_moses_tokens_without_the_package_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sacremoses", None)
-    with pytest.raises(SaccadeError, match=r"need the package sacremoses; install it with: pip install 'saccade-attention\[scoring\]'"):
+    with pytest.raises(
+        SaccadeError, match=r"need the package sacremoses; install it with: pip install 'saccade-attention\[scoring\]'"
+    ):
         scores(["a"], ["a"], "de")
     extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert any(line.startswith("sacremoses") for line in extras["scoring"])

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from .. import __version__
+from ..version import __version__
 from ..errors import SaccadeError
 from ..training.stopping import Stopped
 from .benchmarks import bench

@@ -70,7 +70,7 @@ def classify_images(system: "System", path: str | None, input_file: str | None, 
 
     def tell(name: str, one: Any) -> None:
         if json_:
-            attends = float(one.weights.max()) > float(one.weights.min())  # the plain mean of positions is no attention
+            attends = float(one.weights.max()) > float(one.weights.min())  # equal weights are a mean of positions, not attention
             print_json({"image": name, **one.to_dict("label", "probabilities", *["weights"] * attends)})
         elif path is not None and not Path(path).is_dir():
             likeliest = sorted(one.probabilities.items(), key=lambda pair: -pair[1])[:5]

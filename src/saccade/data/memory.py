@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from ..errors import SaccadeError
 from .lines import LineError
 
-SHARE = 4  # examples may take one part in four of the free memory: their token numbers and a batch need room beside them
+SHARE = 4  # examples may take a quarter of the free memory; token numbers and a batch need memory too
 ROOT = Path("/")
 # of cgroups version 2 and 1: where the groups are, the limit, what is used, and the part of it that is only cached
 GROUPS = {

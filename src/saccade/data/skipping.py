@@ -27,7 +27,7 @@ class Skipped:
         self.kinds: dict[str, dict[str, tuple[int, int | str]]] = {}
 
     def add(self, where: str, kind: str, line: int | str, count: int = 1) -> None:
-        """One more bad example, or `count` of a kind, of which the first starts at this line, or is at a place with a name."""
+        """One more bad example, or `count` of a kind, the first at this line or under this name."""
         kinds = self.kinds.setdefault(where, {})
         before, first = kinds.get(kind, (0, line))
         kinds[kind] = before + count, first

@@ -22,7 +22,7 @@ from .settings import Limits
 T = TypeVar("T")
 FORM, PARTS = "application/x-www-form-urlencoded", "multipart/form-data"
 MAX_PARTS = 100  # of a form
-MAX_LIKE_MARKS = 1000  # places in a part that look like its end and are not
+MAX_LIKE_MARKS = 1000  # byte sequences in a part that look like its end and are not
 MAX_VALUES = 10_000  # texts, lists, objects and commas of a JSON body
 MAX_PART_LINES, MAX_PART_LINE_BYTES = 8, 1024  # of the headers of a part
 THREAD_BYTES = 2**16  # larger bodies are parsed outside the event loop
@@ -178,7 +178,7 @@ def cut_image(body: bytearray, most: int) -> bytes | None:
 
 
 def decode_image(text: bytearray | str, start: int = 0, end: int | None = None) -> bytes:
-    """The bytes of an image in base64, or in a data address: a part of a body, in whose place it is decoded piece by piece."""
+    """The bytes of an image in base64 or in a data URL. Bytes are decoded in place, piece by piece."""
     body = bytearray(text, "utf-8", "replace") if isinstance(text, str) else text
     end = len(body) if end is None else end
     if body.startswith(b"data:", start):
@@ -216,7 +216,7 @@ def parse_form(body: bytearray) -> dict[str, Any]:
 
 
 def unquote(body: bytearray, start: int, end: int) -> str:
-    """A text of a form, decoded in its place and piece by piece: the decoder takes about 60 bytes for each escaped one."""
+    """A text of a form, decoded in place and piece by piece: the decoder takes about 60 bytes per escaped byte."""
     at = out = start
     while at < end:
         stop = min(at + 2**12, end)

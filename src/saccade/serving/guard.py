@@ -29,7 +29,7 @@ HEADERS = {
 
 
 class Guard:
-    """An ASGI layer around all routes. Each route with POST is work, which is refused where there is no space for it."""
+    """An ASGI layer around all routes. Work, which is every route with POST, is refused when the queue is full."""
 
     def __init__(self, app: Any, service: Service, routes: Sequence[Route]) -> None:
         self.app, self.service = app, service

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from .. import __version__
+from ..version import __version__
 from .messages import Completion, Detect, LibreTranslate, WorkOut
 from .schema import example, schema
 

@@ -80,8 +80,8 @@ class Task:
 
     @classmethod
     def divide(cls, examples: list[Any], share: float) -> tuple[list[Any], list[Any]]:
-        """Examples to train on, and `share` of them that are held out, whatever the seed: models of several seeds are compared. A share of 0
-        is one in twenty, but at least 50 examples: fewer hardly tell two models apart. Of fewer than 150 it is a third."""
+        """Split the examples into training examples and a held-out `share`, the same for every seed, since models of several seeds are compared.
+        A share of 0 means 5 %, but at least 50 examples or a third of them: fewer are too noisy to choose a model."""
         count = round((share or max(HELD_OUT, min(FEWEST_DEV / max(len(examples), 1), 1 / 3))) * len(examples)) or 1
         if len(examples) < 2:
             raise SaccadeError("there is one training example and no data.dev; give more examples, or a dev set")

@@ -1,0 +1,3 @@
+"""The version of the package, which any module may import."""
+
+__version__ = "0.3.0"
