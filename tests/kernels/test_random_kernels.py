@@ -12,7 +12,7 @@ from fuzz_helpers import Case, able, compare, draw_case, draw_parts, run_all, se
 from saccade.core import Mechanism
 from saccade.core.kernels import missing
 
-COUNT = 60
+COUNT = 24
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 runs = pytest.mark.skipif(missing(DEVICE) is not None, reason=f"the kernels do not run here: {missing(DEVICE)}")
 
@@ -38,6 +38,6 @@ def check(case: Case) -> int:
 
 
 @runs
-@seeds(COUNT, chunk=60)
+@seeds(COUNT, chunk=24)
 def test_random_mechanisms_on_the_kernels(cases: range) -> None:
     assert sum(run_all(cases, draw, check)) > len(cases) // 8
