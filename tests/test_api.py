@@ -280,8 +280,8 @@ def test_the_training_data_is_read_once(dev: str, reads: int, monkeypatch: pytes
     )
     _, work = api.prepared(made)
     assert len(seen) == len(set(seen)) == reads
-    assert len(work.examples) == (150 if dev else 142)
-    assert len(work.dev) == (12 if dev else 8), "5 % are held out"
+    assert len(work.examples) == (150 if dev else 100)
+    assert len(work.dev) == (12 if dev else 50), "a third, or 50 examples, are held out"
 
 
 def test_the_best_system_comes_back_and_the_run_folder_is_complete(trained: Any) -> None:

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from .version import __version__
 from .errors import SaccadeError
 from .files import write_atomically
+from .version import __version__
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 LOCAL_PATH = re.compile(r"(?<![^=,:\s])(?:~|\.\.)?/[^=,:\s]+")  # absolute, in the home folder, or beside the working folder

@@ -109,7 +109,10 @@ MISTAKES = [
     ("--tf-idf empty.txt", "empty.txt is empty; it needs at least one line"),
     ("--tf-idf marks.txt", "marks.txt has no words in 2 lines; give one document per line"),
     ("--tf-idf latin.txt", "latin.txt, line 1: not UTF-8"),
-    ("--tf-idf /dev/null", "expected a file that can be read several times, got /dev/null; write its lines to a file first"),
+    (
+        "--tf-idf /dev/null",
+        "/dev/null: expected a file, got a named pipe, a socket or a device; give a text file, one document per line",
+    ),
     ("--similar dog", "Option '--similar' requires 2 arguments"),
     (
         "--similar dog zebra",

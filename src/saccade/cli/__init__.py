@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ..version import __version__
 from ..errors import SaccadeError
 from ..training.stopping import Stopped
+from ..version import __version__
 from .benchmarks import bench
 from .explaining import explain
 from .fetching import fetch

@@ -84,7 +84,8 @@ def attend(
     mask: which queries may attend to which keys, combined (`&`) with the mechanism's own; a query that may attend nowhere gets zeros.
     positions: those of queries and keys; by default keys are at 0, 1, 2 … and the last query is at the last key.
     dropout: the probability that a weight is set to zero.
-    backend: the name of one; by default the fastest that can run the mechanism here (see `which_backend`).
+    backend: the name of one; by default the fastest that can run the mechanism here (see `which_backend`). Second derivatives and forward
+        mode (`torch.func.jvp`) need "eager".
 
     >>> import torch
     >>> from saccade import attend, masks

@@ -66,7 +66,9 @@ class Score(nn.Module):
 def overflows(x: Tensor) -> bool:
     """Whether products of x would be float16, of its own type or by autocast."""
     device = x.device.type
-    return x.dtype is torch.float16 or (torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) is torch.float16)
+    if x.is_meta or not torch.is_autocast_enabled(device):
+        return x.dtype is torch.float16
+    return x.dtype is torch.float16 or torch.get_autocast_dtype(device) is torch.float16
 
 
 def per_head(x: Tensor, weight: Tensor) -> Tensor:

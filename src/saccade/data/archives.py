@@ -69,8 +69,9 @@ class Member(Picture):
 
 
 def file_of(example: Any) -> str:
-    """The name of an example's picture, if that is one in a file."""
-    image = getattr(getattr(example, "example", example), "image", None)
+    """The name of an example's picture, if it is in a file. A question is named by its line instead: a picture may have several."""
+    example = getattr(example, "example", example)
+    image = None if hasattr(example, "question") else getattr(example, "image", None)
     return image.name if isinstance(image, Filed | Member) else ""
 
 
