@@ -31,6 +31,8 @@ from saccade.errors import SaccadeError
 T = TypeVar("T")
 Predicate = Callable[[int, int, int, int], bool]
 ONLY = os.environ.get("FUZZ_SEED")
+if ONLY is not None and not ONLY.isdecimal():
+    pytest.exit(f"FUZZ_SEED is {ONLY!r}; expected the number of a case, such as FUZZ_SEED=7", returncode=2)
 TIMES = 20  # how many times as many cases the slow tests run
 JUMPS = ("hard", "TopBlocks")  # which key is chosen is a matter of rounding where scores are equal: in 16 bits, or capped
 # how far from float64 a result may be, relative to its norm
