@@ -61,6 +61,7 @@ def compare(
         row = Row(name, defaultdict(list), sums={})
         for seed in seeds:
             made = replace(recipe, seed=seed)
+            made = begun_from(made, recipes, out, watch)
             with watch(f"{name}, seed {seed}", made.training.updates) as watcher:
                 run = run_folder(out / f"{name}-{seed}", made, watcher)
                 metrics, each = train_and_measure(made, run, watcher, data, options, sums=len(recipes) > 1)
@@ -82,6 +83,23 @@ def train_and_measure(
     metrics = {**measure(system, examples, options), "seconds": ended.seconds, "updates": float(ended.update)}
     each = system.task.per_example(system.model, examples, **(options or {})).sums if sums else {}
     return metrics | summary(ended, system.model), each
+
+
+def train(name: str, made: Recipe, out: Path, watch: MakeWatcher) -> tuple[Path, System, Progress]:
+    """Trains into `out/NAME-SEED`, or finds that run finished."""
+    with watch(f"{name}, seed {made.seed}", made.training.updates) as watcher:
+        run = run_folder(out / f"{name}-{made.seed}", made, watcher)
+        return run, *(load_finished(made, run, watcher) or api.fit(made, run, resume=True, watcher=watcher))
+
+
+def begun_from(made: Recipe, recipes: dict[str, Recipe], out: Path, watch: MakeWatcher) -> Recipe:
+    """The recipe with the run of the same seed that it starts from, which is trained where it is missing."""
+    file = config.recipe_file(made.start_from)
+    if file is None:
+        return made
+    first = replace(recipes.get(file.stem) or config.read_recipe(file), seed=made.seed, device=made.device)
+    run, *_ = train(file.stem, begun_from(first, recipes, out, watch), out, watch)
+    return replace(made, start_from=str(run))
 
 
 def measure(system: System, examples: Sequence[Any], options: Options) -> dict[str, float]:
@@ -156,6 +174,7 @@ def check(recipes: dict[str, Recipe], seeds: Sequence[int], data: str, options: 
             raise SaccadeError(
                 f"{name} leaves open how long it trains, so a comparison would not be fair; set training.epochs=20"
             )
+        config.recipes_before(recipe)
         api.check_options(recipe, options)
         if data or recipe.data.test:
             config.task(recipe).read(recipe, data or recipe.data.test)
