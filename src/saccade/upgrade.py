@@ -1,4 +1,4 @@
-"""Model folders of version 0.1.0: their settings and the names of their parameters, as they are called now."""
+"""Recipes and model folders of earlier versions: their settings and the names of their parameters, as they are called now."""
 
 import dataclasses
 import re
@@ -27,6 +27,16 @@ def upgrade_parameter(name: str) -> str:
     for pattern, new in NAMES:
         name = re.sub(pattern, new, name)
     return name
+
+
+def without_removed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe that was written out in full, without the options that no longer exist and were unset."""
+    model = values.get("model")
+    stack = model.get("stack") if isinstance(model, dict) else None
+    if not isinstance(stack, dict) or stack.get("decoder_blocks", 0) is not None:
+        return dict(values)
+    kept = {name: value for name, value in stack.items() if name != "decoder_blocks"}
+    return {**values, "model": {**values["model"], "stack": kept}}
 
 
 def upgrade_config(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from saccade.building import Builder
 from saccade.core.extras import collect
+from saccade.core.options import choose
 from saccade.data.vocabulary import SPECIALS, Vocabulary
 from saccade.errors import SaccadeError
-from saccade.layers.embeddings import Adaptive, Factorized, Tokens, clusters_of
+from saccade.layers.embeddings import Adaptive, Factorized, Tokens, clusters_of, table
 from saccade.layers.heads import AdaptiveSoftmax
 from saccade.models import CausalLM, Seq2Seq
 from saccade.training.losses import Batch, batch_loss, each_loss, token_loss
@@ -39,6 +40,29 @@ def test_clusters_grow_and_cover_every_token_of_any_vocabulary() -> None:
                 assert [token for first, end in found for token in range(first, end)] == list(range(vocab))
                 assert 2 <= len(found) <= count
                 assert all(end > first for first, end in found)
+
+
+def test_clusters_and_widths_may_be_listed() -> None:
+    """As in the code of Narang et al. 2021: 2,500 tokens of width 768, 6,000 of 256, 23,628 of 64."""
+    assert clusters_of(32128, 3, [2.4, 3.5833]) == [(0, 2500), (2500, 8500), (8500, 32128)]
+    assert clusters_of(40, 3, [2.5, 2.5]) == clusters_of(40, 3, 2.5)
+    with torch.device("meta"):
+        made = Adaptive(32128, 768, growth=[2.4, 3.5833], factor=[3, 4])
+    assert [tuple(one.weight.shape) for one in made.tables] == [(2500, 768), (6000, 256), (23628, 64)]
+    for wrong, sentence in (
+        ({"growth": [2.0]}, r"growth lists 1 numbers, and 2 clusters follow the first; list one for each of these"),
+        ({"factor": [2, 2, 2]}, r"factor lists 3 numbers, and 2 clusters follow the first"),
+    ):
+        with pytest.raises(SaccadeError, match=sentence):
+            Adaptive(VOCAB, DIM, **wrong)
+    for given, sentence in (
+        ([2.0, "x"], r"e\.growth is \[2\.0, 'x'\]; it must be a list of numbers"),
+        ([2.0, float("nan")], r"it must be a list of numbers"),
+        ([2.0, 0.5], r"its numbers must lie between 1\.0 and 100\.0, at least one"),
+        ([], r"its numbers must lie between 1\.0 and 100\.0, at least one"),
+    ):
+        with pytest.raises(SaccadeError, match=sentence):
+            choose(table, {"name": "adaptive", "growth": given}, "e")
 
 
 def test_ids_of_words_and_characters_are_in_the_order_of_their_counts() -> None:

@@ -63,11 +63,12 @@ def attend(layer: Any, x: Tensor, memory: Tensor, causal: bool = False) -> Tenso
 
 
 def branched(layer: Any, x: Tensor, memory: Tensor, causal: bool = False) -> Tensor:
-    """Σ_h α_h MLP_h(κ_h W_h head_h)"""
+    """Σ_h α_h MLP_h(κ_h W_h head_h); of a shared MLP there is one."""
     kappa, alpha, output = layer.out.kappa.softmax(0), layer.out.alpha.softmax(0), torch.zeros_like(x)
     for h, head in enumerate(heads_of(layer, x, memory, causal)):
-        inner = (kappa[h] * (head @ layer.out.project[h])) @ layer.out.inner[h] + layer.out.inner_bias[h]
-        output = output + alpha[h] * (inner.clamp_min(0) @ layer.out.outer[h] + layer.out.outer_bias[h])
+        m = h % len(layer.out.inner)
+        inner = (kappa[h] * (head @ layer.out.project[h])) @ layer.out.inner[m] + layer.out.inner_bias[m]
+        output = output + alpha[h] * (inner.clamp_min(0) @ layer.out.outer[m] + layer.out.outer_bias[m])
     return output
 
 
@@ -141,6 +142,16 @@ def test_a_block_is_its_formula(name: str) -> None:
     x, memory = some(2, N, D), some(2, M, D)
     torch.testing.assert_close(encoder(x), FORMULAS[name](encoder, x, None))
     torch.testing.assert_close(decoder(x, masks.causal(), memory), FORMULAS[name](decoder, x, memory))
+
+
+def test_a_weighted_block_with_a_shared_mlp_is_its_formula_with_one_mlp_as_wide_as_hidden() -> None:
+    encoder, decoder = blocks("weighted", block={"name": "weighted", "shared": True}, heads=4, hidden=6)
+    assert [tuple(one.mixer.out.inner.shape) for one in (encoder, decoder)] == [(1, D, 6)] * 2
+    x, memory = some(2, N, D), some(2, M, D)
+    torch.testing.assert_close(encoder(x), weighted(encoder, x, None))
+    torch.testing.assert_close(decoder(x, masks.causal(), memory), weighted(decoder, x, memory))
+    assert count(encoder) == attention(D, D) - D + 2 * D * 6 + 6 + D + 2 * 4 + 2 * D
+    assert operations(encoder) == 2 * 2 * (N * (4 * D * D + 4 * 2 * D * 6) + 2 * N * N * D), "the MLP once per head"
 
 
 def attention(dim: int, width: int) -> int:

@@ -21,8 +21,8 @@ from saccade.layers.attention import MultiHeadAttention
 from saccade.layers.block import Block
 from saccade.layers.convolution_mixers import LightConvolution
 from saccade.layers.feedforward import MLP, NoFeedForward
-from saccade.layers.norms import LayerNorm, RMSNorm, TokenBatchNorm, counted_tokens, real_tokens
-from saccade.layers.residuals import PostNorm, PreNorm, Residual, ReZero
+from saccade.layers.norms import LayerNorm, PartialRMSNorm, RMSNorm, TokenBatchNorm, counted_tokens, real_tokens
+from saccade.layers.residuals import GruGate, PostNorm, PreNorm, Residual, ReZero
 from saccade.layers.stack import SharedStack, Stack
 from saccade.models import Seq2Seq
 
@@ -51,13 +51,25 @@ class OverTokens(nn.BatchNorm1d):
         return super().forward(input.flatten(0, -2)).view_as(input)
 
 
+class PartialRms(nn.RMSNorm):
+    """Number by number, by the first one in 16 of them: of 6, the first alone."""
+
+    def __init__(self, eps: float) -> None:
+        super().__init__(DIM, eps=eps)
+
+    def forward(self, input: Tensor) -> Tensor:
+        rows = [row / torch.sqrt(row[0] ** 2 + self.eps) * self.weight for row in input.reshape(-1, DIM)]
+        return torch.stack(rows).view_as(input)
+
+
 NORMS: dict[str, Callable[[float], nn.Module]] = {
     "layer": lambda eps: nn.LayerNorm(DIM, eps=eps),
     "rms": lambda eps: nn.RMSNorm(DIM, eps=eps),
+    "partial-rms": PartialRms,
     "none": lambda eps: nn.Identity(),
     "batch": lambda eps: OverTokens(DIM, eps=eps),
 }
-EPS = {"layer": 1e-5, "rms": 1e-6, "none": 0.0, "batch": 1e-5}
+EPS = {"layer": 1e-5, "rms": 1e-6, "partial-rms": 1e-6, "none": 0.0, "batch": 1e-5}
 
 
 def test_every_norm_has_a_peer() -> None:
@@ -87,6 +99,16 @@ def test_norms_by_hand_with_the_mean_over_d_and_the_square() -> None:
     torch.testing.assert_close(LayerNorm(6)(torch.tensor(x)).tolist(), expected, rtol=1e-5, atol=1e-6)
     size = math.sqrt(sum(a * a for a in x) / 6 + 1e-6)
     torch.testing.assert_close(RMSNorm(6)(torch.tensor(x)).tolist(), [a / size for a in x], rtol=1e-5, atol=1e-6)
+    half = math.sqrt(sum(a * a for a in x[:3]) / 3 + 1e-6)
+    torch.testing.assert_close(
+        PartialRMSNorm(6, share=0.5)(torch.tensor(x)).tolist(), [a / half for a in x], rtol=1e-5, atol=1e-6
+    )
+    assert [PartialRMSNorm(dim, share=share).first for dim, share in ((768, 0.0675), (100, 0.07), (3, 1e-6), (8, 1.0))] == [
+        52,
+        7,
+        1,
+        8,
+    ]
     with pytest.raises(SaccadeError, match=r"norm\.eps is 2\.0; it must lie between 0 and 1"):
         choose(norms.table, {"name": "rms", "eps": 2}, "norm")
 
@@ -166,6 +188,21 @@ def test_without_a_feedforward_part_a_block_is_its_mixer_alone() -> None:
 
 # --- residuals
 
+
+def gru_gate(one: Any, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
+    """Vector by vector; the matrices in their two halves, one for x and one for what the part made."""
+    rows = []
+    for before, y in zip(x.reshape(-1, DIM), part(one.norm(x)).reshape(-1, DIM), strict=True):
+
+        def gate(layer: nn.Linear, first: Tensor, second: Tensor = y) -> Tensor:
+            left, right = layer.weight[:, :DIM], layer.weight[:, DIM:]
+            return 1 / (1 + torch.exp(-(left @ one.gate_norm(first) + right @ one.gate_norm(second) + layer.bias)))
+
+        u, r = gate(one.update, before), gate(one.reset, before)
+        rows.append(before + (1 - u) * y + u * gate(one.candidate, r * before))
+    return torch.stack(rows).view_as(x)
+
+
 RESIDUALS: dict[str, Callable[[Any, Tensor, Callable[[Tensor], Tensor]], Tensor]] = {
     "post-norm": lambda one, x, part: one.norm(x + part(x)),
     "pre-norm": lambda one, x, part: x + part(one.norm(x)),
@@ -173,6 +210,7 @@ RESIDUALS: dict[str, Callable[[Any, Tensor, Callable[[Tensor], Tensor]], Tensor]
     "rezero": lambda one, x, part: x + one.alpha * part(x),
     "fixup": lambda one, x, part: x + one.scale * part(x + one.before) + one.after,
     "deepnorm": lambda one, x, part: one.norm(2**0.25 * x + part(x)),  # of one layer
+    "gru-gate": gru_gate,
 }
 
 
@@ -186,7 +224,7 @@ def test_every_residual_has_its_formula() -> None:
 
 @pytest.mark.parametrize("name", residuals.table.names())
 def test_a_residual_is_its_formula(name: str) -> None:
-    one = shake(Choice(residuals.table[name])(norm=make_norm))
+    one = shake(Choice(residuals.table[name])(norm=make_norm, dim=DIM))
     x, part = some(2, 3, DIM).requires_grad_(), shake(nn.Linear(DIM, DIM))
     torch.testing.assert_close(one(x, part), RESIDUALS[name](one, x, part))
     assert torch.autograd.gradcheck(lambda x, *_: one(x, part), (x, *one.parameters()))
@@ -212,9 +250,11 @@ def test_rezero_begins_as_the_identity_and_learns_to_be_more(normed: bool) -> No
 
 @pytest.mark.parametrize("name", residuals.table.names())
 def test_dropout_falls_on_what_a_part_adds_and_not_on_what_passes(name: str) -> None:
-    residual = Choice(residuals.table[name])(norm=nn.Identity, dropout=0.999999)
+    residual = Choice(residuals.table[name])(norm=nn.Identity, dim=DIM, dropout=0.999999)
     if isinstance(residual, ReZero):
         nn.init.ones_(residual.alpha)
+    if isinstance(residual, GruGate):
+        nn.init.constant_(residual.update.bias, -1e4)  # all of the part passes its gate
     x = torch.randn(2, 3, DIM)
     passes = {"deepnorm": getattr(residual, "alpha", 1) * x, "none": 0 * x}.get(name, x)
     torch.testing.assert_close(residual(x, lambda y: 100 * y), passes)
@@ -281,24 +321,34 @@ def transparent_loop(made: Any, x: Tensor, mask: masks.Mask, memory: Tensor, mem
 
 
 def universal_loop(made: Any, x: Tensor, mask: masks.Mask, memory: Tensor, memory_mask: masks.Mask) -> Tensor:
-    """Position by position: how its shares of the steps come about, and the sum by them."""
+    """Position by position: how its shares of the steps come about, and what is made of the steps by them."""
     batch, count, _ = x.shape
     total, halted, output = torch.zeros(batch, count).double(), torch.zeros(batch, count).bool(), torch.zeros_like(x)
-    for t in range(1, made.steps + 1):
-        signal = torch.stack([wave(n) + wave(t) for n in range(count)])
-        y, shares = x + signal, torch.sigmoid((x + signal) @ made.halt.weight[0] + made.halt.bias)
+
+    def once(y: Tensor) -> Tensor:
         for one in range(made.blocks):
             y = made.block(one)(y, mask, memory, memory_mask)
-        x = x.clone()
+        return y
+
+    for _ in range(made.before):
+        x = once(x)
+    for t in range(1, made.steps + 1):
+        time = wave(t) if made.times is None else made.times[t - 1]
+        signal = torch.stack([time + (wave(n) if made.position_signal else 0) for n in range(count)])
+        y, shares = x + signal, torch.sigmoid((x + signal) @ made.halt.weight[0] + made.halt.bias)
+        y, x = once(y), x.clone()
         for b in range(batch):
             for n in range(count):
                 if halted[b, n]:
                     continue
-                last = t == made.steps or total[b, n] + shares[b, n] > 0.99
+                last = total[b, n] + shares[b, n] > made.enough or (t == made.steps and not made.interpolates)
                 share = 1 - total[b, n] if last else shares[b, n]
                 x[b, n] = y[b, n]
-                output[b, n] = output[b, n] + share * y[b, n]
+                before = (1 - share) * output[b, n] if made.interpolates else output[b, n]
+                output[b, n] = before + share * y[b, n]
                 total[b, n], halted[b, n] = total[b, n] + share, last
+    for _ in range(made.after):
+        output = once(output)
     return made.norm(output)
 
 
@@ -318,6 +368,53 @@ STACKS: dict[str, Callable[..., Tensor]] = {
 
 def test_every_stack_can_be_written_out() -> None:
     assert set(STACKS) == set(stack.table.names())
+
+
+@pytest.mark.parametrize("bias", [-9.0, -0.5, 0.5, 9.0], ids="halting bias {}".format)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"halting": "interpolate"},
+        {"halting": "interpolate", "epsilon": 0.4, "blocks": 2},
+        {"epsilon": 0.3, "before": 2, "after": 1, "step_signal": "learned"},
+        {"position_signal": False, "after": 2, "blocks": 2},
+    ],
+    ids=str,
+)
+def test_a_universal_stack_is_its_formula_wherever_positions_halt(options: dict[str, Any], bias: float) -> None:
+    made = build(stack.table["universal"], 4, cross=True, **options)
+    with torch.no_grad():
+        made.halt.bias.fill_(bias)
+    x, memory = some(2, 5, DIM), some(2, 3, DIM)
+    given = (masks.causal(), memory, masks.padding([1, 3]))
+    torch.testing.assert_close(made(x, *given), universal_loop(made, x, *given))
+
+
+def test_two_steps_of_halting_by_hand_in_both_forms() -> None:
+    """Blocks that double, no signals: x₁ = 2x and x₂ = 4x, p = ½ at the first step; the rest is ½, and with two of ⅓ there is none."""
+
+    class Doubling(Block):
+        def __init__(self) -> None:
+            nn.Module.__init__(self)
+            self.mixer, self.around_mixer = nn.Identity(), PostNorm(make_norm)
+
+        def forward(self, x: Tensor, *_: Any) -> Tensor:
+            return 2 * x
+
+    def output(halting: str, share: float) -> list[float]:
+        universal = stack.table["universal"]
+        made = universal(
+            lambda n: Doubling(), 2, make_norm, DIM, halting=halting, position_signal=False, step_signal="learned"
+        ).double()
+        with torch.no_grad():
+            made.times.zero_()
+            made.halt.bias.fill_(math.log(share / (1 - share)))
+        return made(torch.ones(1, 1, DIM).double())[0, 0].tolist()
+
+    assert output("sum", 1 / 2) == pytest.approx([1 / 2 * 2 + 1 / 2 * 4] * DIM)
+    assert output("interpolate", 1 / 2) == pytest.approx([1 / 2 * 4 + 1 / 2 * (1 / 2 * 2)] * DIM)
+    assert output("sum", 1 / 3) == pytest.approx([1 / 3 * 2 + 2 / 3 * 4] * DIM), "the rest of the last step"
+    assert output("interpolate", 1 / 3) == pytest.approx([1 / 3 * 4 + 2 / 3 * (1 / 3 * 2)] * DIM), "which has none here"
 
 
 @pytest.mark.parametrize("name", stack.table.names())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -191,6 +192,10 @@ def test_blocks_with_and_without_a_memory_or_experts() -> None:
     assert kinds("product-key", "encoder", blocks=[2, 3]) == ["mlp", "own", "own", "mlp"]
     assert kinds("product-key", "decoder", blocks=[2, 3]) == ["mlp"] * 4
     assert kinds("product-key", "decoder", blocks=[1], decoder=True) == ["own", "mlp", "mlp", "mlp"]
+    assert kinds("product-key", "decoder", blocks=[3], decoder=True, encoder=False) == ["mlp", "mlp", "own", "mlp"]
+    assert kinds("product-key", "encoder", blocks=[3], decoder=True, encoder=False) == ["mlp"] * 4
+    with pytest.raises(SaccadeError, match="encoder=false and decoder=false leave no block with a memory; leave encoder out"):
+        kinds("product-key", "encoder", encoder=False)
     for wrong, sentence in (
         ({"blocks": [5]}, r"blocks must list whole numbers from 1 to 4, got \[5\]; 1 is the first block"),
         ({"blocks": []}, "blocks must list whole numbers from 1 to 4"),
@@ -198,6 +203,7 @@ def test_blocks_with_and_without_a_memory_or_experts() -> None:
         ({"blocks": 3}, r"f\.blocks is 3; it must be a list or nothing"),
         ({"top": 4}, "top must be at most subkeys, got 4 of 3"),
         ({"width": 5}, "width must be even, for two halves of a query, got 5"),
+        ({"encoder": False}, "encoder=false is for a model with an encoder and a decoder; leave it out"),
         ({"decoder": True}, "decoder=true is for a model with an encoder and a decoder; leave it out"),
     ):
         with pytest.raises(SaccadeError, match=sentence):
@@ -214,6 +220,11 @@ def test_a_memory_has_the_parameters_and_operations_of_its_formula() -> None:
     with counter() as count:
         part(x)
     assert count.get_total_flops() == 2 * 14 * (heads * width * DIM + keys), "products; values are looked up"
+    for context in (nullcontext(), torch.no_grad()):
+        with context, counter(lookups=True) as looked_up:
+            part(x)
+        read = 14 * heads * top * values
+        assert looked_up.get_total_flops() == count.get_total_flops() + 2 * read, "each value read times all of them"
 
 
 def test_a_memory_runs_in_bfloat16_and_under_autocast_and_learns_values_that_were_read() -> None:
@@ -257,6 +268,62 @@ def test_experts_have_the_parameters_and_operations_of_their_formula() -> None:
     with counter() as count:
         part.eval()(x)
     assert count.get_total_flops() == 2 * 12 * (3 * DIM + 2 * 2 * DIM * HIDDEN)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_experts_on_meta_count_with_every_place_taken(training: bool) -> None:
+    """12 tokens, 3 experts with room for 1.5 times their share of two choices: 12 places each."""
+    with torch.device("meta"), counter() as count:
+        Experts(DIM, HIDDEN, count=3, top=2, capacity=1.5).train(training)(torch.empty(2, 6, DIM))
+    assert count.get_total_flops() == 2 * (12 * 3 * DIM + 3 * 12 * 2 * DIM * HIDDEN)
+
+
+def test_experts_may_be_narrower_than_the_mlps_between_them() -> None:
+    part, x = made("experts", count=3, top=2, expert_hidden=2), some(2, 3, DIM)
+    assert (tuple(part.inner.shape), tuple(part.outer.shape)) == ((3, DIM, 2), (3, 2, DIM))
+    torch.testing.assert_close(part(x), loop_over_experts(part, x))
+    dense = choose(table, {"name": "experts", "every": 2, "expert_hidden": 2}, "f")(
+        dim=DIM, hidden=HIDDEN, dropout=0.0, n=0, depth=2
+    )
+    assert dense.dense.inner.out_features == HIDDEN
+
+
+def test_jitter_changes_what_the_router_reads_in_training_and_nothing_else() -> None:
+    part, x = made("experts", count=3, top=1, jitter=0.25, capacity=3.0), some(1, 400, DIM)
+    read: list[Tensor] = []
+    part.router.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
+    torch.testing.assert_close(part.eval()(x), loop_over_experts(part, x))
+    found = part.train()(x)[0]
+    assert torch.equal(read[0], x[0])
+    factor = read[1] / x[0]
+    assert 0.75 <= factor.min() < 0.77
+    assert 1.23 < factor.max() <= 1.25
+    assert factor.std().item() == pytest.approx(0.5 / math.sqrt(12), rel=0.05), "of a uniform draw"
+    for token, jittered, output in zip(x[0, :20], read[1], found, strict=False):
+        p = (part.router.weight @ jittered).softmax(0)
+        e = int(p.argmax())
+        made_by_e = F.relu(token @ part.inner[e] + part.inner_bias[e, 0]) @ part.outer[e] + part.outer_bias[e, 0]
+        torch.testing.assert_close(output, p[e] * made_by_e)
+
+
+def test_with_a_threshold_a_second_choice_is_used_with_probability_gate_by_threshold_and_else_takes_no_place() -> None:
+    part = made("experts", count=2, top=2, threshold=0.5, capacity=1.0, bias=False).train()
+    token = torch.ones(DIM).double()
+    with torch.no_grad():
+        part.router.weight.copy_(torch.stack([token, 0 * token]) * math.log(4) / DIM)  # gates 0.8 and 0.2
+        part.inner.abs_()
+    first, second = (F.relu(token @ part.inner[e]) @ part.outer[e] for e in range(2))
+    found = part(token.expand(1, 2000, DIM))[0]
+    both, alone = 0.8 * first + 0.2 * second, 0.8 * first
+    used = (found - both).abs().amax(-1) < 1e-9
+    torch.testing.assert_close(found[~used], alone.expand_as(found[~used]))
+    assert used.double().mean().item() == pytest.approx(0.2 / 0.5, abs=0.05)
+    torch.testing.assert_close(part.eval()(token.expand(1, 3, DIM))[0], both.expand(3, -1), msg="in use, always")
+    part.capacity = 0.5  # 1,000 places for 2,000 first choices, and for about 800 second ones
+    late = part.train()(token.expand(1, 2000, DIM))[0, 1500:]
+    assert ((late - 0.2 * second).abs().amax(-1) < 1e-9).double().mean().item() == pytest.approx(0.4, abs=0.1)
+    with pytest.raises(SaccadeError, match=r"threshold=0\.2 is for choices after the first, and top is 1; leave it out"):
+        made("experts", count=3, top=1, threshold=0.2)
 
 
 @pytest.mark.parametrize("top", [1, 2, 4])

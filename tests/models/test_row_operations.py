@@ -77,6 +77,21 @@ def test_weighted_blocks_have_mlps_behind_each_attention(device: str) -> None:
 
 
 @each_device
+def test_weighted_blocks_with_a_shared_mlp_apply_all_of_it_to_each_head(device: str) -> None:
+    encoder, decoder = attention(N, N) + H * N * MLP, attention(M, M) + attention(M, N) + 2 * H * M * MLP
+    assert counted(device, block={"name": "weighted", "shared": True}) == expected(L * (encoder + decoder) + HEAD)
+
+
+@each_device
+def test_a_universal_stack_counts_every_pass_and_the_gates_around_each_part(device: str) -> None:
+    """L steps, and one pass before and two after them; three gates of 2 D × D around each of two and three parts."""
+    passes, gates = 1 + L + 2, 3 * 2 * D * D
+    stack = {"name": "universal", "ponder": None, "before": 1, "after": 2}
+    encoder, decoder = ENCODER + 2 * N * gates, DECODER + 3 * M * gates
+    assert counted(device, stack=stack, residual="gru-gate") == expected(passes * (encoder + decoder) + HEAD)
+
+
+@each_device
 @pytest.mark.parametrize("head_width", [None, D // H], ids=["half as wide", "as wide"])
 def test_evolved_blocks(device: str, head_width: int | None) -> None:
     """The first attention of a decoder has twice the heads, of half the width or, where it is given, of the same."""

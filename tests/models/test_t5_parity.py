@@ -27,7 +27,7 @@ COMMON = {
     "heads": HEADS,
     "head_width": WIDTH,
     "score": "dot",
-    "position": {"name": "t5", "buckets": BUCKETS, "max_distance": FAR, "both_sides": None},
+    "position": {"name": "t5", "buckets": BUCKETS, "max_distance": FAR, "both_sides": None, "shared": True},
     "embedding": {"scale": 1.0},
     "mixer": {"bias": False},
     "norm": "rms",
@@ -73,16 +73,14 @@ Given = list[nn.Parameter]
 
 
 def pairs(ours: nn.Module, theirs: nn.Module) -> Iterator[tuple[Tensor, Given]]:
-    """Each parameter of ours and the one of theirs that it is, or those of all experts; theirs has one table of positions for all blocks
-    of a stack."""
+    """Each parameter of ours and the one of theirs that it is, or those of all experts."""
     yield ours.source.tokens.weight, [theirs.shared.weight]
     if hasattr(ours.head, "weight"):
         yield ours.head.weight, [theirs.lm_head.weight]
     for stack, other in ((ours.encoder, theirs.encoder), (ours.decoder, theirs.decoder)):
-        table = other.block[0].layer[0].SelfAttention.relative_attention_bias.weight
+        yield stack.positions[0].table, [other.block[0].layer[0].SelfAttention.relative_attention_bias.weight]
         for block, layers in zip(stack, other.block, strict=True):
             first, *across, last = layers.layer
-            yield block.mixer.mechanism.position.table, [table]
             attentions = [(block.mixer, first.SelfAttention), *((block.cross, one.EncDecAttention) for one in across)]
             for own, given in attentions:
                 yield from ((getattr(own, name).weight, [getattr(given, name).weight]) for name in "qkv")
@@ -134,8 +132,7 @@ def test_every_parameter_of_both_is_copied(both: tuple[Seq2Seq, nn.Module]) -> N
     given = [parameter for group in groups for parameter in group]
     assert {id(parameter) for parameter in own} == {id(parameter) for parameter in ours.parameters()}
     assert {id(parameter) for parameter in given} == {id(parameter) for parameter in theirs.parameters()}
-    tables = 2 * (DEPTH - 1) * BUCKETS * HEADS  # the one difference: here each block has a table of positions
-    assert sum(p.numel() for p in ours.parameters()) - tables == sum(p.numel() for p in theirs.parameters())
+    assert sum(p.numel() for p in ours.parameters()) == sum(p.numel() for p in theirs.parameters())
 
 
 @torch.no_grad()
@@ -195,7 +192,7 @@ def test_it_is_the_settings_that_make_it_t5() -> None:
     for parameter in like.parameters():
         parameter.copy_(0.6 * torch.randn_like(parameter))
     for changed in (
-        {"position": {"name": "t5", "buckets": BUCKETS, "max_distance": FAR}},
+        {"position": {"name": "t5", "buckets": BUCKETS, "max_distance": FAR, "shared": True}},
         {"score": "scaled-dot"},
         {"embedding": "tokens"},
         {"head": "linear"},

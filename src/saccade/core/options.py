@@ -132,7 +132,8 @@ def check(value: Any, kind: Any, rules: Mapping[str, Any], path: str, default: A
         return choose(rules["table"], value, path, default)
     if dataclasses.is_dataclass(kind):
         return fill(kind, value, path)  # type: ignore[arg-type]
-    kinds = tuple(typing.get_origin(k) or k for k in (typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)))
+    every = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    kinds = tuple(typing.get_origin(k) or k for k in every)
     if float in kinds and isinstance(value, int | str) and not isinstance(value, bool):
         with contextlib.suppress(ValueError, OverflowError):
             value = float(value)  # YAML reads 1e-3 as text
@@ -142,8 +143,10 @@ def check(value: Any, kind: Any, rules: Mapping[str, Any], path: str, default: A
     if (isinstance(value, bool) and bool not in kinds) or not isinstance(value, kinds):
         expected = " or ".join("nothing" if k is type(None) else WORDS.get(k, k.__name__) for k in kinds)
         raise SaccadeError(f"{path} is {value!r}; it must be {expected}")
-    if isinstance(value, list) and any(type(item) is not int for item in value):
-        raise SaccadeError(f"{path} is {value!r}; it must be a list of whole numbers")
+    if isinstance(value, list):
+        broken = float in (typing.get_args(k)[0] for k in every if typing.get_origin(k) is list)
+        if any(type(item) not in ((int, float) if broken else (int,)) or not math.isfinite(item) for item in value):
+            raise SaccadeError(f"{path} is {value!r}; it must be a list of {'numbers' if broken else 'whole numbers'}")
     if isinstance(value, float) and not math.isfinite(value):
         raise SaccadeError(f"{path} is {value}; it must be a finite number")
     allowed = rules.get("range")

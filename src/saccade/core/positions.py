@@ -67,6 +67,7 @@ class Position(nn.Module):
     absolute = False  # knows where a text begins, so that a part of one cannot be read without what came before
     needs_relation = False  # asks for `Positions.relation`
     bias_of_pairs = False  # its bias is one for all texts where their positions and relation are the same
+    shared = False  # all blocks of a stack have the same one, with the same parameters
     heads: int | None = None  # the number of heads it is made for, where it has something per head
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -213,7 +214,8 @@ def alibi_slopes(heads: int) -> list[float]:
 class T5Buckets(Position):
     """A learned bias per head and bucket of distances: exact when near, logarithmic when far, one bucket beyond `max_distance`.
 
-    With `both_sides: null`, as in T5, half of the buckets are for keys to the right, and none where nobody sees the future.
+    With `both_sides: null`, as in T5, half of the buckets are for keys to the right, and none where nobody sees the future. T5 also has
+    one table for all blocks of a stack: `shared`.
     """
 
     bias_of_pairs = True
@@ -224,13 +226,14 @@ class T5Buckets(Position):
         buckets: Annotated[int, Range(4, 65536)] = 32,
         max_distance: Annotated[int, Range(5, 10**6)] = 128,
         both_sides: bool | None = True,
+        shared: bool = False,
         causal: bool = False,
     ) -> None:
         super().__init__()
         if buckets < 4 or max_distance <= buckets:
             raise SaccadeError(f"expected at least 4 buckets and max_distance > buckets, got {buckets} and {max_distance}")
         self.heads, self.buckets, self.max_distance = heads, buckets, max_distance
-        self.both_sides = not causal if both_sides is None else both_sides
+        self.both_sides, self.shared = not causal if both_sides is None else both_sides, shared
         self.table = drawn(buckets, heads, std=0.02)
 
     def bucket(self, distance: Tensor) -> Tensor:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from operator import mul
 from typing import Annotated
 
 import torch
@@ -127,12 +128,23 @@ class Factorized(Embedding):
         return x @ self.project.weight, self.table.weight
 
 
-def clusters_of(vocab: int, count: int, growth: float) -> list[tuple[int, int]]:
+def each_further(given: float | list[float] | list[int], count: int, name: str) -> list[float]:
+    """A factor for each of `count` clusters after the first: the same for all of them, or as listed."""
+    if not isinstance(given, list):
+        return [given] * count
+    if len(given) != count:
+        raise SaccadeError(
+            f"{name} lists {len(given)} numbers, and {count} clusters follow the first; list one for each of these"
+        )
+    return list(given)
+
+
+def clusters_of(vocab: int, count: int, growth: float | list[float]) -> list[tuple[int, int]]:
     """The first and the end id of each of `count` clusters, each about `growth` times as large as the one before; fewer of a tiny vocabulary.
 
     They divide the vocabulary's size as its first digit says it, and the last one takes the rest: a few more tokens, as models that fill
     in gaps have them for the gaps, move no other token to another cluster."""
-    sizes = [growth**n for n in range(count)]
+    sizes = list(accumulate([1.0, *each_further(growth, count - 1, "growth")], mul))
     unit = 10 ** (len(str(vocab)) - 1) if vocab >= 100 else 1
     whole = vocab // unit * unit
     ends = {max(1, round(whole * sum(sizes[: n + 1]) / sum(sizes))) for n in range(count - 1)}
@@ -144,10 +156,11 @@ class Adaptive(Embedding):
     """P_c e: wide vectors e for frequent tokens and narrow ones for rare tokens, with one matrix P_c per cluster c to the model's width.
 
     The ids are divided into `clusters`, each `growth` times as large as the one before and with vectors a `factor` of its width: dim,
-    dim/4, dim/16. Ids must begin with the frequent tokens: vocabularies of words and characters are in the order of their counts, that
-    of BPE has its 256 bytes first and then its merges as they were learned, roughly by count; a foreign tokenizer may have any
-    order. Narang et al. (2021) do not print the sizes of their clusters. The default comes to their 204 million parameters, as does
-    the configuration published with their code: 2,500 tokens of width 768, 6,000 of 256 and 23,628 of 64.
+    dim/4, dim/16. A list has one number for each cluster after the first: with `growth: [2.4, 3.5833]` and `factor: [3, 4]`, 32,128
+    tokens are 2,500 of width dim, 6,000 of dim/3 and 23,628 of dim/12, as in the code of Narang et al. 2021.
+
+    Ids must begin with the frequent tokens. Vocabularies of words and characters are in the order of their counts. That of BPE has its
+    256 bytes first and then its merges as they were learned, roughly by count. A foreign tokenizer may have any order.
     """
 
     def __init__(
@@ -155,15 +168,16 @@ class Adaptive(Embedding):
         vocab: int,
         dim: int,
         clusters: Annotated[int, Range(2, 16)] = CLUSTERS,
-        growth: Annotated[float, Range(1.0, 100.0)] = GROWTH,
-        factor: Annotated[int, Range(1, 64)] = 4,
+        growth: Annotated[float | list[float], Range(1.0, 100.0)] = GROWTH,
+        factor: Annotated[int | list[int], Range(1, 64)] = 4,
         scale: SCALE = None,
     ) -> None:
         """With a `factor` of 1 all vectors are as wide as the model and need no projection."""
         super().__init__()
         self.vocab, self.dim, self.scale = vocab, dim, scale
         self.clusters = clusters_of(vocab, clusters, growth)
-        widths = [max(1, dim // factor**n) for n in range(len(self.clusters))]
+        shares = accumulate([1, *each_further(factor, clusters - 1, "factor")], mul)
+        widths = [max(1, int(dim // share)) for share, _ in zip(shares, self.clusters, strict=False)]
         sizes = zip(self.clusters, widths, strict=True)
         self.tables = nn.ModuleList(nn.Embedding(end - first, width) for (first, end), width in sizes)
         self.projects = nn.ModuleList(nn.Identity() if w == dim else nn.Linear(w, dim, bias=False) for w in widths)

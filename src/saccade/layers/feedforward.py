@@ -164,10 +164,11 @@ class Experts(nn.Module):
     """Σ of the `top` likeliest of `count` MLPs, each weighted by the router's probability p = softmax(W x).
 
     With top = 1 it is the Switch Transformer's; with more, the probabilities are divided by their sum. In training an expert takes at
-    most `capacity` times its even share of the tokens; the residual carries what is beyond it. `balance` times the cost E · Σ_e f_e p̄_e
-    (f_e: the share of tokens sent to e, p̄_e: the mean of its probability), least when all are used alike, joins the loss.
-    Every `every`-th block of a stack has experts, the others an MLP. The counts of Narang et al. 2021 (648 M with top 2, 1100 M for
-    Switch) fit six layers of 16 and of 32 experts, which the paper does not name: `every: 4`.
+    most `capacity` times its even share of the choices, top · T / E; the residual carries what is beyond it. `balance` times the cost
+    E · Σ_e f_e p̄_e (f_e: the share of tokens sent to e, p̄_e: the mean of its probability), least when all are used alike, joins the
+    loss. Every `every`-th block of a stack has experts, the others an MLP; an expert is `expert_hidden` wide inside, as wide as the MLP
+    by default. In training, `jitter` ε multiplies each number that the router reads by a factor drawn from [1 − ε, 1 + ε], and with a
+    `threshold` t a choice after the first is used with probability gate / t (Lepikhin et al. 2021).
     """
 
     def __init__(
@@ -182,6 +183,9 @@ class Experts(nn.Module):
         activation: Activating = RELU,
         bias: bool = True,
         every: Annotated[int, Range(1, 1000)] = 1,
+        expert_hidden: Annotated[int | None, Range(1, 65_536)] = None,
+        jitter: Annotated[float, Range(0.0, 0.99)] = 0.0,
+        threshold: Annotated[float | None, Range(1e-6, 1.0)] = None,
         n: int = 0,
         depth: int = 1,
     ) -> None:
@@ -193,7 +197,10 @@ class Experts(nn.Module):
         self.dense = None if (n + 1) % every == 0 else MLP(dim, hidden, dropout, activation, bias)
         if self.dense is not None:
             return
+        if threshold is not None and top == 1:
+            raise SaccadeError(f"threshold={threshold} is for choices after the first, and top is 1; leave it out")
         self.count, self.top, self.capacity, self.balance = count, top, capacity, balance
+        self.jitter, self.threshold, hidden = jitter, threshold, expert_hidden or hidden
         self.router = nn.Linear(dim, count, bias=False)
         self.inner = nn.Parameter(torch.empty(count, dim, hidden))
         self.inner_bias = nn.Parameter(torch.zeros(count, 1, hidden)) if bias else None
@@ -210,15 +217,21 @@ class Experts(nn.Module):
             return self.dense(x)
         tokens = x.flatten(0, -2)  # T dim
         gates, chosen, cost = self.route(tokens)
-        output = (self.within_capacity if self.training else self.all_tokens)(tokens, gates.to(x.dtype), chosen).view_as(x)
+        even = self.training or x.is_meta  # on `meta` there are no choices to read
+        output = (self.within_capacity if even else self.all_tokens)(tokens, gates.to(x.dtype), chosen).view_as(x)
         return output if cost is None else leave(output, "balance", cost)
 
     def route(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """The weights of each token's experts and their numbers, T top, and in training what an uneven use costs."""
+        if self.training and self.jitter:
+            tokens = tokens * torch.empty_like(tokens).uniform_(1 - self.jitter, 1 + self.jitter)
         fits = self.router(tokens)
         probabilities = fits.softmax(-1, dtype=torch.promote_types(fits.dtype, torch.float32))
         gates, chosen = probabilities.topk(self.top, -1)
         gates = gates / gates.sum(-1, keepdim=True) if self.top > 1 else gates
+        if self.training and self.threshold is not None:
+            used = torch.rand_like(gates) * self.threshold < gates
+            gates = torch.cat([gates[:, :1], gates[:, 1:] * used[:, 1:]], -1)
         if not self.training or not self.balance:
             return gates, chosen, None
         sent = self.one_hot(chosen[:, 0]).float().mean(0)
@@ -238,9 +251,10 @@ class Experts(nn.Module):
     def within_capacity(self, tokens: Tensor, gates: Tensor, chosen: Tensor) -> Tensor:
         """Sizes that depend on no number: for compiled and captured updates."""
         size = min(math.ceil(self.capacity * self.top * len(tokens) / self.count), len(tokens))
-        wanted = self.one_hot(chosen.t().flatten())  # (top T) E: first choices before second ones
+        used = gates.t().flatten() > 0  # what `threshold` left
+        wanted = self.one_hot(chosen.t().flatten()) * used.unsqueeze(-1)  # (top T) E: first choices before second ones
         rank = ((wanted.cumsum(0) - 1) * wanted).sum(-1)  # how many came to the same expert before
-        fits = rank < size
+        fits = used & (rank < size)
         slot = torch.where(fits, chosen.t().flatten() * size + rank, self.count * size)  # the last slot takes what is left over
         rows = tokens.repeat(self.top, 1)
         taken = tokens.new_zeros(self.count * size + 1, tokens.shape[1]).index_copy(0, slot, rows)

@@ -92,8 +92,8 @@ class AdaptiveSoftmax(LinearHead):
         tied: Embedding | None = None,
         bias: bool = False,
         clusters: Annotated[int | None, Range(2, 16)] = None,
-        growth: Annotated[float | None, Range(1.0, 100.0)] = None,
-        factor: Annotated[int | None, Range(1, 64)] = None,
+        growth: Annotated[float | list[float] | None, Range(1.0, 100.0)] = None,
+        factor: Annotated[int | list[int] | None, Range(1, 64)] = None,
     ) -> None:
         options = {"clusters": clusters, "growth": growth, "factor": factor}
         given = {name: value for name, value in options.items() if value is not None}

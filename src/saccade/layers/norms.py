@@ -1,5 +1,6 @@
 """Norms of the last dimension. B batch, N positions."""
 
+import math
 from typing import Annotated
 
 import torch
@@ -38,6 +39,21 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+
+@table.add("partial-rms", paper="Zhang & Sennrich 2019")
+class PartialRMSNorm(RMSNorm):
+    """x / √(mean(x_i²) + ε) · gain, the mean being that of the first ⌈share · dim⌉ numbers alone: pRMSNorm."""
+
+    def __init__(
+        self, dim: int, eps: Annotated[float, Range(0.0, 1.0)] = 1e-6, share: Annotated[float, Range(1e-6, 1.0)] = 0.0625
+    ) -> None:
+        super().__init__(dim, eps)
+        self.first = math.ceil(round(share * dim, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x[..., : self.first].to(torch.promote_types(x.dtype, torch.float32))
+        return x * (wide.square().mean(-1, keepdim=True) + self.eps).rsqrt().to(x.dtype) * self.weight
 
 
 @table.add("none")

@@ -17,8 +17,7 @@ class ProductKeyMemory(nn.Module):
 
     The halves q₁, q₂ of a query W x + b are normed each by itself (the paper norms queries over a batch), and only the `top` best
     sub-keys of either half are combined: the best pairs are among them. `blocks` lists which blocks of a stack, from 1, have the memory;
-    all by default. The others have an MLP, and so does a decoder whose encoder has the memory, unless `decoder` is true.
-    The count of Narang et al. 2021 (421 M) fits one memory of 512² values with 4 heads of width 256, which the paper does not name.
+    all by default. The others have an MLP. In an encoder–decoder the memory is in the `encoder`, in the `decoder`, or in both.
     """
 
     def __init__(
@@ -32,6 +31,7 @@ class ProductKeyMemory(nn.Module):
         width: Width = 256,
         blocks: list[int] | None = None,
         decoder: bool = False,
+        encoder: bool = True,
         n: int = 0,
         depth: int = 1,
         role: str = "encoder",
@@ -44,9 +44,12 @@ class ProductKeyMemory(nn.Module):
             raise SaccadeError(f"top must be at most subkeys, got {top} of {subkeys}")
         if width % 2:
             raise SaccadeError(f"width must be even, for two halves of a query, got {width}")
-        if decoder and role == "alone":
-            raise SaccadeError("decoder=true is for a model with an encoder and a decoder; leave it out")
-        here = n + 1 in chosen and (decoder or role != "decoder")
+        if (decoder or not encoder) and role == "alone":
+            which = "decoder=true" if decoder else "encoder=false"
+            raise SaccadeError(f"{which} is for a model with an encoder and a decoder; leave it out")
+        if not (decoder or encoder):
+            raise SaccadeError("encoder=false and decoder=false leave no block with a memory; leave encoder out")
+        here = n + 1 in chosen and {"encoder": encoder, "decoder": decoder}.get(role, True)
         self.dense = None if here else MLP(dim, hidden, dropout)
         if not here:
             return

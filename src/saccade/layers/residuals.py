@@ -10,13 +10,14 @@ from torch import Tensor, nn
 from ..core.table import Table
 from ..errors import SaccadeError
 from .dropouts import Dropout
+from .feedforward import initialize
 
-table: Table[type[Residual]] = Table("residuals", "residual", facts=("norm", "dropout", "n", "depth", "role"))
+table: Table[type[Residual]] = Table("residuals", "residual", facts=("norm", "dropout", "dim", "n", "depth", "role"))
 MakeNorm = Callable[[], nn.Module]
 
 
 class Residual(nn.Module):
-    """What all residual connections share. Facts for a member: `norm` (makes one), `dropout`, its block's number `n` of `depth`, and the
+    """What all residual connections share. Facts for a member: `norm` (makes one), `dropout`, `dim`, its block's number `n` of `depth`, and the
     `role` of its stack: "encoder" or "decoder" of a pair, or "alone"."""
 
     final_norm = True  # a stack of these wants a norm after its last block
@@ -93,6 +94,29 @@ class ReZero(Residual):
 
     def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
         return x + self.alpha.to(x.dtype) * self.dropout(part(self.norm(x)))
+
+
+@table.add("gru-gate", paper="Dehghani et al. 2019 (code)")
+class GruGate(Residual):
+    """x + (1 − u) ∘ y + u ∘ c with y = part(norm(x)): a GRU's gates inside a pre-norm residual.
+
+    u = σ(W [n(x); n(y)] + b), r likewise with weights of its own, and c = σ(V [n(r ∘ x); n(y)] + d), n being a norm of the gates' own.
+    c has σ where a GRU has tanh. The Universal Transformer of Narang et al. 2021 has these gates around each part.
+    """
+
+    def __init__(self, norm: MakeNorm, dim: int, dropout: float = 0.0) -> None:
+        super().__init__(norm, dropout)
+        self.gate_norm = norm()
+        self.update, self.reset, self.candidate = (nn.Linear(2 * dim, dim) for _ in range(3))
+        initialize(self.update, self.reset, self.candidate)
+
+    def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
+        y = part(self.norm(x))
+        before, made = self.gate_norm(x), self.gate_norm(y)
+        both = torch.cat([before, made], -1)
+        update, reset = self.update(both).sigmoid(), self.reset(both).sigmoid()
+        candidate = self.candidate(torch.cat([self.gate_norm(reset * x), made], -1)).sigmoid()
+        return x + self.dropout((1 - update) * y + update * candidate)
 
 
 def matrices(part: nn.Module) -> dict[str, nn.Parameter]:

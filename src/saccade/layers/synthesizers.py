@@ -146,8 +146,8 @@ class Synthesizer(MultiHeadAttention):
 
     `factorized-dense` is relu(q) W₁ and relu(q) W₂ with `rank` and max_len / `rank` scores, tiled and multiplied. `plus: alpha` is
     (1 − a) q·k + a R, a = σ(α). As in the code of Narang et al. 2021, W is shared by all heads, R is not, q and k are projected only
-    where they are used, and `factorized` is a random matrix of rank 16. Their counts of parameters belong to 8 heads 128 wide beside
-    12 heads 64 wide that read the encoder, which the paper does not name: `heads`, `head_width`, `cross_heads`, `cross_width`.
+    where they are used, and `factorized` is a random matrix of rank 16. There 8 heads 128 wide are synthesized, beside 12 heads 64 wide
+    that read the encoder: `heads`, `head_width`, `cross_heads`, `cross_width`. What the position adds joins R, as it joins q·k.
     """
 
     def __init__(

@@ -16,28 +16,29 @@ from .residuals import Residual
 
 
 class Branches(nn.Module):
-    """Σ_h α_h MLP_h(κ_h W_h head_h), Σ α = Σ κ = 1, instead of an attention's last matrix. B N (H D) → B N dim."""
+    """Σ_h α_h MLP_h(κ_h W_h head_h), Σ α = Σ κ = 1, instead of an attention's last matrix. B N (H D) → B N dim.
 
-    def __init__(self, heads: int, width: int, dim: int, hidden: int, dropout: float) -> None:
+    The MLPs are `count`: one per head, or a single one for all heads."""
+
+    def __init__(self, heads: int, width: int, dim: int, hidden: int, dropout: float, count: int) -> None:
         super().__init__()
-        if hidden % heads:
-            wrong = f"hidden must be a multiple of heads, got hidden={hidden} and heads={heads}"
-            raise SaccadeError(f"{wrong}; block=weighted gives each head an equal part")
         self.project = nn.Parameter(torch.empty(heads, width, dim))
-        self.inner = nn.Parameter(torch.empty(heads, dim, hidden // heads))
-        self.outer = nn.Parameter(torch.empty(heads, hidden // heads, dim))
-        self.inner_bias = nn.Parameter(torch.zeros(heads, 1, hidden // heads))
-        self.outer_bias = nn.Parameter(torch.zeros(heads, 1, dim))
+        self.inner = nn.Parameter(torch.empty(count, dim, hidden))
+        self.outer = nn.Parameter(torch.empty(count, hidden, dim))
+        self.inner_bias = nn.Parameter(torch.zeros(count, 1, hidden))
+        self.outer_bias = nn.Parameter(torch.zeros(count, 1, dim))
         self.kappa, self.alpha = nn.Parameter(torch.zeros(heads)), nn.Parameter(torch.zeros(heads))  # before their softmax
         self.dropout = nn.Dropout(dropout)
-        for weight, sizes in ((self.project, heads * width + dim), (self.inner, dim + hidden), (self.outer, dim + hidden)):
+        inner = dim + hidden * count
+        for weight, sizes in ((self.project, heads * width + dim), (self.inner, inner), (self.outer, inner)):
             nn.init.uniform_(weight, -math.sqrt(6 / sizes), math.sqrt(6 / sizes))
 
     def forward(self, heads: Tensor) -> Tensor:
         count, width, _ = self.project.shape
         each = heads.reshape(-1, count, width).transpose(0, 1)  # H (B N) D
         projected = (each @ self.project) * self.kappa.softmax(0).view(-1, 1, 1)
-        made = self.dropout((projected @ self.inner + self.inner_bias).relu()) @ self.outer + self.outer_bias
+        inner, outer = (weight[0] if len(weight) == 1 else weight for weight in (self.inner, self.outer))
+        made = self.dropout((projected @ inner + self.inner_bias).relu()) @ outer + self.outer_bias
         return (made * self.alpha.softmax(0).view(-1, 1, 1)).sum(0).view(*heads.shape[:-1], -1)
 
 
@@ -45,8 +46,9 @@ class Branches(nn.Module):
 class WeightedBlock(Block):
     """Branched attention, Σ_h α_h MLP_h(κ_h W_h head_h) with learned weights Σ α = Σ κ = 1, instead of attention and MLP.
 
-    The heads' MLPs divide `hidden` among them. Attention to a memory is branched, too, with MLPs of its own: that makes the 280 M
-    parameters of Narang et al. 2021.
+    The heads' MLPs divide `hidden` among them. With `shared` there is one MLP as wide as `hidden`, which is applied to each head, as in
+    the code of Narang et al. 2021: as many parameters, and as many times the operations as there are heads. Attention to a memory is
+    branched, too, with MLPs of its own.
     """
 
     def __init__(
@@ -57,11 +59,17 @@ class WeightedBlock(Block):
         hidden: int,
         dropout: float = 0.0,
         cross: MultiHeadAttention | None = None,
+        shared: bool = False,
     ) -> None:
         for attention in (mixer, cross):
             if attention is not None:
                 if not isinstance(attention, MultiHeadAttention):
                     got = f"got {type(attention).__name__}"
                     raise SaccadeError(f"block=weighted gives the heads of attention MLPs, {got}; leave mixer out")
-                attention.out = Branches(attention.heads, attention.width, dim, hidden, dropout)
+                heads = attention.heads
+                if not shared and hidden % heads:
+                    wrong = f"hidden must be a multiple of heads, got hidden={hidden} and heads={heads}"
+                    raise SaccadeError(f"{wrong}; block=weighted gives each head an equal part")
+                inner, count = (hidden, 1) if shared else (hidden // heads, heads)
+                attention.out = Branches(heads, attention.width, dim, inner, dropout, count)
         super().__init__(mixer, None, residual, cross)

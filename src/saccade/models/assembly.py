@@ -113,6 +113,7 @@ def make_stack(c: Config, role: str = "alone", causal: bool = False) -> stack.St
     """`depth` blocks by the stack's plan; `role` is "encoder" or "decoder" of a pair, whose blocks attend to a memory, or "alone"."""
     check_mixer(c, causal)
     made_masks: dict[tuple[int, int] | None, masks.Mask] = {}
+    shared: dict[int, positions.Position] = {}  # positions that all blocks share, by their heads
     differ = not {"heads", "n"}.isdisjoint(parameters(c.mask.make))
 
     def visible(n: int, heads: int) -> masks.Mask:
@@ -122,7 +123,9 @@ def make_stack(c: Config, role: str = "alone", causal: bool = False) -> stack.St
     def self_attention(n: int, heads: int, score: scores.Score | None = None) -> Mechanism:
         """Block n's mechanism, with the score of the settings unless another is given."""
         facts = facts_of(heads, c.head_width or c.dim // heads)
-        position = c.position(causal=causal, **facts)
+        position = shared.get(heads) or c.position(causal=causal, **facts)
+        if position.shared:
+            shared[heads] = position
         if position.first_layer_only and n:
             position = positions.NoPosition()
         return Mechanism(c.score(**facts) if score is None else score, c.normalize(**facts), visible(n, heads), position)
@@ -155,7 +158,7 @@ def make_stack(c: Config, role: str = "alone", causal: bool = False) -> stack.St
             make_cross=partial(reader, n),
             feedforward=Later(lambda: c.feedforward(dim=c.dim, hidden=c.hidden, dropout=c.dropout, **at)),
             cross=Later(lambda: reader(n)),
-            residual=partial(c.residual, norm=norm, dropout=c.dropout, **at),
+            residual=partial(c.residual, norm=norm, dropout=c.dropout, dim=c.dim, **at),
             norm=norm,
             dim=c.dim,
             hidden=Later(lambda: c.hidden),
@@ -169,7 +172,21 @@ def make_stack(c: Config, role: str = "alone", causal: bool = False) -> stack.St
         made: nn.Module = c.norm(dim=c.dim)
         return made
 
-    return in_order(c.stack(block=block, depth=c.depth, norm=norm, dim=c.dim, role=role), causal)
+    made: stack.Stack = c.stack(block=block, depth=c.depth, norm=norm, dim=c.dim, role=role)
+    return in_order(owning(made, list(shared.values())), causal)
+
+
+def owning(made: stack.Stack, shared: list[positions.Position]) -> stack.Stack:
+    """The stack with positions that its blocks share as its own parts: each parameter has one name, and is gathered with the stack's."""
+    if not shared:
+        return made
+    for module in list(made.modules()):
+        for name, inner in list(module.named_children()):
+            if inner in shared:
+                delattr(module, name)
+                vars(module)[name] = inner  # found by this module, and no part of it
+    made.positions = nn.ModuleList(shared)
+    return made
 
 
 def in_order(made: stack.Stack, causal: bool) -> stack.Stack:

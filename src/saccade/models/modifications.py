@@ -17,8 +17,13 @@ from ..core.table import Table
 from ..errors import SaccadeError
 
 COLUMNS = ("parameters", "operations", "steps", "early", "early_spread", "final", "sglue", "xsum", "webq", "wmt")
-# pre-norm with relative positions by T5's buckets, and one matrix for both embeddings and the output
-BASELINE = {"position": "t5", "residual": "pre-norm", "shared": True, "tied": True}
+# pre-norm with T5's relative positions (one table per stack, one-sided in the decoder), one matrix for both embeddings and the output
+BASELINE = {
+    "position": {"name": "t5", "both_sides": None, "shared": True},
+    "residual": "pre-norm",
+    "shared": True,
+    "tied": True,
+}
 PAPER_SIZE = {"dim": 768, "hidden": 3072, "depth": 12, "heads": 12}  # with a vocabulary of PAPER_VOCABULARY tokens
 PAPER_VOCABULARY = 32_128
 SIZES = ("dim", "hidden", "depth", "heads", "head_width", "cross_heads", "cross_width")
@@ -71,8 +76,9 @@ table: Table[Modification] = Table("modifications", "modification")
 
 def summary(title: str, settings: dict[str, Any], scale: dict[str, Any]) -> str:
     """The row in words: its title in the paper, and what it sets."""
-    parts = [f"{name}: {value}" for name, value in settings.items()] + [f"{name} × {value}" for name, value in scale.items()]
-    return f"{title}: {', '.join(parts).replace(chr(39), '')}" if parts else f"{title}: the baseline"
+    shown = [(f"{name}:", value) for name, value in settings.items()] + [(f"{name} ×", value) for name, value in scale.items()]
+    parts = [f"{name} {json.dumps(value)}".replace('"', "") for name, value in shown]
+    return f"{title}: {', '.join(parts)}" if parts else f"{title}: the baseline"
 
 
 for name, row in json.loads(Path(__file__).with_name("modifications.json").read_text(encoding="utf-8")).items():

@@ -84,7 +84,7 @@ class Stage(nn.Module):
         at = {"n": n, "depth": sum(c.depths), "role": "alone"}
         inner = c.feedforward(dim=self.dim, hidden=c.ratio * self.dim, dropout=c.dropout, **at)
         mixer = WindowAttention(self.dim, self.heads, mechanism, c.attention_dropout, shifted=depth % 2 == 1)
-        return Block(mixer, inner, lambda: c.residual(norm=lambda: c.norm(dim=self.dim), dropout=c.dropout, **at))
+        return Block(mixer, inner, lambda: c.residual(norm=lambda: c.norm(dim=self.dim), dropout=c.dropout, dim=self.dim, **at))
 
     def forward(self, x: Tensor, rows: int, columns: int) -> Tensor:
         at = Windows.over(rows, columns, self.window, x.device)

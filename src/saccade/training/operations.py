@@ -67,7 +67,11 @@ def one_hot(table: Shape, tokens: Shape, *_: Any, **__: Any) -> int:
     return 2 * prod(tokens) * prod(table)
 
 
-LOOKUPS = {aten.embedding: one_hot}
+def one_hot_bag(table: Shape, tokens: Shape, *_: Any, **__: Any) -> int:
+    return one_hot(table, tokens)
+
+
+LOOKUPS = {aten.embedding: one_hot, aten._embedding_bag: one_hot_bag, aten._embedding_bag_forward_only: one_hot_bag}
 FORMULAS = {
     aten.mv: matrix_and_vector,
     aten.convolution_backward: convolution_backward,
