@@ -23,6 +23,7 @@ from saccade.varying import variations
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "benchmarks"))  # tests load this file by its path
 import claims  # noqa: E402
+import operations  # noqa: E402
 import speed  # noqa: E402
 
 START, END = "<!-- demo results: made by `python benchmarks/tables.py`, checked by a test -->", "<!-- end of demo results -->"
@@ -467,6 +468,7 @@ PAGES = {
     "src/saccade/index.json": index,
     "README.md": readme,
     "docs/catalogue.md": catalogue,
+    "docs/operations.md": lambda: operations.page(ROOT),
     "docs/pictures.md": pictures,
     "docs/recipes.md": recipes,
     "docs/results.md": results,

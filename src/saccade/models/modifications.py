@@ -4,6 +4,10 @@ Each is a row of `modifications.json`: `settings` over one T5-style baseline, an
 the number of parameters: `2/3` of the same key's, or `1/4 depth` of another's (`, at least 2`), for options of parts
 too. `paper` has its columns: parameters (M), operations (T), steps per second, early loss and its ± over five runs, final loss, SuperGLUE,
 XSum (ROUGE-2), WebQuestions, WMT En–De (BLEU).
+
+The settings are those of the authors' configuration files (google-research/google-research, transformer_modifications/…/gin/models) and,
+where these leave something out, the defaults of their layers (tensorflow/mesh, mesh_tensorflow/transformer). `difference` says why the
+paper's count of operations is another one than that of the model, and by how much (T): docs/operations.md has both for all rows.
 """
 
 import json
@@ -37,6 +41,8 @@ class Modification:
     settings: dict[str, Any]
     scale: dict[str, Any]  # key → a factor of the same key's size, `factor key` or `key` of another's, or a list of such
     paper: dict[str, float]
+    difference: float = 0.0  # how many more operations (T) the paper counts, for a known reason
+    why: str = ""
     __doc__: str = ""
 
     def over(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,7 +90,10 @@ def summary(title: str, settings: dict[str, Any], scale: dict[str, Any]) -> str:
 for name, row in json.loads(Path(__file__).with_name("modifications.json").read_text(encoding="utf-8")).items():
     settings, scale = row.get("settings", {}), row.get("scale", {})
     columns = dict(zip(COLUMNS, map(float, row["paper"]), strict=True))
-    made = Modification(row["title"], settings, scale, columns, summary(row["title"], settings, scale))
+    other = row.get("difference", {"operations": 0.0, "why": ""})
+    made = Modification(
+        row["title"], settings, scale, columns, other["operations"], other["why"], summary(row["title"], settings, scale)
+    )
     table.add(name, "Narang et al. 2021")(made)
 
 
