@@ -39,11 +39,19 @@ def measure(row: str) -> dict[str, float]:
 def page(root: Path) -> str:
     """docs/operations.md with the recorded counts of all rows."""
     found = json.loads((root / "benchmarks/results" / f"{NAME}.json").read_text(encoding="utf-8"))["figures"]
-    lines = ["| row | M parameters, paper | here | T operations, paper | here | why they differ |", "|---|---:|---:|---:|---:|---|"]
+    lines = [
+        "| row | M parameters, paper | here | T operations, paper | here | why they differ |",
+        "|---|---:|---:|---:|---:|---|",
+    ]
     for entry in table:
         row, here, paper = entry.make, found[entry.name], entry.make.paper
         why = f"{row.why} ({row.difference:+.2f})" if row.difference else row.why
-        cells = (f"{paper['parameters']:.0f}", f"{here['parameters']:.2f}", f"{paper['operations']:.1f}", f"{here['operations']:.2f}")
+        cells = (
+            f"{paper['parameters']:.0f}",
+            f"{here['parameters']:.2f}",
+            f"{paper['operations']:.1f}",
+            f"{here['operations']:.2f}",
+        )
         lines.append(f"| {row.title} | {' | '.join(cells)} | {why} |")
     text = (root / "docs/operations.md").read_text(encoding="utf-8")
     before, rest = text.split(START)

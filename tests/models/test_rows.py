@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,13 +14,14 @@ from model_helpers import stepped
 from torch import Tensor, nn
 
 from saccade import config, models
-from saccade.building import Builder, Undrawn, complete
+from saccade.building import Builder, complete
 from saccade.core.extras import collect
 from saccade.errors import SaccadeError
 from saccade.models import Seq2Seq
-from saccade.models.modifications import BASELINE, PAPER_SIZE, PAPER_VOCABULARY
+from saccade.models.modifications import BASELINE, PAPER_SIZE
 from saccade.models.modifications import table as modifications
 
+ROOT = Path(__file__).resolve().parents[2]
 V, FIRST = 13, 3  # tokens 3 to 12 occur
 SIZES = {"dim": 16, "hidden": 24, "depth": 2, "heads": 2}
 ROWS = {f"modification {entry.name}": {"family": "transformer", "modification": entry.name} for entry in modifications}
@@ -80,16 +84,49 @@ def test_a_row_learns_reaches_every_parameter_and_decodes_as_it_reads(row: str) 
         torch.testing.assert_close(stepped(double, target[:, :-1], source, lengths), whole)
 
 
+def load_operations() -> Any:
+    spec = importlib.util.spec_from_file_location("operations", ROOT / "benchmarks" / "operations.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+RECORDED = json.loads((ROOT / "benchmarks/results/operations.json").read_text(encoding="utf-8"))["figures"]
+
+
 @pytest.mark.parametrize("entry", modifications, ids=lambda entry: entry.name)
-def test_parameters_are_the_papers(entry: Any) -> None:
-    """To 1 M: the paper rounds most of its numbers (272.5 is 273) and cuts some (65.9 is 65, 20.8 is 20)."""
-    with torch.device("meta"), Undrawn():
-        model = Builder({"family": "transformer", **PAPER_SIZE, "modification": entry.name}).make(
-            Seq2Seq, PAPER_VOCABULARY, PAPER_VOCABULARY
-        )
-    assert sum(parameter.numel() for parameter in model.parameters()) / 1e6 == pytest.approx(
-        entry.make.paper["parameters"], abs=1.0
-    )
+def test_parameters_and_operations_are_the_papers(entry: Any) -> None:
+    """Parameters to 1 M: the paper rounds most of its numbers (272.5 is 273) and cuts some (65.9 is 65, 20.8 is 20). Operations to 1.1 %,
+    with what the paper is known to count otherwise. What differs by more than 2 % has a reason, and nothing else."""
+    found, row = load_operations().measure(entry.name), entry.make
+    assert found["parameters"] == pytest.approx(row.paper["parameters"], abs=1.0)
+    assert found["operations"] + row.difference == pytest.approx(row.paper["operations"], rel=0.011)
+    assert bool(row.why) == any(abs(found[what] / row.paper[what] - 1) > 0.02 for what in found)
+    assert RECORDED[entry.name] == found, "docs/operations.md shows what is recorded: run benchmarks/operations.py"
+
+
+def test_what_the_paper_counts_otherwise_by_formulas() -> None:
+    """In T: products with one-hot matrices of experts, a convolution, rare clusters."""
+    read, written, dim, hidden = 128 * 512, 128 * 114, 768, 3072  # tokens
+    three = 3  # layers with experts in each stack
+    group = 1024  # tokens that are sent to experts together
+
+    def sent(tokens: int, capacity: float, here: float, width: int) -> float:
+        """To all places of the experts and back; and the places that the experts fill more, or less, than here, per token."""
+        places = 32 * int(group * capacity / 32) / group
+        return three * tokens * (2 * places * group * dim + (places - here) * 2 * dim * width)
+
+    expected = {
+        "mixture-of-experts": sent(read, 2.0, 2.0, hidden // 2) + sent(written, 1.25, 2.0, hidden // 2),
+        "switch": sent(read, 1.2, 1.2, hidden) + sent(written, 1.25, 1.2, hidden),
+        "evolved": -6 * read * 3 * dim * (dim // 2),
+        "adaptive-softmax-unprojected": -(written - 128 * math.ceil(114 / 4)) * (32_128 - 2_500) * dim,
+        "funnel": -0.75e12 * RECORDED["funnel"]["operations"],
+    }
+    found = {entry.name: entry.make.difference for entry in modifications if entry.make.difference}
+    assert found == pytest.approx({name: value / 1e12 for name, value in expected.items()}, abs=0.006)
 
 
 def test_every_row_has_a_title_and_ten_numbers_and_differs_from_every_other() -> None:

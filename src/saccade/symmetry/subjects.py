@@ -159,7 +159,7 @@ def pointwise(slot: str, entry: Entry[Any], **facts: Any) -> Subject:
 
 
 def of_residual(entry: Entry[Any]) -> Subject:
-    layer = shaken(built(entry, "residuals", norm=lambda: norms.LayerNorm(DIM), dropout=0.0, n=1, depth=2, role="alone"))
+    layer = shaken(built(entry, "residuals", norm=lambda: norms.LayerNorm(DIM), dim=DIM, dropout=0.0, n=1, depth=2, role="alone"))
     inner = shaken(nn.Linear(DIM, DIM))
     return Subject(lambda field: layer(field.x, lambda x: torch.tanh(inner(x))), vectors)
 

@@ -15,12 +15,15 @@ PLAIN = {"stack": "plain"}
 TOKENS = {"tiny": 1024, "small": 8192}
 
 
-def alone(row: str, sizes: Values) -> Values:
+def alone(row: str) -> Values:
     """What a row means to its encoder alone, where its settings are about both stacks."""
-    stack = modifications[row].over(sizes).get("stack", "plain")
-    if row == "universal":
-        return {"stack": {name: value for name, value in stack.items() if name != "decoder_blocks"}}
-    return {"encoder-sharing": {"stack": "shared"}, "decoder-sharing": PLAIN, "transparent-attention": PLAIN}.get(row, {})
+    changed: dict[str, Values] = {
+        "encoder-sharing": {"stack": "shared"},
+        "decoder-sharing": PLAIN,
+        "transparent-attention": PLAIN,
+        "product-key-memory": {"feedforward": "mlp"},  # the memory is in the decoder
+    }
+    return changed.get(row, {})
 
 
 class Modifications(Study):
@@ -70,7 +73,7 @@ class Modifications(Study):
                 "family": "transformer",
                 "modification": row,
                 **SIZES[self.scale],
-                **(alone(row, SIZES[self.scale]) if after else {}),
+                **(alone(row) if after else {}),
             }
             return Job(row, stage, seed, train, {**recipe, "model": model, "training": steps}, self.out, after)
 
