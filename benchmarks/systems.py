@@ -52,13 +52,14 @@ def systems() -> dict[str, Row]:
 
     every = data()
     found = {row["id"]: row for row in every["systems"]}
-    of_n = {}
+    of_n, tests_of = {}, every["modifications"].pop("tests_of")
     for entry in table:
         if entry.name != "vanilla":
             filled = {
                 key: [one.replace("{name}", entry.name) for one in value] if isinstance(value, list) else value
                 for key, value in every["modifications"].items()
             }
+            filled["tests"] += tests_of[entry.name]
             of_n[f"N-{entry.name}"] = {"id": f"N-{entry.name}", "what": entry.make.title, **filled}
     order = list(every["groups"])
     return dict(sorted([*found.items(), *of_n.items()], key=lambda item: order.index(item[0][0])))
@@ -341,6 +342,12 @@ def page(found: Mapping[str, Row]) -> str:
         if letter == "N":  # alike for all of them
             nothing = {"shown": template.get("shows", []), "recorded": template.get("results", []), "missing": []}
             lines += details("N-{name}", {"what": "for each {name} of the table", **template}, nothing)
+            for name, tests in template["tests_of"].items():
+                lines += details(
+                    f"N-{name}",
+                    {"what": rows[f"N-{name}"]["what"], "run": [], "tests": tests},
+                    {"shown": [], "recorded": [], "missing": []},
+                )
         else:
             lines += [line for name, row in of_group.items() for line in details(name, row, found[name])]
     return "\n".join(lines) + "\n"

@@ -14,7 +14,7 @@ from model_helpers import stepped
 from torch import Tensor, nn
 
 from saccade import config, models
-from saccade.building import Builder, complete
+from saccade.building import Builder, Undrawn, complete
 from saccade.core.extras import collect
 from saccade.errors import SaccadeError
 from saccade.models import Seq2Seq
@@ -127,6 +127,56 @@ def test_what_the_paper_counts_otherwise_by_formulas() -> None:
     }
     found = {entry.name: entry.make.difference for entry in modifications if entry.make.difference}
     assert found == pytest.approx({name: value / 1e12 for name, value in expected.items()}, abs=0.006)
+
+
+def shapes(row: str) -> dict[str, tuple[int, ...]]:
+    """The parameters of a row at the paper's size, by their names."""
+    with torch.device("meta"), Undrawn():
+        model = Builder({"family": "transformer", **PAPER_SIZE, "modification": row}).make(Seq2Seq, 32_128, 32_128)
+    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+
+
+def test_the_parts_of_rows_have_the_sizes_of_the_authors_configuration() -> None:
+    """By gin/models/*.gin; blocks are counted from 0."""
+    vanilla = shapes("vanilla")
+    assert {name: shape for name, shape in vanilla.items() if "position" in name} == {
+        "encoder.positions.0.table": (32, 12),  # relative_attention_type = "bias_shared"
+        "decoder.positions.0.table": (32, 12),
+    }
+    synthesized = shapes("synthesizer-dense-plus")
+    assert synthesized["decoder.positions.0.table"] == (32, 8)
+    assert synthesized["encoder.11.mixer.mechanism.position.tables.0"] == (128, 512)
+    assert synthesized["decoder.0.cross.q.weight"] == (768, 768)
+    dynamic, light = shapes("dynamic-convolution"), shapes("light-convolution")
+    assert dynamic["decoder.3.mixer.to_kernels.weight"] == (768 * 9, 768)
+    assert (dynamic["encoder.0.feedforward.inner.weight"], light["encoder.0.feedforward.inner.weight"]) == (
+        (512, 768),
+        (3072, 768),
+    )
+    assert light["decoder.3.mixer.kernel"] == (768, 9)
+    assert dynamic["source.position.vectors"] == light["source.position.vectors"] == (512, 768)
+    for row, width in (("mixture-of-experts", 1536), ("switch", 3072)):
+        experts = {name: shape for name, shape in shapes(row).items() if name.endswith("feedforward.inner")}
+        assert experts == {
+            f"{role}.{n}.feedforward.inner": (32, 768, width) for role in ("encoder", "decoder") for n in (3, 7, 11)
+        }
+    universal = shapes("universal")
+    assert {name.split(".")[1] for name in universal if name.startswith(("encoder", "decoder"))} == {
+        "0",
+        "norm",
+        "positions",
+        "times",
+    }
+    assert universal["decoder.times"] == (24, 768)
+    assert universal["encoder.0.around_feedforward.candidate.weight"] == (768, 1536)
+    assert universal["head.weight"] == (32_128, 768)
+    weighted = shapes("weighted")
+    assert weighted["decoder.5.cross.out.inner"] == (1, 768, 3072)
+    assert not any("positions" in name for name in weighted)
+    keys = {name: shape for name, shape in shapes("product-key-memory").items() if "feedforward.keys" in name}
+    assert keys == {"decoder.10.feedforward.keys": (4, 2, 512, 128)}
+    adaptive = shapes("adaptive-softmax")
+    assert [adaptive[f"source.tokens.tables.{n}.weight"] for n in range(3)] == [(2500, 768), (6000, 256), (23_628, 64)]
 
 
 def test_every_row_has_a_title_and_ten_numbers_and_differs_from_every_other() -> None:

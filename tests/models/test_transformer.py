@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from itertools import pairwise
 
@@ -231,6 +232,37 @@ def test_a_position_for_the_first_layer_stays_there_and_cross_attention_has_none
     for block in biased.decoder:
         assert isinstance(block.cross.mechanism.position, positions.NoPosition)
         assert type(block.cross.mechanism.mask) is masks.Full
+
+
+@torch.no_grad()
+def test_positions_that_all_blocks_share_are_one_table_of_the_stack() -> None:
+    def small(shared: bool, **changed: object) -> nn.Module:
+        position = {"name": "t5", "buckets": 8, "max_distance": 16, "both_sides": None, "shared": shared}
+        return make(Seq2Seq, **{"position": position, "depth": 3, "shared": True, **changed})
+
+    ours, other = small(True), small(False)
+    table = ours.decoder.positions[0].table
+    nn.init.normal_(table)
+    nn.init.normal_(ours.encoder.positions[0].table)
+    assert [name for name in ours.state_dict() if "position" in name] == [
+        "encoder.positions.0.table",
+        "decoder.positions.0.table",
+    ]
+    given = {name: value for name, value in ours.state_dict().items() if "position" not in name}
+    for stack in ("encoder", "decoder"):
+        own = getattr(ours, stack).positions[0].table
+        given |= {f"{stack}.{n}.mixer.mechanism.position.table": own for n in range(3)}
+    other.load_state_dict(given)
+    torch.testing.assert_close(ours(SOURCE, LENGTHS, TARGET), other(SOURCE, LENGTHS, TARGET))
+    torch.testing.assert_close(stepped(ours, TARGET, SOURCE, LENGTHS), ours(SOURCE, LENGTHS, TARGET))
+    copied = copy.deepcopy(ours).double()
+    assert all(block.mixer.mechanism.position is copied.decoder.positions[0] for block in copied.decoder)
+    assert copied.decoder.positions[0].table.dtype is torch.float64
+    assert table.dtype is torch.float32
+    evolved = small(True, block="evolved")
+    assert [tuple(one.table.shape) for one in evolved.decoder.positions] == [(8, 4), (8, 2)], (
+        "its first mixer has twice the heads"
+    )
 
 
 def test_mistakes_are_answered_with_sentences() -> None:
