@@ -19,7 +19,7 @@ from .index import RECIPES
 from .models.modifications import table as modifications
 from .recipe import LIMITS, PAIRS, Recipe, plain, without_effect
 from .training import schedules
-from .upgrade import VERSION, upgrade_config
+from .upgrade import VERSION, upgrade_config, upgrade_token
 
 __all__ = ["Builder", "Recipe", "device", "read_recipe", "recipe", "task"]
 
@@ -161,7 +161,11 @@ def recipe_of(values: dict[str, Any], path: Path, overrides: Sequence[str] = ())
     version = rest.pop("saccade", VERSION)
     if version not in (1, VERSION):
         raise SaccadeError(f"{path} has format {version!r}, expected 1 or {VERSION}; use the version of saccade that wrote it")
-    return recipe(upgrade_config(rest), overrides, strict=False) if version == 1 else recipe(rest, overrides)
+    if version == 1:
+        return recipe(upgrade_config(rest), overrides, strict=False)
+    if "saccade" in values and isinstance(rest.get("model"), dict):
+        rest["model"] = upgrade_token(rest["model"])
+    return recipe(rest, overrides)
 
 
 def repeated(node: Any, seen: set[int]) -> tuple[str, int] | None:

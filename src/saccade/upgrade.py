@@ -1,4 +1,4 @@
-"""Model folders of version 0.1.0: their settings and the names of their parameters, as they are called now."""
+"""Model folders of earlier versions: their settings and the names of their parameters, as they are called now."""
 
 import dataclasses
 import re
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import models
+from .errors import SaccadeError
 
 VERSION = 2  # of config.json; 0.1.0 wrote 1
 
@@ -27,6 +28,16 @@ def upgrade_parameter(name: str) -> str:
     for pattern, new in NAMES:
         name = re.sub(pattern, new, name)
     return name
+
+
+def upgrade_token(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a model without `token` of a vit, which versions 0.2.0 and 0.3.0 wrote; a model that has one is refused."""
+    found = {
+        name: upgrade_token(one) if name == "image_encoder" and isinstance(one, dict) else one for name, one in values.items()
+    }
+    if found.get("family") == "vit" and found.pop("token", False):
+        raise SaccadeError("the model has a class token that no output reads (model.token); train it again with model.pool=token")
+    return found
 
 
 def upgrade_config(values: Mapping[str, Any]) -> dict[str, Any]:
