@@ -18,6 +18,8 @@ from saccade.layers.images import table as grid_embeddings
 from saccade.layers.pooling import pools
 from saccade.layers.residuals import DropPath
 from saccade.models import Encoder, ImageEncoder, Swin, ViT
+from saccade.models.cnn import ResidualBlock
+from saccade.models.kinds import maps_of
 from saccade.models.labels import ImageClassifier
 
 IMAGES = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
@@ -220,6 +222,30 @@ def test_feature_maps_of_a_swin_are_timms(depths: list[int], window: int) -> Non
     for one, other in zip(found[:-1], between[:-1], strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(found[-1].movedim(1, -1), last, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_a_cnn_is_the_resnet_of_transformers() -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"embedding_size": 8, "hidden_sizes": [8, 16, 32], "depths": [2, 1, 2], "layer_type": "basic"}
+    theirs = randomize(transformers.ResNetModel(transformers.ResNetConfig(**sizes)))
+    ours: Any = make("cnn", dim=8, depths=[2, 1, 2])
+    blocks = [block for block in ours.encoder if isinstance(block, ResidualBlock)]
+    layers = [layer for stage in theirs.encoder.stages for layer in stage.layers]
+    for block, layer in zip(blocks, layers, strict=True):
+        first, second = layer.layer
+        pairs = [(block.first, first.convolution), (block.first_norm, first.normalization)]
+        pairs += [(block.second, second.convolution), (block.second_norm, second.normalization)]
+        if len(block.state_dict()) > 12:
+            pairs += [(block.shortcut[0], layer.shortcut.convolution), (block.shortcut[1], layer.shortcut.normalization)]
+        for one, given in pairs:
+            one.load_state_dict(given.state_dict())
+    x = torch.randn(2, 8, 16, 12)
+    expected = theirs.encoder(x, output_hidden_states=True).hidden_states[1:]
+    for one, other in zip(maps_of(ours.encoder, x), expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+    published = make("cnn")  # with ten labels the 11,173,962 parameters of github.com/kuangliu/pytorch-cifar
+    assert sum(one.numel() for one in published.parameters()) + 512 * 10 + 10 == 11_173_962
 
 
 @torch.no_grad()
