@@ -1,10 +1,12 @@
 """Runs every check of every system that the lectures name (`systems.yaml`) and writes what came of it.
 
-    python benchmarks/systems.py [--only A1 G3] [--docs]
+    python benchmarks/systems.py [--only A1 G3] [--docs] [--record --out runs/systems]
 
-For each system its commands are run with tiny settings, the tests that check its arithmetic by pytest, and the results of its recorded runs
-are looked up. It *works* when all of that is there and passes; else it is a *part*, with what is missing. Writes benchmarks/results/systems.json
-and docs/systems.md; `--only` runs some and keeps what is known of the others, `--docs` runs nothing and looks up what is recorded.
+For each system its commands run with tiny settings in an empty working folder, then the tests that check its arithmetic, and its claims are
+compared with the recorded runs. A system *works* when all commands and tests pass and all claims hold; else it is a *part*, with what is
+missing. Writes benchmarks/results/systems.json and docs/systems.md. `--only` checks some systems and keeps what is known of the others,
+`--docs` runs nothing and reads the recorded runs again, `--record` first makes the result files of the chosen systems by their `record`
+commands, which continue where they were stopped.
 """
 
 from __future__ import annotations
@@ -15,15 +17,19 @@ import csv
 import io
 import json
 import math
+import os
 import re
 import shlex
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -32,6 +38,7 @@ from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE, NAME = ROOT / "benchmarks/results", ROOT / "docs/systems.md", "systems"
+FEWEST_SEEDS = 3
 Row = dict[str, Any]
 
 
@@ -45,18 +52,128 @@ def systems() -> dict[str, Row]:
 
     every = data()
     found = {row["id"]: row for row in every["systems"]}
-    at = list(found).index("G1")  # the table's letters are in the order of its groups
     of_n = {}
     for entry in table:
         if entry.name != "vanilla":
-            filled = {key: [one.replace("{name}", entry.name) for one in value] for key, value in every["modifications"].items()}
+            filled = {
+                key: [one.replace("{name}", entry.name) for one in value] if isinstance(value, list) else value
+                for key, value in every["modifications"].items()
+            }
             of_n[f"N-{entry.name}"] = {"id": f"N-{entry.name}", "what": entry.make.title, **filled}
-    rows = list(found.items())
-    return dict([*rows[:at], *of_n.items(), *rows[at:]])
+    order = list(every["groups"])
+    return dict(sorted([*found.items(), *of_n.items()], key=lambda item: order.index(item[0][0])))
+
+
+# Claims
+
+
+CLAIM = re.compile(r"(?P<ours>\S+:\S+) (?P<sign>[<>]) (?:(?P<theirs>\S+:\S+)|(?P<number>-?\d\S*) = (?P<reason>\S.*))")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """`FILE:METRIC > FILE:METRIC` (`<` where lower is better) or `FILE:METRIC > NUMBER = what the number is`."""
+
+    ours: str
+    sign: str
+    theirs: str = ""
+    number: float = 0.0
+    reason: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Claim:
+        found = CLAIM.fullmatch(text)
+        if not found:
+            raise ValueError(f"'{text}' is not a claim; expected FILE:METRIC > FILE:METRIC or FILE:METRIC > NUMBER = REASON")
+        ours, sign, theirs, number, reason = found.groups()
+        return cls(ours, sign, theirs or "", float(number or 0), reason or "")
+
+    @property
+    def metrics(self) -> list[str]:
+        return [self.ours, *filter(None, [self.theirs])]
+
+    def judge(self) -> tuple[bool, str]:
+        """Whether it holds, and in words: both means, their standard deviations and seeds, or what is missing."""
+        sides = {}
+        for name in self.metrics:
+            try:
+                sides[name] = values_of(name)
+            except (OSError, KeyError, ValueError):
+                return False, f"no recorded {name}"
+        ours = sides[self.ours]
+        theirs = sides[self.theirs] if self.theirs else [self.number]
+        gap = (statistics.fmean(ours) - statistics.fmean(theirs)) * (1 if self.sign == ">" else -1)
+        few = [f"{name} has {len(found)} of {FEWEST_SEEDS} seeds" for name, found in sides.items() if len(found) < FEWEST_SEEDS]
+        spread = max(map(deviation, (ours, theirs)))
+        right = f"{self.theirs} {in_words(theirs)}" if self.theirs else f"{self.number:g} ({self.reason})"
+        seeds = " and ".join(dict.fromkeys(str(len(one)) for one in sides.values()))
+        said = f"{self.ours} {in_words(ours)} {self.sign} {right}"
+        if gap <= spread:
+            return False, f"not shown: {said}: a difference of {gap:.3g}, ± {spread:.2g}"
+        return not few, f"not shown: {', '.join(few)}" if few else f"{said}, {seeds} seeds"
+
+
+def deviation(values: list[float]) -> float:
+    return statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def in_words(values: list[float]) -> str:
+    """The mean, and ± the standard deviation over the seeds."""
+    spread = f" ± {deviation(values):.2g}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.4g}{spread}"
+
+
+def figure_of(name: str) -> Any:
+    """FILE:METRIC → its value, or one per seed; KeyError or OSError where there is none."""
+    file, _, metric = name.partition(":")
+    if file.endswith(".csv"):
+        row, _, column = metric.partition(".")
+        with (RESULTS / file).open(encoding="utf-8") as lines:
+            [found] = [one for one in csv.DictReader(lines) if one["row"] == row]
+        return float(found[column])
+    return json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))["figures"][metric]
+
+
+def values_of(name: str) -> list[float]:
+    """The values of FILE:METRIC, one per seed."""
+    value = figure_of(name)
+    values = [float(one) for one in (value if isinstance(value, list) else [value])]
+    if not values or not all(map(math.isfinite, values)):
+        raise ValueError(f"{name} has no finite value")
+    return values
+
+
+# Commands and tests
+
+
+def sets_of(line: str) -> list[str]:
+    """The public data sets that the recipes of a command read, by the names that `saccade fetch` has for them."""
+    from saccade.data.corpora import is_generated
+    from saccade.data.lines import paths_of
+    from saccade.data.sets import set_of
+    from saccade.index import RECIPES
+
+    found: list[str] = []
+    for word in recipes_of(line):
+        given = yaml.safe_load((RECIPES / f"{word}.yaml").read_text(encoding="utf-8")).get("data") or {}
+        sources = [str(given[split]) for split in ("train", "dev", "test") if given.get(split)]
+        found += [
+            name for one in sources if not is_generated(one) for path in paths_of(one) if (name := set_of(Path(path))) is not None
+        ]
+    return list(dict.fromkeys(found))
+
+
+def recipes_of(line: str) -> list[str]:
+    """The recipes that a `train` or `compare` command names: the words before its options and settings."""
+    command, *words = shlex.split(line)
+    if command not in ("train", "compare"):
+        return []
+    first = next((n for n, word in enumerate(words) if word.startswith("-") or "=" in word), len(words))
+    return words[:first]
 
 
 def run_command(line: str, folder: Path, tiny: Mapping[str, list[str]]) -> str:
-    """Runs a command with tiny settings; "" or what went wrong."""
+    """Runs a command with tiny settings in a folder; "" or what went wrong. Data sets are hidden from commands that name none."""
     from saccade.cli import run
 
     files = {"FOLDER": folder / "run", "FILE": folder / "drawn.png", "PICTURE": folder / "shown.png"}
@@ -74,7 +191,9 @@ def run_command(line: str, folder: Path, tiny: Mapping[str, list[str]]) -> str:
     if words[0] == "table":
         words += ["--out", str(folder / "table")]
     errors = io.StringIO()
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
+    hidden = {} if sets_of(line) else {"SACCADE_DATA": str(folder / "no-sets")}
+    quiet = contextlib.redirect_stdout(io.StringIO())
+    with quiet, contextlib.redirect_stderr(errors), contextlib.chdir(folder), mock.patch.dict(os.environ, hidden):
         code = run(words)
     return "" if code == 0 else f"`saccade {line}` ends with {code}: {errors.getvalue().strip().splitlines()[-1:]}"
 
@@ -104,50 +223,6 @@ def run_tests(names: list[str]) -> dict[str, str]:
     return wrong
 
 
-def figure_of(name: str) -> Any:
-    """FILE:METRIC → its value, or one per seed; KeyError or OSError where there is none."""
-    file, _, metric = name.partition(":")
-    if file.endswith(".csv"):
-        row, _, column = metric.partition(".")
-        with (RESULTS / file).open(encoding="utf-8") as lines:
-            [found] = [one for one in csv.DictReader(lines) if one["row"] == row]
-        return float(found[column])
-    return json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))["figures"][metric]
-
-
-def written(name: str) -> str:
-    """A recorded metric for the page: its mean, and ± over the seeds."""
-    value = figure_of(name)
-    if isinstance(value, dict):
-        return "measured"
-    values = [float(one) for one in (value if isinstance(value, list) else [value])]
-    if not values or not all(map(math.isfinite, values)):
-        raise ValueError(f"{name} has no finite value")
-    mean = statistics.fmean(values)
-    spread = f" ± {statistics.stdev(values):.2g}" if len(values) > 1 else ""
-    return f"{mean:.4g}{spread}"
-
-
-def check_results(row: Row) -> tuple[list[str], list[str]]:
-    """What is recorded, in words, and what is missing."""
-    found, wrong = [], []
-    for name in row.get("results", []):
-        try:
-            found.append(f"{name} {written(name)}")
-        except (OSError, KeyError, ValueError):
-            wrong.append(f"no recorded {name}")
-    for claim in row.get("shows", []):
-        more, less = claim.split(" > ")
-        with contextlib.suppress(OSError, KeyError):
-            a, b = ([float(v) for v in (one if isinstance(one, list) else [one])] for one in map(figure_of, (more, less)))
-            spread = max((statistics.stdev(one) for one in (a, b) if len(one) > 1), default=0.0)
-            if statistics.fmean(a) - statistics.fmean(b) <= spread:
-                wrong.append(f"not shown: {claim} ({written(more)} against {written(less)})")
-    if not row.get("results") and "nothing_to_learn" not in row:
-        wrong.append("no recorded run")
-    return found, wrong
-
-
 def check(rows: Mapping[str, Row]) -> dict[str, list[str]]:
     """Runs the commands and tests of these systems; what failed of each."""
     tests = run_tests([name for row in rows.values() for name in row["tests"]])
@@ -160,43 +235,114 @@ def check(rows: Mapping[str, Row]) -> dict[str, list[str]]:
     return found
 
 
+def record(rows: Mapping[str, Row], out: Path) -> None:
+    """Makes the result files of these systems: each `record` command in a folder of its own, which it continues."""
+    lines = list(dict.fromkeys(line for row in rows.values() for line in row.get("record", [])))
+    commands = [recording(line, out) for line in lines]
+    for command in commands:
+        print(f"will run: {shlex.join(command)}", flush=True)
+    for line, command in zip(lines, commands, strict=True):
+        print(f"recording: {line}", flush=True)
+        if subprocess.run(command, cwd=ROOT).returncode:
+            sys.exit(f"`{line}` failed; the lines above say why. Run the same command again to continue")
+
+
+def recording(line: str, out: Path) -> list[str]:
+    """A `record` command as it is run: `saccade …` into OUT/NAME of its result, or a program of this checkout as it is."""
+    first, *words = shlex.split(line)
+    if first == "python":
+        return [sys.executable, *words]
+    result = words[words.index("--result") + 1]
+    return [sys.executable, "-m", "saccade", first, *words, "--out", str(out.absolute() / result)]
+
+
+# Verdicts and the page
+
+
+def check_results(row: Row) -> tuple[list[str], list[str], list[str]]:
+    """What is recorded and what is shown, in words, and what is missing."""
+    found, shown, wrong = [], [], []
+    for name in row.get("results", []):
+        try:
+            found.append(f"{name} " + ("measured" if isinstance(figure_of(name), dict) else in_words(values_of(name))))
+        except (OSError, KeyError, ValueError):
+            wrong.append(f"no recorded {name}")
+    for text in row.get("shows", []):
+        holds, said = Claim.parse(text).judge()
+        (shown if holds else wrong).append(said)
+    if not row.get("shows") and "nothing_to_learn" not in row:
+        wrong.append("no control that a recorded run beats")
+    return found, shown, list(dict.fromkeys(wrong))
+
+
 def judge(row: Row, failed: list[str], at: str = "") -> Row:
     """The verdict: the commit that was checked, what failed, what is not recorded, and what is known to be missing."""
-    recorded, missing = check_results(row)
+    recorded, shown, missing = check_results(row)
     missing = [*failed, *missing, *([row["lacks"]] if "lacks" in row else [])]
-    return {"verdict": "part" if missing else "works", "commit": at, "failed": failed, "missing": missing, "recorded": recorded}
+    verdict = "part" if missing else "works"
+    return {"verdict": verdict, "commit": at, "failed": failed, "missing": missing, "shown": shown, "recorded": recorded}
+
+
+HEAD = """# The systems
+
+Every mechanism, model, task and picture that the [lectures](lectures.md) name: {all}, of which {works} work and {part} in part.
+Made by `python benchmarks/systems.py`, which runs the commands and tests below and reads the [recorded runs](results.md).
+
+A system *works* when its commands run with tiny settings in an empty folder, its tests pass, and a recorded run beats a control.
+The tests compare its arithmetic with something independent: a formula by hand, a slow loop or another library.
+The control is chance, a unigram model or the same model without the mechanism.
+Both have at least three seeds, and their means differ by more than the larger standard deviation (±).
+Pictures and checks have nothing to learn, and the table says so."""
+
+
+def short(row: Row, one: Row) -> str:
+    """The claims of a system as numbers alone, or why there are none."""
+    shown = [re.sub(r"\S+:\S+ ", "", said) for said in one["shown"]]
+    return "<br>".join(shown) or (f"nothing to learn: {row['nothing_to_learn']}" if "nothing_to_learn" in row else "")
+
+
+def marked(line: str) -> str:
+    """A command for the page, with the data sets that it reads."""
+    needed = sets_of(line)
+    return f"`saccade {line}`" + (f" (data: {', '.join(needed)})" if needed else "")
+
+
+def details(name: str, row: Row, one: Row) -> Iterator[str]:
+    """How one system is checked, as a list."""
+    yield f"- **{name}** {row['what']}"
+    yield from (f"  - run: {marked(line)}" for line in row["run"])
+    yield from (f"  - checked by `{test.removeprefix('tests/')}`" for test in row["tests"])
+    yield from (f"  - shown: {said}" for said in one["shown"])
+    yield from (f"  - recorded: {said}" for said in one["recorded"])
+    yield from (f"  - recorded by {marked(line)}" for line in row.get("record", []))
+    yield from (f"  - missing: {said}" for said in one["missing"])
+    if "note" in row:
+        yield f"  - note: {row['note']}"
+
+
+def table_row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def page(found: Mapping[str, Row]) -> str:
     """docs/systems.md."""
-    rows, groups = systems(), data()["groups"]
+    every = data()
+    rows, groups, template = systems(), every["groups"], every["modifications"]
     works = sum(one["verdict"] == "works" for one in found.values())
-    lines = [
-        "# The systems",
-        "",
-        f"Every mechanism, model, task and picture that the [lectures](lectures.md) name: {len(found)}, of which {works} work and "
-        f"{len(found) - works} in part. Made by `python benchmarks/systems.py`, which runs it all: *works* means that its commands ran "
-        "with tiny settings, that the tests named here, which compare its arithmetic with something independent, passed, and that a "
-        "result file has what it learned in a recorded run (beside it, with ± over seeds). Pictures and checks have nothing to learn. "
-        "What is missing is said.",
-    ]
+    lines = [HEAD.format(all=len(found), works=works, part=len(found) - works)]
     for letter, title in groups.items():
         of_group = {name: row for name, row in rows.items() if name.startswith(letter) and name in found}
-        lines += [
-            "",
-            f"## {letter}. {title}",
-            "",
-            "| | what | works | command | checked by | recorded |",
-            "|---|---|---|---|---|---|",
-        ]
+        lines += ["", f"## {letter}. {title}", "", "| | what | works | against its control |", "|---|---|---|---|"]
         for name, row in of_group.items():
             one = found[name]
             verdict = one["verdict"] + (f": {'; '.join(one['missing'])}" if one["missing"] else "")
-            commands = "<br>".join(f"`saccade {line}`" for line in row["run"])
-            tests = "<br>".join(f"`{test.removeprefix('tests/')}`" for test in row["tests"])
-            recorded = "<br>".join(one["recorded"]) or row.get("nothing_to_learn", "")
-            cells = (name.removeprefix("N-"), row["what"], verdict, commands, tests, recorded)
-            lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
+            lines.append(table_row(name.removeprefix("N-"), row["what"], verdict, short(row, one)))
+        lines += ["", f"How each of {letter} is checked:", ""]
+        if letter == "N":  # alike for all of them
+            nothing = {"shown": template.get("shows", []), "recorded": template.get("results", []), "missing": []}
+            lines += details("N-{name}", {"what": "for each {name} of the table", **template}, nothing)
+        else:
+            lines += [line for name, row in of_group.items() for line in details(name, row, found[name])]
     return "\n".join(lines) + "\n"
 
 
@@ -206,15 +352,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--docs", action="store_true")
+    parser.add_argument("--record", action="store_true")
+    parser.add_argument("--out", type=Path, default=Path("runs/systems"))
     given = parser.parse_args()
     path, every = RESULTS / f"{NAME}.json", systems()
     known = json.loads(path.read_text(encoding="utf-8"))["figures"] if path.exists() else {}
     if unknown := [name for name in given.only if name not in every]:
         sys.exit(f"no system named {', '.join(unknown)}; expected ids such as A1 or N-geglu")
+    asked = [] if given.docs else [name for name in every if not given.only or name in given.only]
+    if given.record:
+        record({name: every[name] for name in asked}, given.out)
     failed = {name: one["failed"] for name, one in known.items() if name in every}
     commits = {name: one["commit"] for name, one in known.items() if name in every}
     sys.argv[1:] = []  # the file holds every system, which the program alone checks; each has the commit of its own last check
-    asked = [] if given.docs else [name for name in every if not given.only or name in given.only]
     for letter in data()["groups"]:
         names = [name for name in asked if name.startswith(letter)]
         failed |= check({name: every[name] for name in names}) if names else {}

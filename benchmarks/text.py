@@ -102,22 +102,16 @@ class Step:
 
 def steps(name: str, job: Job, settings: str) -> Iterator[Step]:
     """The trainings of a result, and the comparison after them all, which finds them done."""
-    before = list[Step]()
-    if job.first:
-        before = [Step(job.first, f"train {job.first} --out runs/{job.first} --resume {settings}")]
-        yield before[0]
-    trainings = [
-        Step(
-            f"{recipe}-{seed}",
-            f"train {recipe} --out runs/{name}/{recipe}-{seed} --resume seed={seed} {settings}",
-            before if recipe.endswith(("-pretrained", "-hard", "-reward")) else [],
-        )
-        for recipe in job.recipes
-        for seed in range(job.seeds)
-    ]
-    yield from trainings
+    trainings: dict[tuple[str, int], Step] = {}
+    for recipe in dict.fromkeys([*filter(None, [job.first]), *job.recipes]):
+        follows = job.first and recipe.endswith(("-pretrained", "-hard", "-reward"))
+        for seed in range(job.seeds):
+            start = f"start_from=runs/{name}/{job.first}-{seed}" if follows else ""  # as `compare` has it
+            words = f"train {recipe} --out runs/{name}/{recipe}-{seed} --resume seed={seed} {start} {settings}"
+            trainings[recipe, seed] = Step(f"{recipe}-{seed}", words, [trainings[job.first, seed]] if follows else [])
+    yield from trainings.values()
     words = f"{' '.join(job.recipes)} --seeds {job.seeds} {job.words} --out runs/{name} --result {name} {settings}"
-    yield Step(name, f"compare {words}", trainings)
+    yield Step(name, f"compare {words}", [*trainings.values()])
 
 
 def main(jobs: dict[str, Job], about: str | None) -> int:

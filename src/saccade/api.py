@@ -21,8 +21,9 @@ from .errors import SaccadeError, with_article
 from .explaining import attention as explaining
 from .files import MANIFEST, is_temporary, tidy, write_atomically, write_once
 from .fitting import adopt
+from .recipe import LIMITS
 from .showing import blind_sites
-from .system import System, build, check_options, load, model_files, prepared, read_config, read_json
+from .system import System, build, check_options, load, model_files, prepared, read_config, read_json, usual_run
 from .tasks.language import LanguageModelling
 from .tasks.translation import Translation
 from .training.checkpoints import Progress, RunFolder, model_content
@@ -64,6 +65,7 @@ def fit(
     given = recipe if isinstance(recipe, Recipe) else config.recipe(recipe)
     path = Path(out)
     heard = watcher or (Lines(path.name, partial(print, file=there, flush=True)) if (there := audience()) else Watcher())
+    train_first(given, path, resume, heard)
     with together(config.device(given.device)) as ranks:
         heard = heard if ranks.leads else Watcher()
         claimed = ranks.lead(lambda: claim(path, given, resume).to_dict())
@@ -103,6 +105,25 @@ def fit(
             with use_threads(training.threads):
                 ranks.lead(lambda: finish(system=best))
             return best, ended
+
+
+def train_first(recipe: Recipe, path: Path, resume: bool, watcher: Watcher) -> None:
+    """Trains what `start_from` names where that is a recipe, into its usual run folder; a stopped run continues by its own recipe."""
+    files = config.recipes_before(recipe)
+    if files:
+        claim(path, recipe, resume)  # a wrong folder is reported before the other training
+    for run, file in ((usual_run(file), file) for file in files):
+        if run.resolve() == path.resolve():
+            raise SaccadeError(f"{path} is the run of {file.stem}, which this run starts from; choose another out=…")
+    for run, file in ((usual_run(file), file) for file in files):
+        begun, at = os.path.exists(run / "recipe.json"), RunFolder(run, {}).progress()
+        if (at and at.done) or (os.path.isdir(run) and not begun):  # a finished run, or a model that was put there
+            continue
+        first = replace(read_config(run / "recipe.json") if begun else config.read_recipe(file), device=recipe.device)
+        how = f"continues first in {run}" if begun else f"is trained first into {run}"
+        limits = ", ".join(f"{name}: {value:,}" for name in LIMITS if (value := getattr(first.training, name)))
+        watcher.note(f"starts from the model of {file.stem}, which {how} ({limits or 'see its recipe'})")
+        fit(first, run, True, watcher.another(run.name))
 
 
 def costs(system: System) -> dict[str, float]:

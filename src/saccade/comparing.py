@@ -20,14 +20,16 @@ from .errors import SaccadeError
 from .fitting import adopt
 from .recipe import LIMITS
 from .significance import LEVEL, Difference, Score, Sums, measure_difference
-from .system import System, load, read_config
+from .system import System, load, prepared, read_config
 from .training.checkpoints import Progress, RunFolder
 from .training.cost import summary
 from .training.logs import shown
 from .training.loop import Watcher
+from .training.work import Work
 
 MakeWatcher = Callable[[str, int], AbstractContextManager[Watcher]]
 Options = dict[str, Any] | None
+Prepare = Callable[[Recipe], tuple[System, Work]]
 ENSEMBLE = "ensemble"  # the name of a row
 LEFT_OPEN = dict.fromkeys(("dev", "test", "tokenize", "max_length", "max_ratio", "strict"))  # data.* without a vocabulary
 
@@ -59,21 +61,45 @@ def compare(
         row = Row(name, defaultdict(list), sums={})
         for seed in seeds:
             made = replace(recipe, seed=seed)
+            made = begun_from(made, recipes, out, watch)
             with watch(f"{name}, seed {seed}", made.training.updates) as watcher:
                 run = run_folder(out / f"{name}-{seed}", made, watcher)
-                system, ended = load_finished(made, run, watcher) or api.fit(made, run, resume=True, watcher=watcher)
-            examples = system.read(data or ("test" if made.data.test else "dev"))
-            metrics = measure(system, examples, options)
-            metrics |= {"seconds": ended.seconds, "updates": float(ended.update)}
-            metrics |= summary(ended, system.model)
+                metrics, each = train_and_measure(made, run, watcher, data, options, sums=len(recipes) > 1)
             for metric, value in metrics.items():
                 row.metrics[metric].append(value)
-            if len(recipes) > 1:
-                for metric, (sums, score) in system.task.per_example(system.model, examples, **(options or {})).sums.items():
-                    row.sums.setdefault(metric, ([], score))[0].append(sums)
+            for metric, (sums, score) in each.items():
+                row.sums.setdefault(metric, ([], score))[0].append(sums)
             row.runs.append(run)
         rows.append(row)
     return rows
+
+
+def train_and_measure(
+    recipe: Recipe, run: Path, watcher: Watcher, data: str, options: Options, prepare: Prepare = prepared, sums: bool = False
+) -> tuple[dict[str, float], dict[str, tuple[Sums, Score]]]:
+    """One recipe with one seed, trained or taken from its finished run: its metrics with its cost, and what they add up from."""
+    system, ended = load_finished(recipe, run, watcher) or api.fit(recipe, run, True, watcher, prepare)
+    examples = system.read(data or ("test" if recipe.data.test else "dev"))
+    metrics = {**measure(system, examples, options), "seconds": ended.seconds, "updates": float(ended.update)}
+    each = system.task.per_example(system.model, examples, **(options or {})).sums if sums else {}
+    return metrics | summary(ended, system.model), each
+
+
+def train(name: str, made: Recipe, out: Path, watch: MakeWatcher) -> tuple[Path, System, Progress]:
+    """Trains into `out/NAME-SEED`, or finds that run finished."""
+    with watch(f"{name}, seed {made.seed}", made.training.updates) as watcher:
+        run = run_folder(out / f"{name}-{made.seed}", made, watcher)
+        return run, *(load_finished(made, run, watcher) or api.fit(made, run, resume=True, watcher=watcher))
+
+
+def begun_from(made: Recipe, recipes: dict[str, Recipe], out: Path, watch: MakeWatcher) -> Recipe:
+    """The recipe with the run of the same seed that it starts from, which is trained where it is missing."""
+    file = config.recipe_file(made.start_from)
+    if file is None:
+        return made
+    first = replace(recipes.get(file.stem) or config.read_recipe(file), seed=made.seed, device=made.device)
+    run, *_ = train(file.stem, begun_from(first, recipes, out, watch), out, watch)
+    return replace(made, start_from=str(run))
 
 
 def measure(system: System, examples: Sequence[Any], options: Options) -> dict[str, float]:
@@ -148,6 +174,7 @@ def check(recipes: dict[str, Recipe], seeds: Sequence[int], data: str, options: 
             raise SaccadeError(
                 f"{name} leaves open how long it trains, so a comparison would not be fair; set training.epochs=20"
             )
+        config.recipes_before(recipe)
         api.check_options(recipe, options)
         if data or recipe.data.test:
             config.task(recipe).read(recipe, data or recipe.data.test)

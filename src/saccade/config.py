@@ -201,6 +201,30 @@ def find_recipe(where: str) -> Path:
     raise SaccadeError(f"no recipe file '{where}', and none of that name comes with saccade{did_you_mean(where, known)}")
 
 
+def recipe_file(start: str) -> Path | None:
+    """The file of the recipe that `start_from` names; None where it is unset or an existing model folder."""
+    if not start or os.path.isdir(start):
+        return None
+    known = {file.stem: file for file in sorted(RECIPES.glob("*.yaml"))}
+    if os.path.isfile(start) and Path(start).suffix in (".yaml", ".yml"):
+        return Path(start)
+    if start not in known:
+        near = did_you_mean(Path(start).name, known)
+        raise SaccadeError(f"no model folder at {start}, and no recipe of that name comes with saccade{near}")
+    return known[start]
+
+
+def recipes_before(made: Recipe) -> list[Path]:
+    """The files of the recipes that must be trained before this one, in that order."""
+    found: list[Path] = []
+    while file := recipe_file(made.start_from):
+        if file in found:
+            raise SaccadeError(f"{file} starts from itself by start_from; name another recipe or a model folder")
+        found.insert(0, file)
+        made = read_recipe(file)
+    return found
+
+
 def device(name: str) -> torch.device:
     """`auto` is the GPU where there is one; `mps`, which few operations are tested on, only where it is asked for."""
     if name == "auto":

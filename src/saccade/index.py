@@ -80,8 +80,9 @@ def needs(values: dict[str, Any]) -> list[str]:
     )
     if not sources:
         found.append("data.train=YOUR_FILE")
-    if before and not Path(before).is_dir():
-        found.append(f"saccade train {Path(before).name}")
+    first = RECIPES / f"{before}.yaml"
+    if before and not (Path("runs") / before).is_dir() and first.is_file():  # trained first, on its own data
+        found += [one for one in needs(yaml.safe_load(first.read_text(encoding="utf-8"))) if one not in (*found, "nothing")]
     return found or ["nothing"]
 
 

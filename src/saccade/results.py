@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -33,10 +34,12 @@ def write_result(
     peers: dict[str, dict[str, Any]] | None = None,
     notes: str = "",
     folder: Path = Path("benchmarks/results"),
+    about: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Writes a result file; a metric is a value, or one per seed; BLEU and a language model's loss get their names in papers too."""
+    """Writes a result file; a metric is a value, or one per seed; BLEU and a language model's loss get their names in papers too.
+    `about` replaces this machine's `environment`, where the figures were measured on others."""
     check_name(name)
-    about = environment()
+    about = environment() | dict(about or {})
     at = about["commit"]
     known = {"bleu_cased": metrics.get("bleu"), "val_loss": metrics.get("loss") if "perplexity" in metrics else None}
     content = {
@@ -73,6 +76,16 @@ def environment() -> dict[str, Any]:
         "device": device(),
         "versions": versions,
     }
+
+
+def common_environment(units: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Where several units were measured, which may be on several machines: the newest one's commit and versions, and all devices."""
+    found = sorted((one["about"] for one in units if "about" in one), key=lambda about: about["date"])
+    if not found:
+        return {}
+    changed = any(one["commit"].endswith("+") for one in found)
+    commit = found[-1]["commit"].removesuffix("+") + "+" * changed
+    return {**found[-1], "commit": commit, "device": "; ".join(dict.fromkeys(one["device"] for one in found))}
 
 
 def program_of(path: str) -> str:

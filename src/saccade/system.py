@@ -109,7 +109,7 @@ def build(recipe: Recipe | Mapping[str, Any], train: Sequence[Any] | None = None
     first: Path | None = None
     given: tuple[Vocabulary, ...] = ()
     if made.start_from:
-        first = verified(model_folder(Path(made.start_from)), "model folder", MODEL_FILES)
+        first = verified(starting_folder(made.start_from), "model folder", MODEL_FILES)
         try:
             if made.task not in WORDLESS:
                 given = vocabularies_of(read_json(first / "tokenizer.json"), config.task(made))
@@ -126,6 +126,21 @@ def build(recipe: Recipe | Mapping[str, Any], train: Sequence[Any] | None = None
         what = "parameters and the vocabulary" if given else "parameters"
         notes = (f"{taken} of {len(learned(model))} {what} are those of {made.start_from}", *notes)
     return System(made, model.to(config.device(made.device)), task, notes)
+
+
+def usual_run(recipe_file: Path) -> Path:
+    """The run folder of a recipe, unless another is given."""
+    return Path("runs") / recipe_file.stem
+
+
+def starting_folder(start: str) -> Path:
+    """The model folder that `start_from` names, or that of the recipe's run."""
+    file = config.recipe_file(start)
+    run = Path(start) if file is None else usual_run(file)
+    if file is not None and not os.path.isdir(run):
+        what = f"start_from is the recipe {file.stem}, which has no run in {run}"
+        raise SaccadeError(f"{what}; train it first: saccade train {start}")
+    return model_folder(run)
 
 
 def load_pretrained(model: nn.Module) -> None:

@@ -317,6 +317,7 @@ BLOCK_MASKS = {
     "window & padding": (masks.window(20) & masks.padding([150, 700]), 700, 700),
     "window, fewer queries": (masks.window(20, 0), 130, 700),
     "blocks": (masks.blocks(700, 32, random=1), 700, 700),
+    "blocks by head": (masks.blocks(700, 32, random=2, heads=2), 700, 700),
     "a matrix by head": (PLANES, 150, 150),
     "a predicate": (masks.where(lambda b, h, i, j: (i - j) % 256 < 40), 400, 400),
 }

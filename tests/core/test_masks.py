@@ -171,6 +171,34 @@ def test_the_structure_of_big_birds_blocks() -> None:
     np.testing.assert_array_equal(dense(mask, 3, 50)[0, 0], whole[47:50, :50])
 
 
+def test_each_head_of_each_layer_draws_its_own_random_blocks() -> None:
+    make = lambda **more: masks.blocks(60, 4, globals=1, last=1, random=2, seed=3, **more)  # noqa: E731
+    known = masks.blocks(60, 4, window=1, globals=1, last=1, random=0).values[0]
+    patterns = [one for n in range(3) for one in make(heads=4, n=n).values]
+    for one in patterns:
+        more = (one & ~known).sum(1)
+        # the rows next to the global ones have as many blocks to draw from as the others less one
+        assert more[[0, -1]].tolist() == [0, 0]
+        assert (more[1:-1] == 2).all()
+        assert not (known & ~one).any()
+    assert len({one.numpy().tobytes() for one in patterns}) == 12, "no two are alike"
+    assert torch.equal(make(heads=4, n=1).values, make(heads=4, n=1).values)
+    assert torch.equal(make(heads=2, n=1).values, make(heads=4, n=1).values[:2])
+    assert make().values.shape[0] == 1, "one pattern for all heads unless they are counted"
+    assert masks.blocks(60, 4, random=0, heads=4).values.shape[0] == 1
+    whole = make(heads=4).dense(1, 4, 60, 60)
+    at = torch.arange(60) // 4
+    for head, pattern in enumerate(make(heads=4).values):
+        assert torch.equal(whole[0, head], pattern[at][:, at])
+    needed = make(heads=4).needed(np.arange(0, 60, 6), np.arange(0, 60, 6), 6)
+    cells = whole[0].reshape(4, 10, 6, 10, 6).any(4).any(2)
+    np.testing.assert_array_equal(needed, cells.numpy())
+    with pytest.raises(SaccadeError, match="draws blocks for 4 heads, got 3; build it with heads=3"):
+        make(heads=4).dense(1, 3, 60, 60)
+    with pytest.raises(SaccadeError, match="at most 23,170 blocks"):
+        masks.blocks(23_171, 1, heads=8)
+
+
 def test_documents_do_not_see_each_other() -> None:
     x = torch.randn(1, 2, 6, 4)
     ids = masks.documents([[0, 0, 0, 1, 1, 2]])

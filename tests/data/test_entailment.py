@@ -96,6 +96,6 @@ def test_the_three_recipes_read_the_same_parts() -> None:
     plain, pretrained, masked = (config.read_recipe(f"entailment{name}", []) for name in ("", "-pretrained", "-masked"))
     assert plain.data.dev == pretrained.data.dev == masked.data.dev == "entailment:dev"
     assert plain.model == pretrained.model == {**masked.model, "pool": plain.model["pool"]}
-    assert pretrained.start_from == "runs/entailment-masked"
+    assert pretrained.start_from == "entailment-masked"
     labeled, unlabeled = entailment(50, 6, 6), entailment(90, 6, 6)
     assert unlabeled["train"][:50] == labeled["train"], "what is read without labels first has nothing of the test part"

@@ -132,6 +132,7 @@ def blocks(draw: random.Random, sizes: Sizes) -> Drawn:
         "globals": draw.randint(0, 1),
         "random": draw.randint(0, 2),
         "last": draw.randint(0, 1),
+        "heads": draw.choice([1, sizes[1]]),
     }
     return masks.blocks(sizes[3], size=draw.randint(1, 24), seed=draw.randint(0, 9), extra=extra, **given), None
 

@@ -40,6 +40,7 @@ KINDS: dict[str, Callable[[int, int, int, int], Made]] = {  # of batch, heads, k
     "window": lambda b, h, k, d: (Mechanism(), masks.window(k // 4, 3)),
     "causal window padding": lambda b, h, k, d: (Mechanism(), masks.window(9) & masks.causal() & masks.padding(lengths(b, k))),
     "big bird": lambda b, h, k, d: (Mechanism(), masks.blocks(k, 24, window=0, random=1) & masks.padding(lengths(b, k))),
+    "big bird by head": lambda b, h, k, d: (Mechanism(), masks.blocks(k, 24, window=0, random=2, heads=h)),
     "documents": lambda b, h, k, d: (Mechanism(), masks.documents((torch.arange(b * k) // 30).view(b, k)) & masks.causal()),
     "a function": lambda b, h, k, d: (Mechanism(), masks.where(lambda b, h, i, j: (i + 2 * j + h) % 3 != b)),
     "alibi": lambda b, h, k, d: (Mechanism(position=positions.Alibi(h)), masks.causal()),

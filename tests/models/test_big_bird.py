@@ -20,11 +20,12 @@ LENGTH = SIZE * BLOCKS
 ITC = {"name": "blocks", "length": LENGTH, "size": SIZE, "globals": 1, "last": 1, "random": RANDOM, "seed": 4}
 
 
-def drawn(mask: masks.Blocks) -> np.ndarray:
-    """The random blocks of each row between the global ones, as `transformers` lists them."""
+def drawn(mask: masks.Blocks) -> list[np.ndarray]:
+    """For each head the random blocks of each row between the global ones, as `transformers` lists them."""
     at = np.arange(BLOCKS)
     known = (np.abs(at[:, None] - at) <= 1) | (at % (BLOCKS - 1) == 0)
-    return np.stack([np.flatnonzero(mask.values.numpy()[row] & ~known[row]) for row in range(1, BLOCKS - 1)])
+    rows = range(1, BLOCKS - 1)
+    return [np.stack([np.flatnonzero(head[row] & ~known[row]) for row in rows]) for head in mask.values.numpy()]
 
 
 @torch.no_grad()
@@ -47,7 +48,7 @@ def copied(theirs: nn.Module, ours: nn.Module) -> None:
 
 @torch.no_grad()
 def test_itc_is_the_block_sparse_attention_of_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It draws other random blocks for each head, and none in evaluation; here each head gets ours. Its first and last blocks are global."""
+    """It draws random blocks for each head of each layer, and none in evaluation; here they get ours. Its first and last blocks are global."""
     transformers = pytest.importorskip("transformers")
     sizes = {"vocab_size": V, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 12}
     how = {"block_size": SIZE, "num_random_blocks": RANDOM, "attention_type": "block_sparse", "hidden_act": "gelu"}
@@ -59,9 +60,11 @@ def test_itc_is_the_block_sparse_attention_of_transformers(monkeypatch: pytest.M
     settings = {"dim": 8, "hidden": 12, "depth": 2, "heads": 2, "residual": "post-norm", "feedforward": {"activation": "gelu"}}
     ours = make(AttendingEncoder, "transformer-encoder", mask=ITC, **settings).double()
     copied(theirs, ours)
-    mask = ours.encoder.block(0).mixer.mechanism.mask
+    patterns = [drawn(block.mixer.mechanism.mask) for block in ours.encoder]
+    assert len({head.tobytes() for layer in patterns for head in layer}) == 4, "two heads of two layers"
     kind = type(theirs.encoder.layer[0].attention.self)
-    monkeypatch.setattr(kind, "_bigbird_block_rand_mask_with_head", lambda self, num_heads, **_: [drawn(mask)] * num_heads)
+    assert [layer.attention.self.seed for layer in theirs.encoder.layer] == [0, 1]
+    monkeypatch.setattr(kind, "_bigbird_block_rand_mask_with_head", lambda self, **_: patterns[self.seed])
     lengths = torch.tensor([LENGTH, 15])
     there = torch.arange(LENGTH) < lengths.unsqueeze(1)
     x = torch.randn(2, LENGTH, 8, dtype=torch.float64)

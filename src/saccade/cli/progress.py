@@ -42,6 +42,9 @@ class RunWatcher(Lines):
         self.progress, self.total = progress, updates
         self.task: TaskID | None = None  # a run of another process has notes alone
 
+    def another(self, name: str) -> "RunWatcher":
+        return RunWatcher(self.progress, name, 0)
+
     def show(self, state: str, completed: int | None = None) -> None:
         if self.task is None:
             self.task = self.progress.add_task(self.name, total=None, state="")

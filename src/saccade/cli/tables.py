@@ -48,7 +48,7 @@ def table(
     check_words(name, scale, on, result)
     with err.status("starting …"):
         from ..tables import STUDIES
-        from ..tables.plan import claim
+        from ..tables.plan import claim, open_jobs
         from ..tables.writing import record
     wanted = [one for word in (*(only or ()), *(rows or ())) for one in word.split(",") if one]
     out = out_folder or Path("runs") / f"table-{name}-{scale}"
@@ -56,7 +56,7 @@ def table(
     study.check(wanted)
     claim(out, name, scale)
     planned = study.plan(wanted, seeds)
-    todo = [job for job in planned if not job.done]
+    todo = open_jobs(planned)
     announce(study, planned, todo, jobs)
     made, files = produce(study, planned, todo, jobs, on)
     if result is not None:

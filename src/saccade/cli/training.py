@@ -101,7 +101,8 @@ def train(
         with Board().watcher(folder.name, made.training.updates) as watcher:
             _, ended = api.fit(made, folder, resume, watcher)
     except Stopped as stopped:
-        raise Stopped(*stopped.at, f"{command_name()} train --resume {folder}") from None
+        begun = os.path.exists(folder / "recipe.json")  # else it was stopped in the training that it starts from
+        raise Stopped(*stopped.at, f"{command_name()} train --resume {folder}" if begun else "the same command") from None
     if ended.best is None:
         raise SaccadeError(f"{folder}: nothing was evaluated; raise training.updates")
     facts = {name: value for name, value in asdict(ended).items() if name not in ("batch", "worse")}

@@ -10,6 +10,7 @@ Slides that write the causal mask as "mask out e_(i>j)" have i and j swapped: th
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
@@ -24,9 +25,10 @@ from .options import Natural, Positive, Range
 from .state import Cache, Keeper
 from .table import Table
 
-table: Table[type[Mask]] = Table("masks", "mask")
+table: Table[type[Mask]] = Table("masks", "mask", facts=("heads", "n"))
 Predicate = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 Starts = NDArray[np.int64]  # of blocks of positions
+MOST_BLOCKS = 65_536  # of a text, where all heads see the same
 
 
 class Mask:
@@ -57,8 +59,9 @@ class Mask:
         return (False, self) if type(self) in (Full, Padding) else None
 
     def needed(self, rows: Starts, columns: Starts, size: int) -> NDArray[np.bool_] | None:
-        """Which blocks of `size` positions, beginning at `rows` (queries) and `columns` (keys), may hold a pair that is allowed; None
-        where nothing is known, as of any subclass: only what is False here is left out, of all else the predicate is asked."""
+        """Which blocks of `size` positions, beginning at `rows` (R, queries) and `columns` (C, keys), may hold a pair that is allowed:
+        R C, or H R C where heads differ. None where nothing is known, as of any subclass: only what is False here is left out, of all
+        else the predicate is asked."""
         return None
 
     def to(self, device: torch.device | str) -> Mask:
@@ -200,6 +203,12 @@ def booleans(answer: Any, mask: Mask) -> Tensor:
     return answer
 
 
+def of_any_head(needed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """R C: the blocks that some head needs, of those that `Mask.needed` names (R C or H R C)."""
+    found: NDArray[np.bool_] = needed.reshape(-1, *needed.shape[-2:]).any(0)
+    return found
+
+
 def pick_rows(tensor: Tensor, rows: Tensor) -> Tensor:
     """tensor[rows], or the tensor itself where one row serves all."""
     return tensor if tensor.shape[0] == 1 else tensor.index_select(0, rows)
@@ -317,7 +326,8 @@ class Documents(PerRow):
 @table.add("blocks", paper="Zaheer et al. 2020 (Big Bird)", example={"length": 16, "size": 2, "random": 1})
 class Blocks(Mask):
     """Big Bird: a window of blocks, global blocks, random ones. ITC: the first (and `last`) of the blocks are global; ETC: `extra` tokens
-    in front, which belong to no word and are not counted in `length`, are; an encoder puts them there."""
+    in front, which belong to no word and are not counted in `length`, are; an encoder puts them there. Each head of each layer draws its
+    own random blocks: head h of block `n` by (`seed`, n, h). With `heads: 1`, the default in Python, all heads share those of head 0."""
 
     def __init__(
         self,
@@ -329,24 +339,29 @@ class Blocks(Mask):
         seed: Natural = 0,
         last: Natural = 0,
         extra: Natural = 0,
+        heads: int = 1,
+        n: int = 0,
     ) -> None:
-        count = -(-length // max(size, 1))
-        if min(length, size) < 1 or min(window, globals, random, last, extra) < 0 or count > 65536:
+        count, patterns = -(-length // max(size, 1)), heads if random else 1
+        if min(length, size) < 1 or min(window, globals, random, last, extra) < 0 or count**2 * patterns > MOST_BLOCKS**2:
             got = f"blocks of {size} over {length} positions with window {window}, globals {globals} and {last}, random {random}"
-            raise SaccadeError(f"{got}; size and length must be positive, the rest not negative, at most 65,536 blocks")
+            most = f"at most {math.isqrt(MOST_BLOCKS**2 // max(patterns, 1)):,} blocks"
+            raise SaccadeError(f"{got}; size and length must be positive, the rest not negative, {most}")
         at = np.arange(count)
         ends = (at < globals) | (at >= count - last)
-        allowed = (np.abs(at[:, None] - at[None]) <= window) | ends | ends[:, None]
-        generator = np.random.Generator(np.random.PCG64(seed))
-        for row in range(globals, count - last):
-            free = np.flatnonzero(~allowed[row])
-            allowed[row, generator.permutation(free)[:random]] = True
+        known = (np.abs(at[:, None] - at[None]) <= window) | ends | ends[:, None]
+        allowed = np.repeat(known[None], patterns, 0)
+        for head in range(patterns if random else 0):
+            generator = np.random.Generator(np.random.PCG64([seed, n, head]))
+            for row in range(globals, count - last):
+                allowed[head, row, generator.permutation(np.flatnonzero(~known[row]))[:random]] = True
         if extra:
-            allowed = np.pad(allowed, ((1, 0), (1, 0)), constant_values=True)
-        self.values, self.size, self.extra = torch.from_numpy(allowed), size, extra
+            allowed = np.pad(allowed, ((0, 0), (1, 0), (1, 0)), constant_values=True)
+        self.values, self.size, self.extra = torch.from_numpy(allowed), size, extra  # values: H|1, blocks, blocks
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return self.values[self.block(i), self.block(j)]
+        rows, columns = self.block(i), self.block(j)
+        return self.values[0][rows, columns] if len(self.values) == 1 else self.values[h, rows, columns]
 
     def block(self, at: Tensor) -> Tensor:
         """The block of a position; the extra tokens are one block in front of the others."""
@@ -355,17 +370,20 @@ class Blocks(Mask):
     def needed(self, rows: Starts, columns: Starts, size: int) -> NDArray[np.bool_] | None:
         if type(self) is not Blocks:
             return None
-        found = np.pad(self.values.cpu().numpy(), ((0, 1), (0, 1)))
+        found = np.pad(self.values.cpu().numpy(), ((0, 0), (0, 1), (0, 1)))
         for starts in (rows, columns):
             # the first of the mask's own blocks, and the one after the last
             edges = self.block(torch.from_numpy(np.stack([starts, starts + size - 1], 1))).numpy() + np.array([0, 1])
-            found = np.logical_or.reduceat(found, edges.ravel().clip(max=len(self.values)), 0)[::2].T
-        return found
+            found = np.logical_or.reduceat(found, edges.ravel().clip(max=self.values.shape[1]), 1)[:, ::2].swapaxes(1, 2)
+        return found[0] if len(found) == 1 else found
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
-        covered = (len(self.values) - bool(self.extra)) * self.size + self.extra
+        patterns, count, _ = self.values.shape
+        covered = (count - bool(self.extra)) * self.size + self.extra
         if keys > covered:
             raise SaccadeError(f"the block mask covers {covered} positions, got {keys}; raise `length`")
+        if patterns not in (1, heads):
+            raise SaccadeError(f"the block mask draws blocks for {patterns} heads, got {heads}; build it with heads={heads}")
 
 
 @table.add("top-blocks", paper="Lu et al. 2025 (MoBA)", example={"size": 2, "count": 1})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from pathlib import Path
 from typing import Any
@@ -127,4 +126,4 @@ def taken(name: str) -> set[str]:
     if name in BATCH_OPTION or name == SWIN:
         return {BATCH_OPTION.get(name, "window")}
     name = "blocks" if name == BIG_BIRD else name
-    return {*inspect.signature(masks.table[name]).parameters} if name in masks.table else set()
+    return {*options_of(masks.table, masks.table[name])} if name in masks.table else set()

@@ -112,17 +112,20 @@ def late_facts(c: Config, mechanism: Callable[[], Mechanism]) -> dict[str, Later
 def make_stack(c: Config, role: str = "alone", causal: bool = False) -> stack.Stack:
     """`depth` blocks by the stack's plan; `role` is "encoder" or "decoder" of a pair, whose blocks attend to a memory, or "alone"."""
     check_mixer(c, causal)
-    mask: list[masks.Mask] = []  # one object for all blocks, so that a pass prepares it once
+    made_masks: dict[tuple[int, int] | None, masks.Mask] = {}
+    differ = not {"heads", "n"}.isdisjoint(parameters(c.mask.make))
+
+    def visible(n: int, heads: int) -> masks.Mask:
+        """Block n's mask: a mask that asks for neither heads nor block is one object for all blocks, so that a pass prepares it once."""
+        return made_masks.setdefault((n, heads) if differ else None, c.mask(n=n, heads=heads))
 
     def self_attention(n: int, heads: int, score: scores.Score | None = None) -> Mechanism:
         """Block n's mechanism, with the score of the settings unless another is given."""
-        if not mask:
-            mask.append(c.mask())
         facts = facts_of(heads, c.head_width or c.dim // heads)
         position = c.position(causal=causal, **facts)
         if position.first_layer_only and n:
             position = positions.NoPosition()
-        return Mechanism(c.score(**facts) if score is None else score, c.normalize(**facts), mask[0], position)
+        return Mechanism(c.score(**facts) if score is None else score, c.normalize(**facts), visible(n, heads), position)
 
     def attention(make: Choice, n: int, mechanism: Callable[[], Mechanism], heads: int, head_width: int | None) -> Any:
         own = partial(self_attention, n, heads)

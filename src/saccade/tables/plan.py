@@ -18,7 +18,8 @@ from .. import index
 from ..data.corpora import generate
 from ..data.pairs import Pair
 from ..errors import SaccadeError, did_you_mean
-from ..files import write_atomically
+from ..files import MANIFEST, write_atomically
+from ..results import environment
 
 if TYPE_CHECKING:
     from .running import Context
@@ -39,7 +40,8 @@ class Job:
     do: Callable[[Job, Context], Values]  # of a module, so that another process finds it by its name
     settings: Values
     out: Path
-    after: tuple[Job, ...] = ()
+    after: tuple[Job, ...] = ()  # whose trained models it needs
+    reads: tuple[Job, ...] = ()  # whose results it needs, wherever they were measured
     any_after: bool = False  # runs with those of `after` that worked
     alone: bool = False  # is timed, so that nothing else may run beside it
     limit: float = float("inf")  # seconds after which a worker process is ended, since libraries can hang
@@ -47,7 +49,7 @@ class Job:
     @property
     def name(self) -> str:
         """Changed settings make another name, so that nothing is mistaken for what was run with others."""
-        what = json.dumps([self.settings, [one.name for one in self.after]], sort_keys=True)
+        what = json.dumps([self.settings, [one.name for one in (*self.after, *self.reads)]], sort_keys=True)
         return f"{self.stage}/{self.row}-{self.seed}-{hashlib.sha256(what.encode()).hexdigest()[:6]}"
 
     @property
@@ -71,9 +73,28 @@ class Job:
     def done(self) -> bool:
         return os.path.isfile(self.result)
 
+    @property
+    def trained(self) -> bool:
+        """Whether its model is in this folder; results travel between machines, models do not."""
+        return os.path.isfile(self.folder / "best" / MANIFEST)
+
     def write(self, values: Values) -> None:
-        content = {"row": self.row, "stage": self.stage, "seed": self.seed, "values": values}
+        about = {name: value for name, value in environment().items() if name != "command"}  # of the machine that ran this job
+        content = {"row": self.row, "stage": self.stage, "seed": self.seed, "about": about, "values": values}
         write_atomically(self.result, (json.dumps(content, indent=2) + "\n").encode())
+
+
+def open_jobs(jobs: Sequence[Job]) -> list[Job]:
+    """What is to be run, in the order of the plan: jobs without a result, and those whose models are not here though an open job needs
+    them; they run again."""
+    found = {job.name: job for job in jobs if not job.done}
+    waiting = list(found.values())
+    while waiting:
+        for one in waiting.pop().after:
+            if one.name not in found and not one.trained:
+                found[one.name] = one
+                waiting.append(one)
+    return [job for job in jobs if job.name in found]
 
 
 @dataclass(frozen=True)

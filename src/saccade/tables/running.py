@@ -129,10 +129,8 @@ class Queue:
     """Which job may run next: those it needs are done, and nothing that is timed has company."""
 
     def __init__(self, jobs: Sequence[Job], board: Board) -> None:
-        self.waiting, self.board = (
-            sorted(jobs, key=lambda job: not job.alone),
-            board,
-        )  # what is timed first, before others fill the machine
+        self.waiting = sorted(jobs, key=lambda job: not job.alone)  # what is timed first, before others fill the machine
+        self.board = board
         self.running: list[Job] = []
         self.failed: dict[str, str] = {}  # name → why
         self.retried: set[str] = set()
@@ -141,17 +139,22 @@ class Queue:
     def open(self) -> bool:
         return bool(self.waiting or self.running)
 
+    def fits(self, job: Job) -> bool:
+        """Whether there is time for a job that could run now."""
+        return True
+
     def take(self) -> Job | None:
         """The next job, which then runs; None when none may start now."""
         for job in self.waiting if not any(one.alone for one in self.running) else ():
-            before = [one for one in job.after if not one.done]
+            coming = {one.name for one in (*self.waiting, *self.running)} | set(self.failed)
+            before = [one for one in (*job.after, *job.reads) if not one.done or one.name in coming]
             broken = [one for one in before if one.name in self.failed]
             if broken and (not job.any_after or len(broken) == len(job.after)):
                 self.running.append(job)
                 self.waiting.remove(job)
                 self.end(job, f"{broken[0].label} failed")
                 return self.take()
-            if len(broken) == len(before) and not (job.alone and self.running):
+            if len(broken) == len(before) and not (job.alone and self.running) and self.fits(job):
                 self.waiting.remove(job)
                 self.running.append(job)
                 self.board.begin(job)
@@ -252,6 +255,8 @@ class Worker:
         return Worker(self.number, self.threads)
 
     def close(self) -> None:
+        if self.job is not None:  # time is up
+            self.process.kill()
         self.connection.close()
         self.process.join(timeout=10)
         if self.process.is_alive():

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..files import write_atomically
-from ..results import command, environment, write_result
+from ..results import command, common_environment, environment, write_result
 from .plan import RESULTS, Column, Job, Study
 
 MISSING = "–"
@@ -205,6 +205,6 @@ def record(made: Made, name: str, seeds: int) -> None:
     failed = "".join(f" Failed: {label}: {why.partition(';')[0][:200]}." for label, why in made.failed.items())
     notes = f"{made.study.honest} Data: {made.study.about_data}.{failed}"
     peers = {"paper": {**paper, "published": made.study.paper}} if paper else {}
-    write_result(
-        name, {**agreements, **numbers}, f"table {made.study.name}, scale {made.study.scale}", list(range(seeds)), peers, notes
-    )
+    described = f"table {made.study.name}, scale {made.study.scale}"
+    about = common_environment([one for found in made.results.values() for one in found])
+    write_result(name, {**agreements, **numbers}, described, list(range(seeds)), peers, notes, about=about)

@@ -45,6 +45,10 @@ class Watcher:
     def update(self, at: Progress, row: dict[str, float]) -> None: ...
     def evaluated(self, at: Progress, metrics: dict[str, float], best: bool) -> None: ...
     def note(self, text: str) -> None: ...
+    def another(self, name: str) -> "Watcher":
+        """What watches a run that is trained before this one."""
+        return self
+
 
 
 class Training:

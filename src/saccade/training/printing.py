@@ -30,6 +30,9 @@ class Lines(Watcher):
         self.total, self.expected = 0, 0.0  # updates, and the seconds of one that were measured before the first
         self.first: Progress | None = None
 
+    def another(self, name: str) -> "Lines":
+        return Lines(name, self.write)
+
     def stage(self, text: str) -> None:
         if self.first is None:
             self.note(f"{text} …")

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from ..compiling import may_read
 from ..kept import kept_with
-from ..masks import Mask, Prepared, booleans
+from ..masks import Mask, Prepared, booleans, of_any_head
 from ..positions import Positions
 from ..scores import Additive
 from .call import Backend, Call, table, unchanged
@@ -28,15 +28,15 @@ GATHER = 128  # what gathering a key for a block costs beside a score, as measur
 
 
 class Layout(NamedTuple):
-    """Blocks of `size` positions, and which of them (queries × keys) may hold a pair that is allowed."""
+    """Blocks of `size` positions, and which of them (queries × keys, H|1 R C) may hold a pair that is allowed."""
 
     size: int
     needed: NDArray[np.bool_]
 
     @property
     def cost(self) -> float:
-        """What it takes, counted in scores."""
-        return float(self.needed.sum()) * self.size * (self.size + GATHER)
+        """What it takes per head, counted in scores."""
+        return float(self.needed.sum(2).max(0).sum()) * self.size * (self.size + GATHER)
 
 
 class Blocked(Backend):
@@ -64,8 +64,9 @@ class Blocked(Backend):
     def run(self, call: Call) -> Tensor:
         (batch, _, queries, keys), found = call.sizes, layout(call)
         assert found is not None, "a mask whose blocks are unknown is refused"
-        (rows, columns), size = found.needed.shape, found.size
-        plan = call.mask.once("plan", lambda: make_plan(call.mask.mask, call.sizes, found, call.q.device))
+        (_, rows, columns), size, at = found.needed.shape, found.size, where(call)
+        make = lambda: make_plan(call.mask.mask, call.sizes, found, call.q.device)  # noqa: E731
+        plan = call.mask.once(("plan", at is None), make)
         front = (keys - queries) % size  # blocks of queries begin where blocks of keys do
         query = cut(call.query, front, rows, size)
         q = query if call.q is call.query else cut(call.q, front, rows, size)
@@ -80,7 +81,7 @@ class Blocked(Backend):
                 key=group.gather(key),
                 value=group.gather(value),
                 mask=group.mask,
-                positions=None if call.positions is None else group.positions(call.positions, front, batch, size),
+                positions=None if at is None else group.positions(at, front, batch, size),
             )
             runs = sdpa if sdpa.refuses(inner) is None else definition
             outputs.append(runs.run(inner).unflatten(0, (batch, -1)))
@@ -103,14 +104,19 @@ def is_plain(part: torch.nn.Module) -> bool:
     return type(part).__module__.startswith(package) and not any(map(callable, vars(part).values()))
 
 
+def where(call: Call) -> Positions | None:
+    """Where queries and keys are, if a bias or an output depends on it: then all heads gather the same keys."""
+    return call.positions if call.position.biases or call.position.adds_values else None
+
+
 def layout(call: Call) -> Layout | None:
     """The cheapest blocks for a mask, or None where they are not known."""
-    _, _, queries, keys = call.sizes
-    mask = call.mask.mask
-    return call.mask.once("layout", lambda: kept_with(mask, "layout", (queries, keys), lambda: find_layout(mask, queries, keys)))
+    (_, _, queries, keys), mask, apart = call.sizes, call.mask.mask, where(call) is None
+    make = lambda: find_layout(mask, queries, keys, apart)  # noqa: E731
+    return call.mask.once(("layout", apart), lambda: kept_with(mask, "layout", (queries, keys, apart), make))
 
 
-def find_layout(mask: Mask, queries: int, keys: int) -> Layout | None:
+def find_layout(mask: Mask, queries: int, keys: int, apart: bool) -> Layout | None:
     found: list[Layout] = []
     long = keys >= 4 * SIZES[0]
     for size in [size for size in SIZES if keys <= MANY * size or size == SIZES[-1]] if long else [max(1, keys // 4)]:
@@ -118,7 +124,7 @@ def find_layout(mask: Mask, queries: int, keys: int) -> Layout | None:
         needed = mask.needed(starts[(keys - queries) // size :], starts, size)
         if needed is None:
             return None
-        found.append(Layout(size, needed))
+        found.append(Layout(size, needed.reshape(-1, *needed.shape[-2:]) if apart else of_any_head(needed)[None]))
     return min(found, key=lambda one: one.cost)
 
 
@@ -137,7 +143,7 @@ class Group:
     """Blocks of queries that need about equally many blocks of keys, W at most. They are run as one batch, (B R) H S D."""
 
     rows: Tensor  # R: which blocks of queries
-    columns: Tensor  # R W: which blocks of keys
+    columns: Tensor  # R H|1 W: which blocks of keys
     mask: Prepared  # (B R) H|1 S (W S)
 
     def pick(self, x: Tensor) -> Tensor:
@@ -146,10 +152,11 @@ class Group:
         return chosen.transpose(1, 2).flatten(0, 1)
 
     def gather(self, x: Tensor) -> Tensor:
-        """Keys or values, B H C S D → (B R) H (W S) D, in one copy."""
-        _, heads, columns, _, width = x.shape
-        rows = len(self.rows)
-        index = torch.arange(heads, device=x.device).view(-1, 1) * columns + self.columns.unsqueeze(1)  # R H W
+        """Keys or values, B H' C S D → (B R) H (W S) D, in one copy. H = H' where all heads gather the same keys."""
+        _, given, columns, _, width = x.shape
+        rows, heads = len(self.rows), max(given, self.columns.shape[1])
+        head = torch.arange(heads, device=x.device) // (heads // given)
+        index = head.view(-1, 1) * columns + self.columns  # R H W
         return x.flatten(1, 2).index_select(1, index.flatten()).view(len(x) * rows, heads, -1, width)
 
     def positions(self, given: Positions, front: int, batch: int, size: int) -> Positions:
@@ -159,7 +166,7 @@ class Group:
     def _positions(self, given: Positions, front: int, batch: int, size: int) -> Positions:
         inside = torch.arange(size, device=self.rows.device)
         i = (self.rows.unsqueeze(-1) * size + inside - front).clamp(0, given.i.shape[-1] - 1)
-        j = (self.columns.unsqueeze(-1) * size + inside).flatten(1).clamp_max(given.j.shape[-1] - 1)
+        j = (self.columns[:, 0].unsqueeze(-1) * size + inside).flatten(1).clamp_max(given.j.shape[-1] - 1)
         every = [x[..., at].expand(batch, *at.shape).flatten(0, 1) for x, at in ((given.i, i), (given.j, j))]
         return Positions(every[0], every[1])
 
@@ -167,14 +174,14 @@ class Group:
 def make_plan(mask: Mask, sizes: tuple[int, int, int, int], found: Layout, device: torch.device) -> list[Group]:
     """Blocks of queries by the number of blocks of keys they need: a group's narrowest is at least half as wide as its widest."""
     mask.check(*sizes)
-    counts, groups = found.needed.sum(1).clip(min=1), []
+    counts, groups = found.needed.sum(2).max(0).clip(min=1), []
     while counts.any():
         width = counts.max()
         rows = np.flatnonzero(2 * counts >= width)
         counts[rows] = 0
-        needed = found.needed[rows]
-        columns = np.argsort(~needed, 1, kind="stable")[:, :width]
-        there = np.take_along_axis(needed, columns, 1)
+        needed = found.needed[:, rows].swapaxes(0, 1)
+        columns = np.argsort(~needed, 2, kind="stable")[..., :width]
+        there = np.take_along_axis(needed, columns, 2)
         groups.append(make_group(mask, sizes, found.size, *(torch.from_numpy(x).to(device) for x in (rows, columns, there))))
     return groups
 
@@ -185,14 +192,14 @@ def make_group(mask: Mask, sizes: tuple[int, int, int, int], size: int, rows: Te
     # the shape of one answer shows whether the batch row and the head matter
     different, planes = mask.answer(batch, heads, zero + keys - queries, zero).shape[:2]
     i = (rows + (keys - queries) // size).view(-1, 1, 1, 1) * size + inside.unsqueeze(-1)  # R 1 S 1
-    j = (columns.unsqueeze(-1) * size + inside).view(len(rows), 1, 1, -1)  # R 1 1 (W S)
-    real = (j < keys) & there.repeat_interleave(size, 1).view(j.shape)
+    j = (columns.unsqueeze(-1) * size + inside).flatten(2).unsqueeze(2)  # R H|1 1 (W S)
+    real = (j < keys) & there.repeat_interleave(size, 2).unsqueeze(2)
     b = torch.arange(different, device=rows.device).repeat_interleave(len(rows)).view(-1, 1, 1, 1)
     h = torch.arange(planes, device=rows.device).view(-1, 1, 1)
     # blocks of queries may begin before the first query, and blocks of keys end after the last key
     at = (x.clamp(first, keys - 1).repeat(different, 1, 1, 1) for x, first in ((i, keys - queries), (j, 0)))
     allowed = booleans(mask.to(rows.device)(b, h, *at), mask).unflatten(0, (-1, len(rows))) & real
-    allowed = allowed.expand(batch, -1, planes, size, -1).flatten(0, 1)
+    allowed = allowed.expand(batch, -1, max(planes, columns.shape[1]), size, -1).flatten(0, 1)
     made = Prepared(mask, (len(allowed), heads, size, j.shape[-1]), rows.device)
     made.kept["allowed"] = allowed
     return Group(rows, columns, made)

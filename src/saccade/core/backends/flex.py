@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ...errors import SaccadeError
 from ..compiling import may_read
-from ..masks import Mask, Predicate, booleans
+from ..masks import Mask, Predicate, booleans, of_any_head
 from .call import Backend, Call, CannotCompile, not_dot_softmax, repeat_heads, table
 
 if TYPE_CHECKING:  # else imported where it is used: with the compiler and sympy behind it, it takes as long to load as PyTorch
@@ -195,7 +195,7 @@ def blocks_of(mask: Mask, ask: Predicate, sizes: tuple[int, int, int, int], devi
         some, every = cells.any(4).expand(-1, -1, len(first), -1), cells.all(4) & (first + BLOCK <= keys)
         return (some & (start < first + BLOCK), every & (start + BLOCK <= first + 1)) if causal else (some, every)
     known = mask.needed(first[:, 0].cpu().numpy(), start.cpu().numpy(), BLOCK)
-    which = torch.ones(len(first), len(start), dtype=torch.bool) if known is None else torch.from_numpy(known)
+    which = torch.ones(len(first), len(start), dtype=torch.bool) if known is None else torch.from_numpy(of_any_head(known))
     at, inside = which.nonzero().to(device), torch.arange(BLOCK, device=device)
     found = torch.zeros(2, rows, planes, len(first), len(start), dtype=torch.bool, device=device)
     for r, c in (part.unbind(1) for part in at.split(max(1, AT_ONCE // (rows * planes * BLOCK**2)))):

