@@ -33,7 +33,6 @@ class Job:
 
 # where published results are from
 TRANKIT = "Trankit documentation, performance page, UD 2.5 from raw text"
-CIFAR = "github.com/kentaroy47/vision-transformers-cifar10, README"
 AWD = "github.com/salesforce/awd-lstm-lm, README, WikiText-2 validation without fine-tuning"
 NANO_GPT = "--peer 'nanoGPT:val_loss=1.4697@github.com/karpathy/nanoGPT, README'"
 
@@ -62,11 +61,6 @@ JOBS: dict[str, Job] = {
     "shapes-questions": Job(["shapes-questions"], 3),
     "easy-vqa": Job(
         ["easy-vqa"], 3, "--peer 'easy-VQA-keras-doubled-data:accuracy=99.5@github.com/vzhou842/easy-VQA-keras, README'"
-    ),
-    "cifar10": Job(
-        ["cifar10-vit", "cifar10-swin", "cifar10-cnn"],
-        1,
-        f"--peer 'ViT:accuracy=80@{CIFAR}, ViT patch=4 Epoch@200' --peer 'Swin-T:accuracy=90@{CIFAR}' --peer 'ResNet-18:accuracy=93@{CIFAR}'",
     ),
     "wikitext-2": Job(["wikitext-2"], 1, f"--peer 'AWD-LSTM:perplexity=68.7@{AWD}'"),
 }

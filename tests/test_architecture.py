@@ -35,7 +35,7 @@ MAY: dict[str, set[str]] = {
     "catalogue": {"core", "layers", "models", "data", "decoding", "training", "tasks", *EVERY},
     "index": {"catalogue", "data", "errors"},
     "building": {"core", "layers", "models", "errors"},
-    "upgrade": {"models"},
+    "upgrade": {"models", "errors"},
     "config": {
         "building",
         "core",

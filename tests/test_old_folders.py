@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import saccade
-from saccade import api
+from saccade import api, config
 from saccade.decoding import Beam
 from saccade.errors import SaccadeError
 
@@ -163,3 +163,19 @@ def test_a_run_of_the_old_version_is_not_resumed(tmp_path: Path) -> None:
     (tmp_path / "run" / "recipe.json").write_text('{"saccade": 1, "model": {"family": "bahdanau"}}')
     with pytest.raises(SaccadeError, match=r"was started by saccade 0\.1\.0, which can finish it; start a new run"):
         api.fit({"data": {"train": "phrasebook:train"}, "model": {"family": "bahdanau"}}, tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("where", ["model", "image_encoder"])
+def test_a_vit_of_version_0_3_0_without_a_class_token_loads_and_one_that_nothing_read_is_refused(where: str) -> None:
+    def read(token: bool) -> dict[str, Any]:
+        vit: dict[str, Any] = {"family": "vit", "dim": 16, "heads": 2, "token": token}
+        captions = {"task": "captioning", "model": {"family": "bahdanau", "image_encoder": vit}}
+        values = {"task": "image-classification", "model": vit} if where == "model" else captions
+        made = config.recipe_of({"saccade": 2, **values}, Path("config.json")).model
+        return made if where == "model" else made["image_encoder"]
+
+    found = read(False)
+    assert (found["family"], found["dim"]) == ("vit", 16)
+    assert "token" not in found
+    with pytest.raises(SaccadeError, match=r"a class token that no output reads .* train it again with model.pool=token"):
+        read(True)

@@ -146,13 +146,14 @@ class Builder:
             raise SaccadeError(f"{wrong}; change model.* sizes or options") from None
 
 
-# where settings of version 0.1.0 went
+# where settings of earlier versions went
 RENAMED = {
     "places": "; it is called model.position_embedding",
     "words": "; it is called model.embedding",
     "activation": "; write model.feedforward.activation",
     "entry": "; write model.position_embedding.join",
     "max_len": "; write model.position_embedding={name: learned, max_len: …}",
+    "token": "; write model.pool=token",
 }
 
 

@@ -161,7 +161,9 @@ def recipe_of(values: dict[str, Any], path: Path, overrides: Sequence[str] = ())
     version = rest.pop("saccade", VERSION)
     if version not in (1, VERSION):
         raise SaccadeError(f"{path} has format {version!r}, expected 1 or {VERSION}; use the version of saccade that wrote it")
-    return recipe(upgrade_config(rest), overrides, strict=False) if version == 1 else recipe(without_removed(rest), overrides)
+    if version == 1:
+        return recipe(upgrade_config(rest), overrides, strict=False)
+    return recipe(without_removed(rest) if "saccade" in values else rest, overrides)
 
 
 def repeated(node: Any, seen: set[int]) -> tuple[str, int] | None:

@@ -30,6 +30,9 @@ TOKENIZE = "sacrebleu's tokenizer for BLEU; `auto` is `13a`, and what fits the s
 LIMITS = ("updates", "epochs", "minutes")  # of training; one that is given on the command line replaces those of the recipe
 UPDATES = "optimizer steps, at most; 0 (or `epochs` or `minutes` alone): as many as these allow, or by the data and the device"
 IMAGES = "folders or archives of the images that files name, separated by commas; else those beside each file (docs/data.md)"
+ROTATE = (
+    "evaluate also on the pictures rotated by every multiple of so many degrees (90: quarter turns): `rotated_accuracy`; 0: no"
+)
 AUGMENT = "random changes of training images: flip, crop, warp, jitter, erase, mixup, cutmix (docs/data.md), such as `{flip: true, crop: 4}`"
 TOKENS = "tokens per batch, padding counted; 0: by the amount of data. Where no text is read or written: pictures per batch"
 ROUND_TO = "lengths are rounded up to a multiple of this: more padding, fewer shapes of batches; 0: 8 on a GPU, else 1"
@@ -71,6 +74,7 @@ ANSWERS = when("a task whose answers are labels or words", lambda r: r.task not 
 READ_TWICE = when("labels, tags or words, and no language model", lambda r: r.task not in (*LANGUAGE, *MADE))
 FOR_PAIRS = for_tasks(*PAIRS)
 REWARDED = when("a training.reward", lambda r: r.task in PAIRS and r.training.reward != "none")
+ADAMW = when("training.optimizer=adamw", lambda r: r.training.optimizer == "adamw")
 OTHER_WATCH = when(
     f"task={' or '.join(GENERATING)}, and another training.watch than bleu",
     lambda r: r.task in GENERATING and r.training.watch != "bleu",
@@ -114,6 +118,7 @@ class DataRecipe:
         "height and width in pixels that images are resized to; 0: those of the first one, at most 1024",
         **for_tasks(*PICTURES),
     )
+    rotate_test: int = number(0, 0, 180, ROTATE, **for_tasks("image-classification"))
     augment: dict[str, Any] = field(default_factory=dict, metadata={"what": AUGMENT, **for_tasks(*PICTURES)})
 
     @property
@@ -179,8 +184,9 @@ class TrainingRecipe:
         "inverse-sqrt", "`inverse-sqrt`, `cosine` (to a hundredth at the end) or `constant`, after the warm-up"
     )
     warmup: int = number(100, 0, 10**9, "updates in which the learning rate rises to its peak")
-    weight_decay: float = number(0.01, 0.0, 10.0, "of AdamW")
-    beta2: float = number(0.98, 0.0, 0.999999, "of AdamW")
+    optimizer: str = one_of(("adamw", "sgd"), "`adamw`, or `sgd`: with Nesterov momentum of 0.9")
+    weight_decay: float = number(0.01, 0.0, 10.0, "weight decay; of `sgd`, a part of the gradient")
+    beta2: float = number(0.98, 0.0, 0.999999, "of AdamW", **ADAMW)
     clip: float = number(1.0, 0.0, 1e9, "maximum gradient norm; 0 for no clipping")
     accumulate: int = number(1, 1, 10**6, "batches per update")
     smoothing: float = number(0.1, 0.0, 0.99, "label smoothing", **ANSWERS)

@@ -1,5 +1,6 @@
 """From a record of a model at work to a document: which tokens are the rows and columns of each attention."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,7 +30,7 @@ from .views.document import MOST_PIXELS, Site
 from .views.long import Found, make_sites
 
 Shown = tuple[list[str], list[str], list[Site]]  # the tokens read, what came of them, and all attention
-MEAN_ROW, GRAD_CAM = "mean of all positions", "Grad-CAM"
+MEAN_ROW, TOKEN_ROW, GRAD_CAM = "mean of all positions", "class token", "Grad-CAM"
 
 
 def show_translation(task: Translation, model: nn.Module, text: str, output: str, only: str | None = None) -> Shown:
@@ -117,7 +118,7 @@ def show_label(task: ImageClassification, model: nn.Module, image: Picture) -> S
     from positions to positions, first Grad-CAM of its label."""
     [seen] = task.classify(model, [image])
     batch = task.batch(task.numbers([Pictured(image)]), device_of(model))
-    sites = sites_inside(model.body, batch.inputs[0], torch.from_numpy(seen.weights).flatten().float(), seen.label)  # type: ignore[arg-type]
+    sites = sites_inside(model.body, batch.inputs[0], model.weights(batch.inputs[0])[0], seen.label)  # type: ignore[arg-type, operator]
     offset = model.body.offset(*task.image_size, *seen.weights.shape)  # type: ignore[union-attr, operator]
     if not attention_sites(model.body):  # type: ignore[arg-type]
         found = grad_cam(model, batch.inputs[0], task.labels.index(seen.label))  # type: ignore[arg-type]
@@ -144,24 +145,28 @@ def show_question(task: Questions, model: nn.Module, image: Picture, question: s
 
 def sites_inside(body: ImageEncoder, image: Tensor, pooled: Tensor | None = None, label: str = MEAN_ROW) -> list[Site]:
     """The attention inside an image encoder to the positions of one image (1 3 H W), and to channels; first that of all layers together, as
-    much as each position counts: `pooled`, or alike."""
+    much as each position counts: `pooled`, or alike. Last, how long the vectors of each resolution are."""
     found, sites, grid = attention_maps(body, image), list[Site](), body.grid(*image.shape[2:])
-    height, width = image.shape[2:]
-    offset = partial(body.offset, height, width)
+
+    def add(name: str, rows: list[str], weights: Tensor) -> None:
+        """A site of weights H rows R C."""
+        at = weights.shape[2:]
+        sites.append(Site.over_picture(name, rows, weights.flatten(2), at, body.offset(*image.shape[2:], *at)))
+
     if found.rollout is not None:
         rows = found.rollout.mean(0) if pooled is None else pooled.to(found.rollout) @ found.rollout
-        sites.append(Site.over_picture("rollout", [label], rows[None, None], grid, offset(*grid)))
+        add("rollout", [label], rows[-math.prod(grid) :].view(1, 1, *grid))
     for name, weights in found.layers.items():
-        sites.append(
-            Site.over_picture(name, [MEAN_ROW], weights.flatten(1).unsqueeze(1), weights.shape[1:], offset(*weights.shape[1:]))
-        )
+        if name in found.token:
+            add(f"{name}, {TOKEN_ROW}", [TOKEN_ROW], found.token[name].unsqueeze(1))
+        add(name, [MEAN_ROW], weights.unsqueeze(1))
     for name, weights in found.positions.items():
-        sites.append(
-            Site.over_picture(f"{name}, positions", ["factor"], weights.reshape(1, 1, -1), weights.shape, offset(*weights.shape))
-        )
+        add(f"{name}, positions", ["factor"], weights[None, None])
     for name, weights in found.channels.items():
         names = [f"channel {n}" for n in range(len(weights))]
         sites.append(Site(f"{name}, channels", ["factor"], names, weights[None, None]))
+    for weights in found.features:
+        add("features, {} × {}".format(*weights.shape), ["length"], weights[None, None])
     return sites
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import models
+from .errors import SaccadeError
 
 VERSION = 2  # of config.json; 0.1.0 wrote 1
 
@@ -30,13 +31,22 @@ def upgrade_parameter(name: str) -> str:
 
 
 def without_removed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe that was written out in full, without the options that no longer exist and were unset."""
+    """A recipe that versions 0.2.0 and 0.3.0 wrote out in full, without the options that no longer exist and were unset."""
     model = values.get("model")
-    stack = model.get("stack") if isinstance(model, dict) else None
-    if not isinstance(stack, dict) or stack.get("decoder_blocks", 0) is not None:
-        return dict(values)
-    kept = {name: value for name, value in stack.items() if name != "decoder_blocks"}
-    return {**values, "model": {**values["model"], "stack": kept}}
+    return {**values, "model": without_unset(model)} if isinstance(model, dict) else dict(values)
+
+
+def without_unset(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Removes `token` of a vit and `decoder_blocks` of a stack; a model that has a token is refused."""
+    found = {
+        name: without_unset(one) if name == "image_encoder" and isinstance(one, dict) else one for name, one in model.items()
+    }
+    if found.get("family") == "vit" and found.pop("token", False):
+        raise SaccadeError("the model has a class token that no output reads (model.token); train it again with model.pool=token")
+    stack = found.get("stack")
+    if isinstance(stack, dict) and stack.get("decoder_blocks", 0) is None:
+        found["stack"] = {name: value for name, value in stack.items() if name != "decoder_blocks"}
+    return found
 
 
 def upgrade_config(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from saccade import api
+from saccade.core import record
+from saccade.data.archives import pictures_in
 from saccade.data.generated.shapes import shapes
 from saccade.training.checkpoints import RunFolder
 from support import check_mistake, run_cli
@@ -43,6 +46,10 @@ MODELS: dict[str, dict[str, Any]] = {
         "model": {**CNN, "depths": [1, 1], "attention": "squeeze-excite", "stage_attention": "cbam"},
     },
     "plain": {"task": "image-classification", "model": CNN},
+    "token": {
+        "task": "image-classification",
+        "model": {"family": "vit", "dim": 8, "hidden": 8, "depth": 1, "heads": 2, "patch": 8, "pool": "token"},
+    },
 }
 
 
@@ -135,9 +142,21 @@ def test_questions_have_a_map_for_each_of_their_words(root: Path) -> None:
                 "encoder.stages.0.blocks.0.mixer": (8, 8),
                 "encoder.stages.0.blocks.1.mixer": (8, 8),
                 "encoder.stages.1.blocks.0.mixer": (4, 4),
+                "features, 8 × 8": (8, 8),
+                "features, 4 × 4": (4, 4),
             },
         ),
-        ("cnn", {"Grad-CAM": (2, 2), "encoder.1, positions": (4, 4), "encoder.3, positions": (2, 2)}),
+        (
+            "cnn",
+            {
+                "Grad-CAM": (2, 2),
+                "encoder.1, positions": (4, 4),
+                "encoder.3, positions": (2, 2),
+                "features, 4 × 4": (4, 4),
+                "features, 2 × 2": (2, 2),
+            },
+        ),
+        ("token", {"rollout": (4, 4), "encoder.0.mixer, class token": (4, 4), "encoder.0.mixer": (4, 4)}),
         ("plain", {"Grad-CAM": (4, 4)}),
     ],
 )
@@ -148,6 +167,22 @@ def test_sites_of_classifiers(root: Path, name: str, sites: dict[str, tuple[int,
     channels = {site.name: len(site.columns) for site in document.sites if site.grid is None}
     wanted = {"encoder.0.gate, channels": 4, "encoder.1, channels": 4, "encoder.2.gate, channels": 8, "encoder.3, channels": 8}
     assert channels == (wanted if name == "cnn" else {})
+
+
+@torch.no_grad()
+def test_the_label_of_a_class_token_comes_from_where_it_looks(root: Path) -> None:
+    system = api.load(root / "token")
+    [seen] = system.classify([root / "wide.png"])
+    assert not seen.weights.any(), "no position is read by itself"
+    document = api.show(system, root / "wide.png")
+    assert [site.rows for site in document.sites] == [[seen.label], ["class token"], ["mean of all positions"]]
+    rollout, layer, _ = (site.weights.mean(0)[0] for site in document.sites)
+    np.testing.assert_allclose(rollout, layer / 2, atol=1e-6)  # one layer, half of whose output is its residual
+    [picture] = pictures_in(root / "wide.png")
+    with record(system.model) as looked:
+        system.model(picture.pixels((32, 32)).unsqueeze(0))
+    wanted = looked["body.encoder.0.mixer"].weights()[0, :, 0, 1:].numpy()
+    np.testing.assert_allclose(document["encoder.0.mixer, class token"].weights[:, 0], wanted, atol=1e-6)
 
 
 def test_one_site_one_head_and_every_head_are_other_pictures(root: Path, tmp_path: Path) -> None:

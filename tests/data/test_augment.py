@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 
-from saccade.data.augment import Augment
+from saccade.data.augment import Augment, rotate
 from saccade.errors import SaccadeError
 
 OPTIONS: dict[str, Any] = {"flip": True, "crop": 3, "warp": 0.2, "jitter": 0.4, "erase": 0.9}
@@ -138,3 +140,20 @@ def test_moved_images_lie_in_memory_as_they_did() -> None:
     images = torch.rand(3, 3, 16, 16)
     made = Augment(crop=2, flip=True, jitter=0.1)(images, torch.Generator().manual_seed(0))
     assert made.stride() == images.stride(), "convolutions on CPUs damage memory where colors come last"
+
+
+def test_rotations_are_those_of_pillow_and_quarter_turns_are_exact() -> None:
+    x = torch.rand(1, 1, 21, 15, generator=seeded())
+    for degrees in (30, 77, 200.5):
+        with Image.fromarray(x[0, 0].numpy()) as image:
+            wanted = torch.tensor(np.array(image.rotate(degrees, Image.Resampling.BILINEAR, fillcolor=-1.0)))
+        inside = wanted >= 0  # elsewhere corners come in
+        assert inside.sum() > 100
+        torch.testing.assert_close(rotate(x, degrees)[0, 0][inside], wanted[inside], atol=1e-4, rtol=0)
+    corners = torch.arange(6).view(1, 1, 2, 3).byte()
+    assert rotate(corners, 90)[0, 0].tolist() == [[2, 5], [1, 4], [0, 3]], "counterclockwise"
+    assert rotate(corners, 270)[0, 0].tolist() == [[3, 0], [4, 1], [5, 2]]
+    square = x[..., :15, :]
+    torch.testing.assert_close(rotate(square, 90.0001), rotate(square, 90), atol=1e-4, rtol=0)
+    assert rotate(x, 45).min() >= 0
+    assert rotate(x, 45).max() <= 1

@@ -1,4 +1,4 @@
-"""ViT and Swin against transformers' with the same random parameters, and what they do with other sizes, settings and inputs."""
+"""ViT and Swin against transformers' and timm's with the same random parameters, and what they do with other sizes, settings and inputs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from saccade.building import Builder, complete
+from saccade.config import recipe
 from saccade.core import attend, record
 from saccade.core.grids import ShiftedWindows
 from saccade.core.options import Choice
 from saccade.errors import SaccadeError
 from saccade.layers.images import table as grid_embeddings
+from saccade.layers.pooling import pools
 from saccade.layers.residuals import DropPath
 from saccade.models import Encoder, ImageEncoder, Swin, ViT
+from saccade.models.cnn import ResidualBlock
+from saccade.models.kinds import maps_of
+from saccade.models.labels import ImageClassifier
 
 IMAGES = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
@@ -58,7 +63,13 @@ def their_vit(**changed: Any) -> Any:
 
 
 def like_vit(theirs: Any, **changed: Any) -> ViT:
-    ours = make("vit", dim=16, hidden=24, depth=3, heads=2, image=16, patch=4, token=True, **changed)
+    ours = make("vit", dim=16, hidden=24, depth=3, heads=2, image=16, patch=4, **changed)
+    ours.add_token()
+    return copy_vit(ours, theirs)
+
+
+def copy_vit(ours: Any, theirs: Any) -> ViT:
+    """The parameters of transformers' into ours."""
     given = theirs.embeddings
     ours.embedding.stem.project.load_state_dict(given.patch_embeddings.projection.state_dict())
     with torch.no_grad():
@@ -75,9 +86,60 @@ def like_vit(theirs: Any, **changed: Any) -> ViT:
 def test_a_vit_is_that_of_transformers(size: tuple[int, int]) -> None:
     theirs = their_vit()
     ours, images = like_vit(theirs), torch.rand(2, 3, *size)
-    expected = theirs(ours.normalized(images), interpolate_pos_encoding=size != (16, 16)).last_hidden_state[:, 1:]
+    expected = theirs(ours.normalized(images), interpolate_pos_encoding=size != (16, 16)).last_hidden_state
     torch.testing.assert_close(ours(images), expected, atol=1e-5, rtol=1e-5)
     assert ours.grid(*size) == (size[0] // 4, size[1] // 4)
+
+
+def classifier(body: Any, pool: str, head: nn.Linear) -> ImageClassifier:
+    made = ImageClassifier(body, Choice(pools[pool])(dim=body.dim, vocab=1), head.out_features)
+    made.head.load_state_dict(head.state_dict())
+    return made.eval()
+
+
+@torch.no_grad()
+def test_logits_from_the_class_token_are_those_of_transformers() -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2}
+    config = transformers.ViTConfig(image_size=16, patch_size=4, layer_norm_eps=1e-5, num_labels=5, **sizes)
+    theirs = randomize(transformers.ViTForImageClassification(config))
+    ours = classifier(make("vit", dim=16, hidden=24, depth=3, heads=2, image=16, patch=4), "token", theirs.classifier)
+    copy_vit(ours.body, theirs.vit)
+    torch.testing.assert_close(ours(IMAGES), theirs(ours.body.normalized(IMAGES)).logits, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(ours.weights(IMAGES), torch.eye(17)[:1].expand(2, -1), msg="nothing but the token")
+
+
+def copy_timm_block(block: Any, attention: Any, theirs: Any) -> None:
+    """A block of timm's, whose queries, keys and values are one matrix, into one of ours."""
+    for n, part in enumerate((attention.q, attention.k, attention.v)):
+        part.load_state_dict({name: one.chunk(3)[n] for name, one in theirs.attn.qkv.state_dict().items()})
+    pairs = [
+        (attention.out, theirs.attn.proj),
+        (block.around_mixer.norm, theirs.norm1),
+        (block.around_feedforward.norm, theirs.norm2),
+        (block.feedforward.inner, theirs.mlp.fc1),
+        (block.feedforward.outer, theirs.mlp.fc2),
+    ]
+    for ours, given in pairs:
+        ours.load_state_dict(given.state_dict())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("pool", ["token", "mean"])
+def test_a_classifier_is_timms_with_each_readout(pool: str) -> None:
+    timm = pytest.importorskip("timm.models.vision_transformer", exc_type=ImportError)
+    how = {"token": {"global_pool": "token"}, "mean": {"global_pool": "avg", "class_token": False, "fc_norm": False}}[pool]
+    sizes = {"img_size": 16, "patch_size": 4, "embed_dim": 16, "depth": 3, "num_heads": 2, "mlp_ratio": 1.5, "num_classes": 5}
+    theirs = randomize(timm.VisionTransformer(norm_layer=nn.LayerNorm, **sizes, **how))
+    ours = classifier(make("vit", dim=16, hidden=24, depth=3, heads=2, image=16, patch=4), pool, theirs.head)
+    ours.body.embedding.stem.project.load_state_dict(theirs.patch_embed.proj.state_dict())
+    ours.body.embedding.grid.vectors.copy_(theirs.pos_embed[0, -16:])
+    if pool == "token":
+        ours.body.embedding.token.copy_(theirs.cls_token[0, 0] + theirs.pos_embed[0, 0])
+    for block, layer in zip(ours.body.encoder, theirs.blocks, strict=True):
+        copy_timm_block(block, block.mixer, layer)
+    ours.body.encoder.norm.load_state_dict(theirs.norm.state_dict())
+    torch.testing.assert_close(ours(IMAGES), theirs(ours.body.normalized(IMAGES)), atol=1e-5, rtol=1e-5)
 
 
 def their_swin(depths: list[int], window: int, patch: int) -> Any:
@@ -126,6 +188,89 @@ def test_a_swin_is_that_of_transformers(depths: list[int], window: int, patch: i
     rows, columns = ours.grid(*size)
     assert found.shape == (2, rows * columns, 8 * 2 ** (len(depths) - 1))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    how = {"output_hidden_states": True, "output_hidden_states_before_downsampling": True}
+    _, *expected = theirs(ours.normalized(images), **how).reshaped_hidden_states  # first the patches
+    *between, last = ours.feature_maps(images)
+    assert len(between) == len(depths) - 1
+    for one, other in zip(between, expected, strict=False):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(last.flatten(2).mT, found, rtol=0, atol=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("depths", "window"), [([2, 2, 2], 2), ([2, 1], 4)], ids=str)
+def test_feature_maps_of_a_swin_are_timms(depths: list[int], window: int) -> None:
+    timm = pytest.importorskip("timm.models.swin_transformer", exc_type=ImportError)
+    heads, size = [2 * 2**n for n in range(len(depths))], {"img_size": 32, "patch_size": 2, "window_size": window, "embed_dim": 8}
+    theirs = randomize(timm.SwinTransformer(depths=depths, num_heads=heads, mlp_ratio=2.0, num_classes=3, **size))
+    ours: Any = make("swin", dim=8, heads=2, depths=depths, window_size=window, patch=2, ratio=2)
+    ours.embedding.stem.stem.project.load_state_dict(theirs.patch_embed.proj.state_dict())
+    ours.embedding.stem.norm.load_state_dict(theirs.patch_embed.norm.state_dict())
+    for n, (stage, given) in enumerate(zip(ours.encoder.stages, theirs.layers, strict=True)):
+        for block, layer in zip(stage.blocks, given.blocks, strict=True):
+            copy_timm_block(block, block.mixer, layer)
+            block.mixer.mechanism.position.table.copy_(layer.attn.relative_position_bias_table)
+        if n:  # timm merges at the beginning of a stage, and reads the four positions in another order
+            merge, theirs_merge = ours.encoder.stages[n - 1].merge, given.downsample
+            merge.norm.load_state_dict(theirs_merge.norm.state_dict())
+            merge.reduce.load_state_dict(theirs_merge.reduction.state_dict())
+    ours.encoder.norm.load_state_dict(theirs.norm.state_dict())
+    images = torch.rand(2, 3, 32, 32)
+    last, between = theirs.forward_intermediates(ours.normalized(images), norm=False)
+    found = ours.feature_maps(images)
+    assert [tuple(one.shape) for one in found] == [(2, 8 * 2**n, 16 >> n, 16 >> n) for n in range(len(depths))]
+    for one, other in zip(found[:-1], between[:-1], strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found[-1].movedim(1, -1), last, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_a_cnn_is_the_resnet_of_transformers() -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"embedding_size": 8, "hidden_sizes": [8, 16, 32], "depths": [2, 1, 2], "layer_type": "basic"}
+    theirs = randomize(transformers.ResNetModel(transformers.ResNetConfig(**sizes)))
+    ours: Any = make("cnn", dim=8, depths=[2, 1, 2])
+    blocks = [block for block in ours.encoder if isinstance(block, ResidualBlock)]
+    layers = [layer for stage in theirs.encoder.stages for layer in stage.layers]
+    for block, layer in zip(blocks, layers, strict=True):
+        first, second = layer.layer
+        pairs = [(block.first, first.convolution), (block.first_norm, first.normalization)]
+        pairs += [(block.second, second.convolution), (block.second_norm, second.normalization)]
+        if len(block.state_dict()) > 12:
+            pairs += [(block.shortcut[0], layer.shortcut.convolution), (block.shortcut[1], layer.shortcut.normalization)]
+        for one, given in pairs:
+            one.load_state_dict(given.state_dict())
+    x = torch.randn(2, 8, 16, 12)
+    expected = theirs.encoder(x, output_hidden_states=True).hidden_states[1:]
+    for one, other in zip(maps_of(ours.encoder, x), expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+    published = make("cnn")  # with ten labels the 11,173,962 parameters of github.com/kuangliu/pytorch-cifar
+    assert sum(one.numel() for one in published.parameters()) + 512 * 10 + 10 == 11_173_962
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("family", "settings", "shapes"),
+    [
+        ("cnn", {"dim": 4, "depths": [2, 1, 1], "stage_attention": "cbam"}, [(4, 20, 12), (8, 10, 6), (16, 5, 3)]),
+        ("efficientnet-lite0", {"stages": 3}, [(16, 10, 6), (24, 5, 3), (40, 3, 2)]),
+        ("vit", {"dim": 8, "hidden": 8, "depth": 1, "heads": 2}, [(8, 5, 3)]),
+        ("group-cnn", {"dim": 4, "depth": 2}, [(4, 10, 6)]),
+    ],
+)
+def test_every_encoder_of_images_has_the_maps_of_its_resolutions(
+    family: str, settings: dict[str, Any], shapes: list[tuple[int, int, int]]
+) -> None:
+    body, images = make(family, **settings), torch.rand(2, 3, 20, 12)
+    maps = body.feature_maps(images)
+    assert [tuple(one.shape[1:]) for one in maps] == shapes
+    torch.testing.assert_close(maps[-1].flatten(2).mT, body(images))
+    x = images
+    if family == "cnn":  # the output of the first stage, by hand
+        x = body.embedding(body.normalized(images))
+        for layer in body.encoder[:3]:
+            x = layer(x)
+        torch.testing.assert_close(maps[0], x)
 
 
 # --- what a user sees
@@ -202,7 +347,6 @@ CHANGES = [
         {"dim": 8, "hidden": 8, "depth": 2, "heads": 2},
         {"image": 16},
         {"patch": 8},
-        {"token": True},
         {"stem": "convolution"},
     ),
     (
@@ -245,7 +389,8 @@ def test_whole_rows_leave_a_block_out_in_training_alone(family: str, base: dict[
 
 @torch.no_grad()
 def test_attention_of_both_can_be_looked_at() -> None:
-    model = make("vit", dim=8, hidden=8, depth=2, heads=2, token=True)
+    model = make("vit", dim=8, hidden=8, depth=2, heads=2)
+    model.add_token()
     with record(model) as seen:
         model(IMAGES)
     assert seen["encoder.1.mixer"].weights().shape == (2, 2, 17, 17), "16 patches and the token"
@@ -277,6 +422,17 @@ def test_weights_within_windows_become_weights_between_all_positions() -> None:
         assert ((found > 0) == same).all()
         assert (found.sum(-1) < 1 + 1e-5).all()
         torch.testing.assert_close(found.sum(-1)[:, :, 8], torch.ones(2, 2))  # its window has no padding in either block
+
+
+@pytest.mark.parametrize("family", ["swin", "cnn", "group-cnn"])
+def test_only_a_vit_has_a_class_token(family: str) -> None:
+    values = {"task": "image-classification", "model": {"family": family, "pool": "token"}}
+    with pytest.raises(
+        SaccadeError, match=r"model.pool=token reads a class token, which only the family vit has; choose another"
+    ):
+        recipe(values)
+    with pytest.raises(SaccadeError, match=r"no setting named 'model\.token' for vit; write model\.pool=token"):
+        recipe({"task": "image-classification", "model": {"family": "vit", "token": True}})
 
 
 def test_windows_that_do_not_fit_are_refused() -> None:

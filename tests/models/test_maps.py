@@ -35,20 +35,24 @@ def test_rollout_is_the_product_of_layers_with_their_residuals() -> None:
 
 @pytest.mark.parametrize("token", [False, True])
 def test_a_vision_transformer_has_a_map_per_layer_and_head_over_its_patches(token: bool) -> None:
-    body, image = encoder("vit", dim=16, hidden=8, depth=3, heads=2, image=20, patch=4, token=token), torch.rand(1, 3, 20, 12)
+    body, image = encoder("vit", dim=16, hidden=8, depth=3, heads=2, image=20, patch=4), torch.rand(1, 3, 20, 12)
+    if token:
+        body.add_token()
     found = attention_maps(body, image)
     with record(body) as seen:
         body(image)
     assert list(found.layers) == [f"encoder.{n}.mixer" for n in range(3)]
     for name, weights in found.layers.items():
         assert weights.shape == (2, 5, 3)
-        wanted = seen[name].weights()[0].detach()[:, :15, :15].mean(1)
-        torch.testing.assert_close(weights.flatten(1), wanted)
+        every = seen[name].weights()[0].detach()
+        torch.testing.assert_close(weights.flatten(1), every[:, -15:, -15:].mean(1))
+        if token:
+            torch.testing.assert_close(found.token[name].flatten(1), every[:, 0, 1:])
         assert torch.all(weights.sum((1, 2)) <= 1 + 1e-5)
     assert found.rollout is not None
-    assert found.rollout.shape == (15, 15)
-    sums = found.rollout.sum(1)
-    assert torch.all(sums < 1) if token else torch.allclose(sums, torch.ones(15))
+    assert found.rollout.shape == (15 + token, 15 + token)
+    torch.testing.assert_close(found.rollout.sum(1), torch.ones(15 + token))
+    assert set(found.token) == (set(found.layers) if token else set())
 
 
 @pytest.mark.parametrize(("height", "width"), [(24, 24), (20, 28)], ids=["windows divide it", "padded"])

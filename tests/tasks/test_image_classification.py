@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -15,6 +16,7 @@ from saccade import api, config
 from saccade.data.archives import Filed
 from saccade.data.pictures import Pictured
 from saccade.fitting import fit_to_data
+from saccade.tasks.image_classification import ImageClassification
 from saccade.training.checkpoints import RunFolder
 from support import error_of
 
@@ -113,6 +115,23 @@ def test_metrics_are_a_count(pictures: list[Pictured]) -> None:
     wrong = error_of(lambda: made.evaluate([(3, "red")]))
     assert wrong == "example 1 is \"(3, 'red')\"; expected (image file, label), or an image file alone"
     assert "has no label; give every picture one to compare with" in error_of(lambda: made.evaluate([pictures[0].image.name]))
+
+
+def test_rotated_pictures_are_judged_too(pictures: list[Pictured]) -> None:
+    made = api.build(recipe("data.rotate_test=90", "data.image_size=32"), pictures)
+    with torch.no_grad():
+        images = torch.stack([one.image.pixels((32, 32)) for one in pictures]).numpy()
+        wanted = torch.tensor([made.task.known[str(one.label)] for one in pictures])
+        found = [
+            made.model.eval()(torch.from_numpy(np.rot90(images, k, (2, 3)).copy()).float() / 255).argmax(-1) for k in (1, 2, 3)
+        ]
+    right = sum(int((one == wanted).sum()) for one in found)
+    assert made.evaluate(pictures)["rotated_accuracy"] == pytest.approx(100 * right / 30)
+    assert "rotated_accuracy" not in api.build(recipe(), pictures).evaluate(pictures)
+    again = ImageClassification.restore(made.recipe, made.task.tokens())
+    assert again.rotate_test == 90
+    assert error_of(lambda: recipe("data.rotate_test=270")) == "data.rotate_test is 270; it must lie between 0 and 180"
+    assert "data.rotate_test has no effect here" in error_of(lambda: config.recipe({"data": {"rotate_test": 90}}))
 
 
 def test_one_path_gives_one_result_and_a_list_or_folder_a_list(pictures: list[Pictured]) -> None:

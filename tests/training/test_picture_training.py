@@ -144,11 +144,13 @@ def test_ranks_divide_a_plan_and_change_their_pictures_each_in_its_own_way() -> 
     assert not torch.equal(parts[0].share, parts[1].share)
 
 
-@pytest.mark.parametrize("task", ["image-classification", "autoencoding"])
-def test_a_resumed_run_ends_with_the_same_parameters(task: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("task", "optimizer"), [("image-classification", "adamw"), ("image-classification", "sgd"), ("autoencoding", "adamw")]
+)
+def test_a_resumed_run_ends_with_the_same_parameters(task: str, optimizer: str, tmp_path: Path) -> None:
     """Random changes, noise and several batches per update are the same after a stop."""
     more = {"autoencoding": {"noise": 0.2, "latent": 4, "width": 2}} if task == "autoencoding" else {}
-    recipe = made("cnn", task, training={"accumulate": 2, "checkpoint_every": 2}, **more)
+    recipe = made("cnn", task, training={"accumulate": 2, "checkpoint_every": 2, "optimizer": optimizer}, **more)
     saccade.fit(recipe, tmp_path / "whole", watcher=Watcher())
     with pytest.raises(InterruptedError):
         saccade.fit(recipe, tmp_path / "run", watcher=Quit())

@@ -124,6 +124,17 @@ def warp(images: Tensor, generator: torch.Generator, most: float) -> Tensor:
     return F.grid_sample(images, grid, padding_mode="reflection", align_corners=False)
 
 
+def rotate(images: Tensor, degrees: float) -> Tensor:
+    """Images rotated counterclockwise about their middle: exactly by quarter turns, else read between pixels; what comes in mirrors the edge."""
+    if degrees % 90 == 0:
+        return images.rot90(round(degrees / 90), (2, 3))
+    height, width = images.shape[2:]
+    cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    at = images.new_tensor([[cos, -sin * height / width, 0.0], [sin * width / height, cos, 0.0]])
+    grid = F.affine_grid(at.expand(len(images), 2, 3), list(images.shape), align_corners=False)
+    return F.grid_sample(images, grid, padding_mode="reflection", align_corners=False)
+
+
 def jitter(images: Tensor, generator: torch.Generator, most: float) -> Tensor:
     """Each image brighter or darker, of more or less contrast and color."""
     bright, contrast, color = (1 + (2 * draw(images, generator, 3) - 1) * most).split(1, dim=1)

@@ -109,15 +109,20 @@ class Bridge(nn.Module):
 
 
 class ImageInput(nn.Module):
-    """Images B 3 H W → B N dim: patches and where they are; with `token`, a learned vector behind them that belongs to no position."""
+    """Images B 3 H W → B N dim: patches and where they are; with a class token in front of them, a learned vector, B 1+N dim."""
 
-    def __init__(self, stem: nn.Module, grid: nn.Module, dim: int, dropout: float = 0.0, token: bool = False) -> None:
+    token: nn.Parameter | None
+
+    def __init__(self, stem: nn.Module, grid: nn.Module, dim: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.stem, self.grid, self.dropout = stem, grid, Dropout(dropout)
-        self.token = drawn(dim, std=0.02) if token else None
+        self.stem, self.grid, self.dropout, self.dim = stem, grid, Dropout(dropout), dim
+        self.register_parameter("token", None)
+
+    def add_token(self) -> None:
+        self.token = drawn(self.dim, std=0.02)
 
     def forward(self, images: Tensor) -> Tensor:
         x = self.grid(self.stem(images)).flatten(2).transpose(1, 2)
         if self.token is not None:
-            x = torch.cat([x, self.token.to(x.dtype).expand(len(x), 1, -1)], 1)
+            x = torch.cat([self.token.to(x.dtype).expand(len(x), 1, -1), x], 1)
         return self.dropout(x)

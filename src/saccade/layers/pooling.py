@@ -40,6 +40,8 @@ def over_sum(amounts: Tensor, here: Tensor) -> Tensor:
 class Pool(nn.Module):
     """What all pools share: weights over the positions, and the sum."""
 
+    reads_token = False  # the first position must be a class token
+
     def prepare(self, texts: Iterable[Sequence[int]]) -> None:
         """Reads the training texts (token ids) once; only a pool that counts has something to learn there."""
 
@@ -83,6 +85,16 @@ class Last(Pool):
 
     def weights(self, tokens: Tensor, x: Tensor, lengths: Tensor) -> Tensor:
         return (torch.arange(x.shape[1], device=x.device) == lengths.unsqueeze(1) - 1).to(x.dtype)
+
+
+@pools.add("token", paper="Dosovitskiy et al. 2021 (ViT)")
+class ClassToken(Pool):
+    """1 at the class token: a learned vector in front of the patches that attends to all of them and belongs to none."""
+
+    reads_token = True
+
+    def weights(self, tokens: Tensor, x: Tensor, lengths: Tensor) -> Tensor:
+        return (real(x, lengths) & (torch.arange(x.shape[1], device=x.device) == 0)).to(x.dtype)
 
 
 @pools.add("tf-idf", paper="Spärck Jones 1972")

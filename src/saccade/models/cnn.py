@@ -11,7 +11,7 @@ from ..core.options import Choice, number, numbers, part
 from ..errors import SaccadeError
 from ..layers import channel, norms, pooling
 from .families import Sizes, add_family, named_sizes
-from .kinds import ImageEncoder
+from .kinds import ImageEncoder, maps_of
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,14 @@ class CNN(ImageEncoder):
         return height, width
 
     def forward(self, images: Tensor, lengths: Tensor | None = None) -> Tensor:
+        return self.encoder(self.embedded(images)).flatten(2).transpose(1, 2)
+
+    def feature_maps(self, images: Tensor) -> list[Tensor]:
+        return maps_of(self.encoder, self.embedded(images))
+
+    def embedded(self, images: Tensor) -> Tensor:
         # the order of numbers in memory that tensor cores read, and with which convolutions on a CPU take two thirds of the time
-        x = self.normalized(images).contiguous(memory_format=torch.channels_last)
-        return self.encoder(self.embedding(x)).flatten(2).transpose(1, 2)
+        return self.embedding(self.normalized(images).contiguous(memory_format=torch.channels_last))
 
 
 about = "Residual CNN, with attention to channels (squeeze–excite) and positions (CBAM): one vector per position of its last feature map."

@@ -12,7 +12,7 @@ from ..core.options import Choice, number, part, setting
 from ..errors import SaccadeError
 from ..layers import pooling
 from .families import Sizes, add_family, named_sizes
-from .kinds import ImageEncoder
+from .kinds import ImageEncoder, maps_of
 
 # of each stage: width of its convolutions, their stride, how many times as wide it is inside, channels, blocks
 STAGES = (
@@ -130,10 +130,16 @@ class EfficientNetLite0(ImageEncoder):
         return -(-height // self.stride), -(-width // self.stride)
 
     def forward(self, images: Tensor, lengths: Tensor | None = None) -> Tensor:
+        return self.encoder(self.embedded(images)).flatten(2).transpose(1, 2)
+
+    def feature_maps(self, images: Tensor) -> list[Tensor]:
+        return maps_of(self.encoder, self.embedded(images))
+
+    def embedded(self, images: Tensor) -> Tensor:
         x = self.normalized(images)
         if x.is_cuda:  # the order of numbers in memory that tensor cores read
             x = x.contiguous(memory_format=torch.channels_last)
-        return self.encoder(self.embedding(x)).flatten(2).transpose(1, 2)
+        return self.embedding(x)
 
     def load_pretrained(self, tensors: Mapping[str, Tensor]) -> None:
         """Takes the weights of a checkpoint, by its own names; every one that is needed must be there, of the right shape, and finite."""

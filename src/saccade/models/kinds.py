@@ -1,5 +1,7 @@
 """Kinds of models: what a task may ask of one, and a family can build. B batch, N source tokens, T target tokens, V vocabulary."""
 
+import math
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -29,6 +31,10 @@ class Encoder(nn.Module):
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         raise NotImplementedError
 
+    def add_token(self) -> None:
+        """Adds a class token in front of the positions: a learned vector that every layer sees."""
+        raise SaccadeError("model.pool=token reads a class token, which only the family vit has; choose another pool")
+
 
 class AttendingEncoder(Encoder):
     """An encoder that takes a mask, positions and a pairwise relation of its tokens."""
@@ -50,8 +56,8 @@ class AttendingEncoder(Encoder):
 class ImageEncoder(Encoder):
     """Reads images (B 3 H W, numbers from 0 to 1, or bytes): one vector per position of a grid, row by row, B N dim.
 
-    A class token is not among the positions. `lengths` says nothing, since every position counts: what is built on an encoder of texts may
-    pass it. What is subtracted and divided by belongs to the model, as the buffers `mean` and `std`.
+    A class token, where one was added, comes before the positions: B 1+N dim. `lengths` says nothing, since every position counts: what is
+    built on an encoder of texts may pass it. What is subtracted and divided by belongs to the model, as the buffers `mean` and `std`.
     """
 
     title = "an image encoder"
@@ -72,6 +78,11 @@ class ImageEncoder(Encoder):
         """Rows and columns of positions for an image of this size."""
         raise NotImplementedError
 
+    def feature_maps(self, images: Tensor) -> list[Tensor]:
+        """The feature map of each resolution, from fine to coarse, B D R C; the last one is the output."""
+        grid = self.grid(*images.shape[2:])
+        return [self(images)[:, -math.prod(grid) :].mT.unflatten(2, grid)]
+
     def offset(self, height: int, width: int, rows: int, columns: int) -> tuple[float, float]:
         """How far below and right of the middle of its part a position of a feature map looks, in heights and widths of the image."""
         down, across = (self.leans * (1 / count - 1 / size) / 2 for size, count in ((height, rows), (width, columns)))
@@ -85,6 +96,15 @@ class ImageEncoder(Encoder):
         if images.dtype == torch.uint8:
             images = images.to(self.std.dtype) / 255
         return (images - self.mean.view(3, 1, 1)) / self.std.view(3, 1, 1)
+
+
+def maps_of(layers: Iterable[nn.Module], x: Tensor) -> list[Tensor]:
+    """The last feature map of each resolution (B D R C) that x goes through."""
+    found: list[Tensor] = []
+    for layer in layers:
+        x = layer(x)
+        found = [*(one for one in found if one.shape[2:] != x.shape[2:]), x]
+    return found
 
 
 class Decodable(nn.Module):

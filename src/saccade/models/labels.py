@@ -1,5 +1,7 @@
 """What is built on an encoder: a label for a text or a word, a hidden token. B batch, N positions, W asked positions, C classes, V vocabulary."""
 
+from typing import TypeVar
+
 import torch
 from torch import Tensor, nn
 
@@ -10,13 +12,22 @@ from ..layers.pooling import Pool
 from ..layers.recurrent import rows
 from .kinds import AttendingEncoder, Encoder, ImageEncoder, LookingEncoder
 
+E = TypeVar("E", bound=Encoder)
+
+
+def with_token(body: E, pool: Pool) -> E:
+    """The encoder, with the class token that the pool reads, if it reads one."""
+    if pool.reads_token:
+        body.add_token()
+    return body
+
 
 class Classifier(nn.Module):
     """One label per text: logits = W pool(body(tokens)) + b."""
 
     def __init__(self, body: Encoder, pool: Pool, classes: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.body, self.pool = body, pool
+        self.body, self.pool = with_token(body, pool), pool
         self.dropout, self.head = nn.Dropout(dropout), nn.Linear(body.dim, classes)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -34,7 +45,7 @@ class ImageClassifier(nn.Module):
 
     def __init__(self, body: ImageEncoder, pool: Pool, classes: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.body, self.pool = body, pool
+        self.body, self.pool = with_token(body, pool), pool
         self.dropout, self.head = nn.Dropout(dropout), nn.Linear(body.dim, classes)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -42,7 +53,7 @@ class ImageClassifier(nn.Module):
         return self.head(self.dropout(self.pool(*self.positions(images))))
 
     def weights(self, images: Tensor) -> Tensor:
-        """How much each position counts for the label: B N."""
+        """How much each position counts for the label: B N, or B 1+N with a class token."""
         return self.pool.weights(*self.positions(images))
 
     def positions(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -57,7 +68,7 @@ class Answerer(nn.Module):
 
     def __init__(self, body: LookingEncoder, pool: Pool, answers: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.body, self.pool = body, pool
+        self.body, self.pool = with_token(body, pool), pool
         self.dropout, self.head = nn.Dropout(dropout), nn.Linear(body.dim, answers)
 
     def forward(self, tokens: Tensor, lengths: Tensor, images: Tensor, which: Tensor | None = None) -> Tensor:

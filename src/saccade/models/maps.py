@@ -1,5 +1,6 @@
 """Where an image encoder looks, as maps over one image: attention of each layer, and of all layers together. R × C positions, N of them."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,14 +16,17 @@ from .labels import ImageClassifier
 
 
 class Maps(NamedTuple):
-    """`layers`: how much each position is looked at, in the mean over all positions that look (H R C), by the layer's path. `rollout`: how
-    much of each position's vector comes from each position (N N), where all layers look at all positions. `channels` (C) and `positions`
-    (R C): what feature maps are multiplied by, by the path of their attention."""
+    """`layers`: how much each position is looked at, in the mean over all positions that look (H R C), by the layer's path. `token`: how much
+    the class token looks at each, if there is one. `rollout`: how much of each position's vector comes from each position (N N, the class
+    token first), where all layers look at all positions. `channels` (C) and `positions` (R C): what feature maps are multiplied by, by the
+    path of their attention. `features` (R C): the length of each vector of the maps of several resolutions."""
 
     layers: dict[str, Tensor]
+    token: dict[str, Tensor]
     rollout: Tensor | None
     channels: dict[str, Tensor]
     positions: dict[str, Tensor]
+    features: list[Tensor]
 
 
 @torch.no_grad()
@@ -31,24 +35,28 @@ def attention_maps(body: ImageEncoder, image: Tensor) -> Maps:
     rows, columns = body.grid(*image.shape[2:])
     count, training = rows * columns, body.training
     with record(body, quiet=True) as seen:
-        body.eval()(image)
+        features = body.eval().feature_maps(image)
     body.train(training)
-    layers, whole = {}, []
+    layers, token, whole = {}, {}, []
     for name, layer in sites(body).items():
         for call in seen[name].calls[-1:]:
             if isinstance(layer, WindowAttention) and isinstance(call.positions, Windows):
                 layers[name] = from_windows(call, call.positions, call.positions.shift if layer.shifted else 0)
-            elif call.sizes[2] == call.sizes[3] >= count:  # a class token comes after the positions
+            elif call.sizes[2] == call.sizes[3] >= count:
                 weights = call.weights()[0].float()
-                layers[name] = weights[:, :count, :count].mean(1).unflatten(1, (rows, columns))
+                layers[name] = weights[:, -count:, -count:].mean(1).unflatten(1, (rows, columns))
+                if call.sizes[3] > count:
+                    token[name] = weights[:, 0, -count:].unflatten(1, (rows, columns))
                 whole.append(weights.mean(0))
     every = bool(whole) and len(whole) == len(sites(body))
-    features = feature_weights(body, image)
+    factors = feature_weights(body, image)
     return Maps(
         layers,
-        rollout(whole)[:count, :count] if every else None,
-        {name: found["channels"][0] for name, found in features.items() if "channels" in found},
-        {name: found["positions"][0] for name, found in features.items() if "positions" in found},
+        token,
+        rollout(whole) if every else None,
+        {name: found["channels"][0] for name, found in factors.items() if "channels" in found},
+        {name: found["positions"][0] for name, found in factors.items() if "positions" in found},
+        [one[0].float().norm(dim=0) for one in features] if len(features) > 1 else [],
     )
 
 
@@ -57,10 +65,11 @@ def grad_cam(model: ImageClassifier, image: Tensor, label: int) -> Tensor:
     positions of ∂logit / ∂x_nd, and the map's sum is one; 0 everywhere if nothing speaks for the label. R C (Selvaraju et al. 2017)"""
     with torch.inference_mode(False), torch.enable_grad():
         tokens, x, lengths = (one.detach().clone() for one in model.positions(image))
+        grid = model.body.grid(*image.shape[2:])
         logit = model.head(model.pool(tokens, x.requires_grad_(), lengths))[0, label]
         [gradient] = torch.autograd.grad(logit, x)
-    found = (x.detach() * gradient.mean(1, keepdim=True)).sum(-1).relu()[0]
-    return (found / found.sum().clamp(min=torch.finfo(found.dtype).tiny)).view(model.body.grid(*image.shape[2:]))
+    found = (x.detach() * gradient.mean(1, keepdim=True)).sum(-1).relu()[0, -math.prod(grid) :]  # without a class token
+    return (found / found.sum().clamp(min=torch.finfo(found.dtype).tiny)).view(grid)
 
 
 def from_windows(call: Look, at: Windows, shift: int) -> Tensor:

@@ -67,7 +67,7 @@ class Merge(nn.Module):
 
 
 class Stage(nn.Module):
-    """Blocks over one grid, every other one with shifted windows, and the merging of positions that follows them, if any does."""
+    """Blocks over one grid, every other one with shifted windows; `merge` takes their output to the next stage, if there is one."""
 
     def __init__(self, c: SwinConfig, n: int) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class Stage(nn.Module):
         shifted = at.mask(len(x), self.heads, x.device)
         for block in self.blocks:
             x = block(x, shifted, positions=at)
-        return x if self.merge is None else self.merge(x, rows, columns)
+        return x
 
 
 class Stages(nn.Module):
@@ -105,12 +105,16 @@ class Stages(nn.Module):
         if c.drop_path:
             residuals.drop_paths(blocks, c.drop_path)
 
-    def forward(self, x: Tensor, rows: int, columns: int) -> Tensor:
+    def forward(self, x: Tensor, rows: int, columns: int) -> list[Tensor]:
+        """The output of each stage, B N dim; the norm is that of the last one."""
+        found = []
         for stage in self.stages:
             x = stage(x, rows, columns)
+            found.append(x)
             if stage.merge is not None:
+                x = stage.merge(x, rows, columns)
                 rows, columns = -(-rows // 2), -(-columns // 2)
-        return self.norm(x)
+        return [*found[:-1], self.norm(x)]
 
 
 class PatchNorm(nn.Module):
@@ -143,9 +147,19 @@ class Swin(ImageEncoder):
         each = self.patch * 2 ** (self.count - 1)
         return -(-height // each), -(-width // each)
 
-    def forward(self, images: Tensor, lengths: Tensor | None = None) -> Tensor:
+    def stages(self, images: Tensor) -> list[Tensor]:
+        """The vectors of each stage, B N dim."""
         rows, columns = (-(-size // self.patch) for size in images.shape[2:])
-        return self.encoder(self.embedding(self.normalized(images)), rows, columns)
+        found: list[Tensor] = self.encoder(self.embedding(self.normalized(images)), rows, columns)
+        return found
+
+    def forward(self, images: Tensor, lengths: Tensor | None = None) -> Tensor:
+        return self.stages(images)[-1]
+
+    def feature_maps(self, images: Tensor) -> list[Tensor]:
+        sides = [self.patch * 2**n for n in range(self.count)]
+        grids = [[-(-size // side) for size in images.shape[2:]] for side in sides]
+        return [x.mT.unflatten(2, grid) for x, grid in zip(self.stages(images), grids, strict=True)]
 
 
 about = "Attention within shifted windows of an image, patches merged between stages: one vector per position of the last."

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from ..core import Positions, masks
-from ..core.options import Choice, number, one_of, part, setting
+from ..core.options import Choice, number, one_of, part
 from ..layers import feedforward, images, pooling
 from ..layers.residuals import drop_paths
 from .assembly import Config, fitting, without_relation
@@ -36,7 +36,6 @@ class VitConfig(Config):
     image: int = number(32, 1, 4096, "height and width in pixels of the images whose positions have a learned vector each")
     patch: int = number(4, 1, 256, "height and width of a patch in pixels")
     stem: str = one_of((*images.STEMS,), "how pixels become the vector of a patch: a linear map, or some convolutions")
-    token: bool = setting(False, "a class token, which all positions see")
     drop_path: float = number(0.0, 0.0, 0.99, "how often the last block is left out in training; earlier ones less often")
     grid_embedding: Choice = part(images.table, images.LearnedGrid, "rows and columns at the input")
     feedforward: Choice = part(feedforward.table, GELU)
@@ -49,7 +48,7 @@ class VitConfig(Config):
 
 
 class ViT(ImageEncoder):
-    """Images (B 3 H W) → one vector per patch (B N dim), every patch seeing every other."""
+    """Images (B 3 H W) → one vector per patch (B N dim), every patch seeing every other; with a class token, its vector first."""
 
     def __init__(self, c: VitConfig) -> None:
         super().__init__()
@@ -57,7 +56,7 @@ class ViT(ImageEncoder):
         side = -(-c.image // c.patch)
         self.leans = 0 if c.stem == "patches" else -1
         grid = c.grid_embedding(dim=c.dim, rows=side, columns=side)
-        self.embedding = images.ImageInput(images.STEMS[c.stem](c.dim, c.patch), grid, c.dim, c.dropout, c.token)
+        self.embedding = images.ImageInput(images.STEMS[c.stem](c.dim, c.patch), grid, c.dim, c.dropout)
         self.encoder = without_relation(fitting(c, "encoder"))
         if c.drop_path:
             drop_paths(self.encoder, c.drop_path)
@@ -67,10 +66,12 @@ class ViT(ImageEncoder):
 
     def forward(self, images: Tensor, lengths: Tensor | None = None) -> Tensor:
         x = self.embedding(self.normalized(images))
-        rows, columns = self.grid(*images.shape[2:])
         everything = masks.full().prepare(len(x), self.heads, x.shape[1], x.shape[1], x.device)
         at = Positions.line(x.shape[1], x.shape[1], x.device)
-        return self.encoder(x, everything, positions=at)[:, : rows * columns]
+        return self.encoder(x, everything, positions=at)
+
+    def add_token(self) -> None:
+        self.embedding.add_token()
 
 
 about = "Transformer encoder over the patches of an image: one vector per patch."

@@ -1,5 +1,6 @@
 """Image classification: one label per picture. B batch, H × W pixels, N positions of the encoder's grid, C classes."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
@@ -7,6 +8,7 @@ import torch
 from torch import nn
 
 from ..building import Builder
+from ..data.augment import rotate
 from ..data.batches import on
 from ..data.corpora import PICTURED
 from ..data.pictures import Picture, Pictured
@@ -33,8 +35,8 @@ class ImageClassification(PictureTask, LabelTask):
     command: ClassVar[str] = "classify {model} picture.png"
     method: ClassVar[str] = 'm.classify("picture.png")'
 
-    def __init__(self, labels: Sequence[str], image_size: Size) -> None:
-        self.labels, self.image_size = check_names(labels), image_size
+    def __init__(self, labels: Sequence[str], image_size: Size, rotate_test: int = 0) -> None:
+        self.labels, self.image_size, self.rotate_test = check_names(labels), image_size, rotate_test
         self.known = {name: n for n, name in enumerate(self.labels)}
 
     @classmethod
@@ -43,11 +45,11 @@ class ImageClassification(PictureTask, LabelTask):
         if len(labels) > max(20, len(train) // 2):
             what = f"the training data has {len(labels):,} labels for {len(train):,} pictures, nearly one each"
             raise SaccadeError(f"{what}; check that a folder holds the pictures of one label")
-        return cls(labels, size_of(recipe, train))
+        return cls(labels, size_of(recipe, train), recipe.data.rotate_test)
 
     @classmethod
     def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
-        return cls(tokens["labels"], sizes_from(tokens))
+        return cls(tokens["labels"], sizes_from(tokens), recipe.data.rotate_test)
 
     def tokens(self) -> dict[str, Any]:
         return {"labels": self.labels, "image_size": list(self.image_size)}
@@ -78,11 +80,23 @@ class ImageClassification(PictureTask, LabelTask):
         return Batch((images,), target, UNLABELED, len(numbers), [one.line for one in numbers])
 
     def evaluate(self, model: nn.Module, examples: Sequence[Pictured], confusion: bool | None = None) -> dict[str, Any]:
-        """Accuracy, that of always giving the commonest label, and precision, recall and F1 of each label."""
+        """Accuracy, that of always giving the commonest label, and precision, recall and F1 of each label; with `data.rotate_test` also the
+        mean accuracy on the rotated pictures."""
         self.check_labeled(examples, more=" to compare with, or use `classify`")
-        metrics, guessed, wanted = self.judge(model, self.numbers(examples))
+        numbers = self.numbers(examples)
+        metrics, guessed, wanted = self.judge(model, numbers)
+        metrics |= self.rotated(model, numbers)
         commonest = 100 * float(torch.bincount(wanted).max()) / len(wanted)
         return {"pictures": len(wanted), **metrics, "commonest_label": commonest, **self.by_class(guessed, wanted, confusion)}
+
+    def rotated(self, model: nn.Module, numbers: Sequence[Seen]) -> dict[str, float]:
+        """The mean accuracy over all angles of `data.rotate_test`, if that is given."""
+        found = []
+        for degrees in range(self.rotate_test, 360, self.rotate_test) if self.rotate_test else ():
+            pixels = (rotate(one.pixels.unsqueeze(0).float(), degrees)[0].round().byte() for one in numbers)
+            turned = [one._replace(pixels=each) for one, each in zip(numbers, pixels, strict=True)]
+            found.append(self.judge(model, turned)[0]["accuracy"])
+        return {"rotated_accuracy": sum(found) / len(found)} if found else {}
 
     @torch.no_grad()
     def classify(self, model: nn.Module, images: Sequence[Picture], wrong: dict[int, str] | None = None) -> list[SeenPicture]:
@@ -97,9 +111,9 @@ class ImageClassification(PictureTask, LabelTask):
             return []
         found = []
         for image, example, [row] in zip(images, numbers, self.logits(model, numbers), strict=True):
-            weights = model.weights(*self.batch([example], device_of(model)).inputs)[0]  # type: ignore[operator]
+            grid = model.body.grid(*self.image_size)  # type: ignore[union-attr, operator]
+            weights = model.weights(*self.batch([example], device_of(model)).inputs)[0, -math.prod(grid) :]  # type: ignore[operator]
             probabilities = dict(zip(self.labels, row.softmax(-1).tolist(), strict=True))
             label = max(probabilities, key=probabilities.__getitem__)
-            grid = model.body.grid(*self.image_size)  # type: ignore[union-attr, operator]
             found.append(SeenPicture(label, probabilities, image.name, weights.view(grid).double().cpu().numpy()))
         return found

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..recipe import TrainingRecipe
 from .distributed import Ranks
-from .optimizer import AdamW
+from .optimizer import make_optimizer
 from .parameters import learned, set_parameters
 from .sharded import gather, whole
 from .work import Work
@@ -30,8 +30,7 @@ class Update:
         self.measured = model  # what the cost of a run is measured by
         # a graph would keep a number as it is
         rate: Any = torch.tensor(settings.learning_rate, device=self.device) if self.captured else settings.learning_rate
-        how: dict[str, Any] = {"weight_decay": settings.weight_decay, "fused": True, "capturable": self.captured}
-        self.optimizer = AdamW(model.parameters(), rate, (0.9, settings.beta2), **how)
+        self.optimizer = make_optimizer(settings, model.parameters(), rate, self.captured)
 
     def __call__(self, parts: Parts, tokens: int, rate: float) -> tuple[list[Tensor], Tensor]:
         """Each batch's loss and the gradient's norm, which nobody has read yet; `tokens` are those of all parts on all ranks."""

@@ -23,7 +23,7 @@ def shade_range(weights: NDArray[np.floating]) -> tuple[float, float]:
 
 def is_flat(weights: Sequence[float]) -> bool:
     """Whether no word stands out from the others."""
-    return max(weights) < FLAT * sum(weights) / len(weights)
+    return max(weights) <= FLAT * sum(weights) / len(weights)
 
 
 def best_site(sites: Sequence[Site]) -> Site:
