@@ -221,7 +221,9 @@ class Recipe:
     """A whole training run: only what differs from these defaults is written in a recipe file."""
 
     task: str = setting("translation", TASKS)
-    start_from: str = setting("", "a model folder whose vocabulary and encoder or decoder to begin with, or a recipe that is trained first")
+    start_from: str = setting(
+        "", "a model folder whose vocabulary and encoder or decoder to begin with, or a recipe that is trained first"
+    )
     seed: int = number(0, 0, 2**31 - 1, "of parameters, order and dropout")
     device: str = setting("auto", "`auto`, `cpu`, `cuda` or `mps` (Macs; never chosen by `auto`)")
     data: DataRecipe = field(default_factory=DataRecipe)

@@ -50,11 +50,14 @@ class Seeing:
     def caption(
         self, pictures: Iterable[str | Path | Picture], beam: int = 1, *, max_length: int | None = None, **how: Any
     ) -> list[Caption]: ...
-    def caption(self, pictures: Any, beam: int = 1, *, max_length: int | None = None, **how: Any) -> Any:
+    def caption(
+        self, pictures: Any, beam: int = 1, *, max_length: int | None = None, length_penalty: float = 1.0, **how: Any
+    ) -> Any:
         """The caption of a picture (an image file, or one of a data set), or those of a list or a folder: greedy, by a `beam`, or sampled
-        (temperature, top_k, top_p, seed); one of `max_length` tokens is cut there."""
+        (temperature, top_k, top_p, seed); one of `max_length` tokens is cut there. A beam's outputs are ranked by log-probability /
+        length^`length_penalty`."""
         given, alone = pictures_of(pictures, self.require(Captioning, "describe a picture").method)
-        found = list(self.captions(given, one_search(beam, sampling(None, how)), max_length))
+        found = list(self.captions(given, one_search(beam, sampling(None, how), length_penalty), max_length))
         return found[0] if alone else found
 
     def captions(self, pictures: Sequence[Picture], search: MakeSearch, max_length: int | None = None) -> Iterator[Caption]:

@@ -21,6 +21,7 @@ from .options import (
     Peers,
     Result,
     TaskBeam,
+    TaskPenalty,
     Tokenize,
     With,
     Words,
@@ -69,6 +70,7 @@ def evaluate(
     data: Annotated[str, typer.Argument(help=DATA)],
     others: With = None,
     beam: TaskBeam = None,
+    length_penalty: TaskPenalty = None,
     max_length: MaxLength = None,
     lengths: Lengths = False,
     moses: Moses = None,
@@ -88,6 +90,7 @@ def evaluate(
         saccade evaluate runs/demo/bahdanau phrasebook:test --lengths
         saccade evaluate runs/mine test.en,test.fr --beam 5 --json
         saccade evaluate runs/first phrasebook:test --with runs/second --with runs/third
+        saccade evaluate runs/captions dev --beam 5 --length-penalty 0.7
         saccade evaluate runs/labels test.tsv --confusion-out confusion.png
     """
     from .. import api
@@ -98,6 +101,7 @@ def evaluate(
     system = load(model, device, others)
     options = keep_given(
         beam=beam,
+        length_penalty=length_penalty,
         max_length=max_length,
         quarters=lengths,
         moses=moses,

@@ -10,7 +10,7 @@ import typer
 from ..errors import SaccadeError
 from .image_files import answer_images, end_with_unread
 from .incoming import answer_each
-from .options import Beam, Device, Json, MaxLength, Model, Seed, TopK, TopP
+from .options import Beam, Device, Json, LengthPenalty, MaxLength, Model, Seed, TopK, TopP
 from .shared import keep_given, load, note_cut, note_unknown, print_json, write
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def caption(
     image: Image = None,
     data: PictureData = None,
     beam: Beam = 1,
+    length_penalty: LengthPenalty = 1.0,
     temperature: Annotated[float | None, typer.Option(help="Sample at this temperature instead of searching.")] = None,
     top_k: TopK = None,
     top_p: TopP = None,
@@ -55,7 +56,7 @@ def caption(
     sample = keep_given(temperature=temperature, top_k=top_k, top_p=top_p)
     if beam > 1 and sample:
         raise SaccadeError("a beam and sampling were both asked for; leave out --beam, or --temperature, --top-k and --top-p")
-    search = api.searcher(beam, sample={**sample, "seed": seed} if sample else None)
+    search = api.searcher(beam, length_penalty, sample={**sample, "seed": seed} if sample else None)
     system = load(model, device)
     system.require(Captioning, "describe a picture")  # a mistake is reported before anything is read
     pictures, alone = find_pictures(system, image, data, "describe")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -50,7 +51,7 @@ class Captioning(PictureTask):
 
     needs, data = ImageToText, CAPTIONED
     measures: ClassVar[dict[str, bool]] = {"loss": False, "bleu": True}
-    options: ClassVar[dict[str, Any]] = {"beam": searcher, "max_length": check_length}
+    options: ClassVar[dict[str, Any]] = {"beam": searcher, "max_length": check_length, "length_penalty": partial(searcher, 2)}
     outcome: ClassVar[str] = "caption"
     command: ClassVar[str] = "caption {model} picture.png"
     method: ClassVar[str] = 'm.caption("picture.png")'
@@ -140,25 +141,34 @@ class Captioning(PictureTask):
         return found
 
     def outputs(
-        self, model: nn.Module, examples: Sequence[Captioned], beam: int = 1, max_length: int | None = None
+        self,
+        model: nn.Module,
+        examples: Sequence[Captioned],
+        beam: int = 1,
+        max_length: int | None = None,
+        length_penalty: float = 1.0,
     ) -> tuple[list[str], int]:
         """The model's own captions, and how many of them were cut at the length limit."""
-        found = list(self.describe(model, [one.image for one in examples], searcher(beam), max_length, look=False))
+        search = searcher(beam, length_penalty)
+        found = list(self.describe(model, [one.image for one in examples], search, max_length, look=False))
         return [one.text for one in found], sum(not one.finished for one in found)
 
-    def per_example(
-        self, model: nn.Module, examples: Sequence[Captioned], beam: int = 1, max_length: int | None = None, **options: Any
-    ) -> Each:
-        outputs, _ = self.outputs(model, examples, beam, max_length)
+    def per_example(self, model: nn.Module, examples: Sequence[Captioned], **search: Any) -> Each:
+        outputs, _ = self.outputs(model, examples, **search)
         rows = [(one.image.name, one.captions[0], output) for one, output in zip(examples, outputs, strict=True)]
         return Each(rows, CaptionScores(outputs, [one.captions for one in examples]).sums())
 
     def evaluate(
-        self, model: nn.Module, examples: Sequence[Captioned], beam: int = 1, max_length: int | None = None
+        self,
+        model: nn.Module,
+        examples: Sequence[Captioned],
+        beam: int = 1,
+        max_length: int | None = None,
+        length_penalty: float = 1.0,
     ) -> dict[str, Any]:
-        """BLEU-1 to 4 as papers on captions report it, sacrebleu's BLEU with its signature, exact matches, loss, and `pointing` where the
-        places of the named objects are known."""
-        outputs, cut = self.outputs(model, examples, beam, max_length)
+        """BLEU-1 to 4 as papers on captions report it, with and without the brevity penalty, CIDEr-D, sacrebleu's BLEU with its signature,
+        exact matches, loss, and `pointing` where the places of the named objects are known."""
+        outputs, cut = self.outputs(model, examples, beam, max_length, length_penalty)
         judged = CaptionScores(outputs, [one.captions for one in examples])
         found: dict[str, Any] = {"pictures": len(examples), "beam": beam, **judged.metrics()}
         if cut:
