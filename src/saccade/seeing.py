@@ -20,8 +20,8 @@ from .tasks.autoencoding import Autoencoding
 from .tasks.captioning import Captioning
 from .tasks.image_classification import ImageClassification
 from .tasks.lengths import check_length
+from .tasks.open_questions import ANSWERING
 from .tasks.pictures import PictureTask
-from .tasks.questions import Questions
 from .views.document import Document
 from .views.results import Caption
 
@@ -92,7 +92,7 @@ class Seeing:
             source, outcome, sites = show_caption(
                 task, self.model, image, self.caption(image, beam).text if text is None else text
             )
-        elif isinstance(task, Questions):
+        elif isinstance(task, ANSWERING):
             if text is None or not text.strip():
                 raise SaccadeError(
                     "a model that answers questions looks for a question's words; give the question after the image"
@@ -106,7 +106,7 @@ class Seeing:
             attends = "vit, swin, or cnn with model.stage_attention=cbam" if isinstance(task, ImageClassification) else "bahdanau"
             raise SaccadeError(f"the family {self.name} has no attention to show; train one that attends, such as {attends}")
         pixels, title, called = visible_pixels(image, task.image_size), os.path.basename(image.name), "picture"
-        if isinstance(task, Questions):
+        if isinstance(task, ANSWERING):
             title, called = text or "", "question"
         return Document(title, source, outcome, sites, self.name, (called, task.outcome), pixels)
 

@@ -196,11 +196,13 @@ def show_with(system: "System", text: str, question: str | None, target: str | N
     """What a model of texts or of pictures looks at; a question is only for a model that answers them, which generates no target."""
     from .. import api
 
-    asks = system.recipe.task == "questions"
+    asks = system.recipe.task in ("questions", "open-questions")
     if question is not None and not asks:
         raise SaccadeError(f"a model of {system.recipe.task} answers no questions; leave the second text out")
     if target is not None and asks:
-        raise SaccadeError("a questions model generates no text; leave --target out, and give the question after the image")
+        raise SaccadeError(
+            "a model that answers questions takes no --target; leave it out, and give the question after the image"
+        )
     return api.show(system, text, question if asks else target, beam)
 
 

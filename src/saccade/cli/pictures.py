@@ -131,16 +131,16 @@ def answer(
     """
     from ..data import corpora
     from ..data.images import read_image
-    from ..tasks.questions import Questions
+    from ..tasks.open_questions import ANSWERING
 
     if (image is None) == (input_file is None):
         wrong = "no image was given" if image is None else "both an image and --input were given"
         raise SaccadeError(f"{wrong}; give an image and a question, or --input FILE")
     system = load(model, device)
-    system.require(Questions, "answer a question about a picture")  # a mistake is reported before anything else
+    system.require(ANSWERING, "answer a question about a picture")  # a mistake is reported before anything else
     if image is None:
         where = str(input_file)  # its images are beside it, wherever those of the training data are
-        asked = [(one.image, one.question) for one in corpora.read(corpora.ASKED, where, system.recipe.data.options(where))]
+        asked = [(one.image, one.question) for one in corpora.read(system.task.data, where, system.recipe.data.options(where))]
         note_unknown(system, [text for _, text in asked])
         print_answers(system.answer(asked), json_, False)
         return
@@ -180,6 +180,7 @@ def print_answers(found: list["Answered"], json_: bool, shown: bool) -> None:
             facts = one.to_dict()
             print_json({"image": facts.pop("name"), **facts, "weights": one.weights.round(4).tolist()})
         elif shown:
-            write(f"{one.answer}   ({'  '.join(f'{name} {100 * chance:.1f} %' for name, chance in likeliest)})")
+            several = [f"{name} {100 * chance:.1f} %" for name, chance in likeliest]
+            write(f"{one.answer}   ({'  '.join(several) if len(several) > 1 else f'{100 * likeliest[0][1]:.1f} %'})")
         else:
             write(f"{one.answer}\t{one.question}")
