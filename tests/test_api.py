@@ -159,7 +159,7 @@ TABLE: dict[str, dict[str, Any]] = {
     "tagging": {"examples": SENTENCES, "families": able(models.Encoder)},
     "node-classification": {"examples": GRAPHS, "families": able(models.AttendingEncoder)},
     "captioning": {"examples": CAPTIONS, "families": able(models.ImageToText)},
-    "open-questions": {"examples": read(OPEN, "shapes:dev", SMALL_SHAPES), "families": ("bahdanau", "transformer")},
+    "open-questions": {"examples": read(OPEN, "shapes:dev", SMALL_SHAPES), "families": able(models.ImageToText)},
     "questions": {"examples": QUESTIONS, "families": able(models.LookingEncoder)},
     "image-classification": {"examples": PICTURES, "families": able(models.ImageEncoder)},
     "autoencoding": {"examples": PLAIN, "families": able(models.ImageEncoder)},

@@ -137,6 +137,38 @@ def test_an_ngram_repeated_in_an_output_is_clipped_by_cider() -> None:
     assert many < once
 
 
+def test_the_control_scores_each_caption_against_another_picture(colors: Path) -> None:
+    system, _ = prepared(api.config.recipe(recipe(colors)))
+    examples = system.read("train")
+
+    class Perfect(Captioning):
+        def outputs(self, model: Any, given: Any, *more: Any, **search: Any) -> tuple[list[str], int]:
+            return [one.captions[0] for one in given], 0
+
+    system.task.__class__ = Perfect
+    found = system.task.evaluate(system.model, examples)
+    moved = CaptionScores([examples[n].captions[0] for n in (1, 2, 0)], [one.captions for one in examples]).metrics()
+    assert found["bleu_1"] == 100.0
+    assert found["cider_other_picture"] == moved["cider"] < found["cider"]
+    assert found["bleu_4_other_picture"] == moved["bleu_4"]
+
+
+def test_the_chance_of_pointing_is_the_share_of_positions_on_the_objects() -> None:
+    examples = read(CAPTIONED, "shapes:test", {"train": 1, "dev": 1, "test": 6, "size": 32})
+    system = api.build(recipe(), examples)
+    found, rows = system.task.pointing(system.model, examples), 32 // 8
+    share, words = 0.0, 0
+    for one in examples:
+        for thing in one.places or ():
+            x0, y0, x1, y1 = thing.box
+            offset = system.model.image.offset(32, 32, rows, rows)
+            at = [((n + 0.5) / rows + offset[0]) * 32 for n in range(rows)]
+            inside = sum(y0 <= y < y1 for y in at) * sum(x0 <= x < x1 for x in at)
+            share, words = share + len(thing.words) * inside / rows**2, words + len(thing.words)
+    assert system.model.image.grid(32, 32) == (rows, rows)
+    assert found["pointing_chance"] == pytest.approx(100 * share / words)
+
+
 def test_nothing_in_common_is_zero_and_not_an_error() -> None:
     assert caption_bleu(4, np.zeros(10)) == 0.0
     found = CaptionScores(["", "x"], [["a"], ["b"]]).metrics()
@@ -242,7 +274,10 @@ def test_pointing_counts_the_words_that_the_model_knows(monkeypatch: pytest.Monk
     forced = Forced(encoded, [*encoded.ids[:3], words.unk], weights)
     monkeypatch.setattr(Captioning, "force", lambda *_: [forced])
     found = system.task.pointing(system.model, [example])
-    assert found == {"pointing": 50.0, "object_words_right": pytest.approx(200 / 3)}
+    assert {name: found[name] for name in ("pointing", "object_words_right")} == {
+        "pointing": 50.0,
+        "object_words_right": pytest.approx(200 / 3),
+    }
 
 
 def test_the_forced_pass_is_the_model_with_teacher_forcing() -> None:

@@ -182,7 +182,7 @@ def test_a_trained_model_answers_in_python_and_by_the_command(
         (["answer", "MODEL", "PICTURE", " "], "the question is empty; ask something"),
         (["show", "MODEL", "PICTURE"], "give the question after the image"),
         (["show", "MODEL", "PICTURE", "why?", "--target", "because"], "a second text is a question about an image; leave it out"),
-        (["show", "MODEL", "PICTURE", "--target", "because"], "a model that answers questions takes no --target; leave it out"),
+        (["show", "MODEL", "PICTURE", "--target", "because"], "a model of questions takes no target; leave --target out"),
         (["evaluate", "MODEL", "FILE"], "has no answer to compare with"),
         (["evaluate", "MODEL", "test", "--length-penalty", "99"], "a length penalty of 99.0; give a number from -10 to 10"),
     ],

@@ -99,16 +99,8 @@ def evaluate(
     check_picture(confusion_out)
     write_result = result_writer(result, peer)
     system = load(model, device, others)
-    options = keep_given(
-        beam=beam,
-        length_penalty=length_penalty,
-        max_length=max_length,
-        quarters=lengths,
-        moses=moses,
-        tokenize=tokenize,
-        stride=stride,
-        confusion=confusion or confusion_out is not None,
-    )
+    options = keep_given(beam=beam, length_penalty=length_penalty, max_length=max_length, quarters=lengths, moses=moses)
+    options |= keep_given(tokenize=tokenize, stride=stride, confusion=confusion or confusion_out is not None)
     api.check_options(system.recipe, options)  # before the data is read
     note_own(system, data)
     try:
@@ -200,9 +192,7 @@ def show_with(system: "System", text: str, question: str | None, target: str | N
     if question is not None and not asks:
         raise SaccadeError(f"a model of {system.recipe.task} answers no questions; leave the second text out")
     if target is not None and asks:
-        raise SaccadeError(
-            "a model that answers questions takes no --target; leave it out, and give the question after the image"
-        )
+        raise SaccadeError("a model of questions takes no target; leave --target out, and give the question after the image")
     return api.show(system, text, question if asks else target, beam)
 
 

@@ -205,11 +205,13 @@ class Describing(PictureTask):
         """BLEU-1 to 4 as papers on captions report it, with and without the brevity penalty, CIDEr-D, sacrebleu's BLEU with its signature,
         exact matches and loss."""
         outputs, cut = self.outputs(model, examples, beam, max_length, length_penalty)
-        judged = CaptionScores(outputs, [*map(self.texts_about, examples)])
-        found: dict[str, Any] = {"pictures": len(examples), "beam": beam, **judged.metrics()}
+        found: dict[str, Any] = {"pictures": len(examples), "beam": beam, **self.judge(outputs, examples)}
         if cut:
             found["cut_outputs"] = cut
         return found | self.metrics(model, self.numbers(examples), BUDGET)
+
+    def judge(self, outputs: Sequence[str], examples: Sequence[Any]) -> dict[str, Any]:
+        return CaptionScores(outputs, [*map(self.texts_about, examples)]).metrics()
 
 
 @table.add("captioning", paper="Xu et al. 2015")
@@ -224,18 +226,26 @@ class Captioning(Describing):
     method: ClassVar[str] = 'm.caption("picture.png")'
 
     def evaluate(self, model: nn.Module, examples: Sequence[Captioned], **search: Any) -> dict[str, Any]:
-        """The metrics of texts, and `pointing` where the places of the named objects are known."""
+        """The metrics of texts, BLEU-4 and CIDEr of each text against another picture's captions as a control, and `pointing` where the
+        places of the named objects are known."""
         found, placed = super().evaluate(model, examples, **search), [one for one in examples if one.places]
         return found | (self.pointing(model, placed) if placed and attends(model) else {})
+
+    def judge(self, outputs: Sequence[str], examples: Sequence[Any]) -> dict[str, Any]:
+        half = len(outputs) // 2
+        moved = super().judge([*outputs[half:], *outputs[:half]], examples)
+        return super().judge(outputs, examples) | {f"{name}_other_picture": moved[name] for name in ("bleu_4", "cider")}
 
     def pointing(self, model: nn.Module, examples: Sequence[Captioned]) -> dict[str, float]:
         """The model is made to generate the first caption of each picture. Of the words that name an object (its size, color and noun) and
         that the model itself finds the likeliest, `pointing` is how many percent have the strongest position of their attention
         on the object: the middle of what the position sees of the picture is inside the object's box. `object_words_right` is how many
-        percent of these words the model finds the likeliest."""
-        right, on_object, every = 0, 0, 0
+        percent of these words the model finds the likeliest; `pointing_chance` is the share of positions that are on the object."""
+        right, on_object, every, chance = 0, 0, 0, 0.0
         encoder: ImageEncoder = model.image  # type: ignore[assignment]
-        offset = encoder.offset(*self.image_size, *encoder.grid(*self.image_size))
+        grid = encoder.grid(*self.image_size)
+        offset = encoder.offset(*self.image_size, *grid)
+        alone = np.eye(grid[0] * grid[1]).reshape(-1, *grid)  # the weights of each position alone
         for start in range(0, len(examples), TOGETHER):
             some = examples[start : start + TOGETHER]
             pixels = on_device(decoded([one.image for one in some], self.image_size), device_of(model))
@@ -245,8 +255,11 @@ class Captioning(Describing):
                     box = fit_box(thing.box, (before[1], before[2]), self.image_size)
                     known = [word for word in thing.words if forced.knows(word)]
                     every, right = every + len(thing.words), right + len(known)
+                    inside = sum(is_on(weights, self.image_size, box, offset) for weights in alone)
+                    chance += len(thing.words) * inside / len(alone)
                     on_object += sum(is_on(forced.weights[word], self.image_size, box, offset) for word in known)
-        return {"pointing": percent_of((on_object, right)), "object_words_right": percent_of((right, every))}
+        found = {"pointing": (on_object, right), "object_words_right": (right, every), "pointing_chance": (chance, every)}
+        return {name: percent_of(counts) for name, counts in found.items()}
 
 
 def is_on(weights: NDArray[np.floating], size: Size, box: tuple[float, ...], offset: tuple[float, float] = (0.0, 0.0)) -> bool:
