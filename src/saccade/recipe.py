@@ -17,14 +17,14 @@ from .errors import SaccadeError
 HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair: no file's name, and nothing that can be printed
 MOST_VALUES, DEEPEST = 100_000, 20  # of a recipe; a few lines of YAML with aliases can mean billions
 PAIRS, LANGUAGE, HIDING = ("translation", "text-to-text"), ("language-modelling",), ("masked", "permutation", "denoising")
-GENERATING = (*PAIRS, "captioning")
+GENERATING = (*PAIRS, "captioning", "open-questions")
 WORDLESS = ("image-classification", "autoencoding")  # tasks that read and write no text
 MADE = ("autoencoding",)  # tasks whose answers are pictures
 TASKS = (
     "`translation`, `text-to-text`, `language-modelling`, `tagging`, `classification`, `captioning`, `questions`, "
-    "`node-classification`, `image-classification` or `autoencoding`"
+    "`open-questions`, `node-classification`, `image-classification` or `autoencoding`"
 )
-PICTURES = ("captioning", "questions", "image-classification", "autoencoding")
+PICTURES = ("captioning", "questions", "open-questions", "image-classification", "autoencoding")
 TOKENIZERS = ("auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores101", "flores200", "spm", "none")
 TOKENIZE = "sacrebleu's tokenizer for BLEU; `auto` is `13a`, and what fits the script where no spaces separate words"
 LIMITS = ("updates", "epochs", "minutes")  # of training; one that is given on the command line replaces those of the recipe
@@ -227,7 +227,9 @@ class Recipe:
     """A whole training run: only what differs from these defaults is written in a recipe file."""
 
     task: str = setting("translation", TASKS)
-    start_from: str = setting("", "a model folder whose vocabulary and encoder or decoder to begin with, or a recipe that is trained first")
+    start_from: str = setting(
+        "", "a model folder whose vocabulary and encoder or decoder to begin with, or a recipe that is trained first"
+    )
     seed: int = number(0, 0, 2**31 - 1, "of parameters, order and dropout")
     device: str = setting("auto", "`auto`, `cpu`, `cuda` or `mps` (Macs; never chosen by `auto`)")
     data: DataRecipe = field(default_factory=DataRecipe)

@@ -23,7 +23,20 @@ from .version import __version__
 CHECKOUT = Path(__file__).resolve().parents[2]
 LOCAL_PATH = re.compile(r"(?<![^=,:\s])(?:~|\.\.)?/[^=,:\s]+")  # absolute, in the home folder, or beside the working folder
 TEMPORARY = re.compile(r"tmp[._]?\w{6,}")
+PEER = re.compile(r"([^:]+):([^=]+)=([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)@(.+)", re.IGNORECASE)
+PEER_EXAMPLE = "nanoGPT:val_loss=1.4697@github.com/karpathy/nanoGPT"
 PACKAGES = ("torch", "triton", "transformers", "tokenizers", "sacrebleu", "numpy")
+
+
+def read_peers(words: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Published results from NAME:METRIC=VALUE@SOURCE."""
+    peers: dict[str, dict[str, Any]] = {}
+    for word in words:
+        found = PEER.fullmatch(word)
+        if found is None:
+            raise SaccadeError(f"--peer is '{word}'; write NAME:METRIC=VALUE@SOURCE, such as {PEER_EXAMPLE}")
+        peers.setdefault(found[1], {}).update({found[2]: float(found[3]), "published": found[4]})
+    return peers
 
 
 def write_result(

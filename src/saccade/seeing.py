@@ -20,8 +20,8 @@ from .tasks.autoencoding import Autoencoding
 from .tasks.captioning import Captioning
 from .tasks.image_classification import ImageClassification
 from .tasks.lengths import check_length
+from .tasks.open_questions import ANSWERING
 from .tasks.pictures import PictureTask
-from .tasks.questions import Questions
 from .views.document import Document
 from .views.results import Caption
 
@@ -50,11 +50,14 @@ class Seeing:
     def caption(
         self, pictures: Iterable[str | Path | Picture], beam: int = 1, *, max_length: int | None = None, **how: Any
     ) -> list[Caption]: ...
-    def caption(self, pictures: Any, beam: int = 1, *, max_length: int | None = None, **how: Any) -> Any:
+    def caption(
+        self, pictures: Any, beam: int = 1, *, max_length: int | None = None, length_penalty: float = 1.0, **how: Any
+    ) -> Any:
         """The caption of a picture (an image file, or one of a data set), or those of a list or a folder: greedy, by a `beam`, or sampled
-        (temperature, top_k, top_p, seed); one of `max_length` tokens is cut there."""
+        (temperature, top_k, top_p, seed); one of `max_length` tokens is cut there. A beam's outputs are ranked by log-probability /
+        length^`length_penalty`."""
         given, alone = pictures_of(pictures, self.require(Captioning, "describe a picture").method)
-        found = list(self.captions(given, one_search(beam, sampling(None, how)), max_length))
+        found = list(self.captions(given, one_search(beam, sampling(None, how), length_penalty), max_length))
         return found[0] if alone else found
 
     def captions(self, pictures: Sequence[Picture], search: MakeSearch, max_length: int | None = None) -> Iterator[Caption]:
@@ -89,7 +92,7 @@ class Seeing:
             source, outcome, sites = show_caption(
                 task, self.model, image, self.caption(image, beam).text if text is None else text
             )
-        elif isinstance(task, Questions):
+        elif isinstance(task, ANSWERING):
             if text is None or not text.strip():
                 raise SaccadeError(
                     "a model that answers questions looks for a question's words; give the question after the image"
@@ -103,7 +106,7 @@ class Seeing:
             attends = "vit, swin, or cnn with model.stage_attention=cbam" if isinstance(task, ImageClassification) else "bahdanau"
             raise SaccadeError(f"the family {self.name} has no attention to show; train one that attends, such as {attends}")
         pixels, title, called = visible_pixels(image, task.image_size), os.path.basename(image.name), "picture"
-        if isinstance(task, Questions):
+        if isinstance(task, ANSWERING):
             title, called = text or "", "question"
         return Document(title, source, outcome, sites, self.name, (called, task.outcome), pixels)
 

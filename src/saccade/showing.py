@@ -21,6 +21,7 @@ from .tasks.captioning import Captioning
 from .tasks.classification import Classification
 from .tasks.image_classification import ImageClassification
 from .tasks.objectives import HIDDEN
+from .tasks.open_questions import OpenQuestions
 from .tasks.questions import Questions
 from .tasks.task import device_of
 from .tasks.translation import Translation
@@ -136,9 +137,14 @@ def show_caption(task: Captioning, model: nn.Module, image: Picture, caption: st
     return [image.name], caption.split(), sites
 
 
-def show_question(task: Questions, model: nn.Module, image: Picture, question: str) -> Shown:
+def show_question(task: Questions | OpenQuestions, model: nn.Module, image: Picture, question: str) -> Shown:
     """All attention of a question to its picture, while the model answers it."""
     [seen] = task.answer(model, [(image, question)])
+    if isinstance(task, OpenQuestions):  # the words of the answer look too, after those of the question
+        batch = task.batch(task.numbers([Asked(image, question, seen.answer)]), device_of(model))
+        asked, said = task.text.label_text(question), task.text.label_text(seen.answer)
+        rows, own = [*asked, *said, "<eos>"], [*asked, "<bos>", *said]
+        return question.split(), seen.answer.split(), sites_over(model, model.image, batch.inputs, task.at, rows, own)  # type: ignore[arg-type]
     batch = task.batch(task.numbers([Asked(image, question)]), device_of(model))
     return question.split(), [seen.answer], sites_over(model, model.body.image, batch.inputs, task.at, seen.pieces, seen.pieces)  # type: ignore[union-attr, arg-type]
 

@@ -93,7 +93,9 @@ def check_options(recipe: Recipe, options: Mapping[str, Any]) -> None:
     known = config.task(recipe).options
     for name, value in options.items():
         if name not in known:
-            shown = {"quarters": "lengths", "max_length": "max-length"}.get(name, name)  # its name on the command line
+            shown = {"quarters": "lengths", "max_length": "max-length", "length_penalty": "length-penalty"}.get(
+                name, name
+            )  # its name on the command line
             sentence = f"an evaluation of {recipe.task} has no option '{{}}'; leave it out"
             raise SaccadeError(sentence.format(name), shell=sentence.format(shown))
         if value is not None:

@@ -29,6 +29,7 @@ from .tasks.image_classification import ImageClassification
 from .tasks.language import LanguageModelling
 from .tasks.lengths import check_length
 from .tasks.nodes import Nodes
+from .tasks.open_questions import ANSWERING, OpenQuestions
 from .tasks.pictures import PictureTask
 from .tasks.questions import Questions, asked_of
 from .tasks.tagging import Tagging
@@ -42,7 +43,7 @@ LONGEST = 50_000  # characters of a text to translate
 MOST_SHOWN = 1000  # tokens that are generated to be looked at, where a text is still longer
 EXAMPLES = (
     (Translation, Pair), (Captioning, Captioned), (Classification, Labeled), (Tagging, Sentence), (LanguageModelling, Text),
-    (Nodes, Graph), (Questions, Asked), (ImageClassification, Pictured), (Autoencoding, Pictured),
+    (Nodes, Graph), (Questions, Asked), (OpenQuestions, Asked), (ImageClassification, Pictured), (Autoencoding, Pictured),
 )  # fmt: skip
 CAPTIONS = 'm.evaluate([("picture.png", "a black cat")])'
 T = TypeVar("T", bound=Task)
@@ -61,8 +62,8 @@ class Usable(Seeing, Stepping):
     def device(self) -> torch.device:
         return device_of(self.model)
 
-    def require(self, kind: type[T], what: str) -> T:
-        """The task, if it is of this kind."""
+    def require(self, kind: type[T] | tuple[type[Any], ...], what: str) -> T:
+        """The task, if it is of this kind, or of one of these."""
         if not isinstance(self.task, kind):
             wrong, usage = (
                 f"{with_article(self.recipe.task)} model cannot {what}; use",
@@ -161,7 +162,7 @@ class Usable(Seeing, Stepping):
     def answer(self, image: Any, question: Any = None) -> Any:
         """The answer to a question about a picture, with the probability of each and where each word looked; a list for several questions
         about it, or for pairs of pictures (or their files) and questions."""
-        task = self.require(Questions, "answer a question about a picture")
+        task = self.require(ANSWERING, "answer a question about a picture")
         alone = isinstance(question, str)
         if question is None:
             given = items(image, "m.answer([(image, question), …])")

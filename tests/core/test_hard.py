@@ -52,6 +52,16 @@ def test_samples_follow_torchs_seed_and_use_draws_nothing() -> None:
     assert torch.equal(used.sum(-1), torch.ones(4, 2, 6))
 
 
+def test_expected_reads_the_softmax_in_use_and_samples_in_training() -> None:
+    given = torch.randn(3, 2, 3, 5)
+    part = Hard(soft=0.0, warmup=0, expected=True)
+    found = part(given, ALLOWED)
+    assert ((found == 0) | (found == 1)).all()
+    torch.testing.assert_close(part.eval()(given, ALLOWED), Softmax()(given, ALLOWED))
+    plain = Hard().eval()(given, ALLOWED)
+    assert ((plain == 0) | (plain == 1)).all()
+
+
 def test_log_probabilities_and_entropies_are_left_for_each_query_and_nothing_where_there_is_no_place() -> None:
     given = torch.randn(2, 2, 3, 5, dtype=torch.float64, requires_grad=True)
     part = Hard(soft=0.0)

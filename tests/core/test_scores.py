@@ -159,6 +159,22 @@ def test_cosine_looks_at_directions_alone_and_stays_finite_for_a_vector_of_zeros
     assert scores.Cosine(1, sharpness=4.0).log_sharpness.exp().item() == pytest.approx(4.0)
 
 
+def test_further_layers_of_an_additive_score_transform_its_keys_by_hand() -> None:
+    torch.manual_seed(1)
+    score = scores.Additive(4, 6, hidden=3, heads=2, layers=3).double()
+    for b in score.biases:
+        torch.nn.init.normal_(b)
+    q, k = torch.randn(2, 2, 5, 4).double(), torch.randn(2, 2, 7, 6).double()
+    found = score(q, k)
+    for at in ((0, 0, 0, 0), (1, 1, 4, 6), (0, 1, 2, 3)):
+        b, h, i, j = at
+        inner = k[b, h, j] @ score.w_k[h]
+        for u, bias in zip(score.deeper, score.biases, strict=True):
+            inner = torch.tanh(inner @ u[h] + bias[h, 0])
+        assert found[at].item() == pytest.approx((score.v[h] @ torch.tanh(q[b, h, i] @ score.w_q[h] + inner)).item())
+    assert torch.autograd.gradcheck(lambda q, k: score(q, k), (q.requires_grad_(), k.requires_grad_()))
+
+
 def test_an_additive_score_is_as_wide_as_its_query_unless_it_is_given() -> None:
     assert scores.Additive(5, 7).v.shape == (1, 5)
     assert scores.Additive(5, 7, hidden=3, heads=4).w_k.shape == (4, 7, 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from saccade.building import Builder
 from saccade.core import masks, normalizers, record, scores
 from saccade.layers.recurrent import Bidirectional, Recurrence, cells
 from saccade.models import RnnSeq2Seq, Seq2Seq
+from saccade.models.kinds import ImageToText
 from saccade.models.rnn import Config
 
 FAMILIES = [entry.name for entry in models.table if issubclass(entry.make.config, Config)]
@@ -209,3 +211,48 @@ def test_favoring_by_hand() -> None:
     encoder.favor_own_word(by=0.5)
     for one, was in zip((*encoder.forwards, *encoder.backwards), before, strict=True):
         torch.testing.assert_close(one.parameter("bias_hh_l0") - was, torch.tensor([0.0, 0.0, -0.5, -0.5, 0.0, 0.0]))
+
+
+# --- the first state and the dropout of a captioner, as in the code of Xu et al. 2015
+
+
+def captioner(**changed: Any) -> nn.Module:
+    cnn = {"family": "cnn", "dim": 4, "depths": [1, 1], "stem_stride": 2}
+    settings = {"family": "bahdanau", "cell": "lstm", "dim": 5, "hidden": 6, "dropout": 0.5, "image_encoder": cnn, **changed}
+    builder = Builder(settings)
+    return builder.make(ImageToText, builder.image_encoder(), 11)
+
+
+@pytest.mark.parametrize(
+    ("family", "cell"), [("bahdanau", "lstm"), ("fixed-context", "lstm"), ("luong", "gru"), ("fixed-first", "tanh")]
+)
+def test_the_first_state_of_an_mlp_by_hand(family: str, cell: str) -> None:
+    model = captioner(family=family, cell=cell, first_state="mlp").eval().double()
+    images = torch.rand(2, 3, 16, 16).double()
+    carried = model.start(images, torch.ones(2, dtype=torch.long)).carried  # type: ignore[operator]
+    parts = dict(model.decoder.named_parameters())  # type: ignore[union-attr]
+    mean = model.image(images).mean(1)  # type: ignore[operator]
+    inner = torch.relu(mean @ parts["before.0.weight"].T + parts["before.0.bias"])
+    torch.testing.assert_close(carried[0][:, 0], torch.tanh(inner @ parts["first.weight"].T + parts["first.bias"]))
+    assert len(carried) == (2 if cell == "lstm" else 1)
+    if cell == "lstm":
+        torch.testing.assert_close(carried[1][:, 0], torch.tanh(inner @ parts["first_cell.weight"].T + parts["first_cell.bias"]))
+
+
+def test_linear_is_the_default_with_an_empty_cell_and_the_same_parameters_as_before() -> None:
+    model = captioner().eval()
+    carried = model.start(torch.rand(2, 3, 16, 16), torch.ones(2, dtype=torch.long)).carried  # type: ignore[operator]
+    assert not carried[1].any()
+    assert not any(name.startswith(("decoder.before", "decoder.first_cell")) for name in model.state_dict())
+
+
+def test_input_dropout_is_apart_from_that_of_the_output() -> None:
+    images, one = torch.rand(2, 3, 16, 16), torch.ones(2, dtype=torch.long)
+    kept = captioner(input_dropout=0.0).train()
+    kept.image.eval()  # type: ignore[union-attr]
+    found = [kept.start(images, one).value for _ in range(2)]  # type: ignore[operator]
+    assert torch.equal(found[0], found[1])
+    assert kept.dropout.p == 0.5
+    dropped = captioner().train()
+    assert dropped.dropout_of_image.p == dropped.target.dropout.p == 0.5  # type: ignore[union-attr]
+    assert bool((dropped.start(images, one).value == 0).any())  # type: ignore[operator]

@@ -99,10 +99,80 @@ def test_bleu_is_that_of_sacrebleu_without_smoothing(rows: list[tuple[str, list[
         assert score(counts.sum(0)) == pytest.approx(found.metrics()[name]), name
 
 
+def test_bleu_without_the_penalty_and_the_penalty_by_hand() -> None:
+    found = CaptionScores(["a b c"], [["a b c d"]]).metrics()
+    assert found["brevity_penalty"] == pytest.approx(math.exp(1 - 4 / 3))
+    assert found["bleu_3_unpenalized"] == pytest.approx(100.0)
+    long = CaptionScores(["a b c d e"], [["a b c d"]]).metrics()
+    assert long["brevity_penalty"] == 1.0
+    assert long["bleu_1_unpenalized"] == long["bleu_1"] == pytest.approx(80.0)
+
+
+def test_cider_d_by_hand() -> None:
+    """Two pictures. An n-gram of both has weight 0, of one ln 2; the cosines of the first caption are those of `red dog` and `a red dog`."""
+    outputs, references = ["a red dog", "a cat"], [["a red dog", "a dog"], ["a black cat"]]
+    found = CaptionScores(outputs, references)
+    # 1-grams: red, dog (a: weight 0); 2-grams: a-red, red-dog; 3-grams: a-red-dog; no 4-grams
+    same = (1 + 1 + 1 + 0) / 4
+    shorter = (1 / math.sqrt(2) + 0 + 0 + 0) / 4 * math.exp(-1 / (2 * 6**2))  # dog of red, dog; a-dog is not in the output
+    other = (1 / math.sqrt(2) + 0 + 0 + 0) / 4 * math.exp(-1 / (2 * 6**2))  # cat of black, cat
+    assert found.cider[:, 0] == pytest.approx([10 * (same + shorter) / 2, 10 * other])
+    assert found.metrics()["cider"] == pytest.approx(100 * (10 * (same + shorter) / 2 + 10 * other) / 2)
+
+
+@given(st.lists(st.tuples(texts, st.lists(texts, min_size=1, max_size=3)), min_size=2, max_size=5))
+def test_cider_d_is_that_of_the_coco_code(rows: list[tuple[str, list[str]]]) -> None:
+    scorer = pytest.importorskip("pycocoevalcap.cider.cider_scorer", reason="pip install pycocoevalcap")
+    peer = scorer.CiderScorer()
+    for output, references in rows:
+        peer += (output, references)
+    mean, each = peer.compute_score()
+    found = CaptionScores([row[0] for row in rows], [row[1] for row in rows])
+    assert found.cider[:, 0] == pytest.approx(each)
+    assert found.metrics()["cider"] == pytest.approx(100 * mean)
+
+
+def test_an_ngram_repeated_in_an_output_is_clipped_by_cider() -> None:
+    many, once = (CaptionScores([text, "z"], [["a b"], ["c d"]]).cider[0, 0] for text in ("a a a a", "a"))
+    assert many < once
+
+
+def test_the_control_scores_each_caption_against_another_picture(colors: Path) -> None:
+    system, _ = prepared(api.config.recipe(recipe(colors)))
+    examples = system.read("train")
+
+    class Perfect(Captioning):
+        def outputs(self, model: Any, given: Any, *more: Any, **search: Any) -> tuple[list[str], int]:
+            return [one.captions[0] for one in given], 0
+
+    system.task.__class__ = Perfect
+    found = system.task.evaluate(system.model, examples)
+    moved = CaptionScores([examples[n].captions[0] for n in (1, 2, 0)], [one.captions for one in examples]).metrics()
+    assert found["bleu_1"] == 100.0
+    assert found["cider_other_picture"] == moved["cider"] < found["cider"]
+    assert found["bleu_4_other_picture"] == moved["bleu_4"]
+
+
+def test_the_chance_of_pointing_is_the_share_of_positions_on_the_objects() -> None:
+    examples = read(CAPTIONED, "shapes:test", {"train": 1, "dev": 1, "test": 6, "size": 32})
+    system = api.build(recipe(), examples)
+    found, rows = system.task.pointing(system.model, examples), 32 // 8
+    share, words = 0.0, 0
+    for one in examples:
+        for thing in one.places or ():
+            x0, y0, x1, y1 = thing.box
+            offset = system.model.image.offset(32, 32, rows, rows)
+            at = [((n + 0.5) / rows + offset[0]) * 32 for n in range(rows)]
+            inside = sum(y0 <= y < y1 for y in at) * sum(x0 <= x < x1 for x in at)
+            share, words = share + len(thing.words) * inside / rows**2, words + len(thing.words)
+    assert system.model.image.grid(32, 32) == (rows, rows)
+    assert found["pointing_chance"] == pytest.approx(100 * share / words)
+
+
 def test_nothing_in_common_is_zero_and_not_an_error() -> None:
     assert caption_bleu(4, np.zeros(10)) == 0.0
     found = CaptionScores(["", "x"], [["a"], ["b"]]).metrics()
-    assert (found["bleu_1"], found["bleu"], found["exact"]) == (0.0, 0.0, 0.0)
+    assert (found["bleu_1"], found["bleu"], found["exact"], found["cider"]) == (0.0, 0.0, 0.0, 0.0)
 
 
 # --- examples and batches
@@ -204,7 +274,10 @@ def test_pointing_counts_the_words_that_the_model_knows(monkeypatch: pytest.Monk
     forced = Forced(encoded, [*encoded.ids[:3], words.unk], weights)
     monkeypatch.setattr(Captioning, "force", lambda *_: [forced])
     found = system.task.pointing(system.model, [example])
-    assert found == {"pointing": 50.0, "object_words_right": pytest.approx(200 / 3)}
+    assert {name: found[name] for name in ("pointing", "object_words_right")} == {
+        "pointing": 50.0,
+        "object_words_right": pytest.approx(200 / 3),
+    }
 
 
 def test_the_forced_pass_is_the_model_with_teacher_forcing() -> None:

@@ -118,7 +118,9 @@ def test_what_the_second_begins_with_is_what_the_first_has_learned(empty: Path) 
 
 
 def test_without_a_run_a_system_is_not_built(empty: Path) -> None:
-    with pytest.raises(SaccadeError, match=r"^start_from is the recipe first, which has no run in runs/first; train it first: sacc"):
+    with pytest.raises(
+        SaccadeError, match=r"^start_from is the recipe first, which has no run in runs/first; train it first: sacc"
+    ):
         api.build(config.read_recipe("second.yaml"))
 
 
@@ -126,7 +128,10 @@ def test_without_a_run_a_system_is_not_built(empty: Path) -> None:
     ("given", "told"),
     [
         ("nowhere", "no model folder at nowhere, and no recipe of that name comes with saccade; there are: "),
-        ("runs/shapes-captions-sofd", "no model folder at runs/shapes-captions-sofd, and no recipe of that name comes with saccade; did"),
+        (
+            "runs/shapes-captions-sofd",
+            "no model folder at runs/shapes-captions-sofd, and no recipe of that name comes with saccade; did",
+        ),
         ("runs/first", "no model folder at runs/first, and no recipe of that name comes"),
         ("loop.yaml", "loop.yaml starts from itself by start_from; name another recipe or a model folder"),
         ("second.yaml", "runs/second is the run of second, which this run starts from; choose another --out"),

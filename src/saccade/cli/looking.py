@@ -21,6 +21,7 @@ from .options import (
     Peers,
     Result,
     TaskBeam,
+    TaskPenalty,
     Tokenize,
     With,
     Words,
@@ -69,6 +70,7 @@ def evaluate(
     data: Annotated[str, typer.Argument(help=DATA)],
     others: With = None,
     beam: TaskBeam = None,
+    length_penalty: TaskPenalty = None,
     max_length: MaxLength = None,
     lengths: Lengths = False,
     moses: Moses = None,
@@ -88,6 +90,7 @@ def evaluate(
         saccade evaluate runs/demo/bahdanau phrasebook:test --lengths
         saccade evaluate runs/mine test.en,test.fr --beam 5 --json
         saccade evaluate runs/first phrasebook:test --with runs/second --with runs/third
+        saccade evaluate runs/captions dev --beam 5 --length-penalty 0.7
         saccade evaluate runs/labels test.tsv --confusion-out confusion.png
     """
     from .. import api
@@ -96,15 +99,8 @@ def evaluate(
     check_picture(confusion_out)
     write_result = result_writer(result, peer)
     system = load(model, device, others)
-    options = keep_given(
-        beam=beam,
-        max_length=max_length,
-        quarters=lengths,
-        moses=moses,
-        tokenize=tokenize,
-        stride=stride,
-        confusion=confusion or confusion_out is not None,
-    )
+    options = keep_given(beam=beam, length_penalty=length_penalty, max_length=max_length, quarters=lengths, moses=moses)
+    options |= keep_given(tokenize=tokenize, stride=stride, confusion=confusion or confusion_out is not None)
     api.check_options(system.recipe, options)  # before the data is read
     note_own(system, data)
     try:
@@ -192,11 +188,11 @@ def show_with(system: "System", text: str, question: str | None, target: str | N
     """What a model of texts or of pictures looks at; a question is only for a model that answers them, which generates no target."""
     from .. import api
 
-    asks = system.recipe.task == "questions"
+    asks = system.recipe.task in ("questions", "open-questions")
     if question is not None and not asks:
         raise SaccadeError(f"a model of {system.recipe.task} answers no questions; leave the second text out")
     if target is not None and asks:
-        raise SaccadeError("a questions model generates no text; leave --target out, and give the question after the image")
+        raise SaccadeError("a model of questions takes no target; leave --target out, and give the question after the image")
     return api.show(system, text, question if asks else target, beam)
 
 

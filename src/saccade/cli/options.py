@@ -38,6 +38,9 @@ Words = Annotated[bool, flag("--words", "Words instead of their pieces: weights 
 Beam = Annotated[int, typer.Option("--beam", help="Beam width; 1 is greedy.")]
 TaskBeam = Annotated[int | None, typer.Option("--beam", help="Beam width, for models that generate text. [default: 1]")]
 CUT = "Cut an output after so many tokens. [default: as long as in the training data, or twice the source + 10]"
+PENALTY = "Outputs of a beam are ranked by log-probability / length^this."
+LengthPenalty = Annotated[float, typer.Option("--length-penalty", help=PENALTY)]
+TaskPenalty = Annotated[float | None, typer.Option("--length-penalty", help=f"{PENALTY} [default: 1]")]
 MaxLength = Annotated[int | None, typer.Option("--max-length", help=CUT, min=1, max=100_000)]
 TopK = Annotated[int | None, typer.Option("--top-k", help="Sample from the k likeliest tokens.")]
 TopP = Annotated[float | None, typer.Option("--top-p", help="Sample from the smallest set with this probability.")]

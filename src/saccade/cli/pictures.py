@@ -10,7 +10,7 @@ import typer
 from ..errors import SaccadeError
 from .image_files import answer_images, end_with_unread
 from .incoming import answer_each
-from .options import Beam, Device, Json, MaxLength, Model, Seed, TopK, TopP
+from .options import Beam, Device, Json, LengthPenalty, MaxLength, Model, Seed, TopK, TopP
 from .shared import keep_given, load, note_cut, note_unknown, print_json, write
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def caption(
     image: Image = None,
     data: PictureData = None,
     beam: Beam = 1,
+    length_penalty: LengthPenalty = 1.0,
     temperature: Annotated[float | None, typer.Option(help="Sample at this temperature instead of searching.")] = None,
     top_k: TopK = None,
     top_p: TopP = None,
@@ -55,7 +56,7 @@ def caption(
     sample = keep_given(temperature=temperature, top_k=top_k, top_p=top_p)
     if beam > 1 and sample:
         raise SaccadeError("a beam and sampling were both asked for; leave out --beam, or --temperature, --top-k and --top-p")
-    search = api.searcher(beam, sample={**sample, "seed": seed} if sample else None)
+    search = api.searcher(beam, length_penalty, sample={**sample, "seed": seed} if sample else None)
     system = load(model, device)
     system.require(Captioning, "describe a picture")  # a mistake is reported before anything is read
     pictures, alone = find_pictures(system, image, data, "describe")
@@ -130,16 +131,16 @@ def answer(
     """
     from ..data import corpora
     from ..data.images import read_image
-    from ..tasks.questions import Questions
+    from ..tasks.open_questions import ANSWERING
 
     if (image is None) == (input_file is None):
         wrong = "no image was given" if image is None else "both an image and --input were given"
         raise SaccadeError(f"{wrong}; give an image and a question, or --input FILE")
     system = load(model, device)
-    system.require(Questions, "answer a question about a picture")  # a mistake is reported before anything else
+    system.require(ANSWERING, "answer a question about a picture")  # a mistake is reported before anything else
     if image is None:
         where = str(input_file)  # its images are beside it, wherever those of the training data are
-        asked = [(one.image, one.question) for one in corpora.read(corpora.ASKED, where, system.recipe.data.options(where))]
+        asked = [(one.image, one.question) for one in corpora.read(system.task.data, where, system.recipe.data.options(where))]
         note_unknown(system, [text for _, text in asked])
         print_answers(system.answer(asked), json_, False)
         return
@@ -179,6 +180,7 @@ def print_answers(found: list["Answered"], json_: bool, shown: bool) -> None:
             facts = one.to_dict()
             print_json({"image": facts.pop("name"), **facts, "weights": one.weights.round(4).tolist()})
         elif shown:
-            write(f"{one.answer}   ({'  '.join(f'{name} {100 * chance:.1f} %' for name, chance in likeliest)})")
+            several = [f"{name} {100 * chance:.1f} %" for name, chance in likeliest]
+            write(f"{one.answer}   ({'  '.join(several) if len(several) > 1 else f'{100 * likeliest[0][1]:.1f} %'})")
         else:
             write(f"{one.answer}\t{one.question}")

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ..system import System
     from ..views.document import Document, Site
 
-PEER = re.compile(r"([^:]+):([^=]+)=([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)@(.+)", re.IGNORECASE)
-PEER_EXAMPLE = "nanoGPT:val_loss=1.4697@github.com/karpathy/nanoGPT"
 ALL_SITES = (".html", ".json")  # files that contain every attention of a model
 NAMED = 8  # unknown words that are named
 WIDE = 10_000  # columns of a table in a file or a pipe, where nothing is wrapped
@@ -203,14 +201,9 @@ def draw(document: Document, site: Site | None, heads: bool, out_file: Path, hea
 
 def result_writer(name: str | None, words: list[str] | None) -> Callable[[dict[str, Any], str, list[int]], object]:
     """Checks a result file's name and peers before anything is measured; returns what writes it, called when all is printed."""
-    from ..results import check_name, write_result
+    from ..results import check_name, read_peers, write_result
 
-    peers: dict[str, dict[str, Any]] = {}
-    for word in words or []:
-        found = PEER.fullmatch(word)
-        if found is None:
-            raise SaccadeError(f"--peer is '{word}'; write NAME:METRIC=VALUE@SOURCE, such as {PEER_EXAMPLE}")
-        peers.setdefault(found[1], {}).update({found[2]: float(found[3]), "published": found[4]})
+    peers = read_peers(words or [])
     if name is None:
         return lambda *_: None
     check_name(name)

@@ -12,7 +12,7 @@ from rich.table import Table
 from ..errors import SaccadeError
 from .completion import recipe_names, recipes_and_settings, run_folders
 from .completion import settings as complete_settings
-from .options import Json, Lengths, Moses, OutFolder, Peers, Result, TaskBeam, Tokenize, Vary, flag
+from .options import Json, Lengths, Moses, OutFolder, Peers, Result, TaskBeam, TaskPenalty, Tokenize, Vary, flag
 from .reporting import check_picture, report_comparison
 from .shared import command_name, err, keep_given, note, out, print_json, rank, report, result_writer, show_all, write
 
@@ -196,6 +196,7 @@ def compare(
     ] = "",
     out_folder: Annotated[Path, typer.Option("--out", help="Where the runs go.")] = Path("runs/compare"),
     beam: TaskBeam = None,
+    length_penalty: TaskPenalty = None,
     lengths: Lengths = False,
     moses: Moses = None,
     tokenize: Tokenize = None,
@@ -223,7 +224,7 @@ def compare(
     check_picture(picture)
     recipes = named_recipes(words, vary or [])
     write_result, first = result_writer(result, peer), next(iter(recipes.values()))
-    options = keep_given(beam=beam, quarters=lengths, moses=moses, tokenize=tokenize)
+    options = keep_given(beam=beam, length_penalty=length_penalty, quarters=lengths, moses=moses, tokenize=tokenize)
     numbers = list(range(first.seed, first.seed + seeds))
     comparing.check(recipes, numbers, data, options)
     if ensemble:

@@ -10,7 +10,23 @@ import typer
 
 from ..errors import SaccadeError, did_you_mean
 from .incoming import answer_each
-from .options import Beam, Device, Input, Json, MaxLength, Model, Precision, Seed, Text, TopK, TopP, With, as_typed, flag
+from .options import (
+    Beam,
+    Device,
+    Input,
+    Json,
+    LengthPenalty,
+    MaxLength,
+    Model,
+    Precision,
+    Seed,
+    Text,
+    TopK,
+    TopP,
+    With,
+    as_typed,
+    flag,
+)
 from .shared import Unknown, keep_given, load, note, note_cut, write
 from .stepwise import print_given, print_steps
 
@@ -24,7 +40,6 @@ STEPS = (
 )
 GIVEN = "Translate nothing: how likely is this translation, token by token, and which source word does each look at?"
 ON = "here, or ray: on the cluster of RAY_ADDRESS, or on one started on this machine (the extra `cluster`)."
-LengthPenalty = Annotated[float, typer.Option(help="Outputs are ranked by log-probability / length^this.")]
 LengthRule = Annotated[str, typer.Option(help="What length counts as: `power`, or `gnmt` for (5 + length) / 6. With a beam.")]
 LEFT_OUT = "Rank outputs lower that left out a part of the source: β of Wu et al. 2016. With a beam."
 CoveragePenalty = Annotated[float, typer.Option(help=LEFT_OUT)]

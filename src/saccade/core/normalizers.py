@@ -58,9 +58,13 @@ class Softmax(Normalizer):
     """exp(s_j) / Σ exp(s)"""
 
     def rows(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
-        # The lowest finite number, not −∞: exp gives the same zero, and a row all hidden has no NaN in its gradient.
-        seen = scores if hidden is None else scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
-        return seen.softmax(-1)
+        return softmax_rows(scores, hidden)
+
+
+def softmax_rows(scores: Tensor, hidden: Tensor | None) -> Tensor:
+    # The lowest finite number, not −∞: exp gives the same zero, and a row all hidden has no NaN in its gradient.
+    seen = scores if hidden is None else scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
+    return seen.softmax(-1)
 
 
 class Pointwise(Normalizer):
@@ -205,21 +209,23 @@ class Hard(Normalizer):
         soft: Annotated[float, Range(0.0, 1.0)] = 0.5,
         warmup: Annotated[int, Range(0, 10**9)] = 500,
         discount: Annotated[float, Range(0.0, 1.0)] = 1.0,
+        expected: bool = False,
     ) -> None:
         """`reward` λ_r and `entropy` λ_e weigh the two terms of the estimator; `baseline` is the share of a batch's usual loss that
         stays from one batch to the next (1: nothing is subtracted); with probability `soft` a row of a batch reads the expectation,
         softmax(s), instead of a sample, so that gradients vary less: all rows at first, fewer over `warmup` updates; a loss one
-        output later counts for a choice by the factor `discount`."""
+        output later counts for a choice by the factor `discount`. In use, `expected` reads softmax(s) instead of the one position, as
+        the authors' code does."""
         super().__init__()
         self.reward, self.baseline, self.entropy = reward, baseline, entropy
-        self.soft, self.warmup, self.discount = soft, warmup, discount
+        self.soft, self.warmup, self.discount, self.expected = soft, warmup, discount, expected
         self.register_buffer("mean_loss", torch.zeros(()))  # a moving average of the loss per token, times …
         self.register_buffer("mean_weight", torch.zeros(()))  # … the weight of all batches so far: at first 0, then up to 1
         self.register_buffer("share", torch.tensor(soft), persistent=False)  # of rows that read softly, at this update
 
     def extra_repr(self) -> str:
         terms = f"reward={self.reward}, baseline={self.baseline}, entropy={self.entropy}"
-        return f"{terms}, soft={self.soft}, warmup={self.warmup}, discount={self.discount}"
+        return f"{terms}, soft={self.soft}, warmup={self.warmup}, discount={self.discount}, expected={self.expected}"
 
     def before_update(self, number: int, generator: torch.Generator) -> None:
         """The training loop says which update comes; who trains without it has the share of rows after the warm-up."""
@@ -232,6 +238,8 @@ class Hard(Normalizer):
         return (scores if hidden is None else scores.masked_fill(hidden, float("-inf"))).argmax(-1)
 
     def rows(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
+        if self.expected and not self.training:
+            return softmax_rows(scores, hidden)
         with torch.no_grad():
             at = self.largest(scores + gumbel(scores) if self.training else scores, hidden).unsqueeze(-1)
             weights = torch.zeros_like(scores).scatter_(-1, at, 1.0)

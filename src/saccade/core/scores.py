@@ -151,12 +151,20 @@ class ReducedRank(Score):
 class Additive(Score):
     """vᵀ tanh(W₁ q + W₂ k); one set of parameters per head, `hidden` wide (as wide as a query when not given).
 
+    With more `layers`, each further one makes tanh(U (W₂ k) + b) of a key before that, as the code of Xu et al. 2015 does for images.
     Some slides write `W · tanh(q + k)`: the same with the projections W₁ and W₂ taken into q and k.
     """
 
     unequal_widths = True
 
-    def __init__(self, dim_q: int, dim_k: int, hidden: Annotated[int | None, Range(1, 65536)] = None, heads: int = 1) -> None:
+    def __init__(
+        self,
+        dim_q: int,
+        dim_k: int,
+        hidden: Annotated[int | None, Range(1, 65536)] = None,
+        heads: int = 1,
+        layers: Annotated[int, Range(1, 16)] = 1,
+    ) -> None:
         super().__init__()
         hidden = dim_q if hidden is None else hidden
         if min(hidden, heads) < 1:
@@ -166,12 +174,18 @@ class Additive(Score):
         self.v = nn.Parameter(torch.empty(heads, hidden))
         for parameter, width in ((self.w_q, dim_q), (self.w_k, dim_k), (self.v, hidden)):
             nn.init.uniform_(parameter, -1 / math.sqrt(width), 1 / math.sqrt(width))
+        more = range(layers - 1)
+        self.deeper = nn.ParameterList(nn.init.orthogonal_(torch.empty(heads, hidden, hidden)) for _ in more)
+        self.biases = nn.ParameterList(torch.zeros(heads, 1, hidden) for _ in more)
 
     def query(self, q: Tensor) -> Tensor:
         return per_head(q, self.w_q)
 
     def key(self, k: Tensor) -> Tensor:
-        return per_head(k, self.w_k)
+        k = per_head(k, self.w_k)
+        for u, b in zip(self.deeper, self.biases, strict=True):
+            k = torch.tanh(per_head(k, u) + b)
+        return k
 
     def compare(self, query: Tensor, key: Tensor) -> Tensor:
         fit = torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3))  # B H Q K A

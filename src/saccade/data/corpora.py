@@ -14,7 +14,7 @@ from .generated.graphs import graphs, karate
 from .generated.phrasebook import phrasebook
 from .generated.reviews import reviews
 from .generated.senses import senses
-from .generated.shapes import Drawing, asked, captioned, pictured, shapes
+from .generated.shapes import Drawing, asked, asked_openly, captioned, pictured, shapes
 from .graphs import Graph, each_graph
 from .hub import each_row, in_hub
 from .labeled import LABEL, Labeled, each_labeled, labeled_of
@@ -90,6 +90,7 @@ GRAPHS = Kind("graphs", "graph", "source", each_graph, no_graphs, ("graphs", "ka
 
 CAPTIONED = Kind("pictures with captions", "picture", "image", each_captioned, no_pictures, ("shapes",), captioned)
 ASKED = Kind("questions about pictures", "question", "image", each_asked, no_pictures, ("shapes",), asked)
+OPEN = Kind("questions about pictures", "question", "image", each_asked, no_pictures, ("shapes",), asked_openly)
 SHOWN = Kind("pictures", "picture", "image", each_shown, no_pictures, ("shapes",), pictured)
 PICTURED = Kind("pictures with labels", "picture", "image", each_pictured, no_pictures, ("shapes",), pictured)
 

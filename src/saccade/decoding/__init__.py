@@ -1,7 +1,7 @@
 """Decoding: one loop for every model that has `start` and `step`."""
 
 from .able import why_plain
-from .loop import Ensemble, Sliding, decode, steps
+from .loop import Ensemble, Prompted, Sliding, decode, steps
 from .searches import Beam, Hypothesis, MakeSearch, Sample, Search, searcher
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "Ensemble",
     "Hypothesis",
     "MakeSearch",
+    "Prompted",
     "Sample",
     "Search",
     "Sliding",

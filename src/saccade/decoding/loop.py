@@ -79,6 +79,23 @@ class Sliding(Decodable):
         return logits, State(inner=inner, read=torch.cat([state.read, tokens.unsqueeze(1)], 1))
 
 
+class Prompted(Decodable):
+    """A model of which each source has read a prompt (B P) before it generates."""
+
+    def __init__(self, model: nn.Module, prompts: Tensor) -> None:
+        super().__init__()
+        self.model, self.prompts = model, prompts
+
+    def start(self, source: Tensor, lengths: Tensor) -> State:
+        state: State = self.model.start(source, lengths)  # type: ignore[operator]
+        for tokens in self.prompts.unbind(1):
+            _, state = self.step(tokens, state)
+        return state
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        return self.model.step(tokens, state)  # type: ignore[operator, no-any-return]
+
+
 class SlidingSession:
     """A sliding language model on the fast decoder."""
 

@@ -40,11 +40,18 @@ class Decoder(nn.Module):
         super().__init__()
         self.rnn = Recurrence(c.cell.make, dim_input or c.dim, c.hidden, c.depth, c.dropout)  # type: ignore[arg-type]
         self.first = nn.Linear(dim_memory, c.depth * c.hidden)
+        self.before, self.first_cell = None, None
+        if c.first_state == "mlp":
+            self.before = nn.Sequential(nn.Linear(dim_memory, dim_memory), nn.ReLU(), nn.Dropout(c.dropout))
+            self.first_cell = nn.Linear(dim_memory, c.depth * c.hidden) if self.rnn.cell.carries > 1 else None
         self.dim, self.hidden, self.depth, self.width = c.dim, c.hidden, c.depth, c.hidden
 
     def start(self, memory: Tensor, end: Tensor, lengths: Tensor) -> State:
-        """From the encoder's output (B N M) and its last states (B M); an LSTM's cell starts empty."""
-        h = torch.tanh(self.first(end)).unflatten(-1, (self.depth, self.hidden))
+        """From the encoder's output (B N M) and its last states (B M); an LSTM's cell starts empty, unless `first_state` is mlp."""
+        read = end if self.before is None else self.before(end)
+        h = torch.tanh(self.first(read)).unflatten(-1, (self.depth, self.hidden))
+        if self.first_cell is not None:
+            return State(carried=(h, torch.tanh(self.first_cell(read)).view_as(h)), length=0)
         return State(carried=(h, *(torch.zeros_like(h) for _ in range(self.rnn.cell.carries - 1))), length=0)
 
     def forward(self, x: Tensor, state: State) -> Tensor:
@@ -184,7 +191,11 @@ def shallow(c: Config) -> nn.Module:
 
 
 def make_words(vocab: int, c: RnnConfig) -> inputs.WordInput:
-    return inputs.WordInput(c.embedding(vocab=vocab, dim=c.dim), nn.Dropout(c.dropout))
+    return inputs.WordInput(c.embedding(vocab=vocab, dim=c.dim), input_dropout(c))
+
+
+def input_dropout(c: RnnConfig) -> nn.Dropout:
+    return nn.Dropout(c.dropout if c.input_dropout is None else c.input_dropout)
 
 
 class RnnGenerator(Seq2Seq):
@@ -237,12 +248,13 @@ class RnnCaptioner(RnnGenerator, ImageToText):
         self.image, self.target = image, make_words(vocab, c)
         self.make_output(vocab, c, decoder, image.dim)
         self.grid: nn.Module = images.NoGridEmbedding()
+        self.dropout_of_image = input_dropout(c)
         if self.decoder.reads_memory:  # else one vector of all positions is read, which says nothing of where they are
             self.grid = c.grid_embedding(dim=image.dim, rows=8, columns=8)  # type: ignore[attr-defined]
 
     def start(self, source: Tensor, lengths: Tensor) -> State:
         found = self.image(source).transpose(1, 2).unflatten(2, self.image.grid(*source.shape[2:]))
-        memory = self.dropout(self.grid(found).flatten(2).transpose(1, 2))
+        memory = self.dropout_of_image(self.grid(found).flatten(2).transpose(1, 2))
         return self.decoder.start(memory, memory.mean(1), torch.full((len(memory),), memory.shape[1], device=memory.device))
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..core import normalizers, scores
-from ..core.options import Choice, number, part, setting
+from ..core.options import Choice, number, one_of, part, setting
 from ..layers import embeddings, heads, images, windows
 from ..layers.recurrent import Gru, cells
 from .families import Sizes, named_sizes
@@ -12,6 +12,9 @@ from .families import Sizes, named_sizes
 FORGETS = (
     "share of contexts that the state does not read in training, so that each word looks for itself; the output reads them all"
 )
+
+INPUTS = "dropout of embedded tokens, and of an image's positions; by default `dropout`"
+FIRST = "the first state: tanh of a linear layer, or of a ReLU layer and a linear one, for an LSTM's cell too (Xu et al. 2015)"
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class RnnConfig:
     hidden: int = number(256, 1, 65_536, "width of a state; where the encoder has two directions, each has it")
     depth: int = number(1, 1, 1000, "layers")
     dropout: float = number(0.1, 0.0, 0.99, "dropout between layers")
+    input_dropout: float | None = number(None, 0.0, 0.99, INPUTS)
     embedding: Choice = part(embeddings.table, embeddings.Tokens)
     head: Choice = part(heads.table, heads.LinearHead)
 
@@ -35,6 +39,7 @@ class Config(RnnConfig):
     """The settings of an RNN encoder–decoder."""
 
     cell: Choice = part(cells, Gru)
+    first_state: str = one_of(("linear", "mlp"), FIRST)
     bidirectional: bool = setting(True, "the encoder reads from both ends; false: from left to right alone")
 
 

@@ -24,7 +24,7 @@ from ..tasks.captioning import Captioning
 from ..tasks.classification import Classification
 from ..tasks.image_classification import ImageClassification
 from ..tasks.language import LanguageModelling
-from ..tasks.questions import Questions
+from ..tasks.open_questions import ANSWERING
 from ..tasks.tagging import Tagging
 from ..tasks.translation import Numbered, Translation
 from ..using import sentence_of
@@ -37,7 +37,7 @@ from .worker import Job
 
 DOES: dict[str, tuple[type, ...]] = {
     "translate": (Translation,), "tag": (Tagging,), "classify": (Classification, ImageClassification),
-    "generate": (LanguageModelling,), "caption": (Captioning,), "answer": (Questions,),
+    "generate": (LanguageModelling,), "caption": (Captioning,), "answer": ANSWERING,
 }  # fmt: skip
 PAIR = re.compile(r"([a-z]{2,3})[-_]([a-z]{2,3})")  # the name of a model that is named by its languages
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from ..errors import SaccadeError
 from ..tasks.captioning import Captioning
-from ..tasks.questions import Questions
+from ..tasks.open_questions import ANSWERING
 from ..tasks.translation import Translation
 from .bodies import Intake, decode_image, trim_memory
 from .measures import Measures
@@ -210,7 +210,7 @@ class Service:
     async def look(self, request: Request, served: Served, asked: LookAt) -> Response:
         image = await self.picture(served, asked.image) if asked.image is not None else None
         reads, generates = served.sees, isinstance(served.task, Translation | Captioning)
-        needed = {"image": reads, "target": generates, "text": not reads or isinstance(served.task, Questions)}
+        needed = {"image": reads, "target": generates, "text": not reads or isinstance(served.task, ANSWERING)}
         for name, is_needed in needed.items():
             if (getattr(asked, name) is None) == is_needed:
                 raise Refused(

@@ -1,7 +1,10 @@
-"""Captioning: a text about a picture. B batch, H × W pixels, R × C positions of the image encoder's grid, T tokens of a caption."""
+"""A text about a picture, after a question where there is one; captioning.
+
+B batch, H × W pixels, R × C positions of the image encoder's grid, T tokens of a caption."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -17,7 +20,8 @@ from ..data.corpora import CAPTIONED
 from ..data.images import fit_box
 from ..data.pictures import Captioned, Picture
 from ..data.vocabulary import Encoded, Vocabulary
-from ..decoding import MakeSearch, decode, searcher
+from ..decoding import MakeSearch, Prompted, decode, searcher
+from ..decoding.searches import Hypothesis, Search
 from ..models.kinds import ImageEncoder, ImageToText
 from ..recipe import Recipe
 from ..training.losses import Batch
@@ -44,24 +48,23 @@ class Forced(NamedTuple):
         return all(id == likeliest for at, id, likeliest in each if at == word)
 
 
-@table.add("captioning", paper="Xu et al. 2015")
-class Captioning(PictureTask):
-    """A text about a picture: one vocabulary; each caption of a picture is an example to learn from, and all are references."""
+class Describing(PictureTask):
+    """A text about a picture: one vocabulary; each text of an example is one to learn from, and all are references. The decoder reads the
+    example's question before it generates, where it has one."""
 
-    needs, data = ImageToText, CAPTIONED
+    needs = ImageToText
     measures: ClassVar[dict[str, bool]] = {"loss": False, "bleu": True}
-    options: ClassVar[dict[str, Any]] = {"beam": searcher, "max_length": check_length}
-    outcome: ClassVar[str] = "caption"
-    command: ClassVar[str] = "caption {model} picture.png"
-    method: ClassVar[str] = 'm.caption("picture.png")'
+    options: ClassVar[dict[str, Any]] = {"beam": searcher, "max_length": check_length, "length_penalty": partial(searcher, 2)}
+    texts_about: ClassVar[Any]  # of an example: the texts to generate
+    question_of: ClassVar[Any]  # and what is read before them
 
     def __init__(self, text: Vocabulary, image_size: Size, lengths: OutputLengths | None = None) -> None:
         self.text, self.reads, self.image_size = text, text, image_size
         self.lengths = lengths or OutputLengths()
 
     @classmethod
-    def learn(cls, recipe: Recipe, train: Sequence[Captioned], given: Vocabulary | None = None) -> Self:
-        lines = (caption for one in train for caption in one.captions)
+    def learn(cls, recipe: Recipe, train: Sequence[Any], given: Vocabulary | None = None) -> Self:
+        lines = (text for one in train for text in (cls.question_of(one), *cls.texts_about(one)) if text)
         return cls(learn_vocabulary(recipe, lines, given), size_of(recipe, train))
 
     @classmethod
@@ -72,109 +75,177 @@ class Captioning(PictureTask):
         found = {"text": self.text.to_json(), "image_size": list(self.image_size)}
         return found | ({"outputs": asdict(self.lengths)} if self.lengths.longest else {})
 
-    def texts(self, examples: Sequence[Captioned]) -> dict[str, tuple[Vocabulary, list[str]]]:
-        return {"captions": (self.text, [caption for one in examples for caption in one.captions])}
+    def texts(self, examples: Sequence[Any]) -> dict[str, tuple[Vocabulary, list[str]]]:
+        return {f"{self.outcome}s": (self.text, [text for one in examples for text in self.texts_about(one)])}
 
     def build(self, builder: Builder) -> nn.Module:
         return builder.make(ImageToText, builder.image_encoder(), len(self.text))
 
-    def work(self, recipe: Recipe, train: Sequence[Captioned], dev: Sequence[Captioned], device: torch.device) -> PictureWork:
+    def work(self, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device) -> PictureWork:
         made = CaptionWork(self, recipe, train, dev, device)
         self.lengths = OutputLengths.measure(made.lengths)
         return made
 
-    def numbers(self, examples: Sequence[Captioned]) -> list[Seen]:
-        """An example for each caption; those of one picture share its pixels."""
+    def numbers(self, examples: Sequence[Any]) -> list[Seen]:
+        """An example for each text; those of one picture share its pixels."""
         wrong = dict[int, str]()
         pixels = decoded([one.image for one in examples], self.image_size, wrong)
-        ids = iter(self.text.encode_ids([caption for one in examples for caption in one.captions]))
-        each = ((x, n, one) for n, (x, one) in enumerate(zip(pixels, examples, strict=True)) for _ in one.captions)
-        return [Seen(x, [], next(ids), [], one.line, one, wrong.get(n, "")) for x, n, one in each]
+        questions = self.text.encode_ids([self.question_of(one) for one in examples])
+        ids = iter(self.text.encode_ids([text for one in examples for text in self.texts_about(one)]))
+        each = enumerate(zip(pixels, questions, examples, strict=True))
+        return [
+            Seen(x, asked, next(ids), [], one.line, one, wrong.get(n, ""))
+            for n, (x, asked, one) in each
+            for _ in self.texts_about(one)
+        ]
 
     def size(self, example: Seen) -> tuple[int, int]:
         """A picture counts as one token."""
-        return 1, len(example.target) + 1
+        return 1, len(example.read) + len(example.target) + 1
 
     def batch(self, numbers: Sequence[Seen], device: torch.device, multiple: int = 1) -> Batch:
-        """Captions are read with <bos> in front of them, and asked for with <eos> behind them."""
+        """Texts are read with the question and <bos> in front of them, and asked for with <eos> behind them."""
         check_decoded(numbers)
         words = self.text
-        read, _ = pad([[words.bos, *one.target] for one in numbers], words.pad, multiple)
-        target, sizes = pad([[*one.target, words.eos] for one in numbers], words.pad, multiple)
+        read, _ = pad([[*one.read, words.bos, *one.target] for one in numbers], words.pad, multiple)
+        wanted = [[*[words.pad] * len(one.read), *one.target, words.eos] for one in numbers]
+        target, _ = pad(wanted, words.pad, multiple)
         read, target, one_each = on(device, read, target, torch.ones(len(numbers), dtype=torch.long))
         inputs = (on_device([one.pixels for one in numbers], device), one_each, read)
-        return Batch(inputs, target, words.pad, int(sizes.sum()), [one.line for one in numbers])
+        asked_for = sum(len(one.target) + 1 for one in numbers)
+        return Batch(inputs, target, words.pad, asked_for, [one.line for one in numbers])
 
     def describe(
-        self, model: nn.Module, images: Sequence[Picture], search: MakeSearch, max_length: int | None = None, look: bool = True
+        self,
+        model: nn.Module,
+        images: Sequence[Picture],
+        search: MakeSearch,
+        max_length: int | None = None,
+        look: bool = True,
+        questions: Sequence[str] = (),
     ) -> Iterator[Caption]:
-        """The captions of pictures, in their order; where `look`, with the weights of each word."""
+        """The texts about pictures, in their order, each after its question where there are `questions`; where `look`, with the weights of
+        each word, those of the question first."""
         model.eval()
         words, device = self.text, device_of(model)
         for start in range(0, len(images), TOGETHER):
-            some = images[start : start + TOGETHER]
+            some, asked = images[start : start + TOGETHER], list(questions[start : start + TOGETHER]) or [""] * TOGETHER
             pixels = on_device(decoded(some, self.image_size), device)
-            ones = torch.ones(len(some), dtype=torch.long, device=device)
-            limits = [max_length or self.lengths.limit(1)] * len(some)
             started = search(words.bos, words.eos, tuple({words.pad, words.bos, words.unk} - {words.eos}))  # <unk> says nothing
-            found = decode(model, pixels, ones, started, limits)  # type: ignore[arg-type]
+            limits = [max_length or self.lengths.limit(1)] * len(some)
+            found = self.search(model, pixels, words.encode_ids(asked[: len(some)]), started, limits)
             texts = [[words.decode(one.tokens, keep_unknown=True) for one in hypotheses] for hypotheses in found]
-            made = self.force(model, pixels, [text for text, *_ in texts]) if look and attends(model) else [None] * len(some)
+            best_of = [text for text, *_ in texts]
+            made = self.force(model, pixels, best_of, asked) if look and attends(model) else [None] * len(some)
             for image, hypotheses, (text, *more), forced in zip(some, found, texts, made, strict=True):
                 best, weights = hypotheses[0], None if forced is None else forced.weights
                 yield Caption(text, best.log_prob, best.finished, more, text.split(), weights, image.name)
 
+    def search(
+        self, model: nn.Module, pixels: Tensor, questions: Sequence[list[int]], search: Search, limits: Sequence[int]
+    ) -> list[list[Hypothesis]]:
+        """The outputs for each picture; questions of one length are read together."""
+        found: dict[int, list[Hypothesis]] = {}
+        for length in sorted(set(map(len, questions))):
+            at = [n for n, one in enumerate(questions) if len(one) == length]
+            ones = torch.ones(len(at), dtype=torch.long, device=pixels.device)
+            read = torch.tensor([questions[n] for n in at], dtype=torch.long, device=pixels.device)
+            asked = Prompted(model, read) if length else model
+            made = decode(asked, pixels[at], ones, search, [limits[n] for n in at])  # type: ignore[arg-type]
+            found |= dict(zip(at, made, strict=True))
+        return [found[n] for n in range(len(questions))]
+
     @torch.no_grad()
-    def force(self, model: nn.Module, pixels: Tensor, texts: Sequence[str]) -> list[Forced]:
-        """What the model expects and looks at while it is made to generate these texts about pictures (B 3 H W)."""
+    def force(self, model: nn.Module, pixels: Tensor, texts: Sequence[str], questions: Sequence[str] = ()) -> list[Forced]:
+        """What the model expects and looks at while it is made to generate these texts about pictures (B 3 H W), after questions."""
         model.eval()
         rows, columns = model.image.grid(*self.image_size)  # type: ignore[union-attr, operator]
         encoded = self.text.encode_batch(texts)
-        batch = self.batch([Seen(pixels[0], [], one.ids, [], 0, None) for one in encoded], pixels.device)
+        asked = self.text.encode_batch(list(questions[: len(texts)]) or [""] * len(texts))
+        both = zip(asked, encoded, strict=True)
+        batch = self.batch([Seen(pixels[0], question.ids, one.ids, [], 0, None) for question, one in both], pixels.device)
         with record(model, quiet=True) as seen:
             likeliest = model(pixels, *batch.inputs[1:]).argmax(-1).tolist()
         found = []
-        for text, tokens, weights in zip(encoded, likeliest, source_weights(seen).double().cpu().numpy(), strict=True):
-            of_words = word_weights(weights, text.words, range(rows * columns))
-            found.append(Forced(text, tokens[: len(text.ids)], of_words.reshape(-1, rows, columns)))
+        looks = source_weights(seen).double().cpu().numpy()
+        for question, text, tokens, weights in zip(asked, encoded, likeliest, looks, strict=True):
+            first = len(question.ids)
+            parts = (weights[:first], question.words), (weights[first:], text.words)
+            of_words = np.concatenate([word_weights(*part, range(rows * columns)) for part in parts])
+            found.append(Forced(text, tokens[first : first + len(text.ids)], of_words.reshape(-1, rows, columns)))
         return found
 
     def outputs(
-        self, model: nn.Module, examples: Sequence[Captioned], beam: int = 1, max_length: int | None = None
+        self,
+        model: nn.Module,
+        examples: Sequence[Any],
+        beam: int = 1,
+        max_length: int | None = None,
+        length_penalty: float = 1.0,
     ) -> tuple[list[str], int]:
-        """The model's own captions, and how many of them were cut at the length limit."""
-        found = list(self.describe(model, [one.image for one in examples], searcher(beam), max_length, look=False))
+        """The model's own texts, and how many of them were cut at the length limit."""
+        search, questions = searcher(beam, length_penalty), [self.question_of(one) for one in examples]
+        found = list(self.describe(model, [one.image for one in examples], search, max_length, False, questions))
         return [one.text for one in found], sum(not one.finished for one in found)
 
-    def per_example(
-        self, model: nn.Module, examples: Sequence[Captioned], beam: int = 1, max_length: int | None = None, **options: Any
-    ) -> Each:
-        outputs, _ = self.outputs(model, examples, beam, max_length)
-        rows = [(one.image.name, one.captions[0], output) for one, output in zip(examples, outputs, strict=True)]
-        return Each(rows, CaptionScores(outputs, [one.captions for one in examples]).sums())
+    def per_example(self, model: nn.Module, examples: Sequence[Any], **search: Any) -> Each:
+        outputs, _ = self.outputs(model, examples, **search)
+        read = [" ".join(filter(None, (one.image.name, self.question_of(one)))) for one in examples]
+        rows = [(name, self.texts_about(one)[0], text) for name, one, text in zip(read, examples, outputs, strict=True)]
+        return Each(rows, CaptionScores(outputs, [*map(self.texts_about, examples)]).sums())
 
     def evaluate(
-        self, model: nn.Module, examples: Sequence[Captioned], beam: int = 1, max_length: int | None = None
+        self,
+        model: nn.Module,
+        examples: Sequence[Any],
+        beam: int = 1,
+        max_length: int | None = None,
+        length_penalty: float = 1.0,
     ) -> dict[str, Any]:
-        """BLEU-1 to 4 as papers on captions report it, sacrebleu's BLEU with its signature, exact matches, loss, and `pointing` where the
-        places of the named objects are known."""
-        outputs, cut = self.outputs(model, examples, beam, max_length)
-        judged = CaptionScores(outputs, [one.captions for one in examples])
-        found: dict[str, Any] = {"pictures": len(examples), "beam": beam, **judged.metrics()}
+        """BLEU-1 to 4 as papers on captions report it, with and without the brevity penalty, CIDEr-D, sacrebleu's BLEU with its signature,
+        exact matches and loss."""
+        outputs, cut = self.outputs(model, examples, beam, max_length, length_penalty)
+        found: dict[str, Any] = {"pictures": len(examples), "beam": beam, **self.judge(outputs, examples)}
         if cut:
             found["cut_outputs"] = cut
-        found |= self.metrics(model, self.numbers(examples), BUDGET)
-        placed = [one for one in examples if one.places]
+        return found | self.metrics(model, self.numbers(examples), BUDGET)
+
+    def judge(self, outputs: Sequence[str], examples: Sequence[Any]) -> dict[str, Any]:
+        return CaptionScores(outputs, [*map(self.texts_about, examples)]).metrics()
+
+
+@table.add("captioning", paper="Xu et al. 2015")
+class Captioning(Describing):
+    """A text about a picture: one vocabulary; each caption of a picture is an example to learn from, and all are references."""
+
+    data = CAPTIONED
+    texts_about = staticmethod(lambda example: example.captions)
+    question_of = staticmethod(lambda example: "")
+    outcome: ClassVar[str] = "caption"
+    command: ClassVar[str] = "caption {model} picture.png"
+    method: ClassVar[str] = 'm.caption("picture.png")'
+
+    def evaluate(self, model: nn.Module, examples: Sequence[Captioned], **search: Any) -> dict[str, Any]:
+        """The metrics of texts, BLEU-4 and CIDEr of each text against another picture's captions as a control, and `pointing` where the
+        places of the named objects are known."""
+        found, placed = super().evaluate(model, examples, **search), [one for one in examples if one.places]
         return found | (self.pointing(model, placed) if placed and attends(model) else {})
+
+    def judge(self, outputs: Sequence[str], examples: Sequence[Any]) -> dict[str, Any]:
+        half = len(outputs) // 2
+        moved = super().judge([*outputs[half:], *outputs[:half]], examples)
+        return super().judge(outputs, examples) | {f"{name}_other_picture": moved[name] for name in ("bleu_4", "cider")}
 
     def pointing(self, model: nn.Module, examples: Sequence[Captioned]) -> dict[str, float]:
         """The model is made to generate the first caption of each picture. Of the words that name an object (its size, color and noun) and
         that the model itself finds the likeliest, `pointing` is how many percent have the strongest position of their attention
         on the object: the middle of what the position sees of the picture is inside the object's box. `object_words_right` is how many
-        percent of these words the model finds the likeliest."""
-        right, on_object, every = 0, 0, 0
+        percent of these words the model finds the likeliest; `pointing_chance` is the share of positions that are on the object."""
+        right, on_object, every, chance = 0, 0, 0, 0.0
         encoder: ImageEncoder = model.image  # type: ignore[assignment]
-        offset = encoder.offset(*self.image_size, *encoder.grid(*self.image_size))
+        grid = encoder.grid(*self.image_size)
+        offset = encoder.offset(*self.image_size, *grid)
+        alone = np.eye(grid[0] * grid[1]).reshape(-1, *grid)  # the weights of each position alone
         for start in range(0, len(examples), TOGETHER):
             some = examples[start : start + TOGETHER]
             pixels = on_device(decoded([one.image for one in some], self.image_size), device_of(model))
@@ -184,8 +255,11 @@ class Captioning(PictureTask):
                     box = fit_box(thing.box, (before[1], before[2]), self.image_size)
                     known = [word for word in thing.words if forced.knows(word)]
                     every, right = every + len(thing.words), right + len(known)
+                    inside = sum(is_on(weights, self.image_size, box, offset) for weights in alone)
+                    chance += len(thing.words) * inside / len(alone)
                     on_object += sum(is_on(forced.weights[word], self.image_size, box, offset) for word in known)
-        return {"pointing": percent_of((on_object, right)), "object_words_right": percent_of((right, every))}
+        found = {"pointing": (on_object, right), "object_words_right": (right, every), "pointing_chance": (chance, every)}
+        return {name: percent_of(counts) for name, counts in found.items()}
 
 
 def is_on(weights: NDArray[np.floating], size: Size, box: tuple[float, ...], offset: tuple[float, float] = (0.0, 0.0)) -> bool:
@@ -206,11 +280,9 @@ class CaptionWork(PictureWork):
     """Training on captions of any length together, whose mean length decides how many make a batch; where it is asked for, with greedy
     BLEU among the metrics on the dev set."""
 
-    task: Captioning
+    task: Describing
 
-    def __init__(
-        self, task: Captioning, recipe: Recipe, train: Sequence[Captioned], dev: Sequence[Captioned], *given: Any
-    ) -> None:
+    def __init__(self, task: Describing, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], *given: Any) -> None:
         super().__init__(task, recipe, train, dev, *given)
         # of any length: by the norms of a CNN the model would know how long the captions of a batch are, which it cannot know in use
         mean = round(sum(size for _, size in self.lengths) / len(self.lengths))
@@ -224,5 +296,5 @@ class CaptionWork(PictureWork):
         found = super().evaluate(model)
         if self.scores_bleu:
             outputs, _ = self.task.outputs(model, self.pictures)
-            found["bleu"] = CaptionScores(outputs, [one.captions for one in self.pictures]).sacrebleu
+            found["bleu"] = CaptionScores(outputs, [*map(self.task.texts_about, self.pictures)]).sacrebleu
         return found

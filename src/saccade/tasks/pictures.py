@@ -1,7 +1,7 @@
 """What tasks with pictures share: their size, decoding once, batches on the device, and random changes in training. B batch, H × W pixels."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -87,6 +87,15 @@ def kept_there(examples: list[Any], device: torch.device) -> list[Any]:
         return examples
     together = torch.stack([one.pixels for one in examples]).to(device)
     return [one._replace(pixels=pixels) for one, pixels in zip(examples, together.unbind(0), strict=True)]
+
+
+def divide_pictures(
+    divide: Callable[[list[Any], float], tuple[list[Any], list[Any]]], examples: list[Any], share: float
+) -> tuple[list[Any], list[Any]]:
+    """Pictures are held out with all their questions: another question about a known picture would say less."""
+    kept, _ = divide(list(dict.fromkeys(one.image for one in examples)), share)
+    known = set(kept)
+    return [one for one in examples if one.image in known], [one for one in examples if one.image not in known]
 
 
 class PictureTask(ExampleTask):

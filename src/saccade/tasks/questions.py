@@ -25,7 +25,7 @@ from ..recipe import Recipe
 from ..training.losses import Batch
 from ..views.results import Answered
 from .labels import UNLABELED, LabelTask, make_rows, percent
-from .pictures import PictureTask, PictureWork, Size, check_decoded, decoded, on_device, size_of, sizes_from
+from .pictures import PictureTask, PictureWork, Size, check_decoded, decoded, divide_pictures, on_device, size_of, sizes_from
 from .task import ExampleWork, device_of, from_tokens, learn_vocabulary, table
 
 MOST_KINDS = 12  # of questions whose accuracy is reported; more would be noise
@@ -122,10 +122,7 @@ class Questions(PictureTask, LabelTask):
 
     @classmethod
     def divide(cls, examples: list[Asked], share: float) -> tuple[list[Asked], list[Asked]]:
-        """Pictures are held out with all their questions: another question about a known picture would say less."""
-        kept, _ = super().divide(list(dict.fromkeys(one.image for one in examples)), share)
-        known = set(kept)
-        return [one for one in examples if one.image in known], [one for one in examples if one.image not in known]
+        return divide_pictures(super().divide, examples, share)
 
     @classmethod
     def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:

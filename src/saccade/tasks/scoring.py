@@ -1,5 +1,6 @@
 """Scores of texts against references (BLEU and chrF by sacrebleu), word alignments from attention, and their error rate."""
 
+import math
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -169,8 +170,8 @@ def caption_words(text: str) -> list[str]:
 
 
 class CaptionScores:
-    """Captions against the references of each: BLEU-1 to 4 as papers on captions report it (Papineni et al. 2002), exact matches, and
-    sacrebleu's BLEU in lowercase.
+    """Captions against the references of each: BLEU-1 to 4 as papers on captions report it (Papineni et al. 2002), with and without the
+    brevity penalty, CIDEr-D (Vedantam et al. 2015) in percent, exact matches, and sacrebleu's BLEU in lowercase.
 
     `counts` has a row for each caption: n-grams found in a reference and n-grams of each order, its length, the closest reference's.
     """
@@ -181,6 +182,7 @@ class CaptionScores:
         self.streams = [[each[n] if n < len(each) else None for each in references] for n in range(most)]
         words = [(caption_words(output), [*map(caption_words, each)]) for output, each in zip(outputs, references, strict=True)]
         self.counts = np.array([ngram_counts(*each) for each in words], dtype=np.float64).reshape(-1, 10)
+        self.cider = cider_scores(words)
         self.exact = np.array([[output in each, 1] for output, each in words], dtype=np.float64).reshape(-1, 2)
 
     @property
@@ -196,7 +198,10 @@ class CaptionScores:
     def metrics(self) -> dict[str, float | str]:
         metric = self.metric()
         bleu = float(metric.corpus_score(self.outputs, self.streams).score)
-        found: dict[str, float | str] = {f"bleu_{n}": caption_bleu(n, self.counts.sum(0)) for n in ORDERS}
+        total = self.counts.sum(0)
+        found: dict[str, float | str] = {f"bleu_{n}": caption_bleu(n, total) for n in ORDERS}
+        found |= {f"bleu_{n}_unpenalized": caption_bleu(n, total, False) for n in ORDERS}
+        found |= {"brevity_penalty": brevity_penalty(total), "cider": percent_cider(self.cider.sum(0))}
         exact = 100 * float(self.exact[:, 0].mean()) if len(self.exact) else 0.0
         return {**found, "exact": exact, "bleu": bleu, "bleu_signature": str(metric.get_signature()), "bleu_n_how": CAPTION_BLEU}
 
@@ -204,17 +209,18 @@ class CaptionScores:
         """What the metrics of all captions add up from."""
         metric = self.metric()
         found: Sums = {f"bleu_{n}": (self.counts, partial(caption_bleu, n)) for n in ORDERS}
+        found["cider"] = self.cider, percent_cider
         counts = np.array(metric._extract_corpus_statistics(self.outputs, self.streams), dtype=np.float64)
         exact = (self.exact, lambda total: float(100 * total[0] / max(total[1], 1)))
         return {**found, "exact": exact, "bleu": (counts, partial(score_of, metric))}
 
 
+def ngrams(words: Sequence[str], order: int) -> Counter[tuple[str, ...]]:
+    return Counter(zip(*(words[n:] for n in range(order)), strict=False))
+
+
 def ngram_counts(output: Sequence[str], references: Sequence[Sequence[str]]) -> list[int]:
     """A row of `CaptionScores.counts`; of two references equally close in length, the shorter one counts."""
-
-    def ngrams(words: Sequence[str], order: int) -> Counter[tuple[str, ...]]:
-        return Counter(zip(*(words[n:] for n in range(order)), strict=False))
-
     found, there = [], []
     for order in ORDERS:
         own, known = ngrams(output, order), Counter[tuple[str, ...]]()
@@ -226,12 +232,50 @@ def ngram_counts(output: Sequence[str], references: Sequence[Sequence[str]]) -> 
     return [*found, *there, len(output), closest]
 
 
-def caption_bleu(order: int, total: NDArray[np.float64]) -> float:
+def caption_bleu(order: int, total: NDArray[np.float64], penalized: bool = True) -> float:
     """BLEU of n-grams up to an order: brevity penalty × geometric mean of the precisions, of a sum of `CaptionScores.counts`, in percent."""
-    found, there, length, closest = total[:order], total[4 : 4 + order], total[8], total[9]
+    found, there = total[:order], total[4 : 4 + order]
     if not found.all():
         return 0.0
-    return float(100 * np.exp(min(0.0, 1 - closest / length) + np.log(found / there).mean()))
+    return float(100 * (brevity_penalty(total) if penalized else 1.0) * np.exp(np.log(found / there).mean()))
+
+
+def brevity_penalty(total: NDArray[np.float64]) -> float:
+    """min(1, e^(1 − r/c)) of a sum of `CaptionScores.counts`: c words of the outputs, r of the closest references."""
+    length, closest = total[8], total[9]
+    return float(np.exp(min(0.0, 1 - closest / length))) if length else 0.0
+
+
+def cider_scores(texts: Sequence[tuple[Sequence[str], Sequence[Sequence[str]]]], sigma: float = 6.0) -> NDArray[np.float64]:
+    """CIDEr-D of each output among its references, and 1: examples × 2.
+
+    10 × the mean over n = 1 … 4 and references of e^(−(c − r)²/2σ²) · Σ min(g, g′) g′ / (‖g‖ ‖g′‖). g counts the n-grams of the output,
+    g′ of the reference, times ln(pictures / pictures with that n-gram in a reference); c and r are their numbers of words.
+    """
+    grams = lambda words: Counter({gram: n for order in ORDERS for gram, n in ngrams(words, order).items()})  # noqa: E731
+    counted = [(grams(output), [*map(grams, references)]) for output, references in texts]
+    seen = Counter(gram for _, references in counted for gram in set[tuple[str, ...]]().union(*references))
+
+    def weighed(counts: Counter[tuple[str, ...]]) -> dict[tuple[str, ...], float]:
+        return {gram: n * math.log(len(texts) / max(1, seen[gram])) for gram, n in counts.items()}
+
+    def likeness(ours: dict[tuple[str, ...], float], theirs: dict[tuple[str, ...], float], order: int) -> float:
+        shared = sum(min(ours[gram], theirs[gram]) * theirs[gram] for gram in ours.keys() & theirs.keys() if len(gram) == order)
+        norms = [math.sqrt(sum(w * w for gram, w in one.items() if len(gram) == order)) for one in (ours, theirs)]
+        return shared / (norms[0] * norms[1]) if all(norms) else 0.0
+
+    found = []
+    for (output, references), (own, others) in zip(texts, counted, strict=True):
+        ours, total = weighed(own), 0.0
+        for words, other in zip(references, map(weighed, others), strict=True):
+            near = math.exp(-((len(output) - len(words)) ** 2) / (2 * sigma**2))
+            total += near * sum(likeness(ours, other, order) for order in ORDERS) / len(ORDERS)
+        found.append([10 * total / max(1, len(references)), 1.0])
+    return np.array(found, dtype=np.float64).reshape(-1, 2)
+
+
+def percent_cider(total: NDArray[np.float64]) -> float:
+    return float(100 * total[0] / max(total[1], 1))
 
 
 def moses_tokenizer(language: str) -> Any:

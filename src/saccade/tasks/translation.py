@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -54,6 +55,7 @@ class Translation(ExampleTask):
     options = Task.options | {
         "beam": searcher,
         "max_length": check_length,
+        "length_penalty": partial(searcher, 2),
         "quarters": bool,
         "moses": moses_tokenizer,
         "tokenize": bleu_metric,
@@ -212,9 +214,12 @@ class Translation(ExampleTask):
     def score(self, outputs: Sequence[str], pairs: Pairs, moses: str | None = None, tokenizer: str = "13a") -> Scores:
         return scores(outputs, [pair.target for pair in pairs], moses, tokenizer)
 
-    def outputs(self, model: nn.Module, pairs: Pairs, beam: int = 1, max_length: int | None = None) -> tuple[list[str], int]:
+    def outputs(
+        self, model: nn.Module, pairs: Pairs, beam: int = 1, max_length: int | None = None, length_penalty: float = 1.0
+    ) -> tuple[list[str], int]:
         """The model's own targets, and how many of them were cut at the length limit."""
-        found = dict(self.translate(model, [pair.source for pair in pairs], searcher(beam), max_length=max_length))
+        search = searcher(beam, length_penalty)
+        found = dict(self.translate(model, [pair.source for pair in pairs], search, max_length=max_length))
         return [found[n].text for n in range(len(pairs))], sum(not one.finished for one in found.values())
 
     def per_example(
@@ -223,10 +228,11 @@ class Translation(ExampleTask):
         examples: Pairs,
         beam: int = 1,
         max_length: int | None = None,
+        length_penalty: float = 1.0,
         tokenize: str = "",
         **options: Any,
     ) -> Each:
-        outputs, _ = self.outputs(model, examples, beam, max_length)
+        outputs, _ = self.outputs(model, examples, beam, max_length, length_penalty)
         rows = [(pair.source, pair.target, output) for pair, output in zip(examples, outputs, strict=True)]
         references = [pair.target for pair in examples]
         return Each(rows, text_sums(outputs, references, bleu_tokenizer(tokenize or self.tokenize, references)[0]))
@@ -240,10 +246,11 @@ class Translation(ExampleTask):
         moses: str | None = None,
         tokenize: str = "",
         max_length: int | None = None,
+        length_penalty: float = 1.0,
     ) -> dict[str, Any]:
         """BLEU and chrF with their signatures, loss, the alignment error rate where there are gold links, and BLEU by length quarter."""
         tokenizer, note = bleu_tokenizer(tokenize or self.tokenize, [pair.target for pair in pairs])
-        outputs, cut = self.outputs(model, pairs, beam, max_length)
+        outputs, cut = self.outputs(model, pairs, beam, max_length, length_penalty)
         found: dict[str, Any] = {"sentences": len(pairs), "beam": beam, **self.score(outputs, pairs, moses, tokenizer)}
         if note:
             found["bleu_tokenizer"] = f"{tokenizer} {note}"

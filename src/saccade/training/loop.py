@@ -50,7 +50,6 @@ class Watcher:
         return self
 
 
-
 class Training:
     """One training run of one model; `run` continues from the folder's last checkpoint, if there is one."""
 

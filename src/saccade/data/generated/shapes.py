@@ -178,6 +178,23 @@ def asked(drawing: Drawing) -> list[Asked]:
     return [Asked(drawing, question, answer, drawing.line) for question, answer in filter(None, found)]
 
 
+def asked_openly(drawing: Drawing) -> list[Asked]:
+    """Questions that are answered with sentences: what the picture is about, what an object is, which colors there are, and where one object
+    is seen from another."""
+    things, dice, said = drawing.things(), Dice(drawing.number + 2), WORDS["open questions"]
+    named, one = rainbow(things)[:2], dice.pick(things)
+    facts = {"caption": captioned(drawing).captions[0], "color": one.color, "object": f"{one.size} {one.shape}"}
+    colors = " and ".join(other.color for other in rainbow(things))
+    found = [said["about"], said["object"], said["colors"][len(things) > 1]]
+    if len(named) > 1:
+        seen, other = named if dice.chance(0.5) else named[::-1]
+        facts |= {"seen": seen.color, "shape": seen.shape, "other": other.color, "other_shape": other.shape}
+        facts["relation"] = str(relation(seen, other, drawing.side))
+        found.append(said["relation"])
+    facts |= {"colors": colors, "count": said["counts"][len(things) - 1]}
+    return [Asked(drawing, question.format(**facts), answer.format(**facts), drawing.line) for question, answer in found]
+
+
 class Asker(Dice):
     """Draws questions and their answers; none where the picture allows no such question."""
 

@@ -1,0 +1,94 @@
+"""Open questions about a picture: the answer is a sentence that the model generates."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from math import exp
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import nn
+
+from ..data.corpora import OPEN
+from ..data.pictures import Asked, Picture
+from ..data.vocabulary import Vocabulary
+from ..decoding import searcher
+from ..recipe import Recipe
+from ..views.results import Answered
+from .captioning import Describing
+from .pictures import divide_pictures
+from .questions import Questions
+from .scoring import CaptionScores
+from .task import WrongExample, table
+
+
+@table.add("open-questions", paper="Antol et al. 2015 (VQA)")
+class OpenQuestions(Describing):
+    """A sentence that answers a question about a picture: the decoder reads the question, looking at the picture, and then generates."""
+
+    data = OPEN
+    texts_about = staticmethod(lambda example: () if example.answer is None else (example.answer,))
+    question_of = staticmethod(lambda example: example.question)
+    outcome: ClassVar[str] = "answer"
+    command: ClassVar[str] = 'answer {model} picture.png "your question"'
+    method: ClassVar[str] = 'm.answer("picture.png", "your question")'
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.blind: dict[str, str] = {}  # question → the commonest answer of the training data
+
+    @classmethod
+    def learn(cls, recipe: Recipe, train: Sequence[Asked], given: Vocabulary | None = None) -> Self:
+        made, counts = super().learn(recipe, train, given), defaultdict[str, Counter[str]](Counter)
+        for one in train:
+            counts[one.question][str(one.answer)] += 1
+        made.blind = {asked: min(found, key=lambda text: (-found[text], text)) for asked, found in counts.items()}
+        return made
+
+    @classmethod
+    def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
+        made = super().restore(recipe, tokens)
+        made.blind = {str(asked): str(answer) for asked, answer in tokens.get("blind", {}).items()}
+        return made
+
+    def tokens(self) -> dict[str, Any]:
+        return {**super().tokens(), "blind": self.blind}
+
+    def texts(self, examples: Sequence[Asked]) -> dict[str, tuple[Vocabulary, list[str]]]:
+        return {"questions": (self.text, [one.question for one in examples]), **super().texts(examples)}
+
+    @classmethod
+    def divide(cls, examples: list[Asked], share: float) -> tuple[list[Asked], list[Asked]]:
+        return divide_pictures(super().divide, examples, share)
+
+    def evaluate(self, model: nn.Module, examples: Sequence[Asked], **search: Any) -> dict[str, Any]:
+        """The metrics of texts, and controls, of which each lacks a part: `blind_exact` answers with the commonest answer to the question
+        in training, `exact_other_picture` reads a picture of another half of the examples, `exact_other_question` the next example's question."""
+        if wrong := next((one for one in examples if one.answer is None), None):
+            raise WrongExample(f"line {wrong.line} has no answer to compare with; give one, or use `answer`")
+        found, halfway = super().evaluate(model, examples, **search), len(examples) // 2
+        turned = zip(examples, [*examples[halfway:], *examples[:halfway]], [*examples[1:], *examples[:1]], strict=True)
+        asked = [(Asked(far.image, one.question), Asked(one.image, near.question)) for one, far, near in turned]
+        controls = {
+            "exact_other_picture": self.outputs(model, [one for one, _ in asked], **search)[0],
+            "exact_other_question": self.outputs(model, [one for _, one in asked], **search)[0],
+            "blind_exact": [self.blind.get(one.question, "") for one in examples],
+        }
+        judged = {name: CaptionScores(texts, [*map(self.texts_about, examples)]) for name, texts in controls.items()}
+        return found | {name: 100 * float(one.exact[:, 0].mean()) for name, one in judged.items()}
+
+    @torch.no_grad()
+    def answer(self, model: nn.Module, asked: Iterable[tuple[Picture, str]]) -> list[Answered]:
+        """The answers to questions about pictures, with their probabilities; where each word of the question and of the answer looked."""
+        given = list(asked)
+        questions = [question for _, question in given]
+        said = self.describe(model, [image for image, _ in given], searcher(), questions=questions)
+        rows, columns = model.image.grid(*self.image_size)  # type: ignore[union-attr, operator]
+        found = []
+        for (image, question), one in zip(given, said, strict=True):
+            pieces = [*question.split(), *one.words]
+            weights = torch.zeros(len(pieces), rows, columns).numpy() if one.weights is None else one.weights
+            found.append(Answered(one.text, {one.text: exp(one.log_prob)}, question, image.name, pieces, weights))
+        return found
+
+
+ANSWERING = (Questions, OpenQuestions)  # tasks that answer a question about a picture
