@@ -27,7 +27,7 @@ import pytest
 from serving_helpers import SENTENCES
 
 from saccade import api
-from saccade.serving.server import YIELD, Server
+from saccade.serving.server import YIELD, Server, ignore_arrivals
 from support import run_cli
 
 ROOT = Path(__file__).parents[2]
@@ -378,6 +378,22 @@ sys.exit(run(sys.argv[1:]))
         assert (status, b"connection: close" in head) == (503, True)
         assert kept.recv(10) == b""
         assert process.wait(60) == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a packet filter of Linux")
+def test_a_socket_that_closes_keeps_its_queue_and_starts_no_handshake() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as here:
+        where = here.getsockname()
+        with socket.create_connection(where) as queued:
+            ignore_arrivals(here)
+            with pytest.raises(TimeoutError):
+                socket.create_connection(where, timeout=0.2)
+            with here.accept()[0] as taken:
+                queued.sendall(b"a request")
+                assert taken.recv(100) == b"a request"
+            here.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                here.accept()
 
 
 def wait_until_refused(where: str) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import logging
 import mmap
 import os
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
@@ -29,6 +31,7 @@ from .settings import STOPPING, Settings
 
 Counts = list[int] | memoryview
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1") if hasattr(signal, name))
+SO_ATTACH_FILTER, BPF_RETURN = 26, 6  # of Linux
 BACKLOG = 2048  # connections that wait to be taken
 SEND_BUFFER_BYTES = (
     128 * 1024
@@ -110,6 +113,8 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: Any = None) -> None:
         """Accepts the connections that the system has queued and no further ones; requests on open ones get a last answer."""
         self.service.stop()
+        if len(self.counts) == 1:  # else the other processes may go on
+            ignore_arrivals(*(sockets or ()))
         loop, came = asyncio.get_running_loop(), list[socket.socket]()
         for here in sockets or ():
             loop.remove_reader(here)
@@ -160,6 +165,16 @@ def bind(settings: Settings) -> socket.socket:
             f"cannot listen at {settings.host}:{settings.port} ({why}); choose others with --host and --port"
         ) from None
     return made
+
+
+def ignore_arrivals(*listening: socket.socket) -> None:
+    """On Linux, the system drops each new handshake from now on, so that the queue of a socket can be emptied before it is closed.
+
+    Without it, a connection that arrives between the last `accept` and `close` is reset. Its client tries again and is refused."""
+    code = ctypes.create_string_buffer(struct.pack("HBBI", BPF_RETURN, 0, 0, 0))  # a packet filter that keeps 0 bytes
+    for here in listening if sys.platform == "linux" else ():
+        with contextlib.suppress(OSError):  # a sandbox may forbid it
+            here.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(code)))
 
 
 def run(settings: Settings, here: socket.socket, ready: Any = lambda: None, counts: Counts | None = None, number: int = 0) -> int:
@@ -216,6 +231,8 @@ class Workers:
     def end(self, *_: Any) -> None:
         """Closes the socket, so that no connection is queued here that no worker will accept, and stops the workers."""
         self.ending = True
+        if self.here.fileno() != -1:
+            ignore_arrivals(self.here)
         self.here.close()
         for child in list(self.children):
             with contextlib.suppress(ProcessLookupError):  # it has just ended
