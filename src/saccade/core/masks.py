@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
@@ -99,6 +100,8 @@ class Mask:
         return self.first if isinstance(self, Not) else Not(self)
 
     def __bool__(self) -> bool:
+        if sys._getframe(1).f_globals.get("__name__", "").startswith("torch."):  # torch.compile asks whether it has a callable
+            return True
         raise SaccadeError(f"the mask {self!r} is neither true nor false; combine masks with & and |, not with `and` and `or`")
 
     def __repr__(self) -> str:
@@ -379,7 +382,7 @@ class Blocks(Mask):
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         patterns, count, _ = self.values.shape
-        covered = (count - bool(self.extra)) * self.size + self.extra
+        covered = (count - 1 if self.extra else count) * self.size + self.extra
         if keys > covered:
             raise SaccadeError(f"the block mask covers {covered} positions, got {keys}; raise `length`")
         if patterns not in (1, heads):

@@ -14,6 +14,8 @@ class Gather(Backend):
     def refuses(self, call: Call) -> str | None:
         if not unchanged(call.normalize, Hard):
             return "the normalizer is not hard"
+        if call.normalize.expected:
+            return "the normalizer reads the expectation, not one position"
         if call.normalize.training:
             return "in training, what is sampled is learned by its weights"
         if call.positions is not None and call.position.adds_values:
