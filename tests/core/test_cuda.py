@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from saccade.building import Builder
 from saccade.core import Mechanism, attend, backends, masks, normalizers, positions, record, scores
 from saccade.core.attention import pose
+from saccade.decoding.capture import Captures
 from saccade.models import Seq2Seq
 
 pytestmark = [
@@ -75,3 +77,37 @@ def test_a_record_survives_compilation_on_a_gpu() -> None:
             model(source, lengths, target)
     torch.testing.assert_close(before, during)
     torch.testing.assert_close(seen["decoder.1.cross"].weights(), plain["decoder.1.cross"].weights(), rtol=1e-3, atol=1e-4)
+
+
+def test_graphs_that_are_garbage_do_not_end_a_capture() -> None:
+    captures, number = Captures(), torch.zeros(1, device="cuda")
+
+    def work() -> None:
+        number.add_(1)
+        [[n] for n in range(2_000)]  # objects: the collector would run
+        number.add_(1)
+
+    cycle: list[object] = [captures("an earlier graph", work)]
+    cycle.append(cycle)
+    del cycle
+    before = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        graph = captures("a graph", work)
+    finally:
+        gc.set_threshold(*before)
+    graph.replay()
+    assert number.item() == 2
+
+
+def test_random_numbers_are_drawn_after_a_capture_that_failed() -> None:
+    captures, number = Captures(), torch.zeros(1, device="cuda")
+
+    def work() -> None:
+        torch.rand(3, device="cuda")
+        number.item()
+
+    with pytest.warns(UserWarning, match="a step cannot be captured as a CUDA graph"):
+        assert captures("a step", work) is None
+    assert captures("a step", work) is None  # not tried again
+    assert torch.rand(3, device="cuda").isfinite().all()

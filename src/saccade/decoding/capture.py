@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from ..core.cuda_graphs import forget_capture, uncollected
+
 
 class Captures:
     """Work captured as CUDA graphs, all in one pool of memory: no two of them run at the same time."""
@@ -27,6 +29,7 @@ class Captures:
             return capture(work, self.anchor.pool())
         except RuntimeError as error:
             self.refused.add(what)
+            forget_capture(torch.device("cuda", torch.cuda.current_device()))
             why = (str(error).strip().splitlines() or [""])[0]
             warnings.warn(f"{what} cannot be captured as a CUDA graph ({why}); continuing kernel by kernel", stacklevel=2)
             return None
@@ -36,8 +39,9 @@ def capture(work: Callable[[], object], pool: Any) -> Any:
     """The work as a graph with memory of a pool, or of a new one; `torch.cuda.graph` would also empty PyTorch's memory each time."""
     here, stream, graph = torch.cuda.current_stream(), torch.cuda.Stream(), torch.cuda.CUDAGraph()
     stream.wait_stream(here)
-    with torch.cuda.stream(stream):
-        graph.capture_begin(pool=pool) if pool is not None else graph.capture_begin()
+    how: dict[str, Any] = {"capture_error_mode": "thread_local"}  # another thread may prepare the next batch
+    with torch.cuda.stream(stream), uncollected():
+        graph.capture_begin(**how if pool is None else {"pool": pool, **how})
         try:
             work()
         finally:

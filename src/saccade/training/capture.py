@@ -1,9 +1,7 @@
 """Updates captured as CUDA graphs and replayed: a small model's update then takes no longer than its arithmetic."""
 
-import gc
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from ..core.cuda_graphs import forget_capture, uncollected
 from .ahead import making
 from .update import Parts, Update
 
@@ -112,26 +111,6 @@ class CapturedUpdate(Update):
         with making, uncollected(), torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             outputs = self.step(batch, forward)
         return Captured(graph, inputs, outputs)
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Within the `with`, Python's garbage collector rests: graphs and events that it finds would be freed in the middle of a capture,
-    which ends it. It is not run before either: that takes as long as twenty updates of a small model."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
-def forget_capture(device: torch.device) -> None:
-    """After a capture that broke off: torch's random numbers would wait for its end, and refuse to be drawn."""
-    for generator in torch.cuda.default_generators if device.type == "cuda" else ():
-        if device.index in (None, generator.device.index):
-            generator.graphsafe_set_state(torch.Generator(generator.device).graphsafe_get_state())
 
 
 class Cast(torch.autograd.Function):
