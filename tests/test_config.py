@@ -214,6 +214,7 @@ def test_words_become_nested_values() -> None:
     assert config.recipe({"model": TINY}, ["model.score.name=additive", "model.score.hidden=4"]).model["score"] == {
         "name": "additive",
         "hidden": 4,
+        "layers": 1,
     }
     with_option = config.recipe({"model": {**TINY, "feedforward": "mlp"}}, ["model.feedforward.activation=gelu"])
     assert with_option.model["feedforward"]["activation"] == {"name": "gelu", "tanh": False}
@@ -280,6 +281,8 @@ def why_not(family: str, key: str, member: Any) -> str | None:
         return "generates token ids alone"
     if not getattr(member, "causal", True) and kind is not models.Encoder:
         return rf"model\.{key}=.* sees a text as a whole"
+    if getattr(member, "reads_token", False):
+        return "only the family vit has"
     if use not in getattr(member, "uses", (use,)):
         return rf"model\.{key}=.* is not for"
     if getattr(member, "absolute", False) and models.table[family].build(models.CarryingLM):

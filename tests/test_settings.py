@@ -229,6 +229,7 @@ ONE_PER_TASK = {
     "shapes-vit",
     "shapes-denoising",
     "shapes-questions",
+    "shapes-open-questions",
     "graphs-gat",
 }  # these are trained, too
 

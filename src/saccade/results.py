@@ -140,7 +140,7 @@ def commit() -> str:
         return given
 
     def git(*words: str) -> str:
-        return subprocess.run(["git", *words], capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+        return subprocess.run(["git", *words], capture_output=True, text=True, timeout=60, check=True).stdout.strip()
 
     try:
         return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "--", "src") else "")

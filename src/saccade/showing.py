@@ -151,7 +151,7 @@ def show_question(task: Questions | OpenQuestions, model: nn.Module, image: Pict
 
 def sites_inside(body: ImageEncoder, image: Tensor, pooled: Tensor | None = None, label: str = MEAN_ROW) -> list[Site]:
     """The attention inside an image encoder to the positions of one image (1 3 H W), and to channels; first that of all layers together, as
-    much as each position counts: `pooled`, or alike. Last, how long the vectors of each resolution are."""
+    much as each position counts: `pooled`, or alike. With `pooled`, last how long the vectors of each resolution are."""
     found, sites, grid = attention_maps(body, image), list[Site](), body.grid(*image.shape[2:])
 
     def add(name: str, rows: list[str], weights: Tensor) -> None:
@@ -171,7 +171,7 @@ def sites_inside(body: ImageEncoder, image: Tensor, pooled: Tensor | None = None
     for name, weights in found.channels.items():
         names = [f"channel {n}" for n in range(len(weights))]
         sites.append(Site(f"{name}, channels", ["factor"], names, weights[None, None]))
-    for weights in found.features:
+    for weights in found.features if pooled is not None else ():
         add("features, {} × {}".format(*weights.shape), ["length"], weights[None, None])
     return sites
 

@@ -162,7 +162,7 @@ class Usable(Seeing, Stepping):
     def answer(self, image: Any, question: Any = None) -> Any:
         """The answer to a question about a picture, with the probability of each and where each word looked; a list for several questions
         about it, or for pairs of pictures (or their files) and questions."""
-        task = self.require(ANSWERING, "answer a question about a picture")
+        task: Questions | OpenQuestions = self.require(ANSWERING, "answer a question about a picture")
         alone = isinstance(question, str)
         if question is None:
             given = items(image, "m.answer([(image, question), …])")

@@ -306,7 +306,11 @@ def test_data_of_every_kind_are_looked_at(tmp_path: Path) -> None:
 def test_a_command_that_is_cut_short_reports_why(
     recipe: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, sentence: str
 ) -> None:
-    def fit(*_: object) -> None:
+    monkeypatch.chdir(recipe.parent)
+
+    def fit(_: object, folder: Path, *more: object) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "recipe.json").write_text("{}")  # written before the first update
         raise error
 
     monkeypatch.setattr(api, "fit", fit)
@@ -314,6 +318,18 @@ def test_a_command_that_is_cut_short_reports_why(
     assert (printed.code, printed.out) == (code, "")
     assert printed.err.startswith(f"saccade: {sentence}")
     assert printed.err.count("\n") == 1
+
+
+def test_a_training_cut_short_before_its_own_run_began_continues_with_the_same_command(
+    recipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(recipe.parent)
+
+    def fit(*_: object) -> None:
+        raise Stopped(signal.SIGINT, 7)
+
+    monkeypatch.setattr(api, "fit", fit)
+    assert run_cli("train", recipe).err.endswith("a checkpoint was written, continue with the same command\n")
 
 
 def test_a_defect_shows_itself(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:

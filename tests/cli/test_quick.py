@@ -157,7 +157,7 @@ def test_recipes_are_listed_with_what_they_need(tmp_path: Path, monkeypatch: pyt
     assert rows["phrasebook-bahdanau"]["needs"] == "nothing"
     assert rows["translation"]["needs"] == "data.train=YOUR_FILE"
     assert rows["ud-ewt-upos"]["task"] == "tagging"
-    assert rows["sst2-pretrained"]["needs"] == "saccade fetch sst2 + saccade train wikitext-2-masked"
+    assert rows["sst2-pretrained"]["needs"] == "saccade fetch sst2 + saccade fetch wikitext-2"
     (tmp_path / "data" / "tinyshakespeare").mkdir(parents=True)
     (tmp_path / "data" / "tinyshakespeare" / "input.txt.xz").write_bytes(b"")
     (tmp_path / "cache" / "ud-ewt").mkdir(parents=True)

@@ -137,7 +137,7 @@ def test_nested_parts_are_chosen_written_and_built() -> None:
     assert pool.mechanism.score.u.shape == (1, 4, 5)
     assert isinstance(pool.mechanism.normalize, normalizers.Entmax15)
     default = spell(pooling.pools, choose(pooling.pools, "attention", "model.pool"))
-    assert default == {"name": "attention", "score": {"name": "additive", "hidden": None}, "normalize": "softmax"}
+    assert default == {"name": "attention", "score": {"name": "additive", "hidden": None, "layers": 1}, "normalize": "softmax"}
     joined = choose(inputs.table, {"name": "sinusoidal", "join": "concatenate"}, "model.position_embedding")
     assert isinstance(joined(dim=4).join, inputs.joins["concatenate"])
 
@@ -268,7 +268,7 @@ def test_settings_are_filled_from_nested_values_and_written_back() -> None:
     made = fill(Settings, values, "")
     assert made == Settings(7, None, "large", False, None, [3], Choice(scores.Additive, {"hidden": 3}), Inner(0.5))
     written = spell_all(made)
-    assert written["score"] == {"name": "additive", "hidden": 3}
+    assert written["score"] == {"name": "additive", "hidden": 3, "layers": 1}
     assert (written["size"], written["limit"]) == (7, None)
     assert fill(Settings, {}, "") == Settings()
 

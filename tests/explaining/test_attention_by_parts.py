@@ -206,7 +206,7 @@ def test_words_that_look_like_templates_stay_words() -> None:
 def test_python_names_the_same_parts() -> None:
     own = saccade.explain("the black cat", score="additive", mask={"name": "window", "left": 1}, query=2)
     assert isinstance(own, Worked)
-    assert own.score == {"name": "additive", "hidden": None}
+    assert own.score == {"name": "additive", "hidden": None, "layers": 1}
     assert (
         own.to_dict()
         == explain(["the", "black", "cat"], choose_parts("additive", mask={"name": "window", "left": 1}), 2).to_dict()

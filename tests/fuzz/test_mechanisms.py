@@ -145,7 +145,7 @@ def normalized(normalize: torch.nn.Module, name: str, row: list[float]) -> list[
         row = [s - math.log(len(row)) for s in row]
     if name == "sigmoid":
         return [1 / (1 + math.exp(-s)) if s > -700 else 0.0 for s in row]
-    found = NORMALIZED[name](np.array(row))
+    found = NORMALIZED["softmax" if getattr(normalize, "expected", False) else name](np.array(row))
     return [w / len(row) for w in found] if getattr(normalize, "by_count", False) and name == "relu" else found
 
 

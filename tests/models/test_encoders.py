@@ -37,7 +37,7 @@ PLAIN = {case.family: case for case in READ_TEXTS if not case.changed}
 CASES = [case for case in READ_TEXTS if not set(case.changed) - {"embedding"}]
 each = pytest.mark.parametrize("case", CASES, ids=str)
 each_family = pytest.mark.parametrize("family", FAMILIES)
-each_pool = pytest.mark.parametrize("pool", pools.names())
+each_pool = pytest.mark.parametrize("pool", [name for name in pools.names() if not pools[name].reads_token])
 
 
 def test_the_families_that_read_text_for_labels() -> None:

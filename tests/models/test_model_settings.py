@@ -112,10 +112,11 @@ def test_a_setting_that_a_family_does_not_have_is_named(family: str, name: str, 
         ("activation", "write model.feedforward.activation"),
         ("entry", "write model.position_embedding.join"),
         ("max_len", "write model.position_embedding={name: learned, max_len: …}"),
+        ("token", "write model.pool=token"),
     ],
 )
 def test_an_old_name_is_answered_with_its_new_one(old: str, new: str) -> None:
-    assert set(RENAMED) == {"places", "words", "activation", "entry", "max_len"}
+    assert set(RENAMED) == {"places", "words", "activation", "entry", "max_len", "token"}
     with pytest.raises(SaccadeError) as error:
         Builder({"family": "transformer", old: "learned"})
     assert str(error.value) == f"no setting named 'model.{old}' for transformer; {new}"
@@ -142,7 +143,7 @@ def test_complete_settings_hold_what_counts_and_come_back_as_themselves(family: 
 
 
 def test_options_are_written_out_and_come_back_as_themselves() -> None:
-    chosen = {"name": "attention", "score": {"name": "additive", "hidden": 5}, "normalize": "sparsemax"}
+    chosen = {"name": "attention", "score": {"name": "additive", "hidden": 5, "layers": 1}, "normalize": "sparsemax"}
     made = complete({"family": "bag", "pool": chosen}, sketch(Encoder, classifies=True))
     assert made["pool"] == chosen
     plain = complete({"family": "bag"}, sketch(Encoder, classifies=True))

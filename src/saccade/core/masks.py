@@ -208,8 +208,7 @@ def booleans(answer: Any, mask: Mask) -> Tensor:
 
 def of_any_head(needed: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """R C: the blocks that some head needs, of those that `Mask.needed` names (R C or H R C)."""
-    found: NDArray[np.bool_] = needed.reshape(-1, *needed.shape[-2:]).any(0)
-    return found
+    return np.logical_or.reduce(needed.reshape(-1, *needed.shape[-2:]), 0)
 
 
 def pick_rows(tensor: Tensor, rows: Tensor) -> Tensor:

@@ -109,16 +109,22 @@ def late_facts(c: Config, mechanism: Callable[[], Mechanism]) -> dict[str, Later
     return {"kv_heads": Later(lambda: c.kv_heads), "dropout": Later(lambda: c.attention_dropout), "mechanism": Later(mechanism)}
 
 
+def each_mask(c: Config) -> Callable[[int, int], masks.Mask]:
+    """Block n's mask for so many heads: one that asks for neither is one object for all blocks, so that a pass prepares it once."""
+    made: dict[tuple[int, int] | None, masks.Mask] = {}
+
+    def mask(n: int, heads: int) -> masks.Mask:
+        differs = not {"heads", "n"}.isdisjoint(parameters(c.mask.make))
+        return made.setdefault((n, heads) if differs else None, c.mask(n=n, heads=heads))
+
+    return mask
+
+
 def make_stack(c: Config, role: str = "alone", causal: bool = False) -> stack.Stack:
     """`depth` blocks by the stack's plan; `role` is "encoder" or "decoder" of a pair, whose blocks attend to a memory, or "alone"."""
     check_mixer(c, causal)
-    made_masks: dict[tuple[int, int] | None, masks.Mask] = {}
+    visible = each_mask(c)
     shared: dict[int, positions.Position] = {}  # positions that all blocks share, by their heads
-    differ = not {"heads", "n"}.isdisjoint(parameters(c.mask.make))
-
-    def visible(n: int, heads: int) -> masks.Mask:
-        """Block n's mask: a mask that asks for neither heads nor block is one object for all blocks, so that a pass prepares it once."""
-        return made_masks.setdefault((n, heads) if differ else None, c.mask(n=n, heads=heads))
 
     def self_attention(n: int, heads: int, score: scores.Score | None = None) -> Mechanism:
         """Block n's mechanism, with the score of the settings unless another is given."""

@@ -112,7 +112,7 @@ class Stages(nn.Module):
             x = stage(x, rows, columns)
             found.append(x)
             if stage.merge is not None:
-                x = stage.merge(x, rows, columns)
+                x = stage.merge(x, rows, columns)  # type: ignore[operator]
                 rows, columns = -(-rows // 2), -(-columns // 2)
         return [*found[:-1], self.norm(x)]
 

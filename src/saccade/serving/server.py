@@ -113,7 +113,7 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: Any = None) -> None:
         """Accepts the connections that the system has queued and no further ones; requests on open ones get a last answer."""
         self.service.stop()
-        if len(self.counts) == 1:  # else the other processes may go on
+        if len(self.counts) == 1:  # else the other processes may continue to accept
             ignore_arrivals(*(sockets or ()))
         loop, came = asyncio.get_running_loop(), list[socket.socket]()
         for here in sockets or ():

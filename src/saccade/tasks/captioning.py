@@ -57,6 +57,7 @@ class Describing(PictureTask):
     options: ClassVar[dict[str, Any]] = {"beam": searcher, "max_length": check_length, "length_penalty": partial(searcher, 2)}
     texts_about: ClassVar[Any]  # of an example: the texts to generate
     question_of: ClassVar[Any]  # and what is read before them
+    outcome: ClassVar[str]
 
     def __init__(self, text: Vocabulary, image_size: Size, lengths: OutputLengths | None = None) -> None:
         self.text, self.reads, self.image_size = text, text, image_size
@@ -225,10 +226,10 @@ class Captioning(Describing):
     command: ClassVar[str] = "caption {model} picture.png"
     method: ClassVar[str] = 'm.caption("picture.png")'
 
-    def evaluate(self, model: nn.Module, examples: Sequence[Captioned], **search: Any) -> dict[str, Any]:
+    def evaluate(self, model: nn.Module, examples: Sequence[Captioned], *given: Any, **search: Any) -> dict[str, Any]:
         """The metrics of texts, BLEU-4 and CIDEr of each text against another picture's captions as a control, and `pointing` where the
         places of the named objects are known."""
-        found, placed = super().evaluate(model, examples, **search), [one for one in examples if one.places]
+        found, placed = super().evaluate(model, examples, *given, **search), [one for one in examples if one.places]
         return found | (self.pointing(model, placed) if placed and attends(model) else {})
 
     def judge(self, outputs: Sequence[str], examples: Sequence[Any]) -> dict[str, Any]:

@@ -60,17 +60,17 @@ class OpenQuestions(Describing):
     def divide(cls, examples: list[Asked], share: float) -> tuple[list[Asked], list[Asked]]:
         return divide_pictures(super().divide, examples, share)
 
-    def evaluate(self, model: nn.Module, examples: Sequence[Asked], **search: Any) -> dict[str, Any]:
+    def evaluate(self, model: nn.Module, examples: Sequence[Asked], *given: Any, **search: Any) -> dict[str, Any]:
         """The metrics of texts, and controls, of which each lacks a part: `blind_exact` answers with the commonest answer to the question
         in training, `exact_other_picture` reads a picture of another half of the examples, `exact_other_question` the next example's question."""
         if wrong := next((one for one in examples if one.answer is None), None):
             raise WrongExample(f"line {wrong.line} has no answer to compare with; give one, or use `answer`")
-        found, halfway = super().evaluate(model, examples, **search), len(examples) // 2
+        found, halfway = super().evaluate(model, examples, *given, **search), len(examples) // 2
         turned = zip(examples, [*examples[halfway:], *examples[:halfway]], [*examples[1:], *examples[:1]], strict=True)
         asked = [(Asked(far.image, one.question), Asked(one.image, near.question)) for one, far, near in turned]
         controls = {
-            "exact_other_picture": self.outputs(model, [one for one, _ in asked], **search)[0],
-            "exact_other_question": self.outputs(model, [one for _, one in asked], **search)[0],
+            "exact_other_picture": self.outputs(model, [one for one, _ in asked], *given, **search)[0],
+            "exact_other_question": self.outputs(model, [one for _, one in asked], *given, **search)[0],
             "blind_exact": [self.blind.get(one.question, "") for one in examples],
         }
         judged = {name: CaptionScores(texts, [*map(self.texts_about, examples)]) for name, texts in controls.items()}
