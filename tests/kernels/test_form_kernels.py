@@ -60,7 +60,9 @@ def check(mechanism: Mechanism, qkv: list[Tensor], mask: Mask | None, dtype: tor
     assert results[0][0].dtype == dtype
     batch, heads, queries, _ = qkv[0].shape
     # a score so near to 0 that its sign is rounded away gains or loses its whole gradient: as much as two pairs that are seen may do so
-    pairs = (mask or masks.full()).dense(batch, heads, queries, qkv[1].shape[2]).expand(batch, heads, -1, -1).sum()
+    pairs = (
+        (masks.full() if mask is None else mask).dense(batch, heads, queries, qkv[1].shape[2]).expand(batch, heads, -1, -1).sum()
+    )
     flips = 2 / max(float(pairs), 1.0) ** 0.5 if isinstance(mechanism.normalize, normalizers.Relu) else 0.0
     for name, one, other, rounded in zip(["output", "q", "k", "v", *dict(mechanism.named_parameters())], *results, strict=True):
         assert one.isfinite().all(), name

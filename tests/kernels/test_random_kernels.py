@@ -16,6 +16,10 @@ COUNT = 24
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 runs = pytest.mark.skipif(missing(DEVICE) is not None, reason=f"the kernels do not run here: {missing(DEVICE)}")
 
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*encountered in:RuntimeWarning"
+)  # NumPy's in Triton's interpreter, of masked numbers
+
 
 def known(draw: random.Random, heads: int, wide: tuple[int, int, int]) -> tuple[Mechanism, tuple[str, str, str]]:
     """Parts of which the kernels know at least the score and the normalizer."""
@@ -25,19 +29,32 @@ def known(draw: random.Random, heads: int, wide: tuple[int, int, int]) -> tuple[
             return made, names
 
 
+def kernels_of(case: Case) -> list[str]:
+    return [name for name in able(case, case.grad) if name in ("triton", "short")]
+
+
 def draw(seed: int) -> Case:
+    """The first of a seed's cases that a kernel runs."""
     dtypes: Any = (torch.float32,) if DEVICE.type == "cpu" else (torch.float32, torch.bfloat16)
-    case = draw_case(seed, largest=40 if DEVICE.type == "cpu" else 520, dtypes=dtypes, parts=known)
-    return case.to(case.q.dtype, DEVICE)
+    for attempt in range(100):
+        case = draw_case(seed + 100_000 * attempt, largest=40 if DEVICE.type == "cpu" else 520, dtypes=dtypes, parts=known)
+        case = case.to(case.q.dtype, DEVICE)
+        if kernels_of(case):
+            return case
+    raise AssertionError("no kernel runs any of a hundred cases")
 
 
 def check(case: Case) -> int:
-    names = [name for name in able(case, case.grad) if name in ("triton", "short")]
-    compare(case, names)
+    names = kernels_of(case)
+    threshold = case.q.dtype == torch.float32 and case.names[1] in (
+        "sparsemax",
+        "entmax-1.5",
+    )  # whose threshold is found to a millionth of the largest score
+    compare(case, names, slack=10.0 if threshold else 1.0)
     return len(names)
 
 
 @runs
 @seeds(COUNT, chunk=24)
 def test_random_mechanisms_on_the_kernels(cases: range) -> None:
-    assert sum(run_all(cases, draw, check)) > len(cases) // 8
+    assert sum(run_all(cases, draw, check)) >= len(cases)

@@ -147,7 +147,7 @@ def test_options_are_written_out_and_come_back_as_themselves() -> None:
     made = complete({"family": "bag", "pool": chosen}, sketch(Encoder, classifies=True))
     assert made["pool"] == chosen
     plain = complete({"family": "bag"}, sketch(Encoder, classifies=True))
-    assert plain["pool"]["score"] == {"name": "additive", "hidden": None}
+    assert plain["pool"]["score"] == {"name": "additive", "hidden": None, "layers": 1}
     reader = {"name": "characters-rnn", "byte_dim": 32, "hidden": 64, "word_dropout": 0.0}
     made = complete({"family": "transformer-encoder", "embedding": "characters-rnn"}, sketch(Encoder))
     assert made["embedding"] == reader

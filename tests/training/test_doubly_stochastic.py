@@ -136,7 +136,15 @@ def test_a_run_says_on_what_it_computes_and_learns_otherwise(tmp_path: Path) -> 
         watcher = Watcher()
         watcher.note = notes.append  # type: ignore[method-assign]
         model = {"family": "transformer", "dim": 8, "hidden": 8, "heads": 2, "depth": 1}
-        training = {"updates": 3, "tokens": 60, "evaluate_every": 3, "doubly_stochastic": weight, "threads": 1}
+        training = {
+            "updates": 3,
+            "warmup": 1,
+            "learning_rate": 0.05,
+            "tokens": 60,
+            "evaluate_every": 3,
+            "doubly_stochastic": weight,
+            "threads": 1,
+        }
         made = {"data": {"train": path, "dev": path}, "vocabulary": {"kind": "words"}, "model": model, "training": training}
         _, ended = api.fit({**made, "device": "cpu"}, tmp_path / str(weight), watcher=watcher)
         losses[weight] = ended.best
