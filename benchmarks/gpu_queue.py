@@ -18,7 +18,7 @@ An experiment is a file `benchmarks/queue/NAME.yaml`. Either rows are trained an
       a: {recipe: multi30k-en-de, overrides: [training.updates=500]}   # `freeze` replaces it by the complete recipe
       b: {recipe: multi30k-gnmt-reward, after: a}                      # starts from the model of row a with the same seed
 
-or its rows are those of `saccade table`: `table: translation`, `scale: small`, `only: [gnmt]`; `minutes` may then be given by stage.
+or its rows are those of `saccade table`: `table: translation`, `scale: small`, `only: [gnmt]`. `minutes` may be given by row, or by stage of a table.
 Experiments run in the order of their `value` (default 1) per minute that is left. One that `needs: [NAME…]`, whose results choose its
 settings, comes after all that wait for none.
 
@@ -124,7 +124,7 @@ class Experiment:
 
     def minutes(self, job: Job) -> float:
         given = self.values.get("minutes", 4)
-        return float(given.get(job.stage, 4) if isinstance(given, dict) else given)
+        return float(given.get(job.row, given.get(job.stage, 4)) if isinstance(given, dict) else given)
 
     @cached_property
     def todo(self) -> list[Job]:
@@ -341,11 +341,12 @@ class Reporter(running.Board):
             str, tuple[float, int, float, int]
         ] = {}  # name → when, and at which update, it was first and last seen
         self.totals, self.held = dict[str, int](), set[str]()  # all updates of each; which were paused
-        self.slowest: dict[tuple[str, str], float] = {}
+        self.slowest: dict[tuple[str, str, str], float] = {}
         self.ended, self.failed = list[Job](), dict[str, str]()
 
-    def kind(self, job: Job) -> tuple[str, str]:
-        return self.by_out[job.out].name, job.stage
+    def kind(self, job: Job) -> tuple[str, str, str]:
+        one = self.by_out[job.out]  # rows of a table are about as large as each other
+        return one.name, job.stage, "" if one.is_table else job.row
 
     def estimate(self, job: Job) -> float:
         """Seconds of a job; those of the file are of a GPU."""
