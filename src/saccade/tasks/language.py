@@ -179,7 +179,7 @@ class LanguageModelling(Task):
         if stride:
             found |= {f"sliding_{name}": value for name, value in self.slide(model, stream, stride).items()}
             found["stride"] = stride
-        if memory:
+        if isinstance(model, TransformerXL) and memory:
             before, model.memory = model.memory, memory
             try:
                 found |= {f"memory_{name}": value for name, value in self.metrics(model, stream, 0).items()}
