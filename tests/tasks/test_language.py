@@ -359,6 +359,20 @@ def test_a_recurrent_model_of_several_documents_is_not_asked_where_they_begin() 
     assert found["tokens"] == len(picked)
 
 
+def test_a_memory_of_the_whole_text_is_a_pass_over_it() -> None:
+    made = system("transformer-xl")
+    made.model.memory = 3
+    ids = torch.from_numpy(made.task.numbers(WHOLE)[0][:41])
+    text = [Document(made.task.text.decode(ids.tolist()), 1)]
+    with torch.no_grad():
+        every = torch.nn.functional.cross_entropy(made.model(ids[None, :-1])[0], ids[1:])
+    found = api.evaluate(made, text, memory=64)
+    assert found["memory_loss"] == pytest.approx(float(every), rel=1e-5)
+    assert found["loss"] != pytest.approx(found["memory_loss"], rel=1e-5)
+    assert (made.model.memory, found["memory"]) == (3, 64)
+    assert "of the family transformer-xl, or leave out memory" in told(lambda: api.evaluate(system(), text, memory=64))
+
+
 @pytest.mark.parametrize("stride", [1, 3, 8])
 def test_a_sliding_window_is_brute_force(stride: int) -> None:
     made = system()

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 MOST_CLASSES = 30  # in text; JSON has all
 COLUMNS = ("precision", "recall", "f1")
-COUNTED = (
-    "seconds updates parameters texts sentences pictures documents characters tokens beam stride unknown_words unknown_tokens"
-)
+COUNTED = "seconds updates parameters texts sentences pictures documents characters tokens beam stride memory unknown_words unknown_tokens"
 WHOLE = COUNTED.split()  # metrics that are shown without decimals
 HOW = (
     "p is the larger one of two p-values: a paired permutation test over the examples, and a paired bootstrap over examples and seeds. "

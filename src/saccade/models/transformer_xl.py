@@ -19,12 +19,14 @@ from .assembly import Config, fitting, make_head, make_input, without_relation
 from .families import Builds, add_family, check_prompts
 from .kinds import CarryingLM
 
+MOST_MEMORY = 16_384  # positions
+
 
 @dataclass(frozen=True)
 class XLConfig(Config):
     """The settings of a Transformer-XL: those of a Transformer, and how far back it remembers. The paper has `residual: post-norm`."""
 
-    memory: int = number(128, 1, 16_384, "positions before a segment that each layer still attends to")
+    memory: int = number(128, 1, MOST_MEMORY, "positions before a segment that each layer still attends to")
 
     @staticmethod
     def complete(values: Mapping[str, Any]) -> dict[str, Any]:

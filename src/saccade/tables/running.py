@@ -143,6 +143,9 @@ class Queue:
         """Whether there is time for a job that could run now."""
         return True
 
+    def tend(self, workers: Sequence[Worker]) -> None:
+        """Is called again and again while processes work; this one does nothing."""
+
     def take(self) -> Job | None:
         """The next job, which then runs; None when none may start now."""
         for job in self.waiting if not any(one.alone for one in self.running) else ():
@@ -282,6 +285,7 @@ def run_side_by_side(queue: Queue, count: int, threads: int) -> None:
                 for worker in [one for one in busy.values() if one.job is not None and time.monotonic() > one.until]:
                     queue.end(worker.job, f"it took longer than {worker.job.limit:.0f} s and was ended")  # type: ignore[arg-type, union-attr]
                     workers[workers.index(worker)] = worker.replaced(kill=True)
+                queue.tend(workers)
             if signals:
                 for worker in workers:
                     worker.process.terminate()  # a training writes a checkpoint first

@@ -18,6 +18,7 @@ from ..data.vocabulary import Vocabulary
 from ..decoding import Sample, Sliding, steps
 from ..errors import SaccadeError
 from ..models.kinds import CarryingLM
+from ..models.transformer_xl import MOST_MEMORY, TransformerXL
 from ..recipe import LanguageRecipe, Recipe
 from ..training.losses import token_loss
 from .objectives import HIDDEN, Objective
@@ -32,7 +33,7 @@ class LanguageModelling(Task):
 
     data = DOCUMENTS
     measures: ClassVar[dict[str, bool]] = {"loss": False, "perplexity": False}
-    options: ClassVar[dict[str, Callable[[Any], object]]] = {"stride": int}
+    options: ClassVar[dict[str, Callable[[Any], object]]] = {"stride": int, "memory": int}
     command: ClassVar[str] = 'generate {model} "Once upon a time"'
     method: ClassVar[str] = 'm.generate("Once upon a time")'
 
@@ -153,14 +154,18 @@ class LanguageModelling(Task):
             rows.append((begin, there, "".join(self.generate(model, begin, 40, {"seed": 0}))))
         return rows
 
-    def evaluate(self, model: nn.Module, examples: Sequence[Document], stride: int = 0) -> dict[str, Any]:
-        """Loss, perplexity, and bits per character of a causal model; with a `stride`, also of a window that moves by so many tokens."""
+    def evaluate(self, model: nn.Module, examples: Sequence[Document], stride: int = 0, memory: int = 0) -> dict[str, Any]:
+        """Loss, perplexity, and bits per character of a causal model; with a `stride`, also of a window that moves by so many tokens,
+        and with a `memory`, also of a Transformer-XL that remembers so many positions instead of those of its training."""
         stream = self.stream(examples, 0, device_of(model))
         if stride and (self.several or self.how.objective != "causal"):
             wrong = "a sliding window needs a causal model of one long text; leave out"
             raise SaccadeError(f"{wrong} stride", shell=f"{wrong} --stride")
         if stride and not 1 <= stride <= self.how.block:
             raise SaccadeError(f"a stride of {stride}; give 1 to {self.how.block}, the tokens the model reads at once")
+        if memory and not (isinstance(model, TransformerXL) and 1 <= memory <= MOST_MEMORY):
+            wrong = f"a memory of {memory}; give 1 to {MOST_MEMORY:,} to a model of the family transformer-xl, or leave out"
+            raise SaccadeError(f"{wrong} memory", shell=f"{wrong} --memory")
         characters = sum(len(one.text) for one in examples)
         found: dict[str, Any] = {"documents": len(examples), "characters": characters}
         found |= self.metrics(model, stream, 16 * self.how.block)
@@ -174,6 +179,13 @@ class LanguageModelling(Task):
         if stride:
             found |= {f"sliding_{name}": value for name, value in self.slide(model, stream, stride).items()}
             found["stride"] = stride
+        if isinstance(model, TransformerXL) and memory:
+            before, model.memory = model.memory, memory
+            try:
+                found |= {f"memory_{name}": value for name, value in self.metrics(model, stream, 0).items()}
+            finally:
+                model.memory = before
+            found["memory"] = memory
         return found
 
     @torch.no_grad()
