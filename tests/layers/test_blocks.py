@@ -339,6 +339,8 @@ def universal_loop(made: Any, x: Tensor, mask: masks.Mask, memory: Tensor, memor
         y, x = once(y), x.clone()
         for b in range(batch):
             for n in range(count):
+                if made.interpolates:  # others read on from a position that has halted
+                    x[b, n] = y[b, n]
                 if halted[b, n]:
                     continue
                 last = total[b, n] + shares[b, n] > made.enough or (t == made.steps and not made.interpolates)

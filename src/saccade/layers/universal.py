@@ -29,9 +29,11 @@ class UniversalStack(Stack):
     """`depth` steps of one block: x_t = block(x_(t−1) + position + time t); the output is Σ_t p_t x_t, p_t by adaptive halting.
 
     p_t = σ(w · (x_(t−1) + signals) + b) until their sum would pass 1 − `epsilon`, or at the last step: there p_t is what is missing to
-    1. A position that has halted keeps its vector, which others still read. `ponder` times the mean of steps + last p joins the loss,
-    and `ponder: null` switches halting off: the output is x_depth. With `halting: interpolate`, as in the code of Dehghani et al., the
-    output is s_t = p_t x_t + (1 − p_t) s_(t−1) from s_0 = 0, and a position that never halts has no rest at the last step.
+    1. A position that has halted keeps its vector, which others still read. That is the paper's text, after Graves 2016. With `halting:
+    interpolate`, the code that Dehghani et al. published, the output is s_t = p_t x_t + (1 − p_t) s_(t−1) from s_0 = 0, a position that
+    never halts has no rest at the last step, and one that has halted goes on changing for others to read.
+
+    `ponder` times the mean of steps + last p joins the loss, and `ponder: null` switches halting off: the output is x_depth.
 
     `blocks` is how many different blocks a step consists of. `before` and `after` are further passes through the same blocks without a
     signal or halting. `step_signal` is a sinusoid or a learned vector of each step; `position_signal: false` leaves the positions out.
@@ -136,7 +138,8 @@ class UniversalStack(Stack):
         for t in range(self.steps):
             y = x + signal(t)
             share = torch.sigmoid(halt(y).squeeze(-1).to(total.dtype))
-            x = torch.where(running.unsqueeze(-1), step(t, y), x)
+            after = step(t, y)
+            x = after if self.interpolates else torch.where(running.unsqueeze(-1), after, x)
             last = t + 1 == self.steps and not self.interpolates
             ends = running if last else running & (total + share > self.enough)
             weight = torch.where(ends, 1 - total, share) * running

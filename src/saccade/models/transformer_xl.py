@@ -26,7 +26,7 @@ MOST_MEMORY = 16_384  # positions
 class XLConfig(Config):
     """The settings of a Transformer-XL: those of a Transformer, and how far back it remembers. The paper has `residual: post-norm`."""
 
-    memory: int = number(128, 1, MOST_MEMORY, "positions before a segment that each layer still attends to")
+    memory: int = number(128, 0, MOST_MEMORY, "positions before a segment that each layer still attends to; 0 for none")
 
     @staticmethod
     def complete(values: Mapping[str, Any]) -> dict[str, Any]:
