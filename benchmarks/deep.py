@@ -1,10 +1,10 @@
 """Whether very deep Transformers learn: post-norm, pre-norm and DeepNorm at several depths, narrow, on characters of the phrasebook.
 
     python benchmarks/deep.py [--depths 18 100 200] [--updates 100] [--dim 32] [--tokens 512] [--rate 0.002] [--warmup 1]
-                              [--family transformer-decoder] [--device cpu] [--result deep]
+                              [--family transformer-decoder] [--device cpu] [--seeds 1] [--result deep]
 
 Each model is a language model of characters (or an encoder–decoder that translates, with `--family transformer`), trained with the same
-data, seed and learning rate. Beside each loss on held-out text stands `by_frequency`, the loss of a model that knows how
+data, seeds and learning rate. Beside each loss on held-out text stands `by_frequency`, the loss of a model that knows how
 often each character occurs and nothing of what is before it: a deep model that does not get below it has learned nothing. Writes
 `benchmarks/results/RESULT.json`.
 """
@@ -30,7 +30,7 @@ RESIDUALS = ("post-norm", "pre-norm", "deepnorm")
 PHRASEBOOK = {"train": "phrasebook:train", "dev": "phrasebook:dev", "phrasebook": {"train": 3000, "dev": 100, "test": 0}}
 
 
-def recipe(options: argparse.Namespace, residual: str, depth: int) -> dict[str, Any]:
+def recipe(options: argparse.Namespace, residual: str, depth: int, seed: int = 0) -> dict[str, Any]:
     sizes = {"dim": options.dim, "hidden": 2 * options.dim, "depth": depth, "heads": 2, "dropout": 0.0, "tied": False}
     alone = {"task": "language-modelling", "language": {"block": 64}} if options.family == "transformer-decoder" else {}
     return {
@@ -40,14 +40,14 @@ def recipe(options: argparse.Namespace, residual: str, depth: int) -> dict[str, 
         "model": {"family": options.family, "residual": residual, **sizes},
         "training": {"learning_rate": options.rate, "tokens": options.tokens, "smoothing": 0.0},
         "device": options.device,
-        "seed": options.seed,
+        "seed": seed,
     }
 
 
-def train(options: argparse.Namespace, residual: str, depth: int) -> dict[str, Any]:
+def train(options: argparse.Namespace, residual: str, depth: int, seed: int) -> dict[str, Any]:
     """The losses of one model, by the updates that `saccade train` makes, without its evaluations, checkpoints and report."""
     start, losses = time.perf_counter(), list[float]()
-    made = config.recipe(recipe(options, residual, depth))
+    made = config.recipe(recipe(options, residual, depth, seed))
     system, work = prepared(made)
     kind = CapturedUpdate if system.device.type == "cuda" else Update
     update = kind(system.model, work, made.training, Ranks(), print)
@@ -70,7 +70,7 @@ def train(options: argparse.Namespace, residual: str, depth: int) -> dict[str, A
 
 
 def by_frequency(options: argparse.Namespace) -> float:
-    """The loss on the dev set of a model that knows the frequency of each target token alone."""
+    """The loss on the training data of a model that knows the frequency of each target token in it alone."""
     _, work = prepared(config.recipe(recipe(options, "pre-norm", 1)))
     counts = Counter[int]()
     for plan in work.epoch(0):
@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--depths", type=int, nargs="+", default=[18, 100, 200])
     parser.add_argument("--residuals", nargs="+", default=list(RESIDUALS))
     parser.add_argument("--family", choices=("transformer-decoder", "transformer"), default="transformer-decoder")
-    for name, default in {"updates": 100, "dim": 32, "tokens": 512, "warmup": 1, "seed": 0}.items():
+    for name, default in {"updates": 100, "dim": 32, "tokens": 512, "warmup": 1, "seeds": 1}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--rate", type=float, default=0.002)
     parser.add_argument("--device", default="cpu")
@@ -95,13 +95,15 @@ def main() -> None:
     print(f"by frequency alone: {figures['by_frequency']:.3f}", flush=True)
     for depth in options.depths:
         for residual in options.residuals:
-            found = train(options, residual, depth)
-            figures |= {f"{residual}-{depth}-{name}": value for name, value in found.items()}
-            print(f"{depth} layers, {residual}:", {name: round(value, 3) for name, value in found.items()}, flush=True)
+            for seed in range(options.seeds):
+                found = train(options, residual, depth, seed)
+                for name, value in found.items():
+                    figures.setdefault(f"{residual}-{depth}-{name}", []).append(value)
+                print(f"{depth} layers, {residual}, seed {seed}:", {name: round(value, 3) for name, value in found.items()}, flush=True)
     notes = "loss per character in nats, of the first and the last 10 updates and on the dev set; " + (
         "by_frequency: of a model that knows how often each occurs and nothing else"
     )
-    print(write_result(options.result, figures, seeds=[options.seed], notes=notes, folder=options.out))
+    print(write_result(options.result, figures, seeds=list(range(options.seeds)), notes=notes, folder=options.out))
 
 
 if __name__ == "__main__":

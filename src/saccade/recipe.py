@@ -153,7 +153,7 @@ class LanguageRecipe:
     carry: bool = setting(
         False,
         "recurrent models: each update continues where the last one stopped, with the state it left",
-        **for_objectives("causal"),
+        **for_objectives("causal", "permutation"),
     )
     share: float = number(0.15, 0.01, 0.9, "which share of the tokens is hidden", **for_objectives(*HIDING))
     span: float = number(3.0, 1.0, 100.0, "mean length of the spans that are cut out", **for_objectives("denoising"))

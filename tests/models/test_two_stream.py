@@ -127,7 +127,7 @@ def test_mistakes_are_answered_with_sentences() -> None:
             SaccadeError, match=r"side by side, where a convolution, a linformer, a funnel or model\.mask would count"
         ):
             built(**changed)
-    with pytest.raises(SaccadeError, match="two streams need a transformer-encoder, got a Bag; choose model"):
+    with pytest.raises(SaccadeError, match="two streams need a transformer-encoder or an xlnet, got a Bag; choose model"):
         TwoStream(make(Encoder, "bag"), V)
     with pytest.raises(SaccadeError, match="the head needs 5 tokens, the embedding it is tied to has 13"):
         TwoStream(built().body, 5)

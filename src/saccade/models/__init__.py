@@ -8,7 +8,7 @@ from .efficientnet import EfficientNetLite0
 from .encoders import Bag, RnnEncoder
 from .families import Family, table
 from .group_cnn import GroupCNN
-from .kinds import AttendingEncoder, CarryingLM, CausalLM, Decodable, Encoder, ImageEncoder, ImageToText, LookingEncoder, Seq2Seq
+from .kinds import AttendingEncoder, Carrying, CarryingLM, CausalLM, Decodable, Encoder, ImageEncoder, ImageToText, LookingEncoder, Seq2Seq
 from .labels import Answerer, Classifier, MaskedModel, Tagger
 from .rnn import RnnSeq2Seq
 from .rnn_decoder import RnnDecoder, RnnLanguageModel
@@ -18,8 +18,9 @@ from .transformer_xl import TransformerXL
 from .two_stream import TwoStream
 from .vaswani import BaseConfig, BigConfig
 from .vit import ViT
+from .xlnet import RecurrentTwoStream, XLNet
 
-__all__ = ["Answerer", "AttendingEncoder", "Bag", "BaseConfig", "BigConfig", "ByteNet", "CarryingLM", "CausalLM", "Classifier"]
+__all__ = ["Answerer", "AttendingEncoder", "Bag", "BaseConfig", "BigConfig", "ByteNet", "Carrying", "CarryingLM", "CausalLM", "Classifier"]
 __all__ += [
     "CNN",
     "ConvS2S",
@@ -35,6 +36,7 @@ __all__ += [
 __all__ += [
     "LookingEncoder",
     "MaskedModel",
+    "RecurrentTwoStream",
     "RnnDecoder",
     "RnnEncoder",
     "RnnLanguageModel",
@@ -43,4 +45,4 @@ __all__ += [
     "Swin",
     "Tagger",
 ]
-__all__ += ["Transformer", "TransformerDecoder", "TransformerEncoder", "TransformerXL", "TwoStream", "ViT", "table"]
+__all__ += ["Transformer", "TransformerDecoder", "TransformerEncoder", "TransformerXL", "TwoStream", "ViT", "XLNet", "table"]

@@ -1,7 +1,7 @@
 """Kinds of models: what a task may ask of one, and a family can build. B batch, N source tokens, T target tokens, V vocabulary."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -30,6 +30,11 @@ class Encoder(nn.Module):
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         raise NotImplementedError
+
+    def separate(self, number: Callable[[str], int | None]) -> int | None:
+        """Takes the number of the token that separates segments, which `number` knows (None where a text is not one token), if it tells any
+        apart; and returns it."""
+        return None
 
     def add_token(self) -> None:
         """Adds a class token in front of the positions: a learned vector that every layer sees."""
@@ -170,7 +175,20 @@ class CausalLM(Decodable):
         raise NotImplementedError
 
 
-class CarryingLM(CausalLM):
+class Carrying(nn.Module):
+    """Reads a long text in pieces, with a state of fixed size."""
+
+    def start(self, source: Tensor, lengths: Tensor) -> State:
+        """The state before the first piece of B texts; `source` (B 0)."""
+        raise NotImplementedError
+
+    def forward_from(self, *args: Any, **kwargs: Any) -> tuple[Tensor, State]:
+        """What `forward` answers to a piece that follows those the state has read, which comes last; and the state after the piece.
+        Gradients stop at the given state."""
+        raise NotImplementedError
+
+
+class CarryingLM(CausalLM, Carrying):
     """A language model with a state of fixed size, which reads a long text in pieces."""
 
     title = "a recurrent language model"

@@ -59,6 +59,10 @@ class TransformerEncoder(AttendingEncoder):
         norms.real_tokens(self.encoder.batch_norms, lengths + extra, extra + size)
         return self.encoder(x, ready, positions=at)[:, extra:]
 
+    def segments(self, tokens: Tensor) -> Tensor | None:
+        """Of each token its segment, B N, where segments are told apart."""
+        return None
+
 
 class ReadingDecoder(Seq2Seq):
     """A decoder that sees its own past and, by `cross`, all of a memory, which `encode` makes of the source."""

@@ -17,14 +17,20 @@ from .labels import hidden_head
 from .transformer import TransformerEncoder
 
 
-def two_streams(lengths: Tensor, order: Tensor, at: Tensor, documents: Tensor | None = None) -> masks.Mask:
-    """Who sees whom among [content; query], B 1 (N+W) (N+W): nobody sees a query, nor into another document (`documents` B N)."""
+def seen_by_streams(lengths: Tensor, order: Tensor, at: Tensor, documents: Tensor | None = None) -> Tensor:
+    """Which contents each row of [content; query] sees, B (N+W) N: none in another document (`documents` B N)."""
     here = torch.arange(order.shape[1], device=order.device) < lengths.unsqueeze(1)
     content = order.unsqueeze(1) <= order.unsqueeze(2)  # B N N: rows see columns
     query = order.unsqueeze(1) < order.gather(1, at).unsqueeze(2)  # B W N
     seen = torch.cat([content, query], 1) & here.unsqueeze(1)
     if documents is not None:
         seen &= torch.cat([documents, documents.gather(1, at)], 1).unsqueeze(2) == documents.unsqueeze(1)
+    return seen
+
+
+def two_streams(lengths: Tensor, order: Tensor, at: Tensor, documents: Tensor | None = None) -> masks.Mask:
+    """Who sees whom among [content; query], B 1 (N+W) (N+W): nobody sees a query."""
+    seen = seen_by_streams(lengths, order, at, documents)
     return masks.matrix(nn.functional.pad(seen, (0, at.shape[1])).unsqueeze(1))
 
 
@@ -34,8 +40,8 @@ class TwoStream(nn.Module):
     def __init__(self, body: Encoder, vocab: int) -> None:
         super().__init__()
         if not isinstance(body, TransformerEncoder):
-            got = f"got a {type(body).__name__}; choose model.family=transformer-encoder"
-            raise SaccadeError(f"two streams need a transformer-encoder, {got}")
+            got = f"got a {type(body).__name__}; choose model.family=xlnet"
+            raise SaccadeError(f"two streams need a transformer-encoder or an xlnet, {got}")
         for block in body.encoder:
             plain = (
                 isinstance(block.mixer, MultiHeadAttention) and block.mixer.causal and block.any_mask and body.encoder.any_mask
@@ -53,12 +59,22 @@ class TwoStream(nn.Module):
 
     def features(self, tokens: Tensor, lengths: Tensor, order: Tensor, at: Tensor, documents: Tensor | None = None) -> Tensor:
         """The query stream, B W dim."""
-        embedding, count = self.body.embedding, tokens.shape[1]
-        line = torch.arange(count, device=tokens.device).expand(len(tokens), -1)
-        content = embedding(tokens, line)
-        query = embedding.join(self.query.to(content.dtype).expand(*at.shape, -1), at)
-        where = torch.cat([line, at], 1)
-        both = torch.cat([content, query], 1)
+        both, where = self.streams(tokens, at)
         size, mask = both.shape[1], two_streams(lengths, order, at, documents)
         ready = mask.prepare(len(both), self.body.heads, size, size, both.device)
-        return self.body.encoder(both, ready, positions=Positions(where, where))[:, count:]
+        segments = self.segments(tokens, at)
+        relation = None if segments is None else segments.unsqueeze(2) != segments.unsqueeze(1)
+        return self.body.encoder(both, ready, positions=Positions(where, where, relation))[:, tokens.shape[1] :]
+
+    def streams(self, tokens: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
+        """The input of both streams side by side, B (N+W) dim, and their positions."""
+        embedding = self.body.embedding
+        line = torch.arange(tokens.shape[1], device=tokens.device).expand(len(tokens), -1)
+        content = embedding(tokens, line)
+        query = embedding.join(self.query.to(content.dtype).expand(*at.shape, -1), at)
+        return torch.cat([content, query], 1), torch.cat([line, at], 1)
+
+    def segments(self, tokens: Tensor, at: Tensor) -> Tensor | None:
+        """The segments of both streams, B (N+W), where the body tells segments apart."""
+        found = self.body.segments(tokens)
+        return None if found is None else torch.cat([found, found.gather(1, at)], 1)

@@ -18,7 +18,7 @@ from ..layers.embeddings import spell
 from ..models.kinds import Encoder
 from ..recipe import Recipe
 from ..training.losses import token_loss
-from .task import Each, ExampleTask, ExampleWork, WrongExample, device_of, from_tokens, learn_vocabulary, percent_of
+from .task import Each, ExampleTask, ExampleWork, WrongExample, device_of, from_tokens, learn_vocabulary, percent_of, with_separator
 
 UNLABELED = -100
 LONGEST_NAME = 1_000_000  # characters of a label, as of a line
@@ -101,7 +101,7 @@ class LabelTask(ExampleTask):
 
     def encoder(self, builder: Builder) -> Encoder:
         """A fresh encoder; the task remembers what it reads besides token numbers."""
-        body: Encoder = builder.make(self.needs, len(self.text))
+        body, _ = with_separator(builder.make(self.needs, len(self.text)), self.text)
         self.reads_bytes, self.needs_relation = body.embedding.reads_bytes, body.needs_relation
         return body
 

@@ -17,7 +17,7 @@ from ..data.text import Document
 from ..data.vocabulary import Vocabulary
 from ..decoding import Sample, Sliding, steps
 from ..errors import SaccadeError
-from ..models.kinds import CarryingLM
+from ..models.kinds import Carrying, CarryingLM
 from ..models.transformer_xl import MOST_MEMORY, TransformerXL
 from ..recipe import LanguageRecipe, Recipe
 from ..training.losses import token_loss
@@ -110,33 +110,31 @@ class LanguageModelling(Task):
 
     @torch.no_grad()
     def metrics(self, model: nn.Module, stream: Stream, budget: int, rows: int = 1) -> dict[str, float]:
-        """Loss and perplexity per asked token, in blocks; a recurrent model carries its state through `rows` read side by side."""
-        if isinstance(model, CarryingLM):
+        """Loss and perplexity per asked token, in blocks; a model with a state carries it through `rows` read side by side."""
+        if isinstance(model, Carrying):
             return loss_and_perplexity(*np.sum(self.read_rows(model.eval(), stream, rows), 0))
         starts, count = stream.starts(0), max(1, budget // self.how.block)
         groups = (starts[at : at + count] for at in range(0, len(starts), count))
         return loss_and_perplexity(*sum_loss(model, (self.objective.batch(stream.blocks(group, 0)) for group in groups)))
 
-    def read_rows(self, model: CarryingLM, stream: Stream, rows: int) -> list[tuple[float, int]]:
-        """The summed losses of a recurrent model that reads each row from its first token to its last, and the tokens counted, by block."""
-        pad, bos = self.text.pad, self.text.bos
-        size = -(-(len(stream.here) - 1) // rows)
-        at = np.arange(rows)[:, None] * size + np.arange(size + 1)
-        here = np.where(at < len(stream.here), stream.here[at.clip(max=len(stream.here) - 1)], pad)
-        ids, found = torch.from_numpy(here).to(stream.device), []
-        state = model.start(ids[:, :0], torch.zeros(rows, dtype=torch.long))
-        for begin in range(0, size, self.how.block):
-            target = ids[:, begin + 1 : begin + self.how.block + 1]
-            logits, state = model.forward_from(ids[:, begin : begin + target.shape[1]], state)
-            loss = float(token_loss(logits, target.masked_fill(target == bos, pad), pad))
-            found.append((loss, self.objective.count(here[:, begin + 1 : begin + self.how.block + 1])))
+    def read_rows(self, model: Carrying, stream: Stream, rows: int) -> list[tuple[float, int]]:
+        """The summed losses of a model that reads each row from its first block to its last, and the tokens counted, by block."""
+        starts, found = stream.starts(0), []
+        rows = min(rows, len(starts))
+        steps = -(-len(starts) // rows)
+        starts += [len(stream.here)] * (rows * steps - len(starts))  # nothing but padding
+        state = model.start(stream.tokens.new_zeros(rows, 0), torch.zeros(rows, dtype=torch.long))
+        for step in range(steps):
+            batch = self.objective.batch(stream.blocks(starts[step::steps], 0))
+            logits, state = model.forward_from(*batch.inputs, state)
+            found.append((float(token_loss(logits, batch.target, batch.ignore)), batch.tokens))
         return found
 
     @torch.no_grad()
     def per_example(self, model: nn.Module, examples: Sequence[Document], **options: Any) -> Each:
         """Loss and tokens of each block."""
         stream = self.stream(examples, 0, device_of(model))
-        if isinstance(model, CarryingLM):
+        if isinstance(model, Carrying):
             found = self.read_rows(model.eval(), stream, 1)
         else:
             blocks = (stream.blocks([start], 0) for start in stream.starts(0))
@@ -155,7 +153,7 @@ class LanguageModelling(Task):
         return rows
 
     def evaluate(self, model: nn.Module, examples: Sequence[Document], stride: int = 0, memory: int = 0) -> dict[str, Any]:
-        """Loss, perplexity, and bits per character of a causal model; with a `stride`, also of a window that moves by so many tokens,
+        """Loss, perplexity, the loss of a unigram model, and bits per character of a causal model; with a `stride`, also of a window that moves by so many tokens,
         and with a `memory`, also of a Transformer-XL that remembers so many positions instead of those of its training."""
         stream = self.stream(examples, 0, device_of(model))
         if stride and (self.several or self.how.objective != "causal"):
@@ -169,6 +167,7 @@ class LanguageModelling(Task):
         characters = sum(len(one.text) for one in examples)
         found: dict[str, Any] = {"documents": len(examples), "characters": characters}
         found |= self.metrics(model, stream, 16 * self.how.block)
+        found["unigram_loss"] = self.unigram_loss(stream)
         if self.how.objective == "causal":
             found["tokens"] = self.objective.count(stream.here[1:])
             unknown = int((stream.here[1:] == self.text.unk).sum())
@@ -199,6 +198,15 @@ class LanguageModelling(Task):
             logits = model(ids[begin:end].unsqueeze(0))[0, at - begin :].float()
             total += float(nn.functional.cross_entropy(logits, ids[at + 1 : end + 1], reduction="sum"))
         return loss_and_perplexity(total, len(ids) - 1)
+
+    def unigram_loss(self, stream: Stream) -> float:
+        """−Σ p log p, p the share of each token among those asked for in this very text: no model that knows nothing else has a lower loss."""
+        counts = np.zeros(len(self.text) + self.objective.extra, np.int64)
+        for start in stream.starts(0):
+            batch = self.objective.batch(stream.blocks([start], 0))
+            counts += np.bincount(batch.target[batch.target != batch.ignore].cpu().numpy(), minlength=len(counts))
+        shares = counts[counts > 0] / max(counts.sum(), 1)
+        return float(-(shares * np.log(shares)).sum())
 
     def check_causal(self, what: str) -> None:
         if self.how.objective != "causal":

@@ -21,9 +21,10 @@ from ..errors import SaccadeError
 from ..models.kinds import AttendingEncoder, CausalLM, Encoder, Seq2Seq
 from ..models.labels import MaskedModel
 from ..models.two_stream import TwoStream
+from ..models.xlnet import RecurrentTwoStream, XLNet
 from ..recipe import LanguageRecipe
 from ..training.losses import Batch
-from .task import without_trees
+from .task import with_separator, without_trees
 
 table: Table[type[Objective]] = Table("objectives", "objective")
 HIDDEN = "<mask>"  # hides a token in a text that is looked at
@@ -120,8 +121,10 @@ class Causal(Objective):
 class OfPositions(Objective):
     """An objective on an encoder: the tokens at some positions are asked for."""
 
+    separator: int | None = None  # a token that tells segments apart, and is never asked for
+
     def body(self, builder: Builder) -> Encoder:
-        body = without_trees(builder.make(Encoder, self.vocab + self.extra))
+        body, self.separator = with_separator(without_trees(builder.make(Encoder, self.vocab + self.extra)), self.text)
         if not body.sees_ahead:
             what = f"{builder.name} is causal and cannot be trained with the {self.how.objective} objective"
             raise SaccadeError(f"{what}; choose another model.family, such as transformer-encoder")
@@ -131,8 +134,9 @@ class OfPositions(Objective):
         return body
 
     def choose(self, blocks: Blocks) -> NDArray[np.bool_]:
-        """Which positions are asked for, B N: `share` of each row, never padding, an unknown word or what begins a document."""
-        real = np.isin(blocks.here[:, :-1], (self.text.pad, self.text.unk, self.text.bos), invert=True)
+        """Which positions are asked for, B N: `share` of each row, never padding, an unknown word, a separator or what begins a document."""
+        never = (self.text.pad, self.text.unk, self.text.bos, *([] if self.separator is None else [self.separator]))
+        real = np.isin(blocks.here[:, :-1], never, invert=True)
         rank = np.where(real, blocks.draw(), 2.0).argsort(1).argsort(1)
         return (rank < np.maximum(1, (self.how.share * real.sum(1, keepdims=True)).round())) & real
 
@@ -176,7 +180,8 @@ class Permutation(OfPositions):
     """Each asked token from those before it in a random order: the last `share` of the order is asked for, in two streams."""
 
     def build(self, builder: Builder) -> nn.Module:
-        return TwoStream(self.body(builder), self.vocab)
+        body = self.body(builder)
+        return (RecurrentTwoStream if isinstance(body, XLNet) else TwoStream)(body, self.vocab)
 
     def reading(self, ids: list[int], hidden: list[int]) -> tuple[list[Tensor], list[str]]:
         """What is hidden, or else the last token, is asked for from all others, which come first, from left to right."""

@@ -17,7 +17,7 @@ from ..data.batches import on
 from ..data.text import Document
 from ..data.vocabulary import PAD
 from ..errors import SaccadeError
-from ..models.kinds import CarryingLM
+from ..models.kinds import Carrying
 from ..recipe import Recipe
 from ..training.losses import Batch, batch_loss
 from ..training.work import Work
@@ -70,7 +70,7 @@ class Stream:
         here = np.where(beyond, self.pad, self.here[positions])
         at, gone = on(self.device, torch.from_numpy(positions), torch.from_numpy(beyond))
         documents = self.documents[at].masked_fill(gone, -1) if self.several else None
-        lines = [self.lines[self.numbers[start]] if self.numbers is not None else start for start in starts]
+        lines = [self.lines[self.numbers[min(start, len(self.here) - 1)]] if self.numbers is not None else start for start in starts]
         tokens = self.tokens[at].masked_fill(gone, self.pad)
         return Blocks(tokens, here, documents, [(self.seed, epoch, int(start)) for start in starts], lines)
 
@@ -131,22 +131,22 @@ class CarriedWork(StreamWork):
         return [[(epoch + 1, starts[first + row * steps + step]) for row in range(rows)] for step in range(steps)]
 
     def batch(self, plan: Plan) -> Batch:
-        """The second input is whether the batch continues where the one made before it ended."""
+        """The last input is whether the batch continues where the one made before it ended."""
         starts = tuple(start for _, start in plan)
         [continues] = on(self.stream.device, torch.tensor(starts == self.expected))
         self.expected = tuple(start + self.stream.block for start in starts)
         made = super().batch(plan)
-        return replace(made, inputs=(made.inputs[0], continues))
+        return replace(made, inputs=(*made.inputs, continues))
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        if not isinstance(model, CarryingLM):
-            able = "choose model.family=rnn-decoder or transformer-xl"
+        if not isinstance(model, Carrying):
+            able = "choose model.family=rnn-decoder or transformer-xl, or xlnet for permutations"
             raise SaccadeError(f"language.carry is for a model that carries a state; leave it out, or {able}")
         return batch_loss(partial(self.read, model), batch, self.smoothing)  # type: ignore[arg-type]
 
-    def read(self, model: CarryingLM, tokens: Tensor, continues: Tensor) -> Tensor:
+    def read(self, model: Carrying, tokens: Tensor, *more: Any) -> Tensor:
         """The logits of a batch, read from the state carried so far, which becomes the state after it."""
-        rows = len(tokens)
+        rows, (*more, continues) = len(tokens), more
         if rows not in self.empty:
             self.empty[rows] = model.start(tokens[:, :0], torch.zeros(rows, dtype=torch.long)).carried
         widths = [part.shape[-1] for memory in self.empty[rows] for part in memory]
@@ -154,7 +154,7 @@ class CarriedWork(StreamWork):
         # a copy: gradients need it when the state is written over
         parts = iter(torch.where(continues, state, 0).split(widths, -1))
         carried = [tuple(next(parts) for _ in memory) for memory in self.empty[rows]]
-        logits, after = model.forward_from(tokens, State(carried=carried, length=0))
+        logits, after = model.forward_from(tokens, *more, State(carried=carried, length=0))
         state.copy_(torch.cat([part.detach() for memory in after.carried for part in memory], -1))
         return logits
 

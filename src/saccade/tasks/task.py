@@ -230,6 +230,17 @@ def without_trees(body: Encoder) -> Encoder:
     return body
 
 
+def with_separator(body: Encoder, text: Vocabulary) -> tuple[Encoder, int | None]:
+    """The encoder, which knows the token that separates segments if it tells them apart, and that token's number."""
+
+    def number(piece: str) -> int | None:
+        ids = text.encode_ids([piece])[0]
+        sketched = torch.empty(0).device.type == "meta"  # with a vocabulary that has learned nothing
+        return ids[0] if len(ids) == 1 and (sketched or ids[0] != text.unk) else None
+
+    return body, body.separate(number)
+
+
 def learn_vocabulary(recipe: Recipe, lines: Iterable[str], given: Vocabulary | None = None) -> Vocabulary:
     """The given vocabulary, or one by the recipe's settings."""
     how = recipe.vocabulary

@@ -50,7 +50,7 @@ class Blocked(Backend):
             return "the normalizer's own rows may look at all keys at once"
         if call.positions is not None and (position.biases or position.adds_values) and not is_plain(position):
             return "the position's own bias may look at all keys at once"
-        if call.positions is not None and position.needs_relation:
+        if call.positions is not None and (position.needs_relation or call.positions.relation is not None):
             return "it does not gather a relation of pairs"
         if not may_read():
             return "its blocks cannot be planned while a pass is compiled or captured"
