@@ -99,7 +99,11 @@ def main() -> None:
                 found = train(options, residual, depth, seed)
                 for name, value in found.items():
                     figures.setdefault(f"{residual}-{depth}-{name}", []).append(value)
-                print(f"{depth} layers, {residual}, seed {seed}:", {name: round(value, 3) for name, value in found.items()}, flush=True)
+                print(
+                    f"{depth} layers, {residual}, seed {seed}:",
+                    {name: round(value, 3) for name, value in found.items()},
+                    flush=True,
+                )
     notes = "loss per character in nats, of the first and the last 10 updates and on the dev set; " + (
         "by_frequency: of a model that knows how often each occurs and nothing else"
     )

@@ -1,16 +1,16 @@
-"""Transformer-XL: with a memory it is a long window without one; XLNet: its two streams and its memory are those of `transformers`."""
+"""Transformer-XL: with a memory it is a long window without one. Its parity with `transformers` is in test_xlnet.py."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 from model_helpers import V, make, shake
-from torch import Tensor, nn
+from torch import Tensor
 
 from saccade.building import Builder
 from saccade.core import Positions, masks
 from saccade.errors import SaccadeError
-from saccade.models import AttendingEncoder, CarryingLM, TransformerXL, TwoStream
+from saccade.models import CarryingLM, TransformerXL
 from saccade.training.operations import counter
 
 TEXT = torch.randint(0, V, (2, 21), generator=torch.Generator().manual_seed(3))
@@ -112,87 +112,3 @@ def test_what_would_count_from_the_first_token_is_refused() -> None:
         built(4)(TEXT, masks.documents(torch.zeros(2, 21).long()))
     with pytest.raises(SaccadeError, match="got positions; give one document per row"):
         built(4)(TEXT, positions=torch.arange(21))
-
-
-# --- parity with transformers ---
-
-
-def xlnet(**changed: object) -> nn.Module:
-    transformers = pytest.importorskip("transformers")
-    sizes = {"vocab_size": V, "d_model": 8, "n_layer": 2, "n_head": 2, "d_inner": 12, "dropout": 0.0, "ff_activation": "gelu"}
-    torch.manual_seed(0)
-    theirs = transformers.XLNetModel(transformers.XLNetConfig(**sizes, **changed))
-    with torch.no_grad():
-        for parameter in theirs.parameters():
-            parameter.copy_(0.5 * torch.randn_like(parameter))
-    theirs, plain = theirs.double().eval(), theirs.relative_positional_encoding
-    theirs.relative_positional_encoding = lambda *sizes, **more: plain(*sizes, **more).double()  # it makes them in float32
-    return theirs
-
-
-near = {"rtol": 1e-5, "atol": 1e-6}
-
-
-def in_pairs(width: int) -> Tensor:
-    """Their sinusoids are all sines, then all cosines; ours alternate."""
-    return torch.arange(width).view(2, -1).t().flatten()
-
-
-@torch.no_grad()
-def copy_layers(theirs: nn.Module, blocks: list[nn.Module]) -> None:
-    """The parameters of an XLNet, but for those of its segments (r_s_bias, seg_embed), which are not used without token types."""
-    for layer, block in zip(theirs.layer, blocks, strict=True):
-        one, mixer, position = layer.rel_attn, block.mixer, block.mixer.mechanism.position
-        for ours, given in ((mixer.q, one.q), (mixer.k, one.k), (mixer.v, one.v)):
-            ours.weight.copy_(given.flatten(1).t())
-        mixer.out.weight.copy_(one.o.flatten(1))
-        position.u.copy_(one.r_w_bias.unsqueeze(1))
-        position.v.copy_(one.r_r_bias.unsqueeze(1))
-        position.weight.copy_(one.r.permute(1, 2, 0)[..., in_pairs(one.r.shape[0])])
-        norms = (block.around_mixer.norm, one.layer_norm), (block.around_feedforward.norm, layer.ff.layer_norm)
-        inner, outer = (part for part in block.feedforward.modules() if isinstance(part, nn.Linear))
-        for ours, given in (*norms, (inner, layer.ff.layer_1), (outer, layer.ff.layer_2)):
-            ours.weight.copy_(given.weight)
-            ours.bias.copy_(given.bias)
-        for norm, given in norms:
-            norm.eps = given.eps
-
-
-LIKE_XLNET = {"dim": 8, "hidden": 12, "depth": 2, "heads": 2, "residual": "post-norm", "feedforward": {"activation": "gelu"}}
-
-
-@torch.no_grad()
-def test_both_streams_are_those_of_xlnet() -> None:
-    """Without segments and bidirectional data; a query that sees nothing gives zeros here, and attends to all of the text there."""
-    theirs = xlnet()
-    mixer = {"name": "attention", "bias": False}
-    body = make(AttendingEncoder, "transformer-encoder", position="xl", mixer=mixer, **LIKE_XLNET).double()
-    ours = TwoStream(body, V).double().eval()
-    copy_layers(theirs, list(body.encoder))
-    body.embedding.tokens.weight.copy_(theirs.word_embedding.weight / body.embedding.scale)
-    ours.query.copy_(theirs.mask_emb.flatten())
-    tokens = TEXT[:, :7]
-    order = torch.tensor([[3, 0, 6, 1, 2, 5, 4], [0, 1, 2, 3, 4, 5, 6]])
-    at = torch.tensor([[2, 5, 6], [6, 3, 1]])
-    hidden = (order.unsqueeze(1) >= order.unsqueeze(2)).double()
-    mapping = nn.functional.one_hot(at, 7).double()
-    found = theirs(tokens, perm_mask=hidden, target_mapping=mapping, output_hidden_states=True)
-    torch.testing.assert_close(ours.features(tokens, torch.tensor([7, 7]), order, at), found.last_hidden_state, **near)
-    content = theirs(tokens, perm_mask=hidden).last_hidden_state
-    torch.testing.assert_close(found.hidden_states[-2], content, msg="their streams are this text's")
-    seen = masks.matrix((order.unsqueeze(1) <= order.unsqueeze(2)).unsqueeze(1))
-    torch.testing.assert_close(body(tokens, torch.tensor([7, 7]), mask=seen), content, **near)
-
-
-@torch.no_grad()
-def test_a_causal_xlnet_with_a_memory_is_a_transformer_xl() -> None:
-    theirs = xlnet(attn_type="uni", mem_len=5)
-    ours = make(CarryingLM, "transformer-xl", memory=5, tied=False, **LIKE_XLNET).double()
-    copy_layers(theirs, list(ours.decoder))
-    ours.embedding.tokens.weight.copy_(theirs.word_embedding.weight / ours.embedding.scale)
-    carried, mems = ours.start(TEXT[:, :0], torch.zeros(2).long()).carried[0], None
-    for at in range(0, 21, 3):
-        found, carried = ours.read(TEXT[:, at : at + 3], carried)
-        expected = theirs(TEXT[:, at : at + 3], mems=mems, use_mems=True)
-        mems = expected.mems
-        torch.testing.assert_close(found, expected.last_hidden_state, **near)

@@ -21,6 +21,7 @@ TEXT = "the cat saw the dog\nthe dog saw a mouse\n\na mouse ran away from the ca
 UPDATES = 9
 RNN = {"family": "rnn-decoder"}
 XL = {"family": "transformer-xl", "heads": 2, "memory": 11}
+XLNET = {"family": "xlnet", "heads": 2, "memory": 11}
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
             "task": "language-modelling",
             "data": {"train": str(tmp_path / "text.txt"), "dev": str(tmp_path / "text.txt")},
             "vocabulary": {"kind": "characters"},
-            "language": {"carry": True, "block": 8},
+            "language": {"carry": True, "block": 8, **({"objective": "permutation"} if model == XLNET else {})},
             "model": {"dim": 8, "hidden": 8, "depth": 2, "dropout": 0.2, **model},
             "training": {**how, "evaluate_every": 4, **training},
             "device": "cpu",
@@ -85,13 +86,14 @@ def test_a_run_that_dies_at_any_update_resumes_bit_for_bit(
         assert same(tmp_path / "whole", tmp_path / name), f"after {update}"
 
 
-def test_a_transformer_xl_resumes_with_its_memory(
-    fit: Callable[..., Any], break_at: Callable[[int], Watcher], tmp_path: Path
+@pytest.mark.parametrize("model", [XL, XLNET], ids=["transformer-xl", "xlnet"])
+def test_a_model_with_a_memory_resumes_with_it(
+    fit: Callable[..., Any], break_at: Callable[[int], Watcher], tmp_path: Path, model: dict[str, Any]
 ) -> None:
-    assert fit("whole", model=XL).epoch >= 1
+    assert fit("whole", model=model).epoch >= 1
     with pytest.raises(Exception, match="the process dies"):
-        fit("broken", break_at(4), model=XL)
-    fit("broken", model=XL)
+        fit("broken", break_at(4), model=model)
+    fit("broken", model=model)
     assert same(tmp_path / "whole", tmp_path / "broken")
     rows, memory, width = tensors(tmp_path / "whole")[f"{CARRIED}/5"].shape
     assert (rows, memory, width) == (5, 11, 1 + 2 * 8), "whether a position is there, and each layer's inputs"

@@ -8,7 +8,18 @@ from .efficientnet import EfficientNetLite0
 from .encoders import Bag, RnnEncoder
 from .families import Family, table
 from .group_cnn import GroupCNN
-from .kinds import AttendingEncoder, Carrying, CarryingLM, CausalLM, Decodable, Encoder, ImageEncoder, ImageToText, LookingEncoder, Seq2Seq
+from .kinds import (
+    AttendingEncoder,
+    Carrying,
+    CarryingLM,
+    CausalLM,
+    Decodable,
+    Encoder,
+    ImageEncoder,
+    ImageToText,
+    LookingEncoder,
+    Seq2Seq,
+)
 from .labels import Answerer, Classifier, MaskedModel, Tagger
 from .rnn import RnnSeq2Seq
 from .rnn_decoder import RnnDecoder, RnnLanguageModel
@@ -20,7 +31,18 @@ from .vaswani import BaseConfig, BigConfig
 from .vit import ViT
 from .xlnet import RecurrentTwoStream, XLNet
 
-__all__ = ["Answerer", "AttendingEncoder", "Bag", "BaseConfig", "BigConfig", "ByteNet", "Carrying", "CarryingLM", "CausalLM", "Classifier"]
+__all__ = [
+    "Answerer",
+    "AttendingEncoder",
+    "Bag",
+    "BaseConfig",
+    "BigConfig",
+    "ByteNet",
+    "Carrying",
+    "CarryingLM",
+    "CausalLM",
+    "Classifier",
+]
 __all__ += [
     "CNN",
     "ConvS2S",

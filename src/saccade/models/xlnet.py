@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core import Positions, State, masks, relative
+from ..core import Positions, State, masks, normalizers, relative, scores
 from ..core.options import Choice, number, setting
 from ..errors import SaccadeError
 from ..layers.block import Block, BlockCache
@@ -47,6 +47,8 @@ class XLNet(TransformerEncoder):
         fixed = {
             "mixer": Choice(SegmentAttention, {"bias": False}),
             "mask": Choice(masks.Full),
+            "score": Choice(scores.ScaledDot),
+            "normalize": Choice(normalizers.Softmax),
             "position": Choice(relative.TransformerXL if config.separator is None else relative.XLNet),
             "position_embedding": Choice(NoPositionEmbedding),
             "block": Choice(Block),

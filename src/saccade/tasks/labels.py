@@ -18,7 +18,17 @@ from ..layers.embeddings import spell
 from ..models.kinds import Encoder
 from ..recipe import Recipe
 from ..training.losses import token_loss
-from .task import Each, ExampleTask, ExampleWork, WrongExample, device_of, from_tokens, learn_vocabulary, percent_of, with_separator
+from .task import (
+    Each,
+    ExampleTask,
+    ExampleWork,
+    WrongExample,
+    device_of,
+    from_tokens,
+    learn_vocabulary,
+    percent_of,
+    with_separator,
+)
 
 UNLABELED = -100
 LONGEST_NAME = 1_000_000  # characters of a label, as of a line

@@ -70,7 +70,9 @@ class Stream:
         here = np.where(beyond, self.pad, self.here[positions])
         at, gone = on(self.device, torch.from_numpy(positions), torch.from_numpy(beyond))
         documents = self.documents[at].masked_fill(gone, -1) if self.several else None
-        lines = [self.lines[self.numbers[min(start, len(self.here) - 1)]] if self.numbers is not None else start for start in starts]
+        lines = [
+            self.lines[self.numbers[min(start, len(self.here) - 1)]] if self.numbers is not None else start for start in starts
+        ]
         tokens = self.tokens[at].masked_fill(gone, self.pad)
         return Blocks(tokens, here, documents, [(self.seed, epoch, int(start)) for start in starts], lines)
 
