@@ -159,7 +159,7 @@ TOGETHER: list[dict[str, Any]] = [
     {"depth": 1, "cell": "lstm"},
     {"bidirectional": False, "cell": "lstm"},
     {"input_feeding": True, "depth": 2},
-    {"separator": "|", "piece": 3, "memory": 4},
+    {"separator": "|", "memory": 4},
     {"input_feeding": True, "window": {"name": "predicted", "reach": 1}},
 ]
 

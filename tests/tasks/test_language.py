@@ -195,6 +195,22 @@ def test_perplexity_and_bits_a_character_by_hand(kind: str) -> None:
     assert (found["tokens"], found["characters"], found["documents"]) == (tokens, len(TEXT), 1)
 
 
+def test_the_unigram_loss_is_the_entropy_of_what_is_asked_for() -> None:
+    """Of `tete` a causal model is asked for e, t, e; where documents are packed, nobody is asked for <bos>."""
+    assert api.evaluate(system(), [Document("tete", 1)])["unigram_loss"] == pytest.approx(
+        -2 / 3 * math.log(2 / 3) - math.log(1 / 3) / 3
+    )
+    made = system("rnn-decoder")
+    ids = made.task.numbers(WHOLE)[0].tolist()[1:]
+    shares = [ids.count(one) / len(ids) for one in set(ids)]
+    assert api.evaluate(made, WHOLE)["unigram_loss"] == pytest.approx(-sum(one * math.log(one) for one in shares))
+    several = recipe("transformer-decoder", "characters", 8)
+    task = LanguageModelling.learn(several, [Document("te", 1), Document("tt", 2)])
+    found = task.unigram_loss(task.stream([Document("te", 1), Document("tt", 2)], 0, CPU))
+    shares = [3 / 6, 1 / 6, 2 / 6]  # t, e and <eos>
+    assert found == pytest.approx(-sum(one * math.log(one) for one in shares))
+
+
 def test_two_files_for_a_model_of_one_text_are_one_stream() -> None:
     made = system()
     found = api.evaluate(made, [Document("the cat", 1), Document(" saw", 1)])

@@ -1,4 +1,7 @@
-"""Transformer-XL's and XLNet's positions: distances and segments, scored against the query. B batch, H heads, Q queries, K keys, D width of a head."""
+"""Transformer-XL's and XLNet's positions: distances and segments, scored against the query.
+
+B batch, H heads, Q queries, K keys, D width of a head.
+"""
 
 import math
 

@@ -29,7 +29,7 @@ class XLNetConfig(Config):
     """The settings of an XLNet: those of a Transformer, its memory and its segments. The paper has `residual: post-norm`."""
 
     memory: int = number(128, 0, MOST_MEMORY, "positions before those read at once that each layer still attends to; 0 for none")
-    separator: str | None = setting(None, "token that separates the segments of a text, such as `|` between two sentences")
+    separator: str | None = setting(None, "token between the segments of a text, as between the sentences of a pair")
     piece: int | None = number(None, 1, 1_000_000, "tokens of a text read at once, in a task with labels; by default all")
 
     @staticmethod

@@ -153,8 +153,8 @@ class LanguageModelling(Task):
         return rows
 
     def evaluate(self, model: nn.Module, examples: Sequence[Document], stride: int = 0, memory: int = 0) -> dict[str, Any]:
-        """Loss, perplexity, the loss of a unigram model, and bits per character of a causal model; with a `stride`, also of a window that moves by so many tokens,
-        and with a `memory`, also of a Transformer-XL that remembers so many positions instead of those of its training."""
+        """Loss, perplexity, the loss of a unigram model, and bits per character of a causal model; with a `stride`, also of a window that
+        moves by so many tokens, and with a `memory`, also of a Transformer-XL that remembers so many positions instead of those of its training."""
         stream = self.stream(examples, 0, device_of(model))
         if stride and (self.several or self.how.objective != "causal"):
             wrong = "a sliding window needs a causal model of one long text; leave out"

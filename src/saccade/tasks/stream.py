@@ -148,7 +148,7 @@ class CarriedWork(StreamWork):
 
     def read(self, model: Carrying, tokens: Tensor, *more: Any) -> Tensor:
         """The logits of a batch, read from the state carried so far, which becomes the state after it."""
-        rows, (*more, continues) = len(tokens), more
+        rows, (*given, continues) = len(tokens), more
         if rows not in self.empty:
             self.empty[rows] = model.start(tokens[:, :0], torch.zeros(rows, dtype=torch.long)).carried
         widths = [part.shape[-1] for memory in self.empty[rows] for part in memory]
@@ -156,7 +156,7 @@ class CarriedWork(StreamWork):
         # a copy: gradients need it when the state is written over
         parts = iter(torch.where(continues, state, 0).split(widths, -1))
         carried = [tuple(next(parts) for _ in memory) for memory in self.empty[rows]]
-        logits, after = model.forward_from(tokens, *more, State(carried=carried, length=0))
+        logits, after = model.forward_from(tokens, *given, State(carried=carried, length=0))
         state.copy_(torch.cat([part.detach() for memory in after.carried for part in memory], -1))
         return logits
 

@@ -1,0 +1,99 @@
+"""Whether memory and the cheap forms of attention learn: small language models, each beside its control.
+
+    python benchmarks/forms.py [--only linformer full] [--seeds 3] [--updates N] [--result forms] [--out runs/forms]
+
+The text is generated sentences in five languages, a few of one language after another, so that the other words say of which language a
+word is.
+
+- Transformer-XL and XLNet read it in pieces of four words, with a memory of earlier pieces and without one.
+- Linformer, Performer and Big Bird find hidden words in longer blocks, as full attention does.
+
+Figures are one per seed: `NAME.loss` on held-out text, `NAME.unigram_loss`, the least loss of a model of single tokens there, and for the
+cheap forms `NAME.share_of_full`, what they gain over the unigram loss as a share of what full attention gains with the same seed.
+Stopped and called again, it continues. Writes `benchmarks/results/RESULT.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from saccade import config
+from saccade.comparing import train_and_measure
+from saccade.data.generated.phrasebook import phrasebook
+from saccade.results import write_result
+from saccade.tables.efficient import FORMS
+from saccade.training.loop import Watcher
+
+SIZES = {"dim": 64, "hidden": 128, "depth": 2, "heads": 4, "dropout": 0.0}
+HOW = {
+    "schedule": "cosine",
+    "warmup": 30,
+    "learning_rate": 0.003,
+    "smoothing": 0.0,
+    "evaluate_every": 0,
+    "checkpoint_every": 0,
+    "updates": 250,
+    "tokens": 1024,
+}
+WORDS: dict[str, Any] = {"task": "language-modelling", "vocabulary": {"kind": "words"}, "training": HOW}
+PIECES = {"carry": True, "block": 4}
+CARRIED: dict[str, dict[str, Any]] = {"transformer-xl": PIECES, "xlnet": {**PIECES, "objective": "permutation", "share": 0.3}}
+HIDDEN = {"objective": "masked", "block": 64, "share": 0.25}
+LANGUAGES, IN_A_ROW = ("de", "it", "es", "zh", "hi"), 8  # sentences of one language follow one another
+CHEAP: dict[str, dict[str, Any]] = {
+    "full": {},
+    "linformer": {"mixer": {"name": "linformer", "k": 16, "max_len": 65}},
+    "performer": {},
+    "big-bird": {"mask": {"name": "blocks", "size": 8}},
+}
+
+
+def recipes(out: Path) -> dict[str, dict[str, Any]]:
+    """What is trained, by name. The sentences are one long text, since a Linformer cannot keep documents apart."""
+    books = [phrasebook(600, 60, 0, to=language) for language in LANGUAGES]
+    data = {split: str(out / f"{split}.txt") for split in ("train", "dev")}
+    for split, path in data.items():
+        turns = [book[split][at : at + IN_A_ROW] for at in range(0, len(books[0][split]), IN_A_ROW) for book in books]
+        Path(path).write_text("\n".join(one.target for turn in turns for one in turn) + "\n", encoding="utf-8")
+    found = {}
+    for memory, name in ((32, ""), (0, "-without-memory")):
+        for family, how in CARRIED.items():
+            found[family + name] = {**WORDS, "language": how, "model": {"family": family, "memory": memory, **SIZES}}
+    found |= {name: {**WORDS, "language": HIDDEN, "model": {**FORMS[name], **SIZES, **own}} for name, own in CHEAP.items()}
+    return {name: {**recipe, "data": data} for name, recipe in found.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--updates", type=int, default=0)
+    parser.add_argument("--result", default="forms")
+    parser.add_argument("--out", type=Path, default=Path("runs/forms"))
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    figures: dict[str, list[float]] = {}
+    for name, recipe in recipes(options.out).items():
+        for seed in range(options.seeds) if not options.only or name in options.only else ():
+            steps = {**recipe["training"], **({"updates": options.updates} if options.updates else {})}
+            made = config.recipe({**recipe, "training": steps, "seed": seed, "device": "cpu"})
+            metrics, _ = train_and_measure(made, options.out / f"{name}-{seed}", Watcher(), "", None)
+            for metric in ("loss", "unigram_loss", "seconds", "updates", "parameters"):
+                figures.setdefault(f"{name}.{metric}", []).append(metrics[metric])
+            print(f"{name}, seed {seed}: loss {metrics['loss']:.3f}, unigram {metrics['unigram_loss']:.3f}", flush=True)
+            print(f"  {metrics['seconds']:.0f} seconds", flush=True)
+    for name in CHEAP:
+        if f"{name}.loss" in figures and "full.loss" in figures:
+            gains = [
+                [u - x for u, x in zip(figures[f"{one}.unigram_loss"], figures[f"{one}.loss"], strict=True)]
+                for one in (name, "full")
+            ]
+            figures[f"{name}.share_of_full"] = [own / full for own, full in zip(*gains, strict=True)]
+    notes = "loss per asked token in nats on held-out text; unigram_loss: the entropy of the asked tokens themselves"
+    print(write_result(options.result, figures, seeds=list(range(options.seeds)), notes=notes))
+
+
+if __name__ == "__main__":
+    main()
