@@ -58,9 +58,10 @@ def recipes(out: Path) -> dict[str, dict[str, Any]]:
         turns = [book[split][at : at + IN_A_ROW] for at in range(0, len(books[0][split]), IN_A_ROW) for book in books]
         Path(path).write_text("\n".join(one.target for turn in turns for one in turn) + "\n", encoding="utf-8")
     found = {}
-    for memory, name in ((32, ""), (0, "-without-memory")):
-        for family, how in CARRIED.items():
+    for family, how in CARRIED.items():
+        for memory, name in ((16, ""), (0, "-without-memory")):
             found[family + name] = {**WORDS, "language": how, "model": {"family": family, "memory": memory, **SIZES}}
+            found[family + name]["training"] = {**HOW, "tokens": 512}
     found |= {name: {**WORDS, "language": HIDDEN, "model": {**FORMS[name], **SIZES, **own}} for name, own in CHEAP.items()}
     return {name: {**recipe, "data": data} for name, recipe in found.items()}
 
