@@ -1,7 +1,4 @@
-"""Transformer-XL's and XLNet's positions: distances and segments, scored against the query.
-
-B batch, H heads, Q queries, K keys, D width of a head.
-"""
+"""Transformer-XL's positions: sinusoids of distances, scored against the query. B batch, H heads, Q queries, K keys, D width of a head."""
 
 import math
 
@@ -41,21 +38,3 @@ class TransformerXL(Position):
         at: Tensor = getattr(positions, which)
         found = positions.once(("xl", which, self.width, dtype), lambda: sinusoid(at, self.width, dtype=dtype))
         return found if at.dim() == 1 else found.unsqueeze(-3)
-
-
-class XLNet(TransformerXL):
-    """As `xl`, and (q_i + s)·e for a vector e of each head: one for keys in the query's segment and one for keys in another (Yang et al. 2019).
-
-    `Positions.relation` is not 0 where a query and a key are in different segments; without it all are in one.
-    """
-
-    def __init__(self, dim: int, heads: int) -> None:
-        super().__init__(dim, heads)
-        self.s, self.segments = drawn(heads, 1, dim, std=0.02), drawn(heads, 2, dim, std=0.02)
-
-    def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor:
-        found = super().bias(q, positions, scale)
-        if positions.relation is None:
-            return found
-        same, other = (scale * (q.to(found.dtype) + self.s.to(found.dtype)) @ self.segments.to(found.dtype).mT).split(1, -1)
-        return found + torch.where(positions.relation.ne(0).unsqueeze(-3), other, same)

@@ -31,7 +31,7 @@ class UniversalStack(Stack):
     p_t = σ(w · (x_(t−1) + signals) + b) until their sum would pass 1 − `epsilon`, or at the last step: there p_t is what is missing to
     1. A position that has halted keeps its vector, which others still read. That is the paper's text, after Graves 2016. With `halting:
     interpolate`, the code that Dehghani et al. published, the output is s_t = p_t x_t + (1 − p_t) s_(t−1) from s_0 = 0, a position that
-    never halts has no rest at the last step, and one that has halted goes on changing for others to read.
+    never halts has no rest at the last step, and others read a position that has halted as the block changes it further.
 
     `ponder` times the mean of steps + last p joins the loss, and `ponder: null` switches halting off: the output is x_depth.
 

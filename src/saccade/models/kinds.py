@@ -32,8 +32,8 @@ class Encoder(nn.Module):
         raise NotImplementedError
 
     def separate(self, number: Callable[[str], int | None]) -> int | None:
-        """Takes the number of the token that separates segments, which `number` knows (None where a text is not one token), if it tells any
-        apart; and returns it."""
+        """Takes and returns the number of the token that separates segments, if the encoder has segments. `number` knows it: None where
+        a text is not one token."""
         return None
 
     def add_token(self) -> None:

@@ -60,7 +60,7 @@ class TransformerEncoder(AttendingEncoder):
         return self.encoder(x, ready, positions=at)[:, extra:]
 
     def segments(self, tokens: Tensor) -> Tensor | None:
-        """Of each token its segment, B N, where segments are told apart."""
+        """The segment of each token, B N, if the encoder has segments."""
         return None
 
 

@@ -75,6 +75,6 @@ class TwoStream(nn.Module):
         return torch.cat([content, query], 1), torch.cat([line, at], 1)
 
     def segments(self, tokens: Tensor, at: Tensor) -> Tensor | None:
-        """The segments of both streams, B (N+W), where the body tells segments apart."""
+        """The segments of both streams, B (N+W), if the body has segments."""
         found = self.body.segments(tokens)
         return None if found is None else torch.cat([found, found.gather(1, at)], 1)

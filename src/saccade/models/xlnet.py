@@ -6,9 +6,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from ..core import Positions, State, masks, normalizers, relative, scores
+from ..core import Positions, State, masks, normalizers, scores
+from ..core.draws import drawn
 from ..core.options import Choice, number, setting
+from ..core.relative import TransformerXL as Distances
 from ..errors import SaccadeError
 from ..layers.block import Block, BlockCache
 from ..layers.convolution import LastInputs
@@ -37,6 +40,24 @@ class XLNetConfig(Config):
         return dict(values)
 
 
+class SegmentedDistances(Distances):
+    """Transformer-XL's positions, and (q_i + s)·e for a vector e of each head: one for keys in the query's segment, one for keys in another.
+
+    `Positions.relation` is not 0 where a query and a key are in different segments; without it all are in one.
+    """
+
+    def __init__(self, dim: int, heads: int) -> None:
+        super().__init__(dim, heads)
+        self.s, self.segments = drawn(heads, 1, dim, std=0.02), drawn(heads, 2, dim, std=0.02)
+
+    def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor:
+        found = super().bias(q, positions, scale)
+        if positions.relation is None:
+            return found
+        same, other = (scale * (q.to(found.dtype) + self.s.to(found.dtype)) @ self.segments.to(found.dtype).mT).split(1, -1)
+        return found + torch.where(positions.relation.ne(0).unsqueeze(-3), other, same)
+
+
 class XLNet(TransformerEncoder):
     """An encoder that can remember the last `memory` inputs of each layer, without gradient, from one piece of a text to the next.
 
@@ -49,7 +70,7 @@ class XLNet(TransformerEncoder):
             "mask": Choice(masks.Full),
             "score": Choice(scores.ScaledDot),
             "normalize": Choice(normalizers.Softmax),
-            "position": Choice(relative.TransformerXL if config.separator is None else relative.XLNet),
+            "position": Choice(Distances if config.separator is None else SegmentedDistances),
             "position_embedding": Choice(NoPositionEmbedding),
             "block": Choice(Block),
             "stack": Choice(Stack),
@@ -134,7 +155,7 @@ class XLNet(TransformerEncoder):
         keys = torch.cat([torch.arange(-before, 0, device=x.device).expand(batch, -1), at], 1)
         relation = None
         if segments is not None:
-            relation = segments.unsqueeze(2) != torch.nn.functional.pad(segments, (before, 0)).unsqueeze(1)
+            relation = segments.unsqueeze(2) != F.pad(segments, (before, 0)).unsqueeze(1)
         ready = mask.prepare(batch, self.heads, size, before + size, x.device)
         caches = [BlockCache(LastInputs(one), None) for one in inputs]
         x, after = self.encoder.step(x, caches, ready, None, Positions(at, keys, relation))
@@ -171,7 +192,7 @@ class RecurrentTwoStream(TwoStream, Carrying):
         """The query stream, B W dim, and the memory after the tokens."""
         both, where = self.streams(tokens, at)
         here = torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(1)
-        seen = torch.nn.functional.pad(seen_by_streams(lengths, order, at, documents), (0, at.shape[1]))
+        seen = F.pad(seen_by_streams(lengths, order, at, documents), (0, at.shape[1]))
         marks = marked(here, documents)
         own = torch.cat([marks, marks.gather(1, at)], 1)
         x, carried = self.body.run(both, where, seen, marks, own, self.segments(tokens, at), carried)

@@ -121,7 +121,7 @@ class Causal(Objective):
 class OfPositions(Objective):
     """An objective on an encoder: the tokens at some positions are asked for."""
 
-    separator: int | None = None  # a token that tells segments apart, and is never asked for
+    separator: int | None = None  # a token between segments, which is never asked for
 
     def body(self, builder: Builder) -> Encoder:
         body, self.separator = with_separator(without_trees(builder.make(Encoder, self.vocab + self.extra)), self.text)

@@ -231,7 +231,7 @@ def without_trees(body: Encoder) -> Encoder:
 
 
 def with_separator(body: Encoder, text: Vocabulary) -> tuple[Encoder, int | None]:
-    """The encoder, which knows the token that separates segments if it tells them apart, and that token's number."""
+    """The encoder and the number of the token that separates segments, which it knows now, if it has segments."""
 
     def number(piece: str) -> int | None:
         ids = text.encode_ids([piece])[0]
