@@ -268,7 +268,7 @@ def test_a_block_is_a_function_of_seed_epoch_and_start(kind: type[Objective]) ->
         ),
         (Masked, "bahdanau", "model.family is 'bahdanau', which is not an encoder; choose one of: "),
         (Masked, "rnn-decoder", "rnn-decoder is causal and cannot be trained with the masked objective; choose another"),
-        (Permutation, "rnn-encoder", "two streams need a transformer-encoder, got a RnnEncoder"),
+        (Permutation, "rnn-encoder", "two streams need a transformer-encoder or an xlnet, got a RnnEncoder"),
     ],
 )
 def test_a_family_that_cannot_learn_this_is_told(kind: type[Objective], family: str, sentence: str) -> None:
