@@ -42,7 +42,7 @@ each_pool = pytest.mark.parametrize("pool", [name for name in pools.names() if n
 
 def test_the_families_that_read_text_for_labels() -> None:
     transformers = {"transformer-encoder", "transformer-decoder", "transformer", "transformer-base", "transformer-big"}
-    assert set(FAMILIES) == transformers | {"rnn-encoder", "rnn-decoder", "bag"}
+    assert set(FAMILIES) == transformers | {"rnn-encoder", "rnn-decoder", "bag", "xlnet"}
     assert all("pool" in models.table[name].config.__dataclass_fields__ for name in FAMILIES)
 
 
