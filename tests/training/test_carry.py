@@ -114,6 +114,21 @@ def test_a_transformer_xl_is_evaluated_with_its_memory(fit: Callable[..., Any], 
     assert found == pytest.approx(expected.item(), abs=1e-4)
 
 
+def test_an_xlnet_from_a_folder_is_evaluated_with_its_memory(fit: Callable[..., Any], tmp_path: Path) -> None:
+    """Without a memory, the loss is that of each block alone."""
+    fit("run", model=XLNET)
+    made = api.load(tmp_path / "run")
+    task, model = made.task, made.model.eval().requires_grad_(False)
+    stream = task.stream([Document(TEXT, 1)], 0, torch.device("cpu"))
+    batches = [task.objective.batch(stream.blocks([start], 0)) for start in stream.starts(0)]
+    losses = [batch.total(model(*batch.inputs)).item() for batch in batches]
+    alone = sum(losses) / sum(batch.tokens for batch in batches)
+    before = task.metrics(model, stream, 64)["loss"]
+    assert abs(before - alone) > 1e-5
+    model.body.memory = 0
+    assert task.metrics(model, stream, 64)["loss"] == pytest.approx(alone, abs=1e-5)
+
+
 def test_without_what_is_carried_a_resumed_run_is_another(
     fit: Callable[..., Any], break_at: Callable[[int], Watcher], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
