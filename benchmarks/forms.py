@@ -46,7 +46,7 @@ CHEAP: dict[str, dict[str, Any]] = {
     "full": {},
     "linformer": {"mixer": {"name": "linformer", "k": 16, "max_len": 65}},
     "performer": {},
-    "big-bird": {"mask": {"name": "blocks", "size": 8}},
+    "big-bird": {"mask": {"name": "blocks", "size": 8, "length": 65}},
 }
 
 
