@@ -32,7 +32,7 @@ def pairs_of(where: Where, made_of: str = GIVEN) -> Iterator[Pair | LineError]:
     if made_of == GIVEN:
         return each_pair(where)
     paths = [lines.one_file(name, "files of plain text") for name in names]
-    rows = {"headings": headed, "turns": turned}[made_of]
+    rows = {"headings": headed, "turns": next_turns}[made_of]
     return (item for path in paths for item in convert(path, rows(path), lambda _, pair: pair))
 
 
@@ -63,7 +63,7 @@ def heading_of(line: str) -> str:
     return found[2] or found[4]
 
 
-def turned(path: Path) -> Rows[Pair]:
+def next_turns(path: Path) -> Rows[Pair]:
     """Each turn, the lines between empty ones, → the next."""
 
     def turns() -> Rows[str]:
@@ -107,7 +107,7 @@ def plain(relation: str) -> str:
 
 
 def arcs_of(tree: str, count: int) -> list[Arc | None]:
-    """The inverse for `count` words: None where a word has no token, or one that is no arc within the sentence."""
+    """The inverse for `count` words: None for a word without a token, or whose token is not an arc within the sentence."""
 
     def arc(n: int, token: str) -> Arc | None:
         found = _TOKEN.fullmatch(token)

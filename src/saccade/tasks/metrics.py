@@ -22,13 +22,14 @@ WORD = re.compile(r"\w+")
 
 
 class TextMetric:
-    """Numbers that outputs add up to, and controls of its own: outputs of rules that know the training pairs alone."""
+    """Numbers that outputs add up to, and its controls: the outputs of rules that are made of the training pairs."""
 
     def sums(self, outputs: Sequence[str], pairs: Pairs) -> Sums:
         raise NotImplementedError
 
     def controls(self, train: Pairs, pairs: Pairs) -> Texts:
-        return {}
+        """The target of the training pair with the nearest source, and the most frequent target."""
+        return {"nearest": nearest(train, pairs), "frequent": [most_frequent(pair.target for pair in train)] * len(pairs)}
 
 
 table: Table[type[TextMetric]] = Table("metrics", "metric")
@@ -45,10 +46,6 @@ class Exact(TextMetric):
     def sums(self, outputs: Sequence[str], pairs: Pairs) -> Sums:
         right = [[output.strip() == pair.target.strip(), 1] for output, pair in zip(outputs, pairs, strict=True)]
         return {"exact": (np.array(right, dtype=np.float64).reshape(-1, 2), percent_of)}
-
-    def controls(self, train: Pairs, pairs: Pairs) -> Texts:
-        """The target of the training pair with the nearest source, and the most frequent target."""
-        return {"nearest": nearest(train, pairs), "frequent": [most_frequent(pair.target for pair in train)] * len(pairs)}
 
 
 @table.add("code", paper="Yin et al. 2018 (CoNaLa)")
@@ -83,9 +80,9 @@ class Rouge(TextMetric):
         return {name: (np.array(rows, dtype=np.float64).reshape(-1, 2), percent_of) for name, rows in every.items()}
 
     def controls(self, train: Pairs, pairs: Pairs) -> Texts:
-        """The first words of the source, as many as a target has in the mean."""
+        """Besides, the first words of the source, as many as a target has in the mean."""
         count = round(sum(len(pair.target.split()) for pair in train) / max(len(train), 1))
-        return {"lead": [" ".join(pair.source.split()[:count]) for pair in pairs]}
+        return {**super().controls(train, pairs), "lead": [" ".join(pair.source.split()[:count]) for pair in pairs]}
 
 
 def rouge_scorer(names: list[str]) -> Any:
@@ -112,8 +109,8 @@ class Attachment(TextMetric):
         return {"uas": (counts[:, [0, 2]], percent_of), "las": (counts[:, [1, 2]], percent_of)}
 
     def controls(self, train: Pairs, pairs: Pairs) -> Texts:
-        """Each word's most frequent arc in training (`word`), and each word attached to the next one, the last as the root, with its most
-        frequent relation (`next_word`)."""
+        """Each word's most frequent arc in training (`word`), and each word attached to the next one with its most frequent relation, the
+        last as the root (`next_word`)."""
         arcs, relations = defaultdict[str, Counter[str]](Counter), defaultdict[str, Counter[str]](Counter)
         for pair in train:
             for word, arc in zip(pair.source.lower().split(), pair.target.split(), strict=False):

@@ -75,7 +75,7 @@ class TextToText(Translation):
         half = len(pairs) // 2
         moved = [Pair(far.source, one.target, one.line) for one, far in zip(pairs, [*pairs[half:], *pairs[:half]], strict=True)]
         texts = {"other_source": self.outputs(model, moved, **search)[0]}
-        for metric in self.metrics_of_texts:
+        for metric in self.metrics_of_texts[1:] or self.metrics_of_texts:
             texts |= metric.controls(train, pairs)
         found = {
             f"{name}_{control}": value
