@@ -52,7 +52,7 @@ def test_a_sentence_without_a_tree_is_named_by_its_line(tmp_path: Path, column: 
     cells = TREE.splitlines()[0].split("\t")
     cells[column] = "_"
     file = put(tmp_path, "a.conllu", TREE + "\n" + "\t".join([*cells]).replace("\t2\t", "\t1\t") + "\n")
-    with pytest.raises(SaccadeError, match=r"line 8: a sentence has a word without HEAD or DEPREL.*fill both columns"):
+    with pytest.raises(SaccadeError, match=r"line 8: the sentence has a word without HEAD or DEPREL.*fill both columns"):
         read(PAIRS, file)
     good, bad = pairs_of(file)
     assert isinstance(good, Pair)

@@ -87,7 +87,7 @@ def parse_of(start: int, block: Block) -> Pair:
     rows = word_rows(block)
     heads = heads_of(rows)
     if heads is None or any(cells[RELATION] == "_" for _, cells in rows):
-        what = "a sentence has a word without HEAD or DEPREL, so there is no tree to learn"
+        what = "the sentence has a word without HEAD or DEPREL, and a parser learns whole trees"
         raise LineError("heads", f"{what}; fill both columns, or remove the sentence", line=start)
     words = ["_".join(cells[1].split()) for _, cells in rows]
     return Pair(
