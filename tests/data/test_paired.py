@@ -36,8 +36,10 @@ def put(folder: Path, name: str, text: str) -> str:
 def test_a_parse_is_each_words_distance_to_its_head_and_its_relation(tmp_path: Path, name: str) -> None:
     file = put(tmp_path, name, TREE + "\n" + "1\tGo\tgo\tVERB\t_\t_\t0\troot\t_\t_\n")
     trees = "+1/det +1/nsubj 0/root -1/xcomp -2/punct", "0/root"
-    assert read(PAIRS, file) == [Pair("The cat was fed .", trees[0], 1), Pair("Go", trees[1], 8)]
+    assert read(PAIRS, file, None, "given") == [Pair("The cat was fed .", trees[0], 1), Pair("Go", trees[1], 8)]
     assert list(inputs(PAIRS, file)) == ["The cat was fed .", "Go"]
+    with pytest.raises(SaccadeError, match="pairs cannot be read from"):
+        read(PAIRS, file)  # as translation reads files
 
 
 def test_a_linearized_tree_is_read_back_and_what_is_no_arc_is_none() -> None:
@@ -53,8 +55,8 @@ def test_a_sentence_without_a_tree_is_named_by_its_line(tmp_path: Path, column: 
     cells[column] = "_"
     file = put(tmp_path, "a.conllu", TREE + "\n" + "\t".join([*cells]).replace("\t2\t", "\t1\t") + "\n")
     with pytest.raises(SaccadeError, match=r"line 8: the sentence has a word without HEAD or DEPREL.*fill both columns"):
-        read(PAIRS, file)
-    good, bad = pairs_of(file)
+        read(PAIRS, file, None, "given")
+    good, bad = pairs_of(file, "given")
     assert isinstance(good, Pair)
     assert isinstance(bad, LineError)
 

@@ -21,7 +21,7 @@ from .labeled import LABEL, Labeled, each_labeled, labeled_of
 from .labeled import PREFIX as MARK
 from .lines import LineError, bare_suffix, one_file, open_text, paths_of, strict
 from .memory import within_memory
-from .paired import pairs_of
+from .paired import GIVEN, pairs_of
 from .pairs import Pair, pair_of
 from .pictured import each_asked, each_captioned, each_pictured, each_shown
 from .skipping import Skipped
@@ -155,7 +155,7 @@ def inputs(kind: Kind, where: str, second: bool = False, options: Options = None
     parts = paths_of(name)
     path = one_file(parts[min(second, len(parts) - 1)], "a file of texts")
     if bare_suffix(path) == ".conllu" and kind is PAIRS and not second:
-        return (one.source for one in read(kind, str(path)))
+        return (one.source for one in read(kind, str(path), None, GIVEN))
     if bare_suffix(path) == ".conllu":
         raise SaccadeError(f"{path} holds sentences with tags, not texts; give a file with one text per line")
     if bare_suffix(path) not in SUFFIXES:

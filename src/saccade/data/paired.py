@@ -23,13 +23,14 @@ Block = list[tuple[int, str]]
 Arc = tuple[int, str]  # a word's head, counted from 0 and −1 for the root, and its relation
 
 
-def pairs_of(where: Where, made_of: str = GIVEN) -> Iterator[Pair | LineError]:
-    """Each pair of files, or the error it is: parses of a .conllu file, pairs made of plain text, or those that the files have."""
+def pairs_of(where: Where, made_of: str = "") -> Iterator[Pair | LineError]:
+    """Each pair of files, or the error it is: those that the files have, parses of a .conllu file where pairs may be made at all, or what
+    is made of plain text."""
     names = paths_of(where)
-    if len(names) == 1 and bare_suffix(Path(names[0])) == ".conllu":
+    if made_of and len(names) == 1 and bare_suffix(Path(names[0])) == ".conllu":
         path = lines.one_file(names[0], "a .conllu file")
         return convert(path, lines.blocks(path), parse_of)
-    if made_of == GIVEN:
+    if made_of in ("", GIVEN):
         return each_pair(where)
     paths = [lines.one_file(name, "files of plain text") for name in names]
     rows = {"headings": headed, "turns": next_turns}[made_of]

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from torch import nn
 
-from ..data.paired import GIVEN, overlapping
+from ..data.paired import overlapping
 from ..data.pairs import Pair
 from ..data.vocabulary import Vocabulary
 from ..recipe import Recipe
@@ -26,7 +26,7 @@ class TextToText(Translation):
 
     @classmethod
     def reading(cls, recipe: Recipe) -> tuple[str, ...]:
-        return () if recipe.data.pairs == GIVEN else (recipe.data.pairs,)
+        return (recipe.data.pairs,)
 
     @classmethod
     def divide(cls, examples: list[Pair], share: float) -> tuple[list[Pair], list[Pair]]:
