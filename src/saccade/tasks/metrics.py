@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -128,7 +128,7 @@ class Attachment(TextMetric):
         }
 
 
-def most_frequent(texts: Any) -> str:
+def most_frequent(texts: Iterable[str]) -> str:
     """The most frequent one, of several the first in order."""
     counted = Counter(texts)
     return min(counted, key=lambda text: (-counted[text], text))
@@ -166,8 +166,9 @@ def unigram_loss(train: Sequence[Sequence[int]], other: Sequence[Sequence[int]],
     return float(-np.log(counts / counts.sum())[[id for ids in other for id in (*ids, eos)]].mean())
 
 
+def all_sums(metrics: Sequence[TextMetric], outputs: Sequence[str], pairs: Pairs) -> Sums:
+    return {name: found for metric in metrics for name, found in metric.sums(outputs, pairs).items()}
+
+
 def score_all(metrics: Sequence[TextMetric], outputs: Sequence[str], pairs: Pairs) -> dict[str, float]:
-    every: list[tuple[str, tuple[NDArray[np.float64], Callable[[Any], float]]]] = []
-    for metric in metrics:
-        every += metric.sums(outputs, pairs).items()
-    return {name: score(counts.sum(0)) for name, (counts, score) in every}
+    return {name: score(counts.sum(0)) for name, (counts, score) in all_sums(metrics, outputs, pairs).items()}

@@ -10,8 +10,7 @@ from ..data.paired import overlapping
 from ..data.pairs import Pair
 from ..data.vocabulary import Vocabulary
 from ..recipe import Recipe
-from .metrics import Exact, TextMetric, chosen, score_all, unigram_loss
-from .scoring import Sums
+from .metrics import Exact, TextMetric, all_sums, chosen, score_all, unigram_loss
 from .task import Each, table
 from .translation import Pairs, Scores, Translation
 
@@ -55,10 +54,8 @@ class TextToText(Translation):
 
     def per_example(self, model: nn.Module, examples: Pairs, *given: Any, **options: Any) -> Each:
         each = super().per_example(model, examples, *given, **options)
-        sums: Sums = {}
-        for metric in self.metrics_of_texts:
-            sums |= metric.sums([output for *_, output in each.rows], examples)
-        return Each(each.rows, {**each.sums, **sums})
+        outputs = [output for *_, output in each.rows]
+        return Each(each.rows, {**each.sums, **all_sums(self.metrics_of_texts, outputs, examples)})
 
     def evaluate(
         self, model: nn.Module, pairs: Pairs, *given: Any, controls: Pairs | None = None, **options: Any
@@ -72,8 +69,8 @@ class TextToText(Translation):
         return found
 
     def judge_controls(self, model: nn.Module, pairs: Pairs, train: Pairs, search: dict[str, Any]) -> dict[str, float]:
-        """The metrics of texts that know nothing of the source but by rules (see `metrics`), of the model when it reads another
-        example's source (`other_source`), and the perplexity of the targets' tokens by their frequency (`unigram`)."""
+        """The metrics of three kinds of controls: outputs made by rules (see `metrics`), those of the model when it reads another example's
+        source (`other_source`), and the perplexity of a model of token frequencies (`unigram`)."""
         half = len(pairs) // 2
         moved = [Pair(far.source, one.target, one.line) for one, far in zip(pairs, [*pairs[half:], *pairs[:half]], strict=True)]
         texts = {"other_source": self.outputs(model, moved, **search)[0]}
