@@ -12,12 +12,12 @@ from .layers.groups import table as group_convolutions
 from .layers.images import table as grid_embeddings
 from .layers.meshes import table as mesh_layers
 from .models import bytenet, modifications
-from .tasks import objectives
+from .tasks import metrics, objectives
 from .training import schedules
 
 CORE = (scores.table, normalizers.table, masks.table, positions.table, backends.table)
 BLOCKS = (mixers.table, feedforward.table, feedforward.activations, residuals.table, norms.table, block.table, stack.table)
 ENDS = (embeddings.table, inputs.table, inputs.joins, heads.table, recurrent.cells, bytenet.units, pooling.pools, windows.table)
 IMAGES = (grid_embeddings, feature_attention, group_convolutions, mesh_layers)
-WHOLE = (models.table, modifications.table, tasks.table, objectives.table, schedules.table, corpora.table)
+WHOLE = (models.table, modifications.table, tasks.table, objectives.table, metrics.table, schedules.table, corpora.table)
 SLOTS: dict[str, Table[Any]] = {table.slot: table for table in (*CORE, *BLOCKS, *ENDS, *IMAGES, *WHOLE)}

@@ -31,7 +31,9 @@ MakeWatcher = Callable[[str, int], AbstractContextManager[Watcher]]
 Options = dict[str, Any] | None
 Prepare = Callable[[Recipe], tuple[System, Work]]
 ENSEMBLE = "ensemble"  # the name of a row
-LEFT_OPEN = dict.fromkeys(("dev", "test", "tokenize", "max_length", "max_ratio", "strict"))  # data.* without a vocabulary
+LEFT_OPEN = dict.fromkeys(  # data.* without a vocabulary
+    ("dev", "test", "tokenize", "metrics", "max_length", "max_ratio", "strict")
+)
 
 
 @dataclass(frozen=True)

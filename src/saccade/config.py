@@ -41,6 +41,7 @@ def recipe(values: Mapping[str, Any] | None = None, overrides: Sequence[str] = (
     kind = task(made)
     schedules.table.entry(made.training.schedule)
     tasks.objectives.table.entry(made.language.objective)
+    tasks.metrics.chosen(made.data.metrics)
     for path, what in without_effect(made):
         section, _, name = path.rpartition(".")
         given = tree.get(section, {}) if section else tree

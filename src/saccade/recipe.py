@@ -27,6 +27,8 @@ TASKS = (
 PICTURES = ("captioning", "questions", "open-questions", "image-classification", "autoencoding")
 TOKENIZERS = ("auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores101", "flores200", "spm", "none")
 TOKENIZE = "sacrebleu's tokenizer for BLEU; `auto` is `13a`, and what fits the script where no spaces separate words"
+MAKING = "what makes pairs of plain text: its sections and their `headings`, or the `turns` of a dialogue, each with the next one"
+METRICS = "further metrics of texts, separated by commas: `code`, `rouge`, `attachment` (docs/tasks.md)"
 LIMITS = ("updates", "epochs", "minutes")  # of training; one that is given on the command line replaces those of the recipe
 UPDATES = "optimizer steps, at most; 0 (or `epochs` or `minutes` alone): as many as these allow, or by the data and the device"
 IMAGES = "folders or archives of the images that files name, separated by commas; else those beside each file (docs/data.md)"
@@ -73,6 +75,7 @@ LENGTHS = when("examples of several lengths, so no language model or picture", l
 ANSWERS = when("a task whose answers are labels or words", lambda r: r.task not in MADE)
 READ_TWICE = when("labels, tags or words, and no language model", lambda r: r.task not in (*LANGUAGE, *MADE))
 FOR_PAIRS = for_tasks(*PAIRS)
+FROM_TEXT = when("task=text-to-text and files of plain text", lambda r: r.task == "text-to-text" and not r.data.named)
 REWARDED = when("a training.reward", lambda r: r.task in PAIRS and r.training.reward != "none")
 ADAMW = when("training.optimizer=adamw", lambda r: r.training.optimizer == "adamw")
 OTHER_WATCH = when(
@@ -101,6 +104,8 @@ class DataRecipe:
     tokenize: str = one_of(TOKENIZERS, TOKENIZE, **for_tasks(*PAIRS))
     swap: bool = setting(False, "swap source and target", **for_tasks(*PAIRS))
     column: str = one_of(("upos", "xpos"), "the CoNLL-U column that a tagger learns", **for_tasks("tagging"))
+    pairs: str = one_of(("given", "headings", "turns"), MAKING, **FROM_TEXT)
+    metrics: str = setting("", METRICS, **for_tasks("text-to-text"))
     documents: str = one_of(("file", "line", "blank"), "what separates the documents of plain text", **for_tasks(*LANGUAGE))
     phrasebook: dict[str, Any] = for_corpus("phrasebook")
     dates: dict[str, Any] = for_corpus("dates")
@@ -124,6 +129,12 @@ class DataRecipe:
     @property
     def sources(self) -> tuple[str, ...]:
         return self.train, self.dev, self.test
+
+    @property
+    def named(self) -> bool:
+        """Whether the training data is an embedded corpus or a dataset, not a file."""
+        name, colon, _ = self.train.partition(":")
+        return bool(colon) and (name == "hub" or hasattr(self, name))
 
     def options(self, corpus: str) -> dict[str, Any]:
         """What an embedded corpus is made with; nothing for files."""

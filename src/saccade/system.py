@@ -83,7 +83,8 @@ class System(Usable):
         if not given:
             raise SaccadeError("there are no examples to evaluate on; give data with at least one")
         try:
-            return Metrics(self.task.evaluate(self.model, given, **options))
+            known = {"controls": self.read("train")} if options.pop("controls", False) else {}
+            return Metrics(self.task.evaluate(self.model, given, **options, **known))
         except WrongExample as error:  # who read the file knows its name
             raise (SaccadeError(f"{where}, {error}") if where else error) from None
 

@@ -12,6 +12,7 @@ from ..errors import SaccadeError
 from .completion import run_folders, slot_names
 from .options import (
     Beam,
+    Controls,
     Device,
     Json,
     Lengths,
@@ -75,6 +76,7 @@ def evaluate(
     lengths: Lengths = False,
     moses: Moses = None,
     tokenize: Tokenize = None,
+    controls: Controls = False,
     stride: Annotated[int | None, typer.Option(help="Language models: also slide a window by this many tokens.", min=1)] = None,
     memory: Annotated[int | None, typer.Option(help="Transformer-XL: also evaluate with a memory of this length.", min=1)] = None,
     confusion: Annotated[bool, flag("--confusion", "Also a confusion matrix, which few labels always get.")] = False,
@@ -101,7 +103,9 @@ def evaluate(
     write_result = result_writer(result, peer)
     system = load(model, device, others)
     options = keep_given(beam=beam, length_penalty=length_penalty, max_length=max_length, quarters=lengths, moses=moses)
-    options |= keep_given(tokenize=tokenize, stride=stride, memory=memory, confusion=confusion or confusion_out is not None)
+    options |= keep_given(
+        tokenize=tokenize, controls=controls, stride=stride, memory=memory, confusion=confusion or confusion_out is not None
+    )
     api.check_options(system.recipe, options)  # before the data is read
     note_own(system, data)
     try:

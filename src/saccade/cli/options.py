@@ -46,6 +46,8 @@ TopK = Annotated[int | None, typer.Option("--top-k", help="Sample from the k lik
 TopP = Annotated[float | None, typer.Option("--top-p", help="Sample from the smallest set with this probability.")]
 Seed = Annotated[int, typer.Option("--seed", help="The seed of sampling.")]
 Lengths = Annotated[bool, flag("--lengths", "Also report BLEU by quarters of sentence length.")]
+CONTROLS = "Also score controls, such as the nearest training pair (text to text)."
+Controls = Annotated[bool, flag("--controls", CONTROLS)]
 Moses = Annotated[str | None, typer.Option("--moses", help="Also report BLEU on lowercase Moses tokens of this language (de).")]
 TOKENIZE = (
     "sacrebleu's tokenizer for BLEU: 13a, zh, ja-mecab, ko-mecab, char, flores200, intl, spm, none. [default: the recipe's]"

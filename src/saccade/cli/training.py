@@ -12,7 +12,7 @@ from rich.table import Table
 from ..errors import SaccadeError
 from .completion import recipe_names, recipes_and_settings, run_folders
 from .completion import settings as complete_settings
-from .options import Json, Lengths, Moses, OutFolder, Peers, Result, TaskBeam, TaskPenalty, Tokenize, Vary, flag
+from .options import Controls, Json, Lengths, Moses, OutFolder, Peers, Result, TaskBeam, TaskPenalty, Tokenize, Vary, flag
 from .reporting import check_picture, report_comparison
 from .shared import command_name, err, keep_given, note, out, print_json, rank, report, result_writer, show_all, write
 
@@ -200,6 +200,7 @@ def compare(
     lengths: Lengths = False,
     moses: Moses = None,
     tokenize: Tokenize = None,
+    controls: Controls = False,
     ensemble: Annotated[bool, flag("--ensemble", "Also score all the models together: the mean of their probabilities.")] = False,
     picture: Annotated[Path | None, typer.Option(help="The picture to draw. [default: OUT/compare.png]")] = None,
     result: Result = None,
@@ -225,6 +226,7 @@ def compare(
     recipes = named_recipes(words, vary or [])
     write_result, first = result_writer(result, peer), next(iter(recipes.values()))
     options = keep_given(beam=beam, length_penalty=length_penalty, quarters=lengths, moses=moses, tokenize=tokenize)
+    options |= keep_given(controls=controls)
     numbers = list(range(first.seed, first.seed + seeds))
     comparing.check(recipes, numbers, data, options)
     if ensemble:

@@ -20,6 +20,7 @@ NONE = "_"  # a column that is not filled
 _ID = re.compile(r"(\d{1,7})(?:([-.])(\d{1,7}))?", re.ASCII)
 Block = list[tuple[int, str]]  # the numbered lines of a sentence
 Cells = list[tuple[int, str, str]]  # line number, word, tag
+WordRows = list[tuple[int, list[str]]]  # line number and columns of each word
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +87,20 @@ def tag_conllu(path: str | Path, tagged: Iterable[tuple[Sentence, Sequence[str]]
 
 
 def _from_conllu(column: int, start: int, block: Block) -> Sentence:
-    rows = _words(block)
+    rows = word_rows(block)
+    counted = heads_of(rows)
+    return _sentence([(number, cells[1], cells[column]) for number, cells in rows], start, NAMES[column], counted)
+
+
+def heads_of(rows: WordRows) -> tuple[int, ...] | None:
+    """The head of each word, from 0, -1 for the root; None if not all are known."""
     for number, cells in rows:
         head = cells[HEAD]
         if head != NONE and not (head.isascii() and head.isdigit() and int(head) <= len(rows)):
             what = f"the head of '{cells[1][:40]}' is {head[:40]}, and the sentence has words 1 to {len(rows)}"
             raise LineError("heads", f"{what}; write a word's id, 0 for the root, or _", line=number)
     heads = [cells[HEAD] for _, cells in rows]
-    counted = None if NONE in heads else tuple(int(head) - 1 for head in heads)
-    return _sentence([(number, cells[1], cells[column]) for number, cells in rows], start, NAMES[column], counted)
+    return None if NONE in heads else tuple(int(head) - 1 for head in heads)
 
 
 def _from_tsv(start: int, block: Block) -> Sentence:
@@ -116,7 +122,7 @@ def _sentence(cells: Cells, start: int, column: str = "tag", heads: tuple[int, .
     return Sentence(words, None if missing else tags, start, heads)
 
 
-def _words(block: Block) -> list[tuple[int, list[str]]]:
+def word_rows(block: Block) -> WordRows:
     """The rows of a sentence that are words; ids must count 1, 2, 3 …, with ranges before and empty nodes after their words."""
     last = node = covered = 0
 

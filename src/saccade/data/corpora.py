@@ -21,7 +21,8 @@ from .labeled import LABEL, Labeled, each_labeled, labeled_of
 from .labeled import PREFIX as MARK
 from .lines import LineError, bare_suffix, one_file, open_text, paths_of, strict
 from .memory import within_memory
-from .pairs import Pair, each_pair, pair_of
+from .paired import GIVEN, pairs_of
+from .pairs import Pair, pair_of
 from .pictured import each_asked, each_captioned, each_pictured, each_shown
 from .skipping import Skipped
 from .tables import SOURCES, SUFFIXES, TARGETS, TEXTS, each_entry, split_name
@@ -60,8 +61,12 @@ class Kind(NamedTuple):
     make: Callable[[Any], Any] = lambda example: example
 
 
-pairs_from_hub = partial(each_row, make=pair_of, usual=(("source",), ("target",)), least=2)
-PAIRS = Kind("pairs", "pair", "source", each_pair, pairs_from_hub, ("phrasebook", "dates"))
+def pairs_from_hub(where: str, _: str = "given") -> Iterable[Any]:
+    """Rows of a dataset are pairs already."""
+    return each_row(where, make=pair_of, usual=(("source",), ("target",)), least=2)
+
+
+PAIRS = Kind("pairs", "pair", "source", pairs_of, pairs_from_hub, ("phrasebook", "dates"))
 SENTENCES = Kind(
     "sentences with tags",
     "sentence",
@@ -149,6 +154,8 @@ def inputs(kind: Kind, where: str, second: bool = False, options: Options = None
     name, columns = split_name(where)
     parts = paths_of(name)
     path = one_file(parts[min(second, len(parts) - 1)], "a file of texts")
+    if bare_suffix(path) == ".conllu" and kind is PAIRS and not second:
+        return (one.source for one in read(kind, str(path), None, GIVEN))
     if bare_suffix(path) == ".conllu":
         raise SaccadeError(f"{path} holds sentences with tags, not texts; give a file with one text per line")
     if bare_suffix(path) not in SUFFIXES:
