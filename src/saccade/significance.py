@@ -86,7 +86,7 @@ def ranks(values: Sequence[float]) -> Any:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Spearman's rank correlation of two columns and its 95 % interval on resampled rows."""
+    """Spearman's rank correlation of two columns and its 95 % interval on resampled rows and seeds."""
 
     correlation: float
     low: float
@@ -97,12 +97,17 @@ class Agreement:
         return f"{self.correlation:+.2f} (95 % interval {self.low:+.2f} to {self.high:+.2f}, {self.rows} rows)"
 
 
-def rank_agreement(first: Sequence[float], second: Sequence[float]) -> Agreement | None:
-    """None where all of one are equal; draws of which that is true are left out."""
-    if (correlation := rank_correlation(first, second)) is None:
+def rank_agreement(first: Sequence[float | Sequence[float]], second: Sequence[float]) -> Agreement | None:
+    """`first` has a number, or one per seed, for each row: rows are resampled, and the seeds of each. None where all of one are equal;
+    draws of which that is true are left out."""
+    seeds = [np.atleast_1d(np.asarray(one, dtype=np.float64)) for one in first]
+    if (correlation := rank_correlation([float(one.mean()) for one in seeds], second)) is None:
         return None
-    chance, a, b = np.random.default_rng(12345), np.asarray(first), np.asarray(second)
-    draws = (chance.integers(len(a), size=len(a)) for _ in range(SAMPLES))
-    found = [value for rows in draws if (value := rank_correlation(a[rows], b[rows])) is not None]
+    chance, theirs, found = np.random.default_rng(12345), np.asarray(second), []
+    for _ in range(SAMPLES):
+        rows = chance.integers(len(seeds), size=len(seeds))
+        ours = [float(chance.choice(seeds[row], max(len(seeds[row]) - 1, 1)).mean()) for row in rows]  # see `bootstrap`
+        if (value := rank_correlation(ours, theirs[rows].tolist())) is not None:
+            found.append(value)
     low, high = np.percentile(found, [2.5, 97.5]).tolist()
-    return Agreement(correlation, low, high, len(a))
+    return Agreement(correlation, low, high, len(seeds))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .running import Context
 
 PLAN, RESULTS, RUNS = "plan.json", "results", "runs"  # in a table's folder
+SWEEP = "-rate-"  # in the stage of a training that tries a learning rate: STAGE-rate-0.001
 SCALES = ("tiny", "small")
 SENTENCES = {"train": 3000, "dev": 150, "test": 150}  # of the embedded phrasebook
 Values = dict[str, Any]
@@ -41,7 +42,7 @@ class Job:
     settings: Values
     out: Path
     after: tuple[Job, ...] = ()  # whose trained models it needs
-    reads: tuple[Job, ...] = ()  # whose results it needs, wherever they were measured
+    reads: tuple[Job, ...] = ()  # trainings whose results choose its learning rate, wherever they were measured
     any_after: bool = False  # runs with those of `after` that worked
     alone: bool = False  # is timed, so that nothing else may run beside it
     limit: float = float("inf")  # seconds after which a worker process is ended, since libraries can hang
@@ -131,6 +132,8 @@ class Study:
     paper_columns: ClassVar[Mapping[str, str]] = {}  # key → heading
     paper: ClassVar[str] = ""
     honest: ClassVar[str]  # what a model this small can show
+    about_control: ClassVar[str] = ""  # what the control is, and when a row is below it
+    about_sweep: ClassVar[str] = ""  # how learning rates were chosen
 
     def __init__(self, scale: str, out: Path) -> None:
         self.scale, self.out = scale, out
@@ -160,8 +163,12 @@ class Study:
         raise NotImplementedError
 
     def closing(self, jobs: Sequence[Job]) -> list[Job]:
-        """Jobs that need those of several rows."""
+        """Jobs that need those of several rows, or are the control of several."""
         return []
+
+    def control(self, row: str) -> str:
+        """The row whose main loss this row must be below, if it has learned anything."""
+        return ""
 
     def in_paper(self, row: str) -> Mapping[str, float]:
         """The paper's own numbers of a row."""
@@ -188,9 +195,10 @@ class Study:
                 )
 
     def plan(self, only: Sequence[str], seeds: int) -> list[Job]:
-        """The jobs of all rows, or of those that are named."""
+        """The jobs of all rows, or of those that are named, and those that these read."""
         jobs = [job for row in dict.fromkeys(only or self.rows()) for job in self.jobs(row, seeds)]
-        return [*jobs, *self.closing(jobs)]
+        every = [*(one for job in jobs for one in job.reads), *jobs, *self.closing(jobs)]
+        return list({job.name: job for job in every}.values())
 
 
 def claim(out: Path, name: str, scale: str) -> None:

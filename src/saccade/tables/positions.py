@@ -71,9 +71,9 @@ class Positions(Study):
             ("lengths", {float(times): f"loss_{times}" for times in TIMES}, "loss"),
         ):
             series: dict[str, list[tuple[float, float]]] = {}
-            for row, results in table.results.items():
-                first: Values = next((one["values"] for one in results if one["stage"] == stage), {})
-                points = [(factor, first[key]) for factor, key in keys.items() if first.get(key) is not None]
+            for row in table.results:
+                means = {factor: table.mean(row, Column(key, "", stage=stage)) for factor, key in keys.items()}
+                points = [(factor, mean) for factor, mean in means.items() if mean is not None]
                 series |= {row: points} if points else {}
             if series:
                 about = "Positions beyond the lengths of the training"
