@@ -202,7 +202,8 @@ class Study:
 
 
 def claim(out: Path, name: str, scale: str) -> None:
-    """Makes the folder a table's own: it must be new, empty, or that of the same table at the same scale."""
+    """Makes the folder a table's own: it must be new, empty, that of the same table at the same scale, or have results of another
+    machine alone."""
     mine = {"table": name, "scale": scale}
     if os.path.exists(out) and not out.is_dir():
         raise SaccadeError(f"{out} is a file; give a folder for the table with out=…")
@@ -215,7 +216,7 @@ def claim(out: Path, name: str, scale: str) -> None:
             other = f"table {kept.get('table')} at scale {kept.get('scale')}" if isinstance(kept, dict) else "something else"
             raise SaccadeError(f"{out} contains the {other}, expected {name} at scale {scale}; choose another out=…")
         return
-    if os.path.isdir(out) and any(out.iterdir()):
+    if os.path.isdir(out) and any(path.name != RESULTS for path in out.iterdir()):
         raise SaccadeError(f"{out} contains other files and no table; choose an empty or new folder with out=…")
     write_atomically(out / PLAN, (json.dumps(mine) + "\n").encode())
 
