@@ -148,3 +148,14 @@ def test_the_interval_of_a_rank_correlation_is_that_of_all_draws_of_rows() -> No
     assert [found.low, found.high] == pytest.approx(np.percentile(known, [2.5, 97.5]).tolist(), abs=0.08)
     assert str(found) == f"+0.80 (95 % interval {found.low:+.2f} to {found.high:+.2f}, 5 rows)"
     assert rank_agreement([1, 1, 1], [1, 2, 3]) is None
+
+
+def test_the_seeds_of_a_row_are_resampled_with_the_rows() -> None:
+    theirs = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    alike = rank_agreement([[value, value, value] for value in theirs], theirs)
+    apart = rank_agreement([[value - 4, value, value + 4] for value in theirs], theirs)
+    assert alike is not None
+    assert apart is not None
+    assert (alike.correlation, alike.low) == (pytest.approx(1), pytest.approx(1))
+    assert apart.correlation == pytest.approx(1), "the means are in order"
+    assert apart.low < 0.5, "and their order may be due to the seeds"
