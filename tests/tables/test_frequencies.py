@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 from saccade import config
+from saccade.config import read_recipe
 from saccade.tables.frequencies import Frequencies, control, measure_frequencies
 from saccade.tables.running import Context, Prepared
 
+ROOT = Path(__file__).parents[2]
 FAMILIES = {"causal": "transformer-decoder", "masked": "transformer-encoder", "denoising": "transformer"}
 
 
@@ -40,6 +44,20 @@ def test_the_control_is_the_loss_of_counted_words(tmp_path: Path, objective: str
         assert max(dev) >= words, "there are marks"
     losses = [math.log((sum(counts.values()) + known) / (counts[word] + 1)) for word in dev if word < known]
     assert found == pytest.approx(sum(losses) / len(dev), rel=1e-6)
+
+
+def test_the_control_of_the_recorded_modifications_is_the_loss_of_counted_words() -> None:
+    """5.17 in benchmarks/systems.yaml: each target word of the dev pairs by its count among those of training."""
+    template = yaml.safe_load((ROOT / "benchmarks" / "systems.yaml").read_text(encoding="utf-8"))["modifications"]
+    [claim], [line] = template["shows"], template["record"]
+    command = shlex.split(line)
+    overrides = [word for word in command if "=" in word and not word.startswith("model.modification")]
+    _, work = Prepared()(read_recipe(command[1], overrides))
+    counts = Counter(word for plan in work.epoch(0) for word in targets(work.batch(plan)))  # type: ignore[attr-defined]
+    dev = [word for one in work.dev for word in (*one.target, work.task.target.eos)]  # type: ignore[attr-defined]
+    total = sum(counts.values()) + len(work.task.target)  # type: ignore[attr-defined]
+    loss = sum(math.log(total / (counts[word] + 1)) for word in dev) / len(dev)
+    assert f"< {loss:.2f} = the frequencies of the words" in claim
 
 
 def targets(batch: object) -> list[int]:
