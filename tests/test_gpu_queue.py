@@ -268,7 +268,7 @@ def test_a_table_that_was_begun_on_one_machine_is_finished_on_another(
     assert figures["a.learning_rate"] == figures["b.learning_rate"] == [0.003, 0.003]
     assert (figures["both.loss-rate-0.001"], "both.loss-rate-2" in figures) == ([0.003], False)
     page = Path("benchmarks/units/t/table.md").read_text()
-    assert "| final loss of loss | 0.001 | 0.003 | 2 |" in page
+    assert "| final loss, stage loss | 0.001 | 0.003 | 2 |" in page
     assert "| both | 0.003 | **0.001** | – |" in page
     assert "| A | 0.001 ± 0.000 | 0.003 ± 0 |" in page
 

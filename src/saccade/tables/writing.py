@@ -196,7 +196,7 @@ def sweeps(made: Made) -> list[str]:
     grids = []
     for stage, kinds in found.items():
         rates = sorted({rate for losses in kinds.values() for rate in losses})
-        rows = [[f"final loss of {stage}", *(f"{rate:g}" for rate in rates)]]
+        rows = [[f"final loss, stage {stage}", *(f"{rate:g}" for rate in rates)]]
         for kind, losses in kinds.items():
             least = min((loss for loss in losses.values() if loss is not None), default=-1.0)
             cells = [number(losses[rate], 3) if losses.get(rate) is not None else MISSING for rate in rates]
