@@ -252,7 +252,7 @@ def test_a_table_that_was_begun_on_one_machine_is_finished_on_another(
 
     monkeypatch.chdir(tmp_path / "first")
     stop = 5  # the sweep, and two of four trainings: the third is not finished
-    assert queue.main(["run", "--minutes", "1", "--out", str(tmp_path / "out")]) == 0
+    assert queue.main(["run", "--minutes", "60", "--out", str(tmp_path / "out")]) == 0
     assert len((tmp_path / "out" / "units.jsonl").read_text().splitlines()) == 5
     Path("benchmarks/units/t/runs/loss/unfinished").mkdir()
 
@@ -260,7 +260,7 @@ def test_a_table_that_was_begun_on_one_machine_is_finished_on_another(
     assert queue.main(["collect", str(tmp_path / "out" / "units.jsonl")]) == 0
     assert "5 new units\nt: 2 of 7 units are open" in capsys.readouterr().out
     stop = 7
-    assert queue.main(["run", "--minutes", "1"]) == 0
+    assert queue.main(["run", "--minutes", "60"]) == 0
     assert len(set(begun)) == 7, "nothing is repeated"
     assert not Path("benchmarks/units/t/runs/both").exists(), "no model travels"
     assert queue.main(["collect"]) == 0
