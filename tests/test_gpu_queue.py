@@ -282,3 +282,25 @@ def test_a_sweep_without_a_rate_that_works_is_told(tmp_path: Path) -> None:
     tried.write({"final_loss": None, "error": "the loss became nan"})
     with pytest.raises(SaccadeError, match="no learning rate of its sweep works; the first: the loss became nan"):
         running.best_rate(Job("a", "loss", 0, answer, {}, tmp_path, reads=(tried,)))
+
+
+def test_a_table_finds_its_sets_among_what_was_packed_and_needs_no_others(
+    queue: ModuleType, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("SACCADE_DATA", "SACCADE_COMMIT"):
+        monkeypatch.setenv(name, "")  # so that what is set meanwhile is undone
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(queue.running, "run_side_by_side", lambda *_: None)
+    (folder / "t.yaml").write_text("table: positions\nscale: small\nresult: t\nonly: [rotary]\n")
+    assert queue.main(["run", "--only", "t"]) == 2
+    assert "a set is missing" in capsys.readouterr().err
+    for name in ("train", "valid"):
+        path = queue.PACKED / "data" / "wikitext-2" / f"{name}.txt.xz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    (queue.PACKED / "commit").write_text("abc\n")
+    assert queue.main(["run", "--only", "t"]) == 0
+    assert "6 not started" in capsys.readouterr().out

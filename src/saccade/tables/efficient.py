@@ -62,6 +62,7 @@ class Efficient(Study):
     """Each form's forward and backward pass at growing lengths, and a small language model with it."""
 
     name, main, drawn = "efficient", "time", ("final_loss",)
+    sets = ("text",)
     paper = "exponents and longest paths as in Vaswani et al. 2017, Table 1, and as claimed by the papers of the other forms"
     columns = (
         Column("exponent_time", "exponent of time", 2, "exponent"),

@@ -44,6 +44,7 @@ class Modifications(Study):
     """Loss by span denoising, accuracy after fine-tuning that model's encoder on sentiment, and BLEU of a translator."""
 
     name, main, drawn = "modifications", "loss", ("final_loss", "accuracy", "bleu")
+    sets = ("text", "labels", "en-de")
     paper = "Narang et al. 2021, 'Do Transformer Modifications Transfer Across Implementations and Applications?'"
     columns = (
         *COSTS,

@@ -27,6 +27,18 @@ if TYPE_CHECKING:
 PLAN, RESULTS, RUNS = "plan.json", "results", "runs"  # in a table's folder
 SWEEP = "-rate-"  # in the stage of a training that tries a learning rate: STAGE-rate-0.001
 SCALES = ("tiny", "small")
+RECIPES = {
+    "text": "wikitext-2",
+    "labels": "sst2-transformer",
+    "en-de": "multi30k-en-de",
+    "de-en": "multi30k-de-en",
+}  # set → its recipe
+NAMES = {
+    "text": "WikiText-2 (text)",
+    "labels": "SST-2 (sentiment)",
+    "en-de": "Multi30k (translation)",
+    "de-en": "Multi30k (translation)",
+}
 SENTENCES = {"train": 3000, "dev": 150, "test": 150}  # of the embedded phrasebook
 Values = dict[str, Any]
 
@@ -132,6 +144,7 @@ class Study:
     paper_columns: ClassVar[Mapping[str, str]] = {}  # key → heading
     paper: ClassVar[str] = ""
     honest: ClassVar[str]  # what a model this small can show
+    sets: ClassVar[tuple[str, ...]] = tuple(RECIPES)  # that its rows read; others need not be there
     about_control: ClassVar[str] = ""  # what the control is, and when a row is below it
     about_sweep: ClassVar[str] = ""  # how learning rates were chosen
 
@@ -140,7 +153,7 @@ class Study:
 
     @cached_property
     def found(self) -> tuple[dict[str, Values], str]:
-        return find_data(self.scale, self.out)
+        return find_data(self.scale, self.out, self.sets)
 
     @property
     def data(self) -> dict[str, Values]:
@@ -221,14 +234,13 @@ def claim(out: Path, name: str, scale: str) -> None:
     write_atomically(out / PLAN, (json.dumps(mine) + "\n").encode())
 
 
-def find_data(scale: str, out: Path) -> tuple[dict[str, Values], str]:
+def find_data(scale: str, out: Path, sets: Sequence[str]) -> tuple[dict[str, Values], str]:
     """What is read as `text`, `labels` and pairs (`en-de`, `de-en`), and a sentence about it. At scale tiny, or where one of the real
-    sets is missing, what comes with saccade: its plain text is written to the folder first."""
-    recipes = {"text": "wikitext-2", "labels": "sst2-transformer", "en-de": "multi30k-en-de", "de-en": "multi30k-de-en"}
-    read = {key: load_yaml(name)["data"] for key, name in recipes.items()}
-    missing = sorted({need for key in recipes for need in index.needs({"data": read[key]}) if need != "nothing"})
+    `sets` is missing, what comes with saccade: its plain text is written to the folder first."""
+    read = {key: load_yaml(RECIPES[key])["data"] for key in sets}
+    missing = sorted({need for key in sets for need in index.needs({"data": read[key]}) if need != "nothing"})
     if scale != "tiny" and not missing:
-        return read, "WikiText-2 (text), SST-2 (sentiment) and Multi30k (translation)"
+        return read, ", ".join(dict.fromkeys(NAMES[key] for key in sets))
     made = generate("phrasebook", tuple(sorted(SENTENCES.items())))
     text = {}
     for split in ("train", "dev"):

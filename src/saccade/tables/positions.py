@@ -20,6 +20,7 @@ class Positions(Study):
     """Recall and loss of small causal models at 1 to 4 times the length they were trained on."""
 
     name, main, drawn = "positions", "lengths", ("loss_1", "loss_4", "recall_1", "recall_4")
+    sets = ("text",)
     columns = (
         *(Column(f"recall_{factor:g}", f"recall at {factor:g} L (%)", 1, stage="recall") for factor in lengths.FACTORS),
         *(Column(f"loss_{times}", f"loss at {times} L", 3) for times in TIMES),
