@@ -49,7 +49,7 @@ def test_the_control_is_the_loss_of_counted_words(tmp_path: Path, objective: str
 def test_the_control_of_the_recorded_modifications_is_the_loss_of_counted_words() -> None:
     """5.17 in benchmarks/systems.yaml: each target word of the dev pairs by its count among those of training."""
     template = yaml.safe_load((ROOT / "benchmarks" / "systems.yaml").read_text(encoding="utf-8"))["modifications"]
-    [claim], [line] = template["shows"], template["record"]
+    [claim], [line, _] = template["shows"], template["record"]
     command = shlex.split(line)
     overrides = [word for word in command if "=" in word and not word.startswith("model.modification")]
     _, work = Prepared()(read_recipe(command[1], overrides))
