@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from saccade.errors import SaccadeError
-from saccade.tables import running
+from saccade.tables import running, writing
 from saccade.tables.plan import SWEEP, Column, Job, Study
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -270,6 +270,7 @@ def test_a_table_that_was_begun_on_one_machine_is_finished_on_another(
     page = Path("benchmarks/units/t/table.md").read_text()
     assert "| final loss, stage loss | 0.001 | 0.003 | 2 |" in page
     assert "| both | 0.003 | **0.001** | – |" in page
+    assert "so that another one may be better" not in page
     assert "| A | 0.001 ± 0.000 | 0.003 ± 0 |" in page
 
     shutil.copytree("benchmarks/units/t/results", tmp_path / "clone" / "benchmarks" / "units" / "t" / "results")  # as committed
@@ -304,3 +305,14 @@ def test_a_table_finds_its_sets_among_what_was_packed_and_needs_no_others(
     (queue.PACKED / "commit").write_text("abc\n")
     assert queue.main(["run", "--only", "t"]) == 0
     assert "6 not started" in capsys.readouterr().out
+
+
+def test_a_rate_at_the_edge_of_a_sweep_is_told(tmp_path: Path) -> None:
+    rates = {0.001: 2.0, 0.002: 1.5, 0.004: 1.25}
+    results = [
+        {"row": "both", "stage": f"loss{SWEEP}{rate}", "values": {"learning_rate": rate, "final_loss": loss}}
+        for rate, loss in rates.items()
+    ]
+    *_, grid, told = writing.sweeps(writing.Made(Swept("tiny", tmp_path), {}, {}, sweeps=results))
+    assert grid.endswith("| both | 2.000 | 1.500 | **1.250** |")
+    assert told.endswith("another one may be better: both (loss).")

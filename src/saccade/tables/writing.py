@@ -193,18 +193,20 @@ def sweeps(made: Made) -> list[str]:
     for one in made.sweeps:
         stage, _, _ = one["stage"].partition(SWEEP)
         found.setdefault(stage, {}).setdefault(one["row"], {})[one["values"]["learning_rate"]] = one["values"]["final_loss"]
-    grids = []
+    grids, edges = list[str](), list[str]()
     for stage, kinds in found.items():
         rates = sorted({rate for losses in kinds.values() for rate in losses})
         rows = [[f"final loss, stage {stage}", *(f"{rate:g}" for rate in rates)]]
         for kind, losses in kinds.items():
             least = min((loss for loss in losses.values() if loss is not None), default=-1.0)
+            edges += [f"{kind} ({stage})" for rate in (rates[0], rates[-1]) if losses.get(rate) == least]
             cells = [number(losses[rate], 3) if losses.get(rate) is not None else MISSING for rate in rates]
             rows.append(
                 [kind, *(f"**{text}**" if losses.get(rate) == least else text for rate, text in zip(rates, cells, strict=True))]
             )
         grids.append(grid(rows))
-    return grids
+    more = "The lowest loss is that of the smallest or largest rate, so that another one may be better"
+    return [*grids, f"{more}: {', '.join(edges)}."] if edges else grids
 
 
 def grid(rows: Sequence[Sequence[str]]) -> str:
