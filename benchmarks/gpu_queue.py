@@ -564,9 +564,10 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         if not QUEUE.is_dir():
             raise SaccadeError(f"no folder {QUEUE} here; run this in the root of the repository")
+        if given.command == "run":
+            use_packed()  # before the experiments are read: a table looks for its sets
         chosen = experiments(given.names)
         if given.command == "run":
-            use_packed()
             with one_gpu_for_all() if given.mps else nullcontext():
                 run(chosen, given.minutes, given.jobs, given.out, given.continues)
         elif given.command == "collect":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import shutil
 import subprocess
 import sys
 import time
@@ -14,6 +16,8 @@ from typing import Any
 import pytest
 
 from saccade.errors import SaccadeError
+from saccade.tables import running, writing
+from saccade.tables.plan import SWEEP, Column, Job, Study
 
 ROOT = Path(__file__).resolve().parents[1]
 ROW = "{recipe: phrasebook-tagger, overrides: [training.updates=5]}"
@@ -203,3 +207,112 @@ def test_minutes_are_of_a_row_a_stage_or_all(queue: ModuleType, folder: Path) ->
     for number, minutes in enumerate(("5", "{a: 5, train: 6}", "{b: 7, train: 5}", "{b: 7}")):
         put(folder, f"x{number}", minutes=minutes)
     assert [one.minutes(one.jobs[0]) for one in queue.experiments(["x0", "x1", "x2", "x3"])] == [4.0, 5.0, 5.0, 5.0]
+
+
+def answer(job: Job, context: running.Context) -> dict[str, float | None]:
+    """As a training: the loss of a rate is the rate's distance from 0.004; what was trained is seen in the folder."""
+    job.folder.mkdir(parents=True)
+    rate = job.settings["training"]["learning_rate"] if SWEEP in job.stage else running.best_rate(job)["learning_rate"]
+    return {"final_loss": None if rate > 1 else abs(rate - 0.004), "learning_rate": rate, "seconds": 1.0, "error": "it diverged"}
+
+
+class Swept(Study):
+    """Two rows that share the sweep of their learning rate."""
+
+    name, main, drawn = "swept", "loss", ()
+    columns = (Column("final_loss", "final loss", 3), Column("learning_rate", "learning rate"))
+    honest, found = "It shows how a table travels.", ({}, "none")
+
+    def rows(self) -> dict[str, str]:
+        return {"a": "A", "b": "B"}
+
+    def jobs(self, row: str, seeds: int) -> list[Job]:
+        rates = [
+            Job("both", f"loss{SWEEP}{rate:g}", 0, answer, {"training": {"learning_rate": rate}}, self.out)
+            for rate in (0.001, 0.003, 2.0)
+        ]
+        return [Job(row, "loss", seed, answer, {"training": {}}, self.out, reads=tuple(rates)) for seed in range(seeds)]
+
+
+def test_a_table_that_was_begun_on_one_machine_is_finished_on_another(
+    queue: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(queue.STUDIES, "swept", Swept)
+    begun = list[str]()
+
+    def here(jobs: running.Queue, *_: int) -> None:
+        while (job := jobs.take()) and len(begun) < stop:
+            begun.append(job.name)
+            jobs.end(job, running.perform(job, running.Context()))
+
+    monkeypatch.setattr(queue.running, "run_side_by_side", here)
+    for machine in ("first", "second", "clone"):
+        (tmp_path / machine / "benchmarks" / "queue").mkdir(parents=True)
+        (tmp_path / machine / "benchmarks" / "queue" / "t.yaml").write_text("table: swept\nresult: t\nseeds: 2\nminutes: 1\n")
+
+    monkeypatch.chdir(tmp_path / "first")
+    stop = 5  # the sweep, and two of four trainings: the third is not finished
+    assert queue.main(["run", "--minutes", "60", "--out", str(tmp_path / "out")]) == 0
+    assert len((tmp_path / "out" / "units.jsonl").read_text().splitlines()) == 5
+    Path("benchmarks/units/t/runs/loss/unfinished").mkdir()
+
+    monkeypatch.chdir(tmp_path / "second")
+    assert queue.main(["collect", str(tmp_path / "out" / "units.jsonl")]) == 0
+    assert "5 new units\nt: 2 of 7 units are open" in capsys.readouterr().out
+    stop = 7
+    assert queue.main(["run", "--minutes", "60"]) == 0
+    assert len(set(begun)) == 7, "nothing is repeated"
+    assert not Path("benchmarks/units/t/runs/both").exists(), "no model travels"
+    assert queue.main(["collect"]) == 0
+    figures = json.loads(Path("benchmarks/results/t.json").read_text())["figures"]
+    assert figures["a.learning_rate"] == figures["b.learning_rate"] == [0.003, 0.003]
+    assert (figures["both.loss-rate-0.001"], "both.loss-rate-2" in figures) == ([0.003], False)
+    page = Path("benchmarks/units/t/table.md").read_text()
+    assert "| final loss, stage loss | 0.001 | 0.003 | 2 |" in page
+    assert "| both | 0.003 | **0.001** | – |" in page
+    assert "so that another one may be better" not in page
+    assert "| A | 0.001 ± 0.000 | 0.003 ± 0 |" in page
+
+    shutil.copytree("benchmarks/units/t/results", tmp_path / "clone" / "benchmarks" / "units" / "t" / "results")  # as committed
+    monkeypatch.chdir(tmp_path / "clone")
+    assert queue.experiments(["t"])[0].todo == []
+
+
+def test_a_sweep_without_a_rate_that_works_is_told(tmp_path: Path) -> None:
+    tried = Job("both", f"loss{SWEEP}2", 0, answer, {"training": {"learning_rate": 2.0}}, tmp_path)
+    tried.write({"final_loss": None, "error": "the loss became nan"})
+    with pytest.raises(SaccadeError, match="no learning rate of its sweep works; the first: the loss became nan"):
+        running.best_rate(Job("a", "loss", 0, answer, {}, tmp_path, reads=(tried,)))
+
+
+def test_a_table_finds_its_sets_among_what_was_packed_and_needs_no_others(
+    queue: ModuleType, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("SACCADE_DATA", "SACCADE_COMMIT"):
+        monkeypatch.setenv(name, "")  # so that what is set meanwhile is undone
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(queue.running, "run_side_by_side", lambda *_: None)
+    (folder / "t.yaml").write_text("table: positions\nscale: small\nresult: t\nonly: [rotary]\n")
+    assert queue.main(["run", "--only", "t"]) == 2
+    assert "a set is missing" in capsys.readouterr().err
+    for name in ("train", "valid"):
+        path = queue.PACKED / "data" / "wikitext-2" / f"{name}.txt.xz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    (queue.PACKED / "commit").write_text("abc\n")
+    assert queue.main(["run", "--only", "t"]) == 0
+    assert "6 not started" in capsys.readouterr().out
+
+
+def test_a_rate_at_the_edge_of_a_sweep_is_told(tmp_path: Path) -> None:
+    rates = {0.001: 2.0, 0.002: 1.5, 0.004: 1.25}
+    results = [
+        {"row": "both", "stage": f"loss{SWEEP}{rate}", "values": {"learning_rate": rate, "final_loss": loss}}
+        for rate, loss in rates.items()
+    ]
+    *_, grid, told = writing.sweeps(writing.Made(Swept("tiny", tmp_path), {}, {}, sweeps=results))
+    assert grid.endswith("| both | 2.000 | 1.500 | **1.250** |")
+    assert told.endswith("another one may be better: both (loss).")

@@ -71,16 +71,6 @@ def fill(study: Small, **rows: list[float]) -> list[Job]:
     return jobs
 
 
-def test_the_rank_correlation_is_spearmans() -> None:
-    assert writing.rank_correlation([1, 2, 3], [10, 20, 25]) == pytest.approx(1)
-    assert writing.rank_correlation([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)
-    # ranks 1 2 3 4 5 and 2 1 4 3 5: 1 − 6 · 4 / (5 · 24)
-    assert writing.rank_correlation([1, 2, 3, 4, 5], [2, 1, 4, 3, 5]) == pytest.approx(0.8)
-    # equal values share a rank: 1 2.5 2.5 against 1 2 3
-    assert writing.rank_correlation([1, 2, 2], [1, 2, 3]) == pytest.approx(0.8660254)
-    assert writing.rank_correlation([1, 1, 1], [1, 2, 3]) is None
-
-
 def test_csv_and_markdown_have_means_spreads_and_the_papers_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "FEWEST", 3)
     study = Small("tiny", tmp_path)
@@ -96,7 +86,7 @@ def test_csv_and_markdown_have_means_spreads_and_the_papers_columns(tmp_path: Pa
     assert "|  | final loss | memory (MiB) | paper: loss |\n|---|---|---|---|" in text
     assert "| Row A | 1.50 ± 0.71 | 3 ± 0 | 1 |" in text
     assert "| Row / B | 3.00 | 3 | 2 |" in text
-    assert "| final loss | paper: loss | +0.87 | 3 |" in text
+    assert "| final loss | paper: loss | +0.87 | +0.87 to +1.00 | 3 |" in text
     assert "Four numbers show nothing." in text
     assert "3 side by side" in text
     assert "- d, loss, seed 0: it broke" in text
@@ -118,7 +108,11 @@ def test_a_table_is_also_written_of_nothing_and_has_pictures_of_something(
 
 def test_the_plan_has_every_stage_and_the_baseline_as_many_seeds_as_the_paper(tmp_path: Path) -> None:
     study = STUDIES["modifications"]("tiny", tmp_path)
-    jobs = study.plan(["vanilla", "geglu"], 2)
+    tried = ["pre-norm, loss-rate-0.002, seed 0", "pre-norm, loss-rate-0.008, seed 0"]
+    assert [job.label for job in study.plan(["vanilla", "geglu"], 2)[:2]] == tried
+    assert study.plan(["vanilla"], 2)[-1].label == "word-frequencies, loss, seed 0"
+    jobs = [job for job in study.plan(["vanilla", "geglu"], 2) if job.row in ("vanilla", "geglu")]
+    assert {job.stage: len(job.reads) for job in jobs} == {"loss": 2, "sst2": 0, "bleu": 2}
     assert [job.label for job in jobs[:4]] == [
         "vanilla, loss, seed 0", "vanilla, sst2, seed 0", "vanilla, bleu, seed 0", "vanilla, loss, seed 1",
     ]  # fmt: skip
@@ -135,7 +129,26 @@ def test_the_plan_has_every_stage_and_the_baseline_as_many_seeds_as_the_paper(tm
     assert jobs[0].settings["training"]["evaluate_every"] * 8 == jobs[0].settings["training"]["updates"]
     assert len({job.folder for job in jobs}) == 12
     small = STUDIES["modifications"]("small", tmp_path)
-    assert len(small.plan(["vanilla", "geglu"], 1)) == 5 * 3 + 3
+    assert len(small.plan(["vanilla", "geglu"], 1)) == 2 * 5 + 5 * 3 + 3 + 1, "the sweep, two rows, and the control"
+
+
+def test_rows_with_equal_residuals_share_a_learning_rate(tmp_path: Path) -> None:
+    from saccade.tables.modifications import kind_of
+
+    study = STUDIES["modifications"]("small", tmp_path)
+    kinds = {row: kind_of(row) for row in study.rows() if row != "word-frequencies"}
+    others = {row: kind for row, kind in kinds.items() if kind != "pre-norm"}
+    assert others == {
+        "rezero": "rezero",
+        "rezero-layer-norm": "rezero-normed",
+        "rezero-rms-norm": "rezero-normed",
+        "fixup": "fixup",
+        "evolved": "evolved",
+        "universal": "gru-gate",
+        "weighted": "weighted",
+    }
+    rates = {tuple(one.name for one in job.reads) for job in study.plan((), 1) if job.stage == "loss" and job.reads}
+    assert len(rates) == 7
 
 
 @pytest.mark.slow
@@ -327,7 +340,7 @@ def test_a_stopped_table_continues_and_a_second_start_repeats_nothing(
 
     def third_is_stopped(job: Job, context: Context) -> str:
         begun.append(job.name)
-        if len(begun) == 4:
+        if len(begun) == 8:  # four of the sweep, three of the first row
             raise running.Stopped(signal.SIGINT, 2)
         return real(job, context)
 
@@ -336,21 +349,21 @@ def test_a_stopped_table_continues_and_a_second_start_repeats_nothing(
     assert stopped.code == 130
     assert "rms-norm, loss, seed 0: not run yet" in (tmp_path / "out" / "table.md").read_text()
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "results").iterdir()}
-    assert len(times) == 3
+    assert len(times) == 7
     second = run_cli(*words)
-    assert (second.code, second.json["rows"], second.json["failed"]) == (0, 2, {})
-    assert begun[4:] == [begun[3], *begun[5:]]
-    assert len(begun) == 7
+    assert (second.code, second.json["rows"], second.json["failed"]) == (0, 3, {})
+    assert begun[8:] == [begun[7], *begun[9:]]
+    assert len(begun) == 12
     assert all(path.stat().st_mtime_ns == time for path, time in times.items())
     third = run_cli(*words)
-    assert (third.code, len(begun)) == (0, 7)
-    assert "6 of them finished" in third.err
+    assert (third.code, len(begun)) == (0, 12)
+    assert "11 of them finished" in third.err
     content = json.loads(min(times).read_text())
     assert {"parameters", "operations", "operations_per_update", "updates_per_second", "peak_memory_process", "bleu"} <= set(
         content["values"]
     )
     rows = (tmp_path / "out" / "table.csv").read_text().splitlines()
-    assert [row.split(",")[0] for row in rows] == ["row", "vanilla", "rms-norm"]
+    assert [row.split(",")[0] for row in rows] == ["row", "vanilla", "rms-norm", "word-frequencies"]
 
 
 @pytest.mark.slow

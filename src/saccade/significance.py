@@ -1,7 +1,8 @@
-"""Whether two recipes differ by more than chance, from what their metrics add up from: S seeds × N examples × K statistics."""
+"""Whether two recipes differ by more than chance, from what their metrics add up from: S seeds × N examples × K statistics; how well
+two orders of rows agree."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,3 +68,46 @@ def bootstrap(a: Sums, b: Sums, score: Score) -> Sums:
         chosen = of_seeds.integers(seeds, size=(2, max(seeds - 1, 1)))
         found.append(ours[chosen[0]].mean() - theirs[chosen[1]].mean())
     return np.array(found)
+
+
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Spearman's: the correlation of the ranks, equal values sharing their mean rank; None where all of one are equal."""
+    a, b = ranks(first), ranks(second)
+    a, b = a - a.mean(), b - b.mean()
+    size = float(np.sqrt((a @ a) * (b @ b)))
+    return float(a @ b) / size if size else None
+
+
+def ranks(values: Sequence[float]) -> Any:
+    array = np.asarray(values, dtype=np.float64)
+    below, upto = ((array[:, None] > array).sum(1), (array[:, None] >= array).sum(1))
+    return (below + 1 + upto) / 2
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Spearman's rank correlation of two columns and its 95 % interval on resampled rows and seeds."""
+
+    correlation: float
+    low: float
+    high: float
+    rows: int
+
+    def __str__(self) -> str:
+        return f"{self.correlation:+.2f} (95 % interval {self.low:+.2f} to {self.high:+.2f}, {self.rows} rows)"
+
+
+def rank_agreement(first: Sequence[float | Sequence[float]], second: Sequence[float]) -> Agreement | None:
+    """`first` has a number, or one per seed, for each row: rows are resampled, and the seeds of each. None where all of one are equal;
+    draws of which that is true are left out."""
+    seeds = [np.atleast_1d(np.asarray(one, dtype=np.float64)) for one in first]
+    if (correlation := rank_correlation([float(one.mean()) for one in seeds], second)) is None:
+        return None
+    chance, theirs, found = np.random.default_rng(12345), np.asarray(second), []
+    for _ in range(SAMPLES):
+        rows = chance.integers(len(seeds), size=len(seeds))
+        ours = [float(chance.choice(seeds[row], max(len(seeds[row]) - 1, 1)).mean()) for row in rows]  # see `bootstrap`
+        if (value := rank_correlation(ours, theirs[rows].tolist())) is not None:
+            found.append(value)
+    low, high = np.percentile(found, [2.5, 97.5]).tolist()
+    return Agreement(correlation, low, high, len(seeds))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from .. import config, models
 from ..building import Builder
 from ..core.options import options_of
 from ..errors import SaccadeError
+from .frequencies import ABOUT, CONTROL, control
 from .measuring import cost_of_pass, exponent, follow_paths, too_much
 from .plan import COSTS, Column, Job, Study, Values, training
 from .running import Context, train
@@ -51,7 +52,9 @@ PASS_SIZES = {"tiny": SIZES["tiny"], "small": {"dim": 512, "hidden": 1024, "dept
 TEXTS = {"tiny": 1, "small": 8}  # of a pass
 LONGEST, FITTED_FROM = {"tiny": 8192, "small": 65_536}, {"tiny": 1024, "small": 4096}
 SECONDS = {"tiny": 4.0, "small": 5.0}  # that a pass may take
-BLOCK, UPDATES = {"tiny": 128, "small": 512}, {"tiny": 60, "small": 4000}
+# after 4,000 updates full attention is two nats below word frequencies, and linear forms half a nat
+BLOCK, UPDATES = {"tiny": 128, "small": 512}, {"tiny": 60, "small": 6000}
+CONTROLS = {"masked": f"{CONTROL}-masked", "causal": f"{CONTROL}-causal"}  # objective → row
 PATH = 128  # tokens between which paths are measured
 
 
@@ -59,6 +62,7 @@ class Efficient(Study):
     """Each form's forward and backward pass at growing lengths, and a small language model with it."""
 
     name, main, drawn = "efficient", "time", ("final_loss",)
+    sets = ("text",)
     paper = "exponents and longest paths as in Vaswani et al. 2017, Table 1, and as claimed by the papers of the other forms"
     columns = (
         Column("exponent_time", "exponent of time", 2, "exponent"),
@@ -81,12 +85,15 @@ class Efficient(Study):
     honest = (
         "Time and memory are measured on this machine, with the sizes of a small model: where the parts that do not depend on length "
         "dominate, exponents are below 1. The losses are of small models on blocks of a few hundred tokens, where full attention is "
-        "affordable: they show what a form loses there, not what long context would win. Masked and causal losses cannot be compared."
+        "affordable: they show what a form loses there, not what long context would win. Masked and causal losses cannot be compared. "
+        "A form that is not below word frequencies has not begun to use its context, and its loss says nothing about the form."
     )
+    about_control = ABOUT
 
     def rows(self) -> dict[str, str]:
         absent = self.left_out()
-        return {name: name for name in FORMS if name not in absent}
+        forms = {name: name for name in FORMS if name not in absent}
+        return forms | {name: f"word frequencies ({objective})" for objective, name in CONTROLS.items()}
 
     def left_out(self) -> dict[str, str]:
         found = {}
@@ -98,7 +105,10 @@ class Efficient(Study):
         return found
 
     def in_paper(self, row: str) -> Mapping[str, Any]:
-        return dict(zip(self.paper_columns, CLAIMED[row], strict=True))
+        return dict(zip(self.paper_columns, CLAIMED[row], strict=True)) if row in CLAIMED else {}
+
+    def control(self, row: str) -> str:
+        return CONTROLS[objective_of(row)] if row in FORMS else ""
 
     def model(self, row: str, length: int, **sizes: int) -> Values:
         """A form's settings with the table's sizes, as far as its family has such, for texts of a length."""
@@ -108,10 +118,11 @@ class Efficient(Study):
         return for_length({**FORMS[row], **given, "dropout": 0.0}, known, length)
 
     def jobs(self, row: str, seeds: int) -> list[Job]:
+        if row not in FORMS:
+            return []
         lengths = [2**n for n in range(9, LONGEST[self.scale].bit_length())]
         passes = [[length, self.model(row, length, **PASS_SIZES[self.scale])] for length in lengths]
         live = {"path": [self.model(row, PATH, dim=16, hidden=16, heads=2, depth=1), PATH], "at_most": SECONDS[self.scale] * 8}
-        causal = models.table[FORMS[row]["family"]].build(models.CausalLM) is not None
         settings = {
             "passes": passes,
             "texts": TEXTS[self.scale],
@@ -119,18 +130,26 @@ class Efficient(Study):
             "fitted_from": FITTED_FROM[self.scale],
             **live,
         }
-        settings["objective"] = "causal" if causal else "masked"
+        settings["objective"] = objective_of(row)
         timed = Job(row, "time", 0, measure, settings, self.out, alone=True, limit=30 * SECONDS[self.scale])
+        return [timed, *(Job(row, "loss", seed, train, self.recipe(row), self.out) for seed in range(seeds))]
+
+    def closing(self, jobs: Sequence[Job]) -> list[Job]:
+        wanted = {objective_of(job.row) for job in jobs}
+        counted = {"masked": "full", "causal": "full-causal"}
+        return [control(self.recipe(row), self.out, CONTROLS[key]) for key, row in counted.items() if key in wanted]
+
+    def recipe(self, row: str) -> Values:
+        """What is trained for a form's loss."""
         block = BLOCK[self.scale]
-        recipe = {
+        return {
             "task": "language-modelling",
             "data": self.data["text"],
             "vocabulary": {"size": 500 if self.scale == "tiny" else 4000},
-            "language": {"objective": settings["objective"], "block": block},
+            "language": {"objective": objective_of(row), "block": block},
             "model": self.model(row, block + 1),
             "training": training(self.scale, UPDATES[self.scale], max(8 * block, 1024)),
         }
-        return [timed, *(Job(row, "loss", seed, train, recipe, self.out) for seed in range(seeds))]
 
     def pictures(self, table: Any) -> dict[str, Any]:
         from ..views.pictures import lines
@@ -147,6 +166,11 @@ class Efficient(Study):
                 figure.axes[0].set_yscale("log")
                 found[f"{what}.png"] = figure
         return found
+
+
+def objective_of(row: str) -> str:
+    """What a form learns: a causal one the next token, the others tokens that are hidden."""
+    return "masked" if models.table[FORMS[row]["family"]].build(models.CausalLM) is None else "causal"
 
 
 def for_length(model: Values, fields: Mapping[str, Any], length: int) -> Values:

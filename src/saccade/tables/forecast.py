@@ -16,7 +16,7 @@ from ..training.cost import Cost, measure, median_batch
 from ..training.distributed import Ranks
 from ..training.operations import counter
 from ..training.planning import use_threads
-from .plan import Job
+from .plan import SWEEP, Job
 
 KINDS = {
     "translation": Seq2Seq,
@@ -36,7 +36,7 @@ def forecast(jobs: Sequence[Job], threads: int) -> dict[str, tuple[float, float]
     stages = dict.fromkeys(stage_of(job) for job in jobs if "training" in job.settings and not job.done)
     for stage in stages:
         mine = [job for job in jobs if stage_of(job) == stage and "training" in job.settings]
-        known = next((job for job in mine if job.done), None)
+        known = next((job for job in mine if job.done and SWEEP not in job.stage), None)
         if known is not None:
             values = json.loads(known.result.read_text(encoding="utf-8"))["values"]
             seconds, operations = values["seconds"], values.get("operations", 0.0)
@@ -46,7 +46,7 @@ def forecast(jobs: Sequence[Job], threads: int) -> dict[str, tuple[float, float]
             seconds, operations = BESIDES * cost.seconds[0], cost.flops_per_update * cost.updates
         units = {job.row: count(job) for job in mine}
         for job in mine:
-            share = units[job.row] / units[known.row]
+            share = units[job.row] / units[known.row] * updates(job) / updates(known)
             if not job.done:
                 most = 60 * job.settings["training"].get("minutes", 0) or float("inf")
                 share *= min(1.0, most / max(seconds * share, 1e-9))
@@ -55,8 +55,12 @@ def forecast(jobs: Sequence[Job], threads: int) -> dict[str, tuple[float, float]
 
 
 def stage_of(job: Job) -> tuple[str, str]:
-    """What is trained alike: the jobs of a stage and a task."""
-    return job.stage, job.settings.get("task", "translation")
+    """What is trained alike: the jobs of a stage, with those that try its learning rates, and a task."""
+    return job.stage.partition(SWEEP)[0], job.settings.get("task", "translation")
+
+
+def updates(job: Job) -> int:
+    return max(1, job.settings["training"]["updates"])
 
 
 def measured(job: Job, threads: int) -> Cost:

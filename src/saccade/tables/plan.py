@@ -25,7 +25,20 @@ if TYPE_CHECKING:
     from .running import Context
 
 PLAN, RESULTS, RUNS = "plan.json", "results", "runs"  # in a table's folder
+SWEEP = "-rate-"  # in the stage of a training that tries a learning rate: STAGE-rate-0.001
 SCALES = ("tiny", "small")
+RECIPES = {
+    "text": "wikitext-2",
+    "labels": "sst2-transformer",
+    "en-de": "multi30k-en-de",
+    "de-en": "multi30k-de-en",
+}  # set → its recipe
+NAMES = {
+    "text": "WikiText-2 (text)",
+    "labels": "SST-2 (sentiment)",
+    "en-de": "Multi30k (translation)",
+    "de-en": "Multi30k (translation)",
+}
 SENTENCES = {"train": 3000, "dev": 150, "test": 150}  # of the embedded phrasebook
 Values = dict[str, Any]
 
@@ -41,7 +54,7 @@ class Job:
     settings: Values
     out: Path
     after: tuple[Job, ...] = ()  # whose trained models it needs
-    reads: tuple[Job, ...] = ()  # whose results it needs, wherever they were measured
+    reads: tuple[Job, ...] = ()  # trainings whose results choose its learning rate, wherever they were measured
     any_after: bool = False  # runs with those of `after` that worked
     alone: bool = False  # is timed, so that nothing else may run beside it
     limit: float = float("inf")  # seconds after which a worker process is ended, since libraries can hang
@@ -131,13 +144,16 @@ class Study:
     paper_columns: ClassVar[Mapping[str, str]] = {}  # key → heading
     paper: ClassVar[str] = ""
     honest: ClassVar[str]  # what a model this small can show
+    sets: ClassVar[tuple[str, ...]] = tuple(RECIPES)  # that its rows read; others need not be there
+    about_control: ClassVar[str] = ""  # what the control is, and when a row is below it
+    about_sweep: ClassVar[str] = ""  # how learning rates were chosen
 
     def __init__(self, scale: str, out: Path) -> None:
         self.scale, self.out = scale, out
 
     @cached_property
     def found(self) -> tuple[dict[str, Values], str]:
-        return find_data(self.scale, self.out)
+        return find_data(self.scale, self.out, self.sets)
 
     @property
     def data(self) -> dict[str, Values]:
@@ -160,8 +176,12 @@ class Study:
         raise NotImplementedError
 
     def closing(self, jobs: Sequence[Job]) -> list[Job]:
-        """Jobs that need those of several rows."""
+        """Jobs that need those of several rows, or are the control of several."""
         return []
+
+    def control(self, row: str) -> str:
+        """The row whose main loss this row must be below, if it has learned anything."""
+        return ""
 
     def in_paper(self, row: str) -> Mapping[str, float]:
         """The paper's own numbers of a row."""
@@ -188,13 +208,15 @@ class Study:
                 )
 
     def plan(self, only: Sequence[str], seeds: int) -> list[Job]:
-        """The jobs of all rows, or of those that are named."""
+        """The jobs of all rows, or of those that are named, and those that these read."""
         jobs = [job for row in dict.fromkeys(only or self.rows()) for job in self.jobs(row, seeds)]
-        return [*jobs, *self.closing(jobs)]
+        every = [*(one for job in jobs for one in job.reads), *jobs, *self.closing(jobs)]
+        return list({job.name: job for job in every}.values())
 
 
 def claim(out: Path, name: str, scale: str) -> None:
-    """Makes the folder a table's own: it must be new, empty, or that of the same table at the same scale."""
+    """Makes the folder a table's own: it must be new, empty, that of the same table at the same scale, or have results of another
+    machine alone."""
     mine = {"table": name, "scale": scale}
     if os.path.exists(out) and not out.is_dir():
         raise SaccadeError(f"{out} is a file; give a folder for the table with out=…")
@@ -207,19 +229,18 @@ def claim(out: Path, name: str, scale: str) -> None:
             other = f"table {kept.get('table')} at scale {kept.get('scale')}" if isinstance(kept, dict) else "something else"
             raise SaccadeError(f"{out} contains the {other}, expected {name} at scale {scale}; choose another out=…")
         return
-    if os.path.isdir(out) and any(out.iterdir()):
+    if os.path.isdir(out) and any(path.name != RESULTS for path in out.iterdir()):
         raise SaccadeError(f"{out} contains other files and no table; choose an empty or new folder with out=…")
     write_atomically(out / PLAN, (json.dumps(mine) + "\n").encode())
 
 
-def find_data(scale: str, out: Path) -> tuple[dict[str, Values], str]:
+def find_data(scale: str, out: Path, sets: Sequence[str]) -> tuple[dict[str, Values], str]:
     """What is read as `text`, `labels` and pairs (`en-de`, `de-en`), and a sentence about it. At scale tiny, or where one of the real
-    sets is missing, what comes with saccade: its plain text is written to the folder first."""
-    recipes = {"text": "wikitext-2", "labels": "sst2-transformer", "en-de": "multi30k-en-de", "de-en": "multi30k-de-en"}
-    read = {key: load_yaml(name)["data"] for key, name in recipes.items()}
-    missing = sorted({need for key in recipes for need in index.needs({"data": read[key]}) if need != "nothing"})
+    `sets` is missing, what comes with saccade: its plain text is written to the folder first."""
+    read = {key: load_yaml(RECIPES[key])["data"] for key in sets}
+    missing = sorted({need for key in sets for need in index.needs({"data": read[key]}) if need != "nothing"})
     if scale != "tiny" and not missing:
-        return read, "WikiText-2 (text), SST-2 (sentiment) and Multi30k (translation)"
+        return read, ", ".join(dict.fromkeys(NAMES[key] for key in sets))
     made = generate("phrasebook", tuple(sorted(SENTENCES.items())))
     text = {}
     for split in ("train", "dev"):

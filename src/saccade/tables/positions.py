@@ -20,6 +20,7 @@ class Positions(Study):
     """Recall and loss of small causal models at 1 to 4 times the length they were trained on."""
 
     name, main, drawn = "positions", "lengths", ("loss_1", "loss_4", "recall_1", "recall_4")
+    sets = ("text",)
     columns = (
         *(Column(f"recall_{factor:g}", f"recall at {factor:g} L (%)", 1, stage="recall") for factor in lengths.FACTORS),
         *(Column(f"loss_{times}", f"loss at {times} L", 3) for times in TIMES),
@@ -71,9 +72,9 @@ class Positions(Study):
             ("lengths", {float(times): f"loss_{times}" for times in TIMES}, "loss"),
         ):
             series: dict[str, list[tuple[float, float]]] = {}
-            for row, results in table.results.items():
-                first: Values = next((one["values"] for one in results if one["stage"] == stage), {})
-                points = [(factor, first[key]) for factor, key in keys.items() if first.get(key) is not None]
+            for row in table.results:
+                means = {factor: table.mean(row, Column(key, "", stage=stage)) for factor, key in keys.items()}
+                points = [(factor, mean) for factor, mean in means.items() if mean is not None]
                 series |= {row: points} if points else {}
             if series:
                 about = "Positions beyond the lengths of the training"

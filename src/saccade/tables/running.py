@@ -80,8 +80,26 @@ class Reports(Watcher):
 def recipe_of(job: Job, threads: int) -> Recipe:
     """The recipe of a job that trains; one that follows another starts from its model."""
     start = {"start_from": str(job.after[0].folder)} if job.after else {}
-    training = {**job.recipe["training"], "threads": threads}
+    training = {**job.recipe["training"], "threads": threads, **best_rate(job)}
     return config.recipe({**job.recipe, **start, "seed": job.seed, "training": training})
+
+
+def best_rate(job: Job) -> Values:
+    """The learning rate of the training with the lowest loss among those that a job reads; nothing where it reads none."""
+    found = [json.loads(one.result.read_text(encoding="utf-8"))["values"] for one in job.reads]
+    worked = [values for values in found if values["final_loss"] is not None]
+    if found and not worked:
+        raise SaccadeError(f"{job.label}: no learning rate of its sweep works; the first: {found[0]['error']}")
+    return {"learning_rate": min(worked, key=lambda values: values["final_loss"])["learning_rate"]} if found else {}
+
+
+def try_rate(job: Job, context: Context) -> Values:
+    """A training of a sweep of learning rates; one that diverges has no loss."""
+    rate = {"learning_rate": job.recipe["training"]["learning_rate"]}
+    try:
+        return {**train(job, context), **rate}
+    except SaccadeError as error:
+        return {"final_loss": None, "error": str(error), **rate}
 
 
 def train(job: Job, context: Context) -> Values:
@@ -91,6 +109,7 @@ def train(job: Job, context: Context) -> Values:
     rows = [row for row in read_rows(job.folder / "log.jsonl") if "dev_loss" in row]
     losses = [row["dev_loss"] for row in rows]
     found = {"early_loss": losses[0], "final_loss": losses[-1], made.training.watch: ended.best, "seconds": ended.seconds}
+    found["learning_rate"] = made.training.learning_rate
     if (reach := job.settings.get("asked", {}).get("reach")) is not None:
         found["reached"] = next((row["update"] for row in rows if row["dev_loss"] <= reach), None)
     if made.data.test:

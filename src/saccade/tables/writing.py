@@ -10,14 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ..files import write_atomically
 from ..results import command, common_environment, environment, write_result
-from .plan import RESULTS, Column, Job, Study
+from ..significance import Agreement, rank_agreement
+from .plan import RESULTS, SWEEP, Column, Job, Study
 
 MISSING = "–"
 FEWEST = 5  # rows, of which an order can be compared
+WEAK = 0.5  # a rank correlation below it says little
+SAID = {True: "yes", False: "no"}
 
 
 @dataclass
@@ -28,6 +29,7 @@ class Made:
     results: dict[str, list[dict[str, Any]]]
     failed: Mapping[str, str]  # label of a job → why
     missing: Sequence[str] = ()  # labels of jobs that are not done yet
+    sweeps: Sequence[dict[str, Any]] = ()  # results of trainings that try a learning rate
 
     def values(self, row: str, column: Column) -> list[Any]:
         """One value per seed."""
@@ -39,6 +41,16 @@ class Made:
         values = [value for value in self.values(row, column) if isinstance(value, int | float)]
         return statistics.fmean(values) if values else None
 
+    def below_control(self) -> dict[str, bool]:
+        """Row → whether its final loss is below that of its control by more than its spread, for rows that have both."""
+        found = {}
+        for column in (one for one in self.study.columns if one.key == "final_loss"):
+            means = {row: mean for row in self.results if (mean := self.mean(row, column)) is not None}
+            for row in means:
+                if (control := self.study.control(row)) in means:
+                    found[row] = means[row] + spread(self.values(row, column)) < means[control]
+        return found
+
     @property
     def columns(self) -> list[Column]:
         """Those that any row has a value in."""
@@ -49,18 +61,18 @@ class Made:
         mine = {key for row in self.results for key in self.study.in_paper(row)}
         return {key: title for key, title in self.study.paper_columns.items() if key in mine}
 
-    def correlations(self) -> dict[str, tuple[float, int]]:
-        """Column → the rank correlation of our means with the paper's column, and over how many rows."""
+    def correlations(self) -> dict[str, Agreement]:
+        """Column → the rank correlation of our means with the paper's column."""
         found = {}
         for column in self.columns:
             pairs = [
                 (ours, theirs)
                 for row in self.results
-                if (ours := self.mean(row, column)) is not None
+                if (ours := [one for one in self.values(row, column) if isinstance(one, int | float)])
                 and isinstance(theirs := self.study.in_paper(row).get(column.paper), int | float)
             ]
-            if len(pairs) >= FEWEST and (agreement := rank_correlation(*zip(*pairs, strict=True))) is not None:
-                found[column.key] = agreement, len(pairs)
+            if len(pairs) >= FEWEST and (agreement := rank_agreement(*zip(*pairs, strict=True))) is not None:
+                found[column.key] = agreement
         return found
 
 
@@ -69,29 +81,15 @@ def collect(study: Study, jobs: Sequence[Job], failed: Mapping[str, str]) -> Mad
     planned = {job.result.name: job for job in jobs}
     known = {(job.row, job.stage, job.seed) for job in jobs}
     results: dict[str, list[dict[str, Any]]] = {row: [] for row in study.rows()}
+    sweeps: list[dict[str, Any]] = []
     for path in sorted((study.out / RESULTS).glob("*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
         if path.name in planned or (content["row"], content["stage"], content["seed"]) not in known:
-            results.setdefault(content["row"], []).append(content)
+            (sweeps if SWEEP in content["stage"] else results.setdefault(content["row"], [])).append(content)
     reasons = {job.label: failed[job.name] for job in jobs if job.name in failed}
     missing = [job.label for job in jobs if not job.done and job.name not in failed]
-    return Made(
-        study, {row: sorted(found, key=lambda one: one["seed"]) for row, found in results.items() if found}, reasons, missing
-    )
-
-
-def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Spearman's: the correlation of the ranks, equal values sharing their mean rank; None where all of one are equal."""
-    a, b = ranks(first), ranks(second)
-    a, b = a - a.mean(), b - b.mean()
-    size = float(np.sqrt((a @ a) * (b @ b)))
-    return float(a @ b) / size if size else None
-
-
-def ranks(values: Sequence[float]) -> Any:
-    array = np.asarray(values, dtype=np.float64)
-    below, upto = ((array[:, None] > array).sum(1), (array[:, None] >= array).sum(1))
-    return (below + 1 + upto) / 2
+    ordered = {row: sorted(found, key=lambda one: one["seed"]) for row, found in results.items() if found}
+    return Made(study, ordered, reasons, missing, sorted(sweeps, key=lambda one: one["values"]["learning_rate"]))
 
 
 def write(made: Made, jobs_beside: int) -> list[str]:
@@ -112,13 +110,16 @@ def as_csv(made: Made) -> str:
     text, columns, paper = io.StringIO(), made.columns, made.in_paper()
     writer = csv.writer(text, lineterminator="\n")
     parts = [name for one in columns for name in (one.key, f"{one.key}_spread", f"{one.key}_seeds")]
-    writer.writerow(["row", "title", *parts, *(f"paper_{key}" for key in paper)])
+    below = {row: SAID[found] for row, found in made.below_control().items()}
+    head = ["below_control"] if below else []
+    writer.writerow(["row", "title", *parts, *(f"paper_{key}" for key in paper), *head])
     for row in made.results:
         cells: list[Any] = [row, made.study.rows().get(row, row)]
         for one in columns:
             values, mean = made.values(row, one), made.mean(row, one)
             cells += [(values or [""])[0] if mean is None else mean, "" if mean is None else spread(values), len(values)]
-        writer.writerow([*cells, *(made.study.in_paper(row).get(key, "") for key in paper)])
+        theirs = [made.study.in_paper(row).get(key, "") for key in paper]
+        writer.writerow([*cells, *theirs, *(below.get(row, "") for _ in head)])
     return text.getvalue()
 
 
@@ -128,9 +129,12 @@ def spread(values: Sequence[float]) -> float:
 
 def as_markdown(made: Made, jobs_beside: int) -> str:
     study, columns, paper, about = made.study, made.columns, made.in_paper(), environment()
-    rows = [["", *(one.title for one in columns), *paper.values()]]
+    below = made.below_control()
+    rows = [["", *(one.title for one in columns), *["below its control"] * bool(below), *paper.values()]]
     for row in made.results:
-        ours = [cell(made.values(row, one), one) for one in columns]
+        ours = [cell(made.values(row, one), one) for one in columns] + [SAID[below[row]] if row in below else MISSING] * bool(
+            below
+        )
         theirs = [number(study.in_paper(row).get(key)) for key in paper]
         rows.append([study.rows().get(row, row), *ours, *theirs])
     head = f"# {study.name.capitalize()}, scale {study.scale}\n\nMade by `{command()}` on {about['device']}"
@@ -138,15 +142,71 @@ def as_markdown(made: Made, jobs_beside: int) -> str:
     parts = [f"{head}{beside}. Data: {study.about_data}. ± is the standard deviation over seeds.", grid(rows)]
     if study.paper:
         parts.append(f"The paper's columns: {study.paper}.")
+    if below:
+        parts.append(f"{study.about_control} {above_control(below)}")
+    if made.sweeps:
+        parts += ["## Learning rates", study.about_sweep, *sweeps(made)]
     if agreements := made.correlations():
         titles = {one.key: (one.title, study.paper_columns[one.paper]) for one in columns if one.paper in study.paper_columns}
-        lines = [[*titles[key], f"{value:+.2f}", str(count)] for key, (value, count) in agreements.items()]
-        parts += ["## Our order of the rows and theirs", grid([["here", "there", "Spearman's rank correlation", "rows"], *lines])]
+        lines = [
+            [
+                *titles[key],
+                f"{found.correlation:+.2f}",
+                f"{found.low:+.2f} to {found.high:+.2f}",
+                str(found.rows),
+                strength(found),
+            ]
+            for key, found in agreements.items()
+        ]
+        heads = [
+            "here",
+            "there",
+            "Spearman's rank correlation",
+            "95 % interval (bootstrap over rows and seeds)",
+            "rows",
+            "agreement",
+        ]
+        parts += ["## Our order of the rows and theirs", grid([heads, *lines])]
     parts += ["## What this can show", study.honest]
     absent = {**made.failed, **dict.fromkeys(made.missing, "not run yet"), **study.left_out()}
     if absent:
         parts += ["## Missing", "\n".join(f"- {label}: {why}" for label, why in absent.items())]
     return "\n\n".join(parts) + "\n"
+
+
+def strength(found: Agreement) -> str:
+    """A rank correlation in words."""
+    if found.low <= 0 <= found.high:
+        return "none that chance would not give"
+    return "the reverse" if found.high < 0 else "weak" if found.correlation < WEAK else "yes"
+
+
+def above_control(below: Mapping[str, bool]) -> str:
+    """A sentence about the rows that are not below their control."""
+    above = [row for row, found in below.items() if not found]
+    return f"Not below it, and so without a result: {', '.join(above)}." if above else f"All {len(below)} rows are below it."
+
+
+def sweeps(made: Made) -> list[str]:
+    """A grid for each stage: the final loss of each kind of rows at each learning rate, the lowest in bold."""
+    found: dict[str, dict[str, dict[float, float | None]]] = {}
+    for one in made.sweeps:
+        stage, _, _ = one["stage"].partition(SWEEP)
+        found.setdefault(stage, {}).setdefault(one["row"], {})[one["values"]["learning_rate"]] = one["values"]["final_loss"]
+    grids, edges = list[str](), list[str]()
+    for stage, kinds in found.items():
+        rates = sorted({rate for losses in kinds.values() for rate in losses})
+        rows = [[f"final loss, stage {stage}", *(f"{rate:g}" for rate in rates)]]
+        for kind, losses in kinds.items():
+            least = min((loss for loss in losses.values() if loss is not None), default=-1.0)
+            edges += [f"{kind} ({stage})" for rate in (rates[0], rates[-1]) if losses.get(rate) == least]
+            cells = [number(losses[rate], 3) if losses.get(rate) is not None else MISSING for rate in rates]
+            rows.append(
+                [kind, *(f"**{text}**" if losses.get(rate) == least else text for rate, text in zip(rates, cells, strict=True))]
+            )
+        grids.append(grid(rows))
+    more = "The lowest loss is that of the smallest or largest rate, so that another one may be better"
+    return [*grids, f"{more}: {', '.join(edges)}."] if edges else grids
 
 
 def grid(rows: Sequence[Sequence[str]]) -> str:
@@ -199,12 +259,20 @@ def pictures(made: Made) -> dict[str, Any]:
 
 def record(made: Made, name: str, seeds: int) -> None:
     """The table as a result file: every value under ROW.COLUMN, one per seed, the paper's under `peers`, and the rank correlations."""
+    tried = [(f"{one['row']}.{one['stage']}", one["values"]["final_loss"]) for one in made.sweeps]
+    rates = {name: [loss] for name, loss in tried if loss is not None}
     numbers = {f"{row}.{one.key}": values for row in made.results for one in made.columns if (values := made.values(row, one))}
-    agreements = {f"rank_correlation.{key}": value for key, (value, _) in made.correlations().items()}
+    agreements = {
+        f"rank_correlation{name}.{key}": value
+        for key, found in made.correlations().items()
+        for name, value in (("", found.correlation), ("_low", found.low), ("_high", found.high))
+    }
     paper = {f"{row}.{key}": value for row in made.results for key, value in made.study.in_paper(row).items()}
     failed = "".join(f" Failed: {label}: {why.partition(';')[0][:200]}." for label, why in made.failed.items())
-    notes = f"{made.study.honest} Data: {made.study.about_data}.{failed}"
+    below = made.below_control()
+    control = f" {above_control(below)}" if below else ""
+    notes = f"{made.study.honest}{control} Data: {made.study.about_data}.{failed}"
     peers = {"paper": {**paper, "published": made.study.paper}} if paper else {}
     described = f"table {made.study.name}, scale {made.study.scale}"
     about = common_environment([one for found in made.results.values() for one in found])
-    write_result(name, {**agreements, **numbers}, described, list(range(seeds)), peers, notes, about=about)
+    write_result(name, {**agreements, **numbers, **rates}, described, list(range(seeds)), peers, notes, about=about)
