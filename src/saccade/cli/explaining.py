@@ -90,8 +90,8 @@ def explain(
         saccade explain runs/demo/bahdanau "the black cat ate the mouse" --step 2
     """
     options = {
-        "score": score, "normalize": normalize, "mask": mask, "heads": heads, "dim": dim, "query": query, "plain": plain, "scaled": scaled, "lookup": lookup,
-        "shuffle": shuffle, "norm": norm, "tf-idf": tf_idf, "similar": similar, "quiz": quiz, "answers": answers, "target": target, "step": step,
+        "score": score, "normalize": normalize, "mask": mask, "heads": heads, "dim": dim, "query": query, "plain": plain, "scaled": scaled,
+        "lookup": lookup, "shuffle": shuffle, "norm": norm, "tf-idf": tf_idf, "similar": similar, "quiz": quiz, "answers": answers, "target": target, "step": step,
         "layer": layer, "head": head, "source": source,
     }  # fmt: skip
     answer(text, options, out_file, device, json_)
