@@ -91,8 +91,8 @@ def explain(
     """
     options = {
         "score": score, "normalize": normalize, "mask": mask, "heads": heads, "dim": dim, "query": query, "plain": plain, "scaled": scaled,
-        "lookup": lookup, "shuffle": shuffle, "norm": norm, "tf-idf": tf_idf, "similar": similar, "quiz": quiz, "answers": answers, "target": target, "step": step,
-        "layer": layer, "head": head, "source": source,
+        "lookup": lookup, "shuffle": shuffle, "norm": norm, "tf-idf": tf_idf, "similar": similar, "quiz": quiz, "answers": answers,
+        "target": target, "step": step, "layer": layer, "head": head, "source": source,
     }  # fmt: skip
     answer(text, options, out_file, device, json_)
 
