@@ -95,7 +95,7 @@ def largest(part: nn.Module, length: int, dim: int = DIM) -> float:
 class Desiderata:
     """What was measured of one kind."""
 
-    nearest: float  # the largest difference by which the two most similar positions of a text can be told apart
+    nearest: float  # the largest difference by which the two most similar positions of a text differ for some query
     moved: float  # how much the effect of a pair differs in a text of two thirds of the length
     spread: float  # how much the effects of pairs at one distance differ, as a share of how much all differ
     growth: float | None  # the largest value in the longest texts, divided by that in shorter ones; None where no text is so long
@@ -120,7 +120,7 @@ def measure(part: nn.Module, length: int, dim: int = DIM) -> Desiderata:
     """Of one position, in texts of `length` positions, shorter and far longer ones."""
     one, again, shorter = pairs(part.train(), length, dim), pairs(part, length, dim), 2 * length // 3
     moved = float((pairs(part, shorter, dim) - one[:shorter, :shorter]).abs().max())
-    apart = (one.unsqueeze(2) - one.unsqueeze(1)).abs().amax(0)  # of each two keys, by the query that tells them apart best
+    apart = (one.unsqueeze(2) - one.unsqueeze(1)).abs().amax(0)  # of each two keys, by the query that distinguishes them best
     apart.fill_diagonal_(torch.inf)
     spread = max(float(line.max() - line.min()) for line in (one.diagonal(n) for n in range(1 - length, length)))
     spread /= float(one.max() - one.min()) or 1.0
@@ -156,7 +156,7 @@ def draw(names: list[str], length: int = 64, dim: int = DIM, seed: int = 0) -> D
         panels.append(Heat(f"{name} ({where})", "j", "i", 1.9, 1.7, pairs(part, length, dim), bar=True))
     title = "What is asked of positions"
     text = (
-        "Unique: the largest difference by which some query tells the two most similar positions apart. Same at every length: the effect "
+        "Unique: the largest difference by which some query distinguishes the two most similar positions. Same at every length: the effect "
         "of a pair does not depend on the length of the text. By distance alone: nor on where the pair is; else the difference, as a share "
         f"of all. Longer texts: no table ends. Bounded: the largest value in texts of {FAR[1]:,} positions is less than {GROWS} times that "
         f"of {FAR[0]:,} ({FAR_TREES[1]} and {FAR_TREES[0]} in trees). Learned numbers are random here."
