@@ -1,36 +1,55 @@
-"""Draws docs/multi30k-length.png from benchmarks/results/multi30k-de-en.json: BLEU against the length of a sentence.
+"""Draws BLEU against the length of a sentence, from result files of `saccade compare … --lengths`: docs/multi30k-length.png, docs/lengths.png.
 
-python benchmarks/length_picture.py
+    python benchmarks/length_picture.py
+
+The second is Bahdanau's Figure 2: attention and one fixed context, each trained on sentences of two greatest lengths.
 """
 
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 from pathlib import Path
 
+from saccade.comparing import by_length
 from saccade.views.pictures import lines
 
 ROOT = Path(__file__).resolve().parents[1]
-NAMES = {
-    "multi30k-de-en": "Transformer",
-    "multi30k-de-en-bahdanau": "Bahdanau's attention",
-    "multi30k-de-en-fixed-context": "one fixed context",
+PICTURES = {
+    "multi30k-length.png": (
+        "multi30k-de-en",
+        "Multi30k de→en, test 2016",
+        {
+            "multi30k-de-en": "Transformer",
+            "multi30k-de-en-bahdanau": "Bahdanau's attention",
+            "multi30k-de-en-fixed-context": "one fixed context",
+        },
+    ),
+    "lengths.png": (
+        "lengths",
+        "Phrasebook en→fr, trained on up to 20 and 33 words",
+        {
+            "phrasebook-bahdanau-max_length=34": "attention, ≤ 33 words",
+            "phrasebook-bahdanau-max_length=21": "attention, ≤ 20 words",
+            "phrasebook-fixed-context-max_length=34": "fixed context, ≤ 33 words",
+            "phrasebook-fixed-context-max_length=21": "fixed context, ≤ 20 words",
+        },
+    ),
 }
 
 
 def main() -> None:
-    path = ROOT / "benchmarks/results/multi30k-de-en.json"
-    if not path.is_file():
-        sys.exit(f"{path} is not there; make it with python benchmarks/text.py multi30k-de-en")
-    figures = json.loads(path.read_text(encoding="utf-8"))["figures"]
-    series = {
-        shown: [tuple(statistics.fmean(figures[f"{name}.{what}_quarter_{n}"]) for what in ("words", "bleu")) for n in range(1, 5)]
-        for name, shown in NAMES.items()
-    }
-    picture = lines(series, "words in the source, mean of each quarter of the test set", "BLEU", "Multi30k de→en, test 2016")
-    picture.savefig(ROOT / "docs/multi30k-length.png", dpi=120)
+    for file, (name, title, rows) in PICTURES.items():
+        path = ROOT / f"benchmarks/results/{name}.json"
+        if not path.is_file():
+            sys.exit(f"{path} is missing; `python benchmarks/systems.py --only S5 D7 --record` makes it")
+        figures = json.loads(path.read_text(encoding="utf-8"))["figures"]
+        of = {
+            shown: {key.removeprefix(f"{row}."): values for key, values in figures.items() if key.startswith(f"{row}.")}
+            for row, shown in rows.items()
+        }
+        made = lines(by_length(of), "words in the source, mean of each quarter of the test set", "BLEU", title)
+        made.savefig(ROOT / "docs" / file, dpi=120)
 
 
 if __name__ == "__main__":

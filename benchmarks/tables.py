@@ -258,9 +258,12 @@ def figure(name: str, value: object) -> str:
 
 
 def compared(result: dict[str, Any]) -> list[str]:
-    """The names under which the figures of each training are: recipes, or of one recipe the values that were varied."""
-    recipe, _, varied = result["recipe"].partition(" --vary ")
-    return list(variations([varied])) if varied else str(recipe).split()
+    """The names under which the figures of each training are: recipes, the values that were varied, or both."""
+    recipe, *varied = result["recipe"].split(" --vary ")
+    names = recipe.split()
+    if not varied:
+        return names
+    return [row if len(names) == 1 else f"{name}-{row}" for name in names for row in variations(varied)]
 
 
 def rows(result: dict[str, Any]) -> dict[str, str]:

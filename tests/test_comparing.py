@@ -84,6 +84,13 @@ def test_the_best_row_and_what_a_result_file_holds() -> None:
     assert comparing.Row("a", {"loss": [1.0]}).spread("loss") == 0
 
 
+def test_lengths_are_means_of_the_seeds_and_rows_without_them_are_left_out() -> None:
+    quarters = {f"{what}_quarter_{n}": [float(n), 3.0 * n] for n in range(1, 5) for what in ("words", "bleu")}
+    quarters["bleu_quarter_4"] = [10.0, 20.0]
+    found = comparing.by_length({"one": {**quarters, "bleu": [1.0]}, "other": {"bleu": [1.0]}})
+    assert found == {"one": [(2, 2), (4, 4), (6, 6), (8, 15)]}
+
+
 def test_mistakes_are_found_before_any_training(data: Path, tmp_path: Path) -> None:
     good = recipe(data, "mean")
     tagging = config.recipe({"task": "tagging", "model": {"family": "bag"}})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -119,6 +120,25 @@ def test_the_command_scores_a_models_heads(tmp_path: Path, capsys: pytest.Captur
     assert "the corpus 'reviews' has no sentences with tags" in capsys.readouterr().err
     assert cli.run(["heads", model, "senses:tset"]) == 2
     assert "did you mean 'test'" in capsys.readouterr().err
+
+
+def test_a_result_has_one_value_per_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [tagger(tmp_path / name) for name in ("a", "b")]
+    written: dict[str, Any] = {}
+    monkeypatch.setattr(
+        "saccade.results.write_result", lambda name, metrics, recipe, seeds, peers: written.update({name: (metrics, seeds)})
+    )
+    assert cli.run(["heads", runs[0], "--also", runs[1], "--result", "two"]) == 0
+    figures, seeds = written["two"]
+    assert seeds == [0, 0]
+    for n, run in enumerate(runs):
+        assert cli.run(["heads", run, "--result", "one"]) == 0
+        assert written["one"][0] == {name: values[n] for name, values in figures.items()}
+    capsys.readouterr()
+    assert cli.run(["heads", runs[0], "--also", runs[1]]) == 2
+    assert "add --result NAME, or leave --also out" in capsys.readouterr().err
 
 
 def test_attention_without_projections_has_nothing_to_learn_and_trains_by_name(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import json
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -107,6 +107,18 @@ def measure(system: System, examples: Sequence[Any], options: Options) -> dict[s
     for n, quarter in enumerate(measured.get("by_length", []), 1):
         metrics |= {f"bleu_quarter_{n}": quarter["bleu"], f"words_quarter_{n}": quarter["mean"]}
     return metrics
+
+
+def by_length(rows: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, list[tuple[float, float]]]:
+    """Words and BLEU of each quarter by length, the mean of the seeds, for each row's metrics that have them."""
+    mean = statistics.fmean
+    found = {
+        name: [
+            (mean(one[f"words_quarter_{n}"]), mean(one[f"bleu_quarter_{n}"])) for n in range(1, 5) if f"bleu_quarter_{n}" in one
+        ]
+        for name, one in rows.items()
+    }
+    return {name: points for name, points in found.items() if points}
 
 
 def score_ensemble(rows: Sequence[Row], device: str, data: str = "", options: Options = None) -> Row:

@@ -113,6 +113,7 @@ class DataRecipe:
     shapes: dict[str, Any] = for_corpus("shapes", ", size: 64")
     senses: dict[str, Any] = for_corpus("senses")
     entailment: dict[str, Any] = for_corpus("entailment")
+    week: dict[str, Any] = for_corpus("week")
     graphs: dict[str, Any] = for_corpus("graphs")
     karate: dict[str, Any] = for_corpus("karate")
     images: str = setting("", IMAGES, **for_tasks(*PICTURES))

@@ -41,7 +41,7 @@ def test_settings_are_varied_and_all_models_scored_together(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = ("compare", recipe.name, "--vary", "model.score=dot,{name: additive, hidden: 5}", "--seeds", 2, "--out", "runs")
-    printed = run_cli(*words, "training.updates=2", "--ensemble", "--json", "--result", "varied")
+    printed = run_cli(*words, "training.updates=2", "--ensemble", "--lengths", "--json", "--result", "varied")
     assert printed.code == 0, printed.err
     found = printed.json
     compared = found.pop("comparisons")
@@ -55,11 +55,12 @@ def test_settings_are_varied_and_all_models_scored_together(
     assert together.evaluate("test")["bleu"] == found["ensemble"]["bleu"][0]
     assert together.evaluate("test")["loss"] == pytest.approx(found["ensemble"]["loss"][0], rel=1e-5)
     assert found["ensemble"]["parameters"][0] == sum(sum(found[name]["parameters"]) for name in rows[:2])
-    assert api.load(runs[2]).recipe.model["score"] == {"name": "additive", "hidden": 5}
+    assert api.load(runs[2]).recipe.model["score"].items() >= {"name": "additive", "hidden": 5}.items()
     written = json.loads((tmp_path / "benchmarks/results/varied.json").read_text())
     assert written["recipe"] == "small --vary model.score=dot,{name: additive, hidden: 5}"
     assert written["figures"]["ensemble.bleu"] == found["ensemble"]["bleu"]
     assert "ensemble" in (tmp_path / "runs/report.html").read_text()
+    assert (tmp_path / "runs/lengths.png").stat().st_size > 3000
     again = run_cli(*words, "training.updates=2", "--ensemble")
     assert again.err.count("already finished at update 2") == 4, "nothing is trained again"
     assert again.out.splitlines()[0].split() == rows

@@ -27,6 +27,8 @@ GOLDEN = {
     ("senses", OTHER): ("4f53cda18c2baa0c", "4d4c43681e84ebb5", "4f53cda18c2baa0c"),
     ("entailment", SMALL): ("580ed6cac83910e3", "25e64d905ac08c2a", "3b7062fba1bdecf7"),
     ("entailment", OTHER): ("4f53cda18c2baa0c", "44c678dd2b7070e9", "4f53cda18c2baa0c"),
+    ("week", SMALL): ("b0b93f926aab044d", "4ac6c3c53310053c", "2efda0a7aadeb17d"),
+    ("week", OTHER): ("4f53cda18c2baa0c", "1387109a8177d8bf", "4f53cda18c2baa0c"),
     ("graphs", SMALL): ("2e2e101439cfc7f8", "442c3422ab4af58e", "5b2a54c010b91e7c"),
     ("graphs", OTHER): ("4f53cda18c2baa0c", "c693f378a76f3cb3", "4f53cda18c2baa0c"),
     ("karate", (4, 10, 20, 7)): ("237dd4d6f44a2224", "54c42175c9fd3451", "6b67d09c1d9cf5db"),
@@ -38,6 +40,7 @@ TEST_PARTS = {
     "shapes": "925b0dc454018098",
     "senses": "690b50daa9fc9fca",
     "entailment": "bc1c665990dd0c0e",
+    "week": "b5696ec4915c9df7",
     "graphs": "a1f909e25ecca170",
     "karate": "9cf77f80022f7215",
 }  # of default size

@@ -247,6 +247,7 @@ def test_links_cross_where_orders_differ() -> None:
 SMALL = {
     "mask": ["causal", "left=1", "window"],
     "positions": ["learned"],
+    "desiderata": ["learned", "alibi", "--length", "8"],
     "scaling": ["trials=20"],
     "landscape": ["updates=1", "steps=3", "depth=1"],
     "words": ["cat", "dog", "house"],

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade.explaining.attention import worked_example, worked_sentence
+from saccade.explaining.attention import choose_parts, explain, worked_example, worked_sentence
 from saccade.views.worked import Worked
 from support import error_of
 
@@ -125,3 +125,60 @@ def test_the_dictionary_is_plain_json() -> None:
 )
 def test_what_cannot_be_followed_is_refused(tokens: list[str], sentence: str) -> None:
     assert error_of(lambda: worked_sentence(tokens)) == sentence
+
+
+ONE_HOT = {"This": 3, "is": 1, "a": 2, "cat": 4}  # the lectures' vectors have their 1 at this number
+
+
+def test_one_column_each_is_the_lectures_scalar_algebra() -> None:
+    """q^i = a^i W^q and so on are single numbers, α_(i,j) = q^i k^j, b = A′ v, all in plain numbers."""
+    worked = explain(None, choose_parts(dim=1))
+    assert list(worked.tokens) == list(ONE_HOT)
+    assert [[int(n) for n in vector] for vector in worked.x.tolist()] == [
+        [int(n == at) for n in range(1, 5)] for at in ONE_HOT.values()
+    ]
+    assert {worked.W_q.shape, worked.W_k.shape, worked.W_v.shape} == {(4, 1)}
+    # a one-hot vector picks one number of each column
+    q, k, v = ([float(column[at - 1, 0]) for at in ONE_HOT.values()] for column in (worked.W_q, worked.W_k, worked.W_v))
+    assert (q, k, v) == ([2, 1, 0, 1], [0, 1, 0, 2], [3, 2, 1, 4])
+    assert worked.scores.tolist() == [[qi * kj for kj in k] for qi in q]
+    total = 1 + math.exp(2) + 1 + math.exp(4)
+    first = [1 / total, math.exp(2) / total, 1 / total, math.exp(4) / total]  # α′ of "This": scores 0 2 0 4
+    np.testing.assert_allclose(worked.weights[0], first, rtol=1e-15)
+    b = sum(weight * value for weight, value in zip(first, v, strict=True))
+    np.testing.assert_allclose(worked.outputs[0], [b], rtol=1e-15)
+    np.testing.assert_allclose(worked.weights[2], [1 / 4] * 4, rtol=1e-15)  # the query of "a" is 0
+    assert worked.outputs.shape == (4, 1)
+
+
+def test_heads_are_columns_and_w_o_mixes_them() -> None:
+    """W^q, W^k, W^v: d × M. Head m is column m alone; b^i = W^o [b^(i,1); b^(i,2)]. The lectures' A has keys down: it is the transpose."""
+    worked = explain(None, choose_parts(dim=1, heads=2))
+    assert {worked.W_q.shape, worked.W_k.shape, worked.W_v.shape, worked.W_o.T.shape} == {(4, 2)}
+    found = []
+    for head in range(2):
+        q, k, v = ([float(column[at - 1, head]) for at in ONE_HOT.values()] for column in (worked.W_q, worked.W_k, worked.W_v))
+        powers = [[math.exp(qi * kj) for qi in q] for kj in k]  # keys down, queries across
+        sums = [sum(column) for column in zip(*powers, strict=True)]
+        shares = [[power / sums[i] for i, power in enumerate(row)] for row in powers]
+        np.testing.assert_allclose(worked.weights[head], np.array(shares).T, rtol=1e-14)
+        found.append([sum(shares[j][i] * v[j] for j in range(4)) for i in range(4)])
+    by_hand = [[sum(found[m][i] * worked.W_o[m, n] for m in range(2)) for n in range(4)] for i in range(4)]
+    np.testing.assert_allclose(worked.outputs, by_hand, rtol=1e-14)
+    alone = explain(None, choose_parts(dim=1))
+    np.testing.assert_allclose(worked.weights[0], alone.weights, rtol=1e-15)
+    assert "with W_o all are 32" in worked.steps()[-1].text
+    assert sum(matrix.size for matrix in (worked.W_q, worked.W_k, worked.W_v, worked.W_o)) == 32
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"dim": 0}, "expected a dim of 1 to 4, the width of one of 1 heads, got 0"),
+        ({"dim": 3, "heads": 2}, "expected a dim of 1 to 2, the width of one of 2 heads, got 3"),
+        ({"dim": True}, "expected a dim of 1 to 4"),
+        ({"dim": 1, "plain": True}, "both dim and plain were given"),
+    ],
+)
+def test_a_width_that_an_input_does_not_have_is_refused(given: dict[str, int], sentence: str) -> None:
+    assert sentence in error_of(lambda: choose_parts(**given))

@@ -27,9 +27,10 @@ LOOKUP = "Attention as a soft dictionary of the sentence's words, from hard to t
 NORM = "A norm worked out on the inputs as a batch: layer, batch or rms."
 TF_IDF = "tf·idf of a corpus, one document per line; `lecture` is a small one about David and Beckham."
 SIMILAR = "Two words: one-hot against embedding, cosine and correlation; with a model before, its own embeddings."
+DIM = "Width of a head: --dim 1 is the lectures' scalar q, k and v; without a sentence: This is a cat, one-hot."
 QUIZ = "The slides' questions about the example or your sentence; in a terminal they are asked one by one."
 # what goes with each way to explain, besides --out and --json
-PARTS = ("text", "score", "normalize", "mask", "heads", "plain", "scaled")
+PARTS = ("text", "score", "normalize", "mask", "heads", "dim", "plain", "scaled")
 WITH: dict[str, tuple[str, ...]] = {
     "lookup": ("text", "query"),
     "shuffle": PARTS,
@@ -52,6 +53,7 @@ def explain(
     normalize: Annotated[str | None, typer.Option("--normalize", help=NORMALIZE, autocompletion=normalizer_names)] = None,
     mask: Annotated[str | None, typer.Option("--mask", help=MASK, autocompletion=mask_names)] = None,
     heads: Annotated[int | None, typer.Option("--heads", help="Divide the inputs among 1, 2 or 4 heads.")] = None,
+    dim: Annotated[int | None, typer.Option("--dim", help=DIM)] = None,
     query: Annotated[int | None, typer.Option("--query", help="Only this query (from 1), in detail.")] = None,
     plain: Annotated[bool, flag("--plain", "Nothing learned, W = I: weights are softmax(x_i·x_j).")] = False,
     scaled: Annotated[bool, flag("--scaled", "Divide the scores by √D, as Transformers do (the lecture does not).")] = False,
@@ -80,6 +82,7 @@ def explain(
         saccade explain
         saccade explain "the black cat" --score additive --mask causal --out cat.html
         saccade explain "the black cat" --mask '{name: window, left: 1}' --query 2
+        saccade explain --dim 1 --heads 2
         saccade explain --lookup
         saccade explain --norm layer
         saccade explain --tf-idf documents.txt
@@ -87,9 +90,9 @@ def explain(
         saccade explain runs/demo/bahdanau "the black cat ate the mouse" --step 2
     """
     options = {
-        "score": score, "normalize": normalize, "mask": mask, "heads": heads, "query": query, "plain": plain, "scaled": scaled, "lookup": lookup,
-        "shuffle": shuffle, "norm": norm, "tf-idf": tf_idf, "similar": similar, "quiz": quiz, "answers": answers, "target": target, "step": step,
-        "layer": layer, "head": head, "source": source,
+        "score": score, "normalize": normalize, "mask": mask, "heads": heads, "dim": dim, "query": query, "plain": plain, "scaled": scaled,
+        "lookup": lookup, "shuffle": shuffle, "norm": norm, "tf-idf": tf_idf, "similar": similar, "quiz": quiz, "answers": answers,
+        "target": target, "step": step, "layer": layer, "head": head, "source": source,
     }  # fmt: skip
     answer(text, options, out_file, device, json_)
 

@@ -33,8 +33,8 @@ def draw(
     seed: Annotated[int | None, typer.Option("--seed", help="Of what is random.")] = None,
     json_: Json = False,
 ) -> None:
-    """Draw what lectures draw, from live parts: mask, positions, scaling, landscape, words, model, cost, distance,
-    orders, share.
+    """Draw what lectures draw, from live parts: mask, positions, desiderata, scaling, landscape, words, model, cost,
+    distance, orders, share.
 
     Without --out the numbers are printed. An option that a drawing does not have is refused, with those it has.
 

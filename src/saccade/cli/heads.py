@@ -1,7 +1,7 @@
 """The command that says what each head of a model looks at."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -14,8 +14,10 @@ from .shared import load, note, print_json, result_writer, show_all
 
 if TYPE_CHECKING:
     from ..heads import HeadScore
+    from ..system import System
 
 DATA = "Sentences: .conllu (with trees), .tsv, .jsonl, .txt, or a generated corpus such as senses:test. [default: the tagger's own dev set]"
+ALSO = "For --result: the run of another seed; repeatable. The table is of the first."
 
 
 def heads(
@@ -23,6 +25,7 @@ def heads(
     data: Annotated[str | None, typer.Argument(help=DATA)] = None,
     limit: Annotated[int, typer.Option("--limit", help="Read at most so many sentences.", min=1, max=1_000_000)] = 200,
     out_file: Annotated[Path | None, typer.Option("--out", help="Draw the table: .png, .svg or .pdf.")] = None,
+    also: Annotated[list[Path] | None, typer.Option("--also", metavar="<path>", help=ALSO)] = None,
     device: Device = "auto",
     result: Result = None,
     json_: Json = False,
@@ -36,31 +39,19 @@ def heads(
         saccade heads runs/tagger data/ud-ewt/dev.conllu --limit 500
         saccade heads runs/mine sentences.txt --out heads.png
     """
-    from functools import partial
-
-    from ..data.corpora import SENTENCES, read
-    from ..heads import score_heads
-    from ..tasks.tagging import Tagging
-    from ..tasks.translation import Translation
-
     check_picture(out_file)
+    if also and result is None:
+        raise SaccadeError("--also adds seeds to a result file; add --result NAME, or leave --also out")
     write_result = result_writer(result, None)
-    system = load(model, device)
-    if data is None and not isinstance(system.task, Tagging):
-        raise SaccadeError(
-            f"a model of {system.recipe.task} has no sentences of its own with gold; name some, such as senses:test or dev.conllu"
-        )
-    recipe = system.recipe.data
-    found = system.read("dev") if data is None else read(SENTENCES, data, recipe.options(data))
-    # what an encoder looks at does not depend on the target
-    look = (lambda text: system.look(text, text)) if isinstance(system.task, Translation) else partial(system.look)
-    scores = score_heads(look, found[:limit])
+    systems = [load(path, device) for path in (model, *(also or []))]
+    every = [score(one, data, limit) for one in systems]
+    scores = every[0]
     if json_:
         for one in scores:
             print_json(one.to_dict())
     else:
         show_all(table_of(scores))
-        note(f"{min(limit, len(found)):,} sentences; in %: words whose greatest weight is there (chance)")
+        note("in %: words whose greatest weight is there (chance)")
     if out_file is not None:
         from ..views.document import Site
         from ..views.pictures import alignment, save
@@ -75,7 +66,33 @@ def heads(
             out_file,
         )
         note(f"{out_file}: drawn")
-    write_result(best_of(scores), f"{Path(system.recipe.data.train or '').name} heads", [system.recipe.seed])
+    figures: dict[str, Any] = best_of(scores)
+    if also:
+        figures = {name: [best_of(one)[name] for one in every] for name in figures}
+    name = Path(systems[0].recipe.data.train or "").name
+    write_result(figures, f"{name} heads", [one.recipe.seed for one in systems])
+
+
+def score(system: "System", data: str | None, limit: int) -> "list[HeadScore]":
+    """The scores of a model's heads on some sentences, or on those of a tagger's own dev set."""
+    from functools import partial
+
+    from ..data.corpora import SENTENCES, read
+    from ..heads import score_heads
+    from ..tasks.tagging import Tagging
+    from ..tasks.translation import Translation
+
+    if data is None and not isinstance(system.task, Tagging):
+        raise SaccadeError(
+            f"a model of {system.recipe.task} has no sentences of its own with gold; name some, such as senses:test or dev.conllu"
+        )
+    recipe = system.recipe.data
+    found = system.read("dev") if data is None else read(SENTENCES, data, recipe.options(data))
+    # what an encoder looks at does not depend on the target
+    look = (lambda text: system.look(text, text)) if isinstance(system.task, Translation) else partial(system.look)
+    scores = score_heads(look, found[:limit])
+    note(f"{min(limit, len(found)):,} sentences")
+    return scores
 
 
 def best_of(scores: "list[HeadScore]") -> dict[str, object]:

@@ -138,13 +138,16 @@ def draw_comparison(
     rows: "Sequence[Row]", metric: str, verdicts: "Sequence[Verdict]", judged_on: str, out_folder: Path, picture: Path
 ) -> None:
     """Writes the picture of a comparison, and a page with it, the table, the tests, and each recipe's run with the first seed."""
-    from .. import api, reporting
+    from .. import api, comparing, reporting
     from ..views.curves import dots, png
     from ..views.page import Section
-    from ..views.pictures import save
+    from ..views.pictures import lines, save
 
     figure = dots({row.name: row.metrics[metric] for row in rows}, metric, f"{metric} on {judged_on}")
     save(figure, picture)
+    if curves := comparing.by_length({row.name: row.metrics for row in rows}):
+        shown = lines(curves, "length of the source, mean of each quarter", "BLEU", f"BLEU by length on {judged_on}")
+        note(f"{save(shown, picture.with_name('lengths.png'))}: BLEU against the length of the source")
     text = "\n\n".join([*map(str, verdicts), HOW if verdicts else ""])
     first = Section("Comparison", text, side_by_side(rows), png(figure))
     runs = [row.runs[0] for row in rows if row.runs]  # an ensemble has none of its own

@@ -15,6 +15,7 @@ from .generated.phrasebook import phrasebook
 from .generated.reviews import reviews
 from .generated.senses import senses
 from .generated.shapes import Drawing, asked, asked_openly, captioned, pictured, shapes
+from .generated.week import week
 from .graphs import Graph, each_graph
 from .hub import each_row, in_hub
 from .labeled import LABEL, Labeled, each_labeled, labeled_of
@@ -44,6 +45,7 @@ table.add("reviews")(reviews)
 table.add("shapes")(shapes)
 table.add("senses")(senses)
 table.add("entailment")(entailment)
+table.add("week")(week)
 table.add("graphs")(graphs)
 table.add("karate", paper="Zachary 1977")(karate)
 
@@ -73,7 +75,7 @@ SENTENCES = Kind(
     "words",
     each_sentence,
     lambda where, column="upos": each_row(where, sentence_of, (("tokens", "words"), (column, "pos_tags", "tags"))),
-    ("phrasebook", "senses"),
+    ("phrasebook", "senses", "week"),
     lambda one: one if isinstance(one, Sentence) else Sentence(tuple(one.source.split()), one.tags, one.line),
 )
 labeled_from_hub = partial(each_row, make=labeled_of, usual=(TEXTS[:2], (LABEL,)))
@@ -115,7 +117,7 @@ DOCUMENTS = Kind(
     "text",
     each_document,
     lambda where, _="file": each_row(where, document_of, (("text",),)),
-    ("phrasebook", "dates", "reviews", "shapes", "senses", "entailment"),
+    ("phrasebook", "dates", "reviews", "shapes", "senses", "entailment", "week"),
     document_from,
 )
 

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 FIGURES = {
     "mask": ("masks", "who may attend to whom: any mask, swin, big-bird, or a file of zeros and ones"),
     "positions": ("positions", "index × dimension, pᵢ·pⱼ, and the binary table"),
+    "desiderata": (
+        "desiderata",
+        "what is asked of positions, measured for every kind: unique, bounded, the same at every length",
+    ),
     "scaling": ("scaling", "variance, entropy and gradient of softmax against D, with and without √D"),
     "landscape": ("landscape", "the loss around a model, with and without residuals; or around run folders' models"),
     "words": ("words", "a map of words: of a run folder's model, or of the phrasebook by counts"),

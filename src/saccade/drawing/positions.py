@@ -33,12 +33,16 @@ def scores(name: str, length: int, dim: int, seed: int = 0, **options: Any) -> n
     """What a position inside attention adds up to for a query and a key that are all ones, divided by their width: length × length."""
     facts = {"dim": dim, "dim_values": dim, "heads": 1, "causal": False}
     part = build(positions.table, {"name": name, **options}, seed, **facts)
-    at, ones = positions.Positions.line(length, length), torch.ones(1, 1, length, dim)
-    with torch.no_grad():
-        found = part.encode_query(ones, at.i, at) @ part.encode(ones, at.j, at).transpose(-2, -1) / dim
-        bias = part.bias(ones, at, 1.0)
-        found = found if bias is None else found + bias
-    return np.asarray(found.double()[0, 0].numpy())
+    return np.asarray(effect(part, positions.Positions.line(length, length), dim).numpy())
+
+
+@torch.no_grad()
+def effect(part: positions.Position, at: positions.Positions, dim: int) -> torch.Tensor:
+    """The scores of queries and keys that are all ones, divided by their width: Q × K."""
+    q, k = (torch.ones(1, 1, len(one), dim) for one in (at.i, at.j))
+    found = part.encode_query(q, at.i, at) @ part.encode(k, at.j, at).transpose(-2, -1) / dim
+    bias = part.bias(q, at, 1.0)
+    return (found if bias is None else found + bias).double()[0, 0]
 
 
 def build(table: Table[Any], given: dict[str, Any], seed: int, **facts: Any) -> Any:

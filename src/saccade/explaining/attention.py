@@ -43,6 +43,14 @@ OF_HEADS = {
     "v": [[1, 0, 0, 1], [0, 1, 1, 0], [1, 0, 1, 0], [0, 1, 0, 1]],
     "o": [[1, 0, 0, 0], [0, 1, 0, 1], [0, 0, 1, 0], [1, 0, 0, 1]],
 }
+# "This is a cat" of the lectures, one-hot; one column of W_q, W_k and W_v for each number of a query, key or value
+ONE_HOT = {"This": [0, 0, 1, 0], "is": [1, 0, 0, 0], "a": [0, 1, 0, 0], "cat": [0, 0, 0, 1]}
+OF_COLUMNS = {
+    "q": [[1, 0, 1, 0], [0, 1, 0, 1], [2, 1, 0, 1], [1, 2, 1, 0]],
+    "k": [[1, 1, 0, 2], [0, 1, 1, 0], [0, 2, 1, 1], [2, 0, 1, 1]],
+    "v": [[2, 1, 0, 1], [1, 0, 3, 0], [3, 1, 1, 2], [4, 2, 0, 1]],
+    "o": OF_HEADS["o"],
+}
 
 
 @dataclass(frozen=True)
@@ -55,11 +63,12 @@ class Parts:
     heads: int = 1
     plain: bool = False
     scaled: bool = False
+    dim: int | None = None  # of a head; else the inputs are divided among the heads
 
     @property
     def width(self) -> int:
         """Of a head."""
-        return DIM // self.heads if self.heads > 1 or self.plain else 3
+        return self.dim or (DIM // self.heads if self.heads > 1 or self.plain else 3)
 
     def mechanism(self) -> Mechanism:
         """The live parts in float64; parameters are drawn by a fixed seed and rounded, so that what is printed is what is used."""
@@ -90,19 +99,31 @@ def too_wide(score: nn.Module) -> tuple[str, int] | None:
 
 
 def choose_parts(
-    score: Any = None, normalize: Any = None, mask: Any = None, heads: int = 1, plain: bool = False, scaled: bool = False
+    score: Any = None,
+    normalize: Any = None,
+    mask: Any = None,
+    heads: int = 1,
+    plain: bool = False,
+    scaled: bool = False,
+    dim: int | None = None,
 ) -> Parts:
     """Parts by their names, or {name: …, option: …}; by default the lectures': dot product, softmax, no mask."""
     if scaled and score is not None:
         raise SaccadeError("both a score and scaled were given, which is the score scaled-dot; leave one of them out")
     if isinstance(heads, bool) or not isinstance(heads, int) or heads not in (1, 2, 4):
         raise SaccadeError(f"expected 1, 2 or 4 heads, among which an input's {DIM} numbers are divided, got {heads}")
+    if dim is not None and plain:
+        raise SaccadeError(
+            f"both dim and plain were given, and without matrices a query has an input's {DIM} numbers; leave one of them out"
+        )
+    if dim is not None and (isinstance(dim, bool) or not isinstance(dim, int) or not 1 <= dim * heads <= DIM):
+        raise SaccadeError(f"expected a dim of 1 to {DIM // heads}, the width of one of {heads} heads, got {dim}")
     chosen = choose(scores.table, score or ("scaled-dot" if scaled else "dot"), "score")
     hidden = None if mask is None else choose(masks.table, mask, "mask")
     for name, value in hidden.options.items() if hidden else ():
         if isinstance(value, int) and value > LARGEST:  # built for so many positions
             raise SaccadeError(f"mask.{name} is {value:,}; at most {LARGEST} is of use for {MOST_TOKENS} words")
-    return Parts(chosen, choose(normalizers.table, normalize or "softmax", "normalize"), hidden, heads, plain, scaled)
+    return Parts(chosen, choose(normalizers.table, normalize or "softmax", "normalize"), hidden, heads, plain, scaled, dim)
 
 
 @dataclass(frozen=True)
@@ -146,11 +167,17 @@ def learned_of(parts: Parts, own_words: bool) -> dict[str, Tensor]:
     if parts.plain:
         return {}
     given = OF_HEADS if parts.heads > 1 else OF_WORDS if own_words else OF_LECTURE
+    if parts.dim is not None:
+        wide = parts.heads * parts.dim
+        given = {name: [row[:wide] for row in OF_COLUMNS[name]] for name in "qkv"}
+        given |= {"o": OF_COLUMNS["o"][:wide]} if parts.heads > 1 else {}
     return {f"W_{name}": torch.tensor(matrix, dtype=torch.float64) for name, matrix in given.items()}
 
 
-def inputs(tokens: Sequence[str] | None) -> tuple[list[str], Tensor]:
-    """Tokens and their vectors: the lectures' three inputs, or the reader's own words."""
+def inputs(tokens: Sequence[str] | None, one_hot: bool = False) -> tuple[list[str], Tensor]:
+    """Tokens and their vectors: the lectures' three inputs or their one-hot sentence, or the reader's own words."""
+    if tokens is None and one_hot:
+        return list(ONE_HOT), torch.tensor(list(ONE_HOT.values()), dtype=torch.float64)
     if tokens is None:
         return EXAMPLE, torch.tensor(LECTURE, dtype=torch.float64)
     check_words(tokens)
@@ -187,7 +214,7 @@ def explain(tokens: Sequence[str] | None = None, parts: Parts | None = None, que
     from .outputs import explain_numbers
 
     parts = parts or choose_parts()
-    named, x = inputs(tokens)
+    named, x = inputs(tokens, parts.dim is not None)
     if query is not None and not 1 <= query <= len(named):
         raise SaccadeError(f"expected a query from 1 to {len(named)}, the number of inputs, got {query}")
     return explain_numbers(named, compute(x, learned_of(parts, tokens is not None), parts), parts, query)

@@ -48,7 +48,7 @@ class Orders:
 def explain_shuffle(words: Sequence[str] | None = None, parts: Parts | None = None) -> Worked:
     """F(P x) beside P F(x), and what makes them differ."""
     parts = parts or choose_parts()
-    tokens, x = inputs(words)
+    tokens, x = inputs(words, parts.dim is not None)
     if len(set(tokens)) < 2:
         raise SaccadeError(f"expected at least 2 different words to put into another order, got {len(set(tokens))}; give more")
     order, learned = reorder(len(tokens)), learned_of(parts, words is not None)

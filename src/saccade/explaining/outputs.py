@@ -110,17 +110,24 @@ class Outputs(Writer):
             }
             for n in range(heads * width)
         ]
-        text = "What the heads found, side by side, is as wide as an input."
+        same = "is as wide as an input" if side.shape[1] == found.x.shape[1] else f"has {side.shape[1]} numbers"
+        text = f"What the heads found, side by side, {same}."
         self.add("All heads side by side", text, self.per_query("side by side", side, copied, "o"))
         if "W_o" in found.learned:
-            learned, columns = found.learned["W_o"], numbered("y", heads * width)
+            learned, given = found.learned["W_o"], found.x.shape[1]
+            columns = numbered("y", learned.shape[1])
             how = {"text": "{column} of {row} = {0·1} = {value}", "uses": [["side by side", "i", None], ["W_o", None, "j"]]}
             mixing = {"text": "a learned number: how much {row} of the heads counts for {column} of the output"}
-            w_o = Matrix("W_o", array(learned), numbered("o", heads * width), columns, mixing)
-            one, all_of = 3 * learned.numel(), 4 * learned.numel()
-            text = f"A fourth matrix mixes the heads. The number of parameters does not depend on the number of heads: {heads} heads of width "
-            text += f"{width} have {heads} · 3 · {heads * width} · {width} = {one} numbers, one head of width {heads * width} has 3 · "
-            text += f"{heads * width} · {heads * width} = {one}; with W_o all are {all_of}."
+            w_o = Matrix("W_o", array(learned), numbered("o", len(learned)), columns, mixing)
+            one = 3 * given * heads * width
+            every = f"; with W_o all are {one + learned.numel()}."
+            text = "A fourth matrix mixes the heads. "
+            if self.parts.dim is None:
+                text += f"The number of parameters does not depend on the number of heads: {heads} heads of width {width} have {heads} · 3 · "
+                text += f"{given} · {width} = {one} numbers, one head of width {given} has 3 · {given} · {given} = {one}{every}"
+            else:
+                text += f"Each output is as wide as an input again. {heads} heads of width {width} have {heads} · 3 · {given} · {width} = {one} "
+                text += f"numbers{every}"
             self.add("Output: W_o mixes the heads", text, w_o, self.per_query("outputs", found.outputs, how, "y"))
 
 

@@ -93,7 +93,14 @@ class Writer:
         )
         if several:
             wide = found.q.shape[2]
+            if wide == 1:
+                return (
+                    text
+                    + "Head 1 is the first column of each, head 2 the second …: in a head, a query, a key and a value are one number each."
+                )
             return text + f"Each of {self.parts.heads} heads has its own columns of them, {wide} wide."
+        if found.q.shape[2] == 1:
+            text += "Each matrix is one column, so that a query, a key and a value are one number each. "
         q, k, v = (row(one[0, at].tolist()) for one in (found.q, found.k, found.v))
         return text + f"For {first}: q = x W_q = {row(found.x[at].tolist())} W_q = {q}, k = x W_k = {k}, v = x W_v = {v}."
 

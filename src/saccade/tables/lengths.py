@@ -35,14 +35,17 @@ def every_position(length: int) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for key, table in (("position_embedding", inputs.table), ("position", positions.table)):
         for entry in table:
-            wanted = options_of(table, entry.make)
-            part = {name: entry.example[name] for name, p in wanted.items() if p.default is inspect.Parameter.empty}
-            if "max_len" in wanted and wanted["max_len"].default is not None:
-                part["max_len"] = length
-            settings = {key: {"name": entry.name, **part}}
+            settings = {key: {"name": entry.name, **needed_options(table, entry, length)}}
             if entry.name not in found and fits_decoder(settings):
                 found[entry.name] = settings
     return found
+
+
+def needed_options(table: Any, entry: Any, length: int) -> dict[str, Any]:
+    """The options that a position does not have by default, from its example; a table that must end ends with `length`."""
+    wanted = options_of(table, entry.make)
+    found = {name: entry.example[name] for name, p in wanted.items() if p.default is inspect.Parameter.empty}
+    return found | ({"max_len": length} if "max_len" in wanted and wanted["max_len"].default is not None else {})
 
 
 def fits_decoder(settings: Settings) -> bool:

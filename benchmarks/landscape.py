@@ -1,0 +1,40 @@
+"""The loss around small models with and without residuals, over several seeds; writes benchmarks/results/landscape.json.
+
+    python benchmarks/landscape.py [--seeds 3]
+
+The models, data and directions are those of `saccade draw landscape`. `loss` is that of the trained model, `rise` the mean loss at the rim
+minus it, as in the table of the drawing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from saccade.drawing.landscape import DEPTH, RESIDUALS, UPDATES, loss_of, surface, train
+from saccade.results import write_result
+
+STEPS = np.linspace(-1, 1, 5)
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("--seeds", default=3, type=int)
+    given = asked.parse_args()
+    found: dict[str, list[float]] = {}
+    for seed in range(given.seeds):
+        for name, residual in RESIDUALS.items():
+            with tempfile.TemporaryDirectory() as folder:
+                system = train(residual, DEPTH, UPDATES, seed, Path(folder))
+            values, row = surface(system.model, loss_of(system), STEPS, seed), name.replace(" ", "-")
+            rim = np.concatenate([values[0], values[-1], values[:, 0], values[:, -1]]).mean()
+            found.setdefault(f"{row}.loss", []).append(float(values[2, 2]))
+            found.setdefault(f"{row}.rise", []).append(float(rim - values[2, 2]))
+    write_result("landscape", found, f"draw landscape, {DEPTH} layers, {UPDATES} updates", list(range(given.seeds)))
+
+
+if __name__ == "__main__":
+    main()
