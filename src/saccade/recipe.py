@@ -74,7 +74,7 @@ ANSWERS = when("a task whose answers are labels or words", lambda r: r.task not 
 READ_TWICE = when("labels, tags or words, and no language model", lambda r: r.task not in (*LANGUAGE, *MADE))
 FOR_PAIRS = for_tasks(*PAIRS)
 REWARDED = when("a training.reward", lambda r: r.task in PAIRS and r.training.reward != "none")
-ADAMW = when("training.optimizer=adamw", lambda r: r.training.optimizer == "adamw")
+ADAM = when("training.optimizer=adamw or adam", lambda r: r.training.optimizer != "sgd")
 OTHER_WATCH = when(
     f"task={' or '.join(GENERATING)}, and another training.watch than bleu",
     lambda r: r.task in GENERATING and r.training.watch != "bleu",
@@ -108,8 +108,10 @@ class DataRecipe:
     shapes: dict[str, Any] = for_corpus("shapes", ", size: 64")
     senses: dict[str, Any] = for_corpus("senses")
     entailment: dict[str, Any] = for_corpus("entailment")
+    bags: dict[str, Any] = for_corpus("bags", ", ordered: true")
     graphs: dict[str, Any] = for_corpus("graphs")
     karate: dict[str, Any] = for_corpus("karate")
+    surfaces: dict[str, Any] = for_corpus("surfaces")
     images: str = setting("", IMAGES, **for_tasks(*PICTURES))
     image_size: int = number(
         0,
@@ -184,9 +186,9 @@ class TrainingRecipe:
         "inverse-sqrt", "`inverse-sqrt`, `cosine` (to a hundredth at the end) or `constant`, after the warm-up"
     )
     warmup: int = number(100, 0, 10**9, "updates in which the learning rate rises to its peak")
-    optimizer: str = one_of(("adamw", "sgd"), "`adamw`, or `sgd`: with Nesterov momentum of 0.9")
-    weight_decay: float = number(0.01, 0.0, 10.0, "weight decay; of `sgd`, a part of the gradient")
-    beta2: float = number(0.98, 0.0, 0.999999, "of AdamW", **ADAMW)
+    optimizer: str = one_of(("adamw", "adam", "sgd"), "`adamw`, `adam`, or `sgd`: with Nesterov momentum of 0.9")
+    weight_decay: float = number(0.01, 0.0, 10.0, "weight decay; of `adam` and `sgd`, a part of the gradient (L2 penalty)")
+    beta2: float = number(0.98, 0.0, 0.999999, "of AdamW and Adam", **ADAM)
     clip: float = number(1.0, 0.0, 1e9, "maximum gradient norm; 0 for no clipping")
     accumulate: int = number(1, 1, 10**6, "batches per update")
     smoothing: float = number(0.1, 0.0, 0.99, "label smoothing", **ANSWERS)

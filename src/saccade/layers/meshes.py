@@ -33,15 +33,8 @@ class Mesh(NamedTuple):
     def from_faces(cls, vertices: Tensor, faces: Tensor) -> Self:
         """Of triangles (F 3) between points in space (N 3); the first axis of a frame is along the edge to some neighbor."""
         check_faces(vertices, faces)
-        pairs = torch.cat([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]])
-        both = torch.cat([pairs, pairs.flip(1)]).unique(dim=0)
-        target, source = both.unbind(1)
-        corners = vertices[faces]
-        area = torch.linalg.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
-        normal = torch.zeros_like(vertices).index_add_(0, faces.flatten(), area.repeat_interleave(3, 0))
-        normal = nn.functional.normalize(normal, dim=1)
-        first = torch.zeros(len(vertices), dtype=torch.long, device=faces.device).scatter_(0, target.flip(0), source.flip(0))
-        axis = flatten_onto(vertices[first] - vertices, normal)
+        target, source = edges_of(faces).unbind(1)
+        normal, axis = frames_of(vertices, faces)
         angle = angle_in(vertices[source] - vertices[target], axis[target], normal[target])
         carried = align(axis[source], normal[source], normal[target])
         return cls(len(vertices), source, target, angle, angle_in(carried, axis[target], normal[target]))
@@ -55,6 +48,31 @@ class Mesh(NamedTuple):
         """The mesh whose vertex n is this one's vertex order[n]."""
         back = order.argsort()
         return self._replace(source=back[self.source], target=back[self.target])
+
+
+def edges_of(faces: Tensor) -> Tensor:
+    """The edges of triangles in both directions, E 2."""
+    pairs = torch.cat([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]])
+    return torch.cat([pairs, pairs.flip(1)]).unique(dim=0)
+
+
+def frames_of(vertices: Tensor, faces: Tensor) -> tuple[Tensor, Tensor]:
+    """Each vertex's normal and the first axis of its frame, which is along the edge to some neighbor, N 3."""
+    target, source = edges_of(faces).unbind(1)
+    corners = vertices[faces]
+    area = torch.linalg.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    normal = torch.zeros_like(vertices).index_add_(0, faces.flatten(), area.repeat_interleave(3, 0))
+    normal = nn.functional.normalize(normal, dim=1)
+    first = torch.zeros(len(vertices), dtype=torch.long, device=faces.device).scatter_(0, target.flip(0), source.flip(0))
+    return normal, flatten_onto(vertices[first] - vertices, normal)
+
+
+def components(vectors: Tensor, vertices: Tensor, faces: Tensor, angles: Tensor) -> Tensor:
+    """Vectors in space (N 3) as pairs of numbers (N 2) in the frames of `from_faces`, each turned by its angle (N)."""
+    normal, axis = frames_of(vertices, faces)
+    across = torch.linalg.cross(normal, axis)
+    x, y, c, s = (vectors * axis).sum(1), (vectors * across).sum(1), angles.cos(), angles.sin()
+    return torch.stack([x * c + y * s, y * c - x * s], 1)
 
 
 def check_faces(vertices: Tensor, faces: Tensor) -> None:

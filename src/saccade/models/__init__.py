@@ -7,9 +7,11 @@ from .convs2s import ConvS2S
 from .efficientnet import EfficientNetLite0
 from .encoders import Bag, RnnEncoder
 from .families import Family, table
+from .graph_network import GraphNetwork
 from .group_cnn import GroupCNN
 from .kinds import AttendingEncoder, CarryingLM, CausalLM, Decodable, Encoder, ImageEncoder, ImageToText, LookingEncoder, Seq2Seq
 from .labels import Answerer, Classifier, MaskedModel, Tagger
+from .mesh_network import MeshNetwork
 from .rnn import RnnSeq2Seq
 from .rnn_decoder import RnnDecoder, RnnLanguageModel
 from .swin import Swin
@@ -27,6 +29,7 @@ __all__ += [
     "EfficientNetLite0",
     "Encoder",
     "Family",
+    "GraphNetwork",
     "GroupCNN",
     "ImageEncoder",
     "ImageToText",
@@ -35,6 +38,7 @@ __all__ += [
 __all__ += [
     "LookingEncoder",
     "MaskedModel",
+    "MeshNetwork",
     "RnnDecoder",
     "RnnEncoder",
     "RnnLanguageModel",
