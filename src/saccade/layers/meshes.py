@@ -128,18 +128,23 @@ class MeshConvolution(nn.Module):
     def forward(self, x: Tensor, mesh: Mesh) -> Tensor:
         """B N orders C complex → the same; order 0 is real."""
         order = torch.arange(self.orders, device=x.device)
-        carried = x[:, mesh.source] * wave(mesh.transport, order)  # B E n C
+        carry = wave(mesh.transport, order).mT  # E 1 n
         turns = wave(mesh.angle, torch.arange(1 - self.orders, 2 * self.orders, device=x.device))[..., 0]
-        direct, mirrored = (torch.view_as_complex(part).to(x.dtype) for part in (self.direct, self.mirrored))
         difference, total = (turns[:, (order[:, None] + sign * order) + self.orders - 1] for sign in (-1, 1))  # E m n
-        messages = torch.einsum("emn,mnoc,benc->bemo", difference, direct, carried)
-        messages = messages + torch.einsum("emn,mnoc,benc->bemo", total, mirrored, carried.conj())
+        direct, mirrored = (torch.view_as_complex(part).to(x.dtype) for part in (self.direct, self.mirrored))
+        messages = along_edges(difference * carry, torch.einsum("mnoc,bvnc->bvmno", direct, x), mesh)
+        messages = messages + along_edges(total * carry.conj(), torch.einsum("mnoc,bvnc->bvmno", mirrored, x.conj()), mesh)
         degree = torch.zeros(mesh.vertices, device=x.device, dtype=mesh.angle.dtype).index_add_(
             0, mesh.target, torch.ones_like(mesh.angle)
         )
         gathered = torch.zeros_like(x).index_add_(1, mesh.target, messages) / degree.clamp_min(1)[:, None, None]
         mixed = gathered + torch.einsum("noc,bvnc->bvno", torch.view_as_complex(self.own).to(x.dtype), x)
         return torch.cat([mixed[:, :, :1].real + 0j, mixed[:, :, 1:]], 2)
+
+
+def along_edges(phases: Tensor, applied: Tensor, mesh: Mesh) -> Tensor:
+    """Σ_n of what the source of each edge gives (B N m n C), times its phase (E m n): B E m C."""
+    return (phases.unsqueeze(-1) * applied.index_select(1, mesh.source)).sum(3)
 
 
 @table.add("mesh-gate", paper="Worrall et al. 2017 (Harmonic Networks)")
