@@ -174,7 +174,7 @@ def usual_kind(where: Sequence[str]) -> str:
     except (SaccadeError, ValueError, RecursionError):
         return "pairs"
     # the first of these that is there
-    keys = {"source": "pairs", "words": "tags", "nodes": "graphs", "label": "labels", "text": "text"}
+    keys = {"source": "pairs", "words": "tags", "nodes": "graphs", "faces": "graphs", "label": "labels", "text": "text"}
     return next((kind for key, kind in keys.items() if isinstance(first, dict) and key in first), "pairs")
 
 
