@@ -19,6 +19,7 @@ MOST_VALUES, DEEPEST = 100_000, 20  # of a recipe; a few lines of YAML with alia
 PAIRS, LANGUAGE, HIDING = ("translation", "text-to-text"), ("language-modelling",), ("masked", "permutation", "denoising")
 GENERATING = (*PAIRS, "captioning", "open-questions")
 WORDLESS = ("image-classification", "autoencoding")  # tasks that read and write no text
+MESHES = "mesh-network"  # the family that reads meshes, whose vertices have no words
 MADE = ("autoencoding",)  # tasks whose answers are pictures
 TASKS = (
     "`translation`, `text-to-text`, `language-modelling`, `tagging`, `classification`, `captioning`, `questions`, "
@@ -64,7 +65,7 @@ def for_corpus(name: str, more: str = "") -> Any:
 
 
 FRESH = when("a recipe without start_from", lambda r: not r.start_from)
-WITH_TEXT = when("a task with texts", lambda r: r.task not in WORDLESS)
+WITH_TEXT = when("a task with texts", lambda r: r.task not in WORDLESS and r.model.get("family") != MESHES)
 FRESH_WORDS = when("vocabulary.kind=words, without start_from", lambda r: r.vocabulary.kind == "words" and not r.start_from)
 FRESH_PAIRS = when("task=translation or text-to-text, without start_from", lambda r: r.task in PAIRS and not r.start_from)
 NO_DEV = when("a recipe without data.dev", lambda r: not r.data.dev)

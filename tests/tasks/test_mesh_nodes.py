@@ -25,7 +25,7 @@ SURFACES = surfaces(train=2, dev=1, test=1)
 def recipe(**model: Any) -> config.Recipe:
     model = {"family": "mesh-network", "dim": 4, "depth": 2, **model}
     data = {"train": "surfaces:train", "surfaces": {"train": 2, "dev": 1, "test": 1}}
-    return config.recipe({"task": "node-classification", "data": data, "vocabulary": {"kind": "words"}, "model": model})
+    return config.recipe({"task": "node-classification", "data": data, "model": model})
 
 
 def turned(one: Surface) -> Surface:

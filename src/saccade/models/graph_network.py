@@ -58,7 +58,7 @@ class GraphNetwork(GraphLabeler):
 
     def __init__(self, vocab: int, classes: int, c: GraphConfig) -> None:
         super().__init__()
-        self.activation = c.activation()
+        self.activation, self.decay = c.activation(), c.decay
         layers, readers, dim = list[nn.Module](), list[nn.Module](), vocab
         for n in range(c.depth):
             last = n == c.depth - 1
@@ -71,6 +71,9 @@ class GraphNetwork(GraphLabeler):
             readers.append(reader)
             dim = c.hidden
         self.layers, self.readers = nn.ModuleList(layers), nn.ModuleList(readers)
+
+    def extra_repr(self) -> str:
+        return f"decay={self.decay}"
 
     def forward(self, tokens: Tensor, lengths: Tensor, edges: Tensor) -> Tensor:
         """tokens B N W; edges B E 2, each graph's own numbers of nodes, −1 where there is none → B N C."""

@@ -59,11 +59,11 @@ class Nodes(LabelTask):
 
     @classmethod
     def learn(cls, recipe: Recipe, train: Sequence[Graph | Surface], given: Vocabulary | None = None) -> Self:
+        if given is None and not any(one.words for one in train):  # vertices of meshes have no words
+            given = Vocabulary.train(["vertex"], "words")
         if recipe.vocabulary.kind != "words" and given is None:
             wrong = f"expected vocabulary.kind=words for nodes, got {recipe.vocabulary.kind}"
             raise SaccadeError(f"{wrong}; set vocabulary.kind=words")
-        if given is None and not any(one.words for one in train):  # vertices of meshes have no words
-            given = Vocabulary.train(["vertex"], "words")
         made = super().learn(recipe, train, given)
         kinds = sorted({kind for one in train for *_, kind in one.edges})
         return cls(made.text, made.labels, kinds)
