@@ -104,6 +104,8 @@ def small(path: Path) -> dict[str, Any]:
     made["training"] |= {"tokens": 64, "average": 0, "precision": "float32", "graphs": False, "round_to": 1, "warmup": 2}
     if made["task"] in ("language-modelling", *WORDLESS):
         del made["training"]["round_to"]
+    if made["model"]["family"] == "mesh-network":
+        made["training"]["tokens"] = 400  # a mesh has 162 vertices
     if made["task"] in WORDLESS:
         made["training"]["tokens"] = 4
         made["data"]["augment"] = {}

@@ -176,7 +176,7 @@ def test_a_graph_in_two_tables_is_trained_on_and_evaluated_by_its_splits(
         ("nodes.tsv", "node\twords\nq\tx\n", "no column 'label'; the first line names the columns node, label, words"),
         ("nodes.tsv", "node\tlabel\twords\nq\tx\n", "line 2: 2 cells and 3 columns; write a tab between two cells"),
         ("nodes.tsv", "node\tlabel\twords\nq\ta\tx\nq\tb\tx\n", "line 3: the node 'q' is there twice; give each node one line"),
-        ("edges.tsv", "a\tb\np1\tp77\n", "line 2: 'p77' is no node of .*nodes.tsv; write the names of its column node"),
+        ("edges.tsv", "a\tb\np1\tp77\n", "line 2: 'p77' is not a node of .*nodes.tsv; write the names of its column node"),
         ("", "", "no node of .*nodes.tsv is in the split 'trian'; its splits are: dev, test, train"),
     ],
 )

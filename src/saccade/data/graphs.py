@@ -69,7 +69,7 @@ def graph_in_tables(nodes: Path, edges: Path, part: str | None) -> Graph:
     for at, row in table_of(edges, COLUMNS[1]):
         strange = next((row[end] for end in COLUMNS[1] if row[end] not in numbers), None)
         if strange is not None:
-            raise LineError("edges", f"'{strange[:60]}' is no node of {nodes}; write the names of its column node", edges, at)
+            raise LineError("edges", f"'{strange[:60]}' is not a node of {nodes}; write the names of its column node", edges, at)
         found.append((numbers[row["a"]], numbers[row["b"]], row.get("kind") or LINKED))
     return Graph(tuple(words), tuple(labels), tuple(found), 1)
 

@@ -246,7 +246,7 @@ def of_group_convolution(entry: Entry[Any]) -> Subject:
 
 
 def of_graph_layer(entry: Entry[Any]) -> Subject:
-    """A layer of a graph network, along the edges that a mask stands for elsewhere."""
+    """A layer of a graph network, along the edges of a mask."""
     layer = shaken(built(entry, "graph-layers", width=DIM))
 
     def run(field: Field) -> Tensor:
