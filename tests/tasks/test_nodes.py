@@ -188,6 +188,14 @@ def test_a_bad_table_is_named(file: str, text: str, sentence: str, tmp_path: Pat
         corpora.read(corpora.GRAPHS, where if file else f"{where}#trian")
 
 
+def test_models_are_compared_by_the_nodes_of_one_graph_and_by_graphs_where_there_are_several() -> None:
+    system = api.build(recipe(), [TINY])
+    for examples, count in (([TINY], 2), ([TINY, TINY, TINY], 3)):
+        sums, score = system.task.per_example(system.model, examples).sums["accuracy"]
+        assert len(sums) == count
+        assert score(sums.sum(0)) == pytest.approx(system.evaluate(examples)["accuracy"])
+
+
 def test_nodes_of_several_words_are_for_graph_networks() -> None:
     task = api.build(recipe(), [TINY]).task
     with pytest.raises(SaccadeError, match=r"node 1 has 2 words, and this model reads one per node; choose model\.family=graph"):

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -19,7 +20,7 @@ from ..models.labels import NodeTagger
 from ..recipe import Recipe
 from ..training.losses import Batch
 from .labels import UNLABELED, LabelTask, make_rows
-from .task import WrongExample, from_tokens, table
+from .task import Each, WrongExample, from_tokens, percent_of, table
 
 OWN = 1  # the kind of edge from a node to itself; those of the data follow
 
@@ -149,6 +150,16 @@ class Nodes(LabelTask):
         self.check_labeled(examples, more=" to compare with")
         metrics, guessed, wanted = self.judge(model, self.numbers(examples))
         return {"graphs": len(examples), "nodes": len(wanted), **metrics, **self.by_class(guessed, wanted, confusion)}
+
+    def per_example(self, model: nn.Module, examples: Sequence[Graph | Surface], **options: Any) -> Each:
+        """Right labels of all labels: of each graph, or of each node of the only graph."""
+        each = super().per_example(model, examples, **options)
+        if len(examples) > 1:
+            return each
+        [one] = self.numbers(examples)
+        labels = torch.tensor(one.labels)
+        right = (self.logits(model, [one])[0].argmax(-1) == labels)[labels != UNLABELED].double().numpy()
+        return each._replace(sums={"accuracy": (np.stack([right, np.ones_like(right)], 1), percent_of)})
 
     def look(self, model: nn.Module, text: str) -> tuple[list[str], str]:
         raise SaccadeError("a model of nodes reads graphs, and a text has no edges; use `saccade evaluate` with a file of graphs")
