@@ -152,15 +152,15 @@ def sets_of(line: str) -> list[str]:
     from saccade.data.corpora import is_generated
     from saccade.data.lines import paths_of
     from saccade.data.sets import set_of
+    from saccade.data.tables import split_name
     from saccade.index import RECIPES
 
     found: list[str] = []
     for word in recipes_of(line):
         given = yaml.safe_load((RECIPES / f"{word}.yaml").read_text(encoding="utf-8")).get("data") or {}
         sources = [str(given[split]) for split in ("train", "dev", "test") if given.get(split)]
-        found += [
-            name for one in sources if not is_generated(one) for path in paths_of(one) if (name := set_of(Path(path))) is not None
-        ]
+        paths = [path for one in sources if not is_generated(one) for path in paths_of(split_name(one)[0])]
+        found += [name for path in paths if (name := set_of(Path(path))) is not None]
     return list(dict.fromkeys(found))
 
 

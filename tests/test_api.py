@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from saccade import api, config, models, tasks
 from saccade.data.conllu import Sentence
 from saccade.data.corpora import ASKED, CAPTIONED, OPEN, PICTURED, SHOWN, read
+from saccade.data.corpora import GRAPHS as GRAPH_DATA
 from saccade.data.generated.phrasebook import phrasebook
 from saccade.data.graphs import Graph
 from saccade.data.labeled import Labeled
@@ -24,6 +25,7 @@ from saccade.data.pairs import Pair
 from saccade.data.text import Document
 from saccade.errors import SaccadeError
 from saccade.files import MANIFEST
+from saccade.models.kinds import GraphLabeler, MeshLabeler
 from saccade.system import examples_of
 from saccade.tasks.translation import Translation
 from saccade.training.checkpoints import Progress, RunFolder
@@ -145,9 +147,13 @@ def recipe_for(task: str, name: str) -> dict[str, Any]:
     words = {"kind": "words"}
     if task in ("translation", "text-to-text") and getattr(models.table[name].config, "shared", False):
         words |= {"joint": True}
-    if task in ("image-classification", "autoencoding"):
+    if task in ("image-classification", "autoencoding") or name == "mesh-network":
         words = {}
     return {"task": task, "model": family(name), "vocabulary": words, "device": "cpu"}
+
+
+NODES = (*able(MeshLabeler), *able(GraphLabeler), *able(models.AttendingEncoder))
+MESHES = read(GRAPH_DATA, "surfaces:train", {"train": 1, "dev": 1, "test": 1})
 
 
 # which family can learn which task: pairs, bodies and decoders
@@ -157,7 +163,7 @@ TABLE: dict[str, dict[str, Any]] = {
     "language-modelling": {"examples": DOCUMENTS, "families": able(models.CausalLM)},
     "classification": {"examples": LABELED, "families": able(models.Encoder)},
     "tagging": {"examples": SENTENCES, "families": able(models.Encoder)},
-    "node-classification": {"examples": GRAPHS, "families": able(models.AttendingEncoder)},
+    "node-classification": {"examples": GRAPHS, "families": NODES},
     "captioning": {"examples": CAPTIONS, "families": able(models.ImageToText)},
     "open-questions": {"examples": read(OPEN, "shapes:dev", SMALL_SHAPES), "families": able(models.ImageToText)},
     "questions": {"examples": QUESTIONS, "families": able(models.LookingEncoder)},
@@ -180,7 +186,7 @@ def used(system: api.System, examples: Any) -> Any:
 
 @pytest.mark.parametrize(("task", "name"), CELLS)
 def test_every_family_in_every_task_is_itself_after_it_was_saved_and_loaded(tmp_path: Path, task: str, name: str) -> None:
-    examples = TABLE[task]["examples"]
+    examples = MESHES if name == "mesh-network" else TABLE[task]["examples"]
     changed = recipe_for(task, name)
     changed |= {"language": {"block": 4}} if task == "language-modelling" else {}
     system = api.build(changed, examples)

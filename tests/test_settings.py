@@ -56,6 +56,7 @@ DATA["open-questions"] = read(OPEN, "shapes:train", FEW)
 DATA["image-classification"] = read(PICTURED, "shapes:train", SHAPES)
 DATA["autoencoding"] = read(SHOWN, "shapes:train", SHAPES)
 DATA["node-classification"] = read(GRAPHS, "graphs:train", {"train": 8, "dev": 1, "test": 1})
+MESHES = read(GRAPHS, "surfaces:train", {"train": 2, "dev": 1, "test": 1})
 SMALL = {"dim": 16, "hidden": 24, "depth": 1, "heads": 2, "max_len": 300, "byte_dim": 4, "filters": 4}
 # Names of data and of machines, and what makes the same numbers in another way.
 ELSEWHERE = {
@@ -72,10 +73,14 @@ ELSEWHERE = {
 }
 
 
+def examples_for(made: Recipe) -> list[Any]:
+    return MESHES if made.model["family"] == "mesh-network" else DATA[made.task]
+
+
 def small(path: Path) -> dict[str, Any]:
     """A recipe's complete settings with a model small enough to build a hundred times; dropout only where a key is about it."""
     read = config.read_recipe(path)
-    made = fit_to_data(read, DATA[read.task])[0].to_dict()
+    made = fit_to_data(read, examples_for(read))[0].to_dict()
     made["start_from"] = ""
     made = config.recipe({**made, "model": dict(made["model"])}).to_dict()
     for key, value in made["model"].items():
@@ -99,6 +104,8 @@ def small(path: Path) -> dict[str, Any]:
     made["training"] |= {"tokens": 64, "average": 0, "precision": "float32", "graphs": False, "round_to": 1, "warmup": 2}
     if made["task"] in ("language-modelling", *WORDLESS):
         del made["training"]["round_to"]
+    if made["model"]["family"] == "mesh-network":
+        made["training"]["tokens"] = 400  # a mesh has 162 vertices
     if made["task"] in WORDLESS:
         made["training"]["tokens"] = 4
         made["data"]["augment"] = {}
@@ -196,7 +203,7 @@ def put(recipe: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 def fingerprint(values: dict[str, Any], tmp: Path, train: bool) -> list[Any]:
     """What a recipe makes: the vocabulary, the model and its loss, the first batches, and where asked a few updates."""
     made = dataclasses.replace(config.recipe(values), device="cpu")
-    examples = DATA[made.task]
+    examples = examples_for(made)
     system = api.build(made, examples)
     work = system.task.work(made, examples, examples[:4], system.device)
     plans = work.epoch(0)[:3]

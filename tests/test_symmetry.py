@@ -69,6 +69,8 @@ KNOWN = [
     ("group-convolutions", "p1", ("2-D shift",), ("rotation", "2-D reflection")),
     ("group-convolutions", "p4", ("2-D shift", "rotation"), ("2-D reflection",)),
     ("group-convolutions", "p4m", ("2-D shift", "rotation", "2-D reflection"), ()),
+    ("graph-layers", "convolution", ("permutation", "relabeling"), ()),
+    ("graph-layers", "attention", ("permutation", "relabeling"), ()),
     ("mesh-layers", "mesh-convolution", ("gauge", "relabeling"), ("permutation",)),
     ("mesh-layers", "mesh-gate", ("gauge", "relabeling"), ()),
     ("grid-embeddings", "sinusoidal", (), ("2-D shift", "rotation", "2-D reflection")),

@@ -8,6 +8,7 @@ from .core.table import Table
 from .data import corpora
 from .layers import block, embeddings, feedforward, heads, inputs, mixers, norms, pooling, recurrent, residuals, stack, windows
 from .layers.channel import table as feature_attention
+from .layers.graphs import layers as graph_layers
 from .layers.groups import table as group_convolutions
 from .layers.images import table as grid_embeddings
 from .layers.meshes import table as mesh_layers
@@ -18,6 +19,6 @@ from .training import schedules
 CORE = (scores.table, normalizers.table, masks.table, positions.table, backends.table)
 BLOCKS = (mixers.table, feedforward.table, feedforward.activations, residuals.table, norms.table, block.table, stack.table)
 ENDS = (embeddings.table, inputs.table, inputs.joins, heads.table, recurrent.cells, bytenet.units, pooling.pools, windows.table)
-IMAGES = (grid_embeddings, feature_attention, group_convolutions, mesh_layers)
+IMAGES = (grid_embeddings, feature_attention, group_convolutions, graph_layers, mesh_layers)
 WHOLE = (models.table, modifications.table, tasks.table, objectives.table, metrics.table, schedules.table, corpora.table)
 SLOTS: dict[str, Table[Any]] = {table.slot: table for table in (*CORE, *BLOCKS, *ENDS, *IMAGES, *WHOLE)}

@@ -12,6 +12,7 @@ import yaml
 from .data.corpora import is_generated
 from .data.lines import paths_of
 from .data.sets import has_no_download, located, set_of
+from .data.tables import split_name
 from .errors import SaccadeError, did_you_mean
 
 HERE = Path(__file__).resolve().parent
@@ -73,7 +74,7 @@ def needs(values: dict[str, Any]) -> list[str]:
     """What a recipe needs before it can run: `nothing`, `saccade fetch …`, own data, or another run."""
     data, before = values.get("data") or {}, values.get("start_from")
     sources = [data[split] for split in ("train", "dev", "test") if data.get(split)]
-    missing = [Path(part) for source in sources if not is_generated(source) for part in paths_of(source)]
+    missing = [Path(part) for source in sources if not is_generated(source) for part in paths_of(split_name(source)[0])]
     missing = [path for path in missing if not located(path).is_file()]
     found = list(
         dict.fromkeys(str(path) if has_no_download(set_of(path)) else f"saccade fetch {set_of(path)}" for path in missing)

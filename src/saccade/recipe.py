@@ -19,6 +19,7 @@ MOST_VALUES, DEEPEST = 100_000, 20  # of a recipe; a few lines of YAML with alia
 PAIRS, LANGUAGE, HIDING = ("translation", "text-to-text"), ("language-modelling",), ("masked", "permutation", "denoising")
 GENERATING = (*PAIRS, "captioning", "open-questions")
 WORDLESS = ("image-classification", "autoencoding")  # tasks that read and write no text
+MESHES = "mesh-network"  # the family that reads meshes, whose vertices have no words
 MADE = ("autoencoding",)  # tasks whose answers are pictures
 TASKS = (
     "`translation`, `text-to-text`, `language-modelling`, `tagging`, `classification`, `captioning`, `questions`, "
@@ -66,7 +67,7 @@ def for_corpus(name: str, more: str = "") -> Any:
 
 
 FRESH = when("a recipe without start_from", lambda r: not r.start_from)
-WITH_TEXT = when("a task with texts", lambda r: r.task not in WORDLESS)
+WITH_TEXT = when("a task with texts", lambda r: r.task not in WORDLESS and r.model.get("family") != MESHES)
 FRESH_WORDS = when("vocabulary.kind=words, without start_from", lambda r: r.vocabulary.kind == "words" and not r.start_from)
 FRESH_PAIRS = when("task=translation or text-to-text, without start_from", lambda r: r.task in PAIRS and not r.start_from)
 NO_DEV = when("a recipe without data.dev", lambda r: not r.data.dev)
@@ -77,7 +78,7 @@ READ_TWICE = when("labels, tags or words, and no language model", lambda r: r.ta
 FOR_PAIRS = for_tasks(*PAIRS)
 FROM_TEXT = when("task=text-to-text and files of plain text", lambda r: r.task == "text-to-text" and not r.data.named)
 REWARDED = when("a training.reward", lambda r: r.task in PAIRS and r.training.reward != "none")
-ADAMW = when("training.optimizer=adamw", lambda r: r.training.optimizer == "adamw")
+ADAM = when("training.optimizer=adamw or adam", lambda r: r.training.optimizer != "sgd")
 OTHER_WATCH = when(
     f"task={' or '.join(GENERATING)}, and another training.watch than bleu",
     lambda r: r.task in GENERATING and r.training.watch != "bleu",
@@ -114,8 +115,10 @@ class DataRecipe:
     senses: dict[str, Any] = for_corpus("senses")
     entailment: dict[str, Any] = for_corpus("entailment")
     week: dict[str, Any] = for_corpus("week")
+    bags: dict[str, Any] = for_corpus("bags", ", ordered: true")
     graphs: dict[str, Any] = for_corpus("graphs")
     karate: dict[str, Any] = for_corpus("karate")
+    surfaces: dict[str, Any] = for_corpus("surfaces")
     images: str = setting("", IMAGES, **for_tasks(*PICTURES))
     image_size: int = number(
         0,
@@ -196,9 +199,9 @@ class TrainingRecipe:
         "inverse-sqrt", "`inverse-sqrt`, `cosine` (to a hundredth at the end) or `constant`, after the warm-up"
     )
     warmup: int = number(100, 0, 10**9, "updates in which the learning rate rises to its peak")
-    optimizer: str = one_of(("adamw", "sgd"), "`adamw`, or `sgd`: with Nesterov momentum of 0.9")
-    weight_decay: float = number(0.01, 0.0, 10.0, "weight decay; of `sgd`, a part of the gradient")
-    beta2: float = number(0.98, 0.0, 0.999999, "of AdamW", **ADAMW)
+    optimizer: str = one_of(("adamw", "adam", "sgd"), "`adamw`, `adam`, or `sgd`: with Nesterov momentum of 0.9")
+    weight_decay: float = number(0.01, 0.0, 10.0, "weight decay; of `adam` and `sgd`, a part of the gradient (L2 penalty)")
+    beta2: float = number(0.98, 0.0, 0.999999, "of AdamW and Adam", **ADAM)
     clip: float = number(1.0, 0.0, 1e9, "maximum gradient norm; 0 for no clipping")
     accumulate: int = number(1, 1, 10**6, "batches per update")
     smoothing: float = number(0.1, 0.0, 0.99, "label smoothing", **ANSWERS)

@@ -12,6 +12,7 @@ from torch import nn
 from .data.conllu import Sentence
 from .data.graphs import Graph
 from .data.labeled import Labeled
+from .data.meshes import Surface
 from .data.pairs import Pair
 from .data.pictures import Asked, Captioned, Picture, Pictured
 from .data.text import Document as Text
@@ -43,7 +44,7 @@ LONGEST = 50_000  # characters of a text to translate
 MOST_SHOWN = 1000  # tokens that are generated to be looked at, where a text is still longer
 EXAMPLES = (
     (Translation, Pair), (Captioning, Captioned), (Classification, Labeled), (Tagging, Sentence), (LanguageModelling, Text),
-    (Nodes, Graph), (Questions, Asked), (OpenQuestions, Asked), (ImageClassification, Pictured), (Autoencoding, Pictured),
+    (Nodes, Graph | Surface), (Questions, Asked), (OpenQuestions, Asked), (ImageClassification, Pictured), (Autoencoding, Pictured),
 )  # fmt: skip
 CAPTIONS = 'm.evaluate([("picture.png", "a black cat")])'
 T = TypeVar("T", bound=Task)

@@ -43,7 +43,8 @@ def recipe(
         "watch": "accuracy",
     }
     data = {"train": train, "dev": dev} | ({} if sizes is None else {train.partition(":")[0]: sizes})
-    chosen = {"model": {**SMALL, **model}, "training": {**training, "evaluate_every": updates}}
+    small = {} if "family" in model else SMALL
+    chosen = {"model": {**small, **model}, "training": {**training, "evaluate_every": updates}}
     return config.recipe({"task": "node-classification", "data": data, "vocabulary": {"kind": "words"}, **chosen})
 
 
@@ -85,14 +86,14 @@ def test_a_graph_in_numbers() -> None:
     task = Nodes.learn(recipe(), [TINY])
     [one] = task.numbers([TINY])
     assert one.labels == [0, UNLABELED, 1]
-    assert one.edges.tolist() == [[1, 2, 0], [2, 1, 3], [0, 3, 1]], "1 for itself, then the kinds by name, 0 for none"
+    assert one.parts[1].values.tolist() == [[1, 2, 0], [2, 1, 3], [0, 3, 1]], "1 for itself, then the kinds by name, 0 for none"
     strange = Graph(("green",), ("a",), (), 2)
     batch = task.batch(task.numbers([TINY, strange]), torch.device("cpu"))
     tokens, lengths, edges = batch.inputs
     assert (tokens.shape, lengths.tolist(), batch.tokens) == ((2, 3), [3, 1], 3)
     assert edges[1].tolist() == [[1, 0, 0], [0, 0, 0], [0, 0, 0]]
     other = Graph(("red", "red"), ("a", "b"), ((0, 1, "stranger"),), 3)
-    assert int(task.numbers([other])[0].edges[0, 1]) == 4, "an edge of a kind never seen is an edge"
+    assert int(task.numbers([other])[0].parts[1].values[0, 1]) == 4, "an edge of a kind never seen is an edge"
     assert Nodes.restore(recipe(), json.loads(json.dumps(task.tokens()))).kinds == task.kinds
     with pytest.raises(SaccadeError, match="line 4: the label 'c' was never seen in training"):
         task.numbers([Graph(("red",), ("c",), (), 4)])
@@ -113,6 +114,92 @@ def test_the_order_of_nodes_does_not_matter_and_padding_is_invisible() -> None:
     torch.testing.assert_close(found[1, : len(order)], found[0, order], rtol=0, atol=1e-12)
     alone = model(*system.task.batch(system.task.numbers([one]), torch.device("cpu")).inputs)
     torch.testing.assert_close(alone[0], found[0, : len(order)])
+
+
+@pytest.mark.parametrize("layer", ["attention", "convolution"])
+def test_a_graph_network_reads_bags_of_words_along_edges(layer: str) -> None:
+    """dropout-free, float64: the first layer's X W is the mean of the words' vectors, and nodes may come in any order."""
+    made = recipe(family="graph-network", layer=layer, hidden=16, depth=2)
+    one = Graph(("red tall", "blue", "red", "red tall thin"), ("a", "b", None, "a"), ((0, 1, "linked"), (1, 3, "linked")), 1)
+    moved = Graph(("red tall thin", "red", "blue", "tall red"), ("a", None, "b", "a"), ((3, 2, "linked"), (2, 0, "linked")), 2)
+    longer = Graph(one.words * 2, one.labels * 2, one.edges, 3)
+    system = api.build(made, [one, moved, longer])
+    model = system.model.double().eval()
+    tokens, lengths, edges = system.task.batch(system.task.numbers([one, moved, longer]), torch.device("cpu")).inputs
+    assert tokens[0, 0].tolist() == [*system.task.text.encode_ids(["red tall"])[0], 0]
+    vectors = model.readers[0].weight
+    torch.testing.assert_close(model.readers[0](tokens[0])[0], (vectors[tokens[0, 0, 0]] + vectors[tokens[0, 0, 1]]) / 2)
+    found = model(tokens, lengths, edges)
+    torch.testing.assert_close(found[1, :4], found[0, [3, 2, 1, 0]], rtol=0, atol=1e-12)
+    torch.testing.assert_close(found[2, :4], found[0, :4], rtol=0, atol=1e-12)
+    alone = model(*system.task.batch(system.task.numbers([one]), torch.device("cpu")).inputs)
+    torch.testing.assert_close(alone[0], found[0, :4], rtol=0, atol=1e-12)
+
+
+def test_the_control_of_a_graph_network_reads_each_node_alone() -> None:
+    one = Graph(("red tall", "blue"), ("a", "b"), ((0, 1, "linked"),), 1)
+    apart = Graph(one.words, one.labels, (), 1)
+    for layer, alike in {"none": True, "convolution": False}.items():
+        system = api.build(recipe(family="graph-network", layer=layer, hidden=8), [one])
+        model = system.model.eval()
+        found = [model(*system.task.batch(system.task.numbers([each]), torch.device("cpu")).inputs) for each in (one, apart)]
+        assert torch.equal(*found) == alike
+
+
+def write_tables(folder: Path) -> str:
+    """A ring of 20 papers, whose field is that of the words of both neighbors."""
+    rows = [f"p{n}\t{('train', 'dev', 'test', '')[n % 4]}\t{'AB'[n // 10]}\t{'x y' if n < 10 else 'z'}" for n in range(20)]
+    (folder / "nodes.tsv").write_text("node\tsplit\tlabel\twords\n" + "\n".join(rows) + "\n")
+    (folder / "edges.tsv").write_text("a\tb\n" + "".join(f"p{n}\tp{(n + 1) % 20}\n" for n in range(20)))
+    return f"{folder / 'nodes.tsv'},{folder / 'edges.tsv'}"
+
+
+def test_a_graph_in_two_tables_is_trained_on_and_evaluated_by_its_splits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where, out = write_tables(tmp_path), tmp_path / "run"
+    [one] = corpora.read(corpora.GRAPHS, f"{where}#dev")
+    assert (one.words[0], one.words[19], one.edges[19]) == ("x y", "z", (19, 0, "linked"))
+    assert [n for n, label in enumerate(one.labels) if label] == [1, 5, 9, 13, 17]
+    assert None not in corpora.read(corpora.GRAPHS, where)[0].labels
+    data = [f"data.{part}={where}#{part}" for part in ("train", "dev", "test")]
+    words = [*data, "training.updates=20", "training.threads=1", "--out", str(out)]
+    assert cli.run(["train", "cora-gcn", *words]) == 0
+    assert cli.run(["evaluate", str(out), f"{where}#test", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["nodes"] == 5
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "sentence"),
+    [
+        ("nodes.tsv", "node\twords\nq\tx\n", "no column 'label'; the first line names the columns node, label, words"),
+        ("nodes.tsv", "node\tlabel\twords\nq\tx\n", "line 2: 2 cells and 3 columns; write a tab between two cells"),
+        ("nodes.tsv", "node\tlabel\twords\nq\ta\tx\nq\tb\tx\n", "line 3: the node 'q' is there twice; give each node one line"),
+        ("edges.tsv", "a\tb\np1\tp77\n", "line 2: 'p77' is not a node of .*nodes.tsv; write the names of its column node"),
+        ("", "", "no node of .*nodes.tsv is in the split 'trian'; its splits are: dev, test, train"),
+    ],
+)
+def test_a_bad_table_is_named(file: str, text: str, sentence: str, tmp_path: Path) -> None:
+    where = write_tables(tmp_path)
+    if file:
+        (tmp_path / file).write_text(text)
+    with pytest.raises(SaccadeError, match=sentence):
+        corpora.read(corpora.GRAPHS, where if file else f"{where}#trian")
+
+
+def test_models_are_compared_by_the_nodes_of_one_graph_and_by_graphs_where_there_are_several() -> None:
+    system = api.build(recipe(), [TINY])
+    for examples, count in (([TINY], 2), ([TINY, TINY, TINY], 3)):
+        sums, score = system.task.per_example(system.model, examples).sums["accuracy"]
+        assert len(sums) == count
+        assert score(sums.sum(0)) == pytest.approx(system.evaluate(examples)["accuracy"])
+
+
+def test_nodes_of_several_words_are_for_graph_networks() -> None:
+    task = api.build(recipe(), [TINY]).task
+    with pytest.raises(SaccadeError, match=r"node 1 has 2 words, and this model reads one per node; choose model\.family=graph"):
+        task.numbers([Graph(("red", "red blue"), ("a", "b"), (), 1)])
 
 
 def test_neighbors_help_and_kinds_of_edges_help_more(tmp_path: Path) -> None:

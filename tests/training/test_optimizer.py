@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from saccade.recipe import TrainingRecipe
-from saccade.training.optimizer import AdamW, Sgd, make_optimizer
+from saccade.training.optimizer import Adam, AdamW, Sgd, make_optimizer
 
 TRAIN = """
 import sys
@@ -27,11 +27,20 @@ print("loaded" if "torch._dynamo" in sys.modules else "not loaded")
 """
 
 
-ADAMW, SGD = {"betas": (0.9, 0.98)}, {"momentum": 0.9, "nesterov": True}
+BETAS, NESTEROV = {"betas": (0.9, 0.98)}, {"momentum": 0.9, "nesterov": True}
+UPDATES = [((AdamW, torch.optim.AdamW), BETAS), ((Adam, torch.optim.Adam), BETAS), ((Sgd, torch.optim.SGD), NESTEROV)]
+
+
+class Holding(nn.Module):
+    """A model of these numbers."""
+
+    def __init__(self, w: torch.Tensor) -> None:
+        super().__init__()
+        self.w = nn.Parameter(w)
 
 
 @pytest.mark.parametrize("fused", [False, True])
-@pytest.mark.parametrize(("kinds", "how"), [((AdamW, torch.optim.AdamW), ADAMW), ((Sgd, torch.optim.SGD), SGD)])
+@pytest.mark.parametrize(("kinds", "how"), UPDATES)
 def test_updates_are_those_of_pytorch(kinds: tuple[Any, Any], how: dict[str, Any], fused: bool) -> None:
     found = []
     for kind in kinds:
@@ -52,9 +61,10 @@ def test_updates_are_those_of_pytorch(kinds: tuple[Any, Any], how: dict[str, Any
 
 def test_sgd_by_hand() -> None:
     """v ← 0.9 v + g with g = ∂loss + decay · w, and w ← w − rate (g + 0.9 v)."""
-    w = torch.tensor([2.0, -1.0], dtype=torch.float64, requires_grad=True)
+    model = Holding(torch.tensor([2.0, -1.0], dtype=torch.float64))
+    w = model.w
     settings = TrainingRecipe(optimizer="sgd", weight_decay=0.1)
-    optimizer = make_optimizer(settings, [w], 0.05, captured=False)
+    optimizer = make_optimizer(settings, model, 0.05, captured=False)
     mine, speed = [2.0, -1.0], [0.0, 0.0]
     for _ in range(3):
         w.pow(3).sum().backward()
@@ -65,6 +75,35 @@ def test_sgd_by_hand() -> None:
             speed[n] = 0.9 * speed[n] + gradient
             mine[n] -= 0.05 * (gradient + 0.9 * speed[n])
     assert w.tolist() == pytest.approx(mine)
+
+
+def test_adam_by_hand_has_its_decay_in_the_gradient() -> None:
+    """g = ∂loss + decay · w goes into both means; w ← w − rate · m̂ / (√v̂ + ε)."""
+    model = Holding(torch.tensor([2.0, -1.0], dtype=torch.float64))
+    optimizer = make_optimizer(TrainingRecipe(optimizer="adam", weight_decay=0.1, beta2=0.98), model, 0.05, captured=False)
+    mine, m, v = [2.0, -1.0], [0.0, 0.0], [0.0, 0.0]
+    for t in range(1, 4):
+        model.w.pow(3).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        for n in range(2):
+            gradient = 3 * mine[n] ** 2 + 0.1 * mine[n]
+            m[n], v[n] = 0.9 * m[n] + 0.1 * gradient, 0.98 * v[n] + 0.02 * gradient**2
+            mine[n] -= 0.05 * m[n] / (1 - 0.9**t) / ((v[n] / (1 - 0.98**t)) ** 0.5 + 1e-8)
+    assert model.w.tolist() == pytest.approx(mine)
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
+def test_parts_may_be_spared_weight_decay(name: str) -> None:
+    model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)).double()
+    model[1].decays = False
+    before = [one.detach().clone() for one in model.parameters()]
+    optimizer = make_optimizer(TrainingRecipe(optimizer=name, weight_decay=0.5), model, 0.1, captured=False)
+    for one in model.parameters():
+        one.grad = torch.zeros_like(one)
+    optimizer.step()
+    moved = [not torch.equal(one, other) for one, other in zip(model.parameters(), before, strict=True)]
+    assert moved == [True, False]
 
 
 def test_a_training_does_not_load_the_compiler(tmp_path: Path) -> None:

@@ -62,6 +62,16 @@ def pad(sequences: Sequence[Sequence[int]], value: int = 0, multiple: int = 1) -
     return torch.from_numpy(rows), torch.from_numpy(lengths)
 
 
+def pad_tensors(tensors: Sequence[Tensor], value: float = 0, multiple: int = 1, free: int = 1) -> Tensor:
+    """Tensors as one, B …, filled up with `value` along their first `free` dimensions, whose sizes become multiples."""
+    sizes = [max(one.shape[d] for one in tensors) for d in range(tensors[0].dim())]
+    sizes = [rounded(size, multiple) if d < free else size for d, size in enumerate(sizes)]
+    found = tensors[0].new_full((len(tensors), *sizes), value)
+    for row, one in zip(found, tensors, strict=True):
+        row[tuple(map(slice, one.shape))] = one
+    return found
+
+
 def pad_rows(texts: Sequence[Rows], value: int, multiple: int = 1) -> tuple[Tensor, Tensor]:
     """Texts as one tensor, B N, or B N (1 + bytes) where rows have bytes, N and bytes multiples; and their B lengths."""
     numbers, lengths = pad([[row[0] for row in rows] for rows in texts], value, multiple)

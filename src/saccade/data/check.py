@@ -174,7 +174,7 @@ def usual_kind(where: Sequence[str]) -> str:
     except (SaccadeError, ValueError, RecursionError):
         return "pairs"
     # the first of these that is there
-    keys = {"source": "pairs", "words": "tags", "nodes": "graphs", "label": "labels", "text": "text"}
+    keys = {"source": "pairs", "words": "tags", "nodes": "graphs", "faces": "graphs", "label": "labels", "text": "text"}
     return next((kind for key, kind in keys.items() if isinstance(first, dict) and key in first), "pairs")
 
 
@@ -293,7 +293,7 @@ def find_odd_labels(tally: dict[str, int], what: str, count: int) -> Iterator[Fi
     if twins:
         yield Finding(f"similar {what}", "warning", len(twins), [], f"{what} that differ only in case: {alike}; write them alike")
     if what == "labels":
-        yield from find_useless_labels(tally, count)
+        yield from find_useless_labels(tally, sum(tally.values()))
 
 
 def find_useless_labels(tally: Mapping[str, int], count: int) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from ..errors import SaccadeError, did_you_mean
 from ..table import Table
 from .conllu import Sentence, each_sentence, sentence_of
+from .generated.bags import bags
 from .generated.dates import dates
 from .generated.entailment import entailment
 from .generated.graphs import graphs, karate
@@ -15,6 +16,7 @@ from .generated.phrasebook import phrasebook
 from .generated.reviews import reviews
 from .generated.senses import senses
 from .generated.shapes import Drawing, asked, asked_openly, captioned, pictured, shapes
+from .generated.surfaces import surfaces
 from .generated.week import week
 from .graphs import Graph, each_graph
 from .hub import each_row, in_hub
@@ -22,6 +24,7 @@ from .labeled import LABEL, Labeled, each_labeled, labeled_of
 from .labeled import PREFIX as MARK
 from .lines import LineError, bare_suffix, one_file, open_text, paths_of, strict
 from .memory import within_memory
+from .meshes import Surface
 from .paired import GIVEN, pairs_of
 from .pairs import Pair, pair_of
 from .pictured import each_asked, each_captioned, each_pictured, each_shown
@@ -35,6 +38,7 @@ Parts = (
     | dict[str, list[Labeled]]
     | dict[str, list[Drawing]]
     | dict[str, list[Graph]]
+    | dict[str, list[Surface]]
     | dict[str, list[Sentence]]
 )
 
@@ -46,8 +50,10 @@ table.add("shapes")(shapes)
 table.add("senses")(senses)
 table.add("entailment")(entailment)
 table.add("week")(week)
+table.add("bags")(bags)
 table.add("graphs")(graphs)
 table.add("karate", paper="Zachary 1977")(karate)
+table.add("surfaces")(surfaces)
 
 
 class Kind(NamedTuple):
@@ -79,7 +85,7 @@ SENTENCES = Kind(
     lambda one: one if isinstance(one, Sentence) else Sentence(tuple(one.source.split()), one.tags, one.line),
 )
 labeled_from_hub = partial(each_row, make=labeled_of, usual=(TEXTS[:2], (LABEL,)))
-LABELED = Kind("texts with labels", "text", "text", each_labeled, labeled_from_hub, ("reviews", "entailment"))
+LABELED = Kind("texts with labels", "text", "text", each_labeled, labeled_from_hub, ("reviews", "entailment", "bags"))
 
 
 def no_pictures(where: str, *_: str) -> Iterable[Any]:
@@ -92,7 +98,7 @@ def no_graphs(where: str) -> Iterable[Any]:
     raise SaccadeError(f"'{where}' is a dataset, and graphs are read from files only; give a .jsonl file")
 
 
-GRAPHS = Kind("graphs", "graph", "source", each_graph, no_graphs, ("graphs", "karate"))
+GRAPHS = Kind("graphs", "graph", "source", each_graph, no_graphs, ("graphs", "karate", "surfaces"))
 
 
 CAPTIONED = Kind("pictures with captions", "picture", "image", each_captioned, no_pictures, ("shapes",), captioned)

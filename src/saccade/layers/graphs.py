@@ -1,10 +1,12 @@
-"""Graph layers: nodes read their neighbors. A mask says who is whose neighbor, `Positions.relation` of what kind each edge is.
+"""Graph layers: nodes read their neighbors. A node reads itself where it is its own neighbor.
 
-B batch, N nodes, H heads, D dim. A node reads itself where the mask has 1 on the diagonal.
+As mixers of a Transformer's blocks: a mask says who is whose neighbor, `Positions.relation` of what kind each edge is. Their work grows with
+N². As layers of a graph network: lists of edges; their work grows with E. B batch, N nodes, M those of all graphs, E directed edges, H heads,
+D dim.
 """
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,15 +14,17 @@ from torch.nn import functional as F
 
 from ..core import Mechanism, Positions, Site
 from ..core.draws import drawn
-from ..core.graphs import GraphScore
+from ..core.graphs import SLOPE, GraphScore
 from ..core.masks import Mask, Prepared
-from ..core.options import Range
+from ..core.options import Range, Share
 from ..core.scores import Score
+from ..core.table import Table
 from ..errors import SaccadeError
 from .feedforward import initialize
 from .mixers import Mixer, table
 
 AGGREGATES = ("sum", "mean", "max")
+layers: Table[type[nn.Module]] = Table("graph-layers", "graph layer", facts=("width", "last"))
 
 
 def neighbors(x: Tensor, mask: Mask | None) -> Tensor:
@@ -113,3 +117,96 @@ class MessagePassing(Mixer):
         else:
             found = messages.sum(2) / (there.sum(2).clamp_min(1) if self.aggregate == "mean" else 1)
         return self.update(torch.cat([x, found], -1))
+
+
+class Links(NamedTuple):
+    """The edges of all graphs of a batch, whose M nodes are counted through: node `target` reads node `source`."""
+
+    nodes: int
+    source: Tensor  # E
+    target: Tensor  # E
+
+    def total(self, messages: Tensor) -> Tensor:
+        """The sum of the messages (E …) that arrive at each node, M …"""
+        return messages.new_zeros(self.nodes, *messages.shape[1:]).index_add(0, self.target, messages)
+
+
+def glorot(weight: Tensor, outputs: int) -> None:
+    """Draws a matrix, … inputs × all heads, within ±√(6 / (inputs + outputs)), `outputs` those of one head (Glorot & Bengio 2010)."""
+    bound = (6 / (weight.shape[-2] + outputs)) ** 0.5
+    nn.init.uniform_(weight, -bound, bound)
+
+
+@layers.add("convolution", paper="Kipf & Welling 2017 (GCN)")
+class ConvolveLinks(nn.Module):
+    """D^(−½) A D^(−½) h, of h = X W: each node adds up its neighbors, weighed by the degrees of both."""
+
+    heads = 1
+
+    def __init__(self, width: int, last: bool = False) -> None:
+        super().__init__()
+        self.width = width
+
+    def forward(self, h: Tensor, links: Links) -> Tensor:
+        """What is read of each node, M heads D → M width"""
+        degree = links.total(h.new_ones(len(links.source))).clamp_min(1).rsqrt()
+        weights = degree[links.source] * degree[links.target]
+        return links.total(weights.unsqueeze(-1) * h.index_select(0, links.source).flatten(1))
+
+
+@layers.add("attention", paper="Veličković et al. 2018 (GAT)")
+class AttendLinks(nn.Module):
+    """Σ_j softmax_j(LeakyReLU(a₁·h_i + a₂·h_j)) h_j + b over neighbors j, of h = X W; heads side by side, or their mean in the `last` layer."""
+
+    def __init__(
+        self,
+        width: int,
+        last: bool = False,
+        heads: Annotated[int, Range(1, 1024)] = 8,
+        last_heads: Annotated[int, Range(1, 1024)] = 1,
+        dropout: Share = 0.6,
+    ) -> None:
+        """`dropout` is that of the attention weights."""
+        super().__init__()
+        if not last and width % heads:
+            raise SaccadeError(f"the width must be a multiple of heads, got {width} and {heads}; choose heads that divide it")
+        self.heads, self.last, self.dropout = (last_heads if last else heads), last, dropout
+        self.width = width if last else width // heads
+        self.a_own, self.a_other = (nn.Parameter(torch.empty(self.heads, self.width, 1)) for _ in range(2))
+        self.bias = nn.Parameter(torch.zeros(width))
+        glorot(self.a_own, 1)
+        glorot(self.a_other, 1)
+
+    def forward(self, h: Tensor, links: Links) -> Tensor:
+        """What is read of each node, M heads D → M width"""
+        own, other = ((h * a[..., 0]).sum(-1) for a in (self.a_own, self.a_other))  # M H
+        scores = F.leaky_relu(own.index_select(0, links.target) + other.index_select(0, links.source), SLOPE)  # E H
+        weights = F.dropout(self.softmax(scores, links), self.dropout, self.training)
+        found = links.total(weights.unsqueeze(-1) * h.index_select(0, links.source))
+        return (found.mean(1) if self.last else found.flatten(1)) + self.bias
+
+    @staticmethod
+    def softmax(scores: Tensor, links: Links) -> Tensor:
+        """Over the edges that arrive at the same node, E H."""
+        at = links.target.unsqueeze(-1).expand_as(scores)
+        highest = (
+            scores.detach()
+            .new_zeros(links.nodes, scores.shape[1])
+            .scatter_reduce(0, at, scores.detach(), "amax", include_self=False)
+        )
+        raised = (scores - highest.index_select(0, links.target)).exp()
+        return raised / links.total(raised).index_select(0, links.target)
+
+
+@layers.add("none")
+class IgnoreLinks(nn.Module):
+    """h itself: a network of such layers reads each node alone."""
+
+    heads = 1
+
+    def __init__(self, width: int, last: bool = False) -> None:
+        super().__init__()
+        self.width = width
+
+    def forward(self, h: Tensor, links: Links) -> Tensor:
+        return h.flatten(1)

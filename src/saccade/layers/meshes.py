@@ -33,15 +33,8 @@ class Mesh(NamedTuple):
     def from_faces(cls, vertices: Tensor, faces: Tensor) -> Self:
         """Of triangles (F 3) between points in space (N 3); the first axis of a frame is along the edge to some neighbor."""
         check_faces(vertices, faces)
-        pairs = torch.cat([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]])
-        both = torch.cat([pairs, pairs.flip(1)]).unique(dim=0)
-        target, source = both.unbind(1)
-        corners = vertices[faces]
-        area = torch.linalg.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
-        normal = torch.zeros_like(vertices).index_add_(0, faces.flatten(), area.repeat_interleave(3, 0))
-        normal = nn.functional.normalize(normal, dim=1)
-        first = torch.zeros(len(vertices), dtype=torch.long, device=faces.device).scatter_(0, target.flip(0), source.flip(0))
-        axis = flatten_onto(vertices[first] - vertices, normal)
+        target, source = edges_of(faces).unbind(1)
+        normal, axis = frames_of(vertices, faces)
         angle = angle_in(vertices[source] - vertices[target], axis[target], normal[target])
         carried = align(axis[source], normal[source], normal[target])
         return cls(len(vertices), source, target, angle, angle_in(carried, axis[target], normal[target]))
@@ -55,6 +48,31 @@ class Mesh(NamedTuple):
         """The mesh whose vertex n is this one's vertex order[n]."""
         back = order.argsort()
         return self._replace(source=back[self.source], target=back[self.target])
+
+
+def edges_of(faces: Tensor) -> Tensor:
+    """The edges of triangles in both directions, E 2."""
+    pairs = torch.cat([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]])
+    return torch.cat([pairs, pairs.flip(1)]).unique(dim=0)
+
+
+def frames_of(vertices: Tensor, faces: Tensor) -> tuple[Tensor, Tensor]:
+    """Each vertex's normal and the first axis of its frame, which is along the edge to some neighbor, N 3."""
+    target, source = edges_of(faces).unbind(1)
+    corners = vertices[faces]
+    area = torch.linalg.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    normal = torch.zeros_like(vertices).index_add_(0, faces.flatten(), area.repeat_interleave(3, 0))
+    normal = nn.functional.normalize(normal, dim=1)
+    first = torch.zeros(len(vertices), dtype=torch.long, device=faces.device).scatter_(0, target.flip(0), source.flip(0))
+    return normal, flatten_onto(vertices[first] - vertices, normal)
+
+
+def components(vectors: Tensor, vertices: Tensor, faces: Tensor, angles: Tensor) -> Tensor:
+    """Vectors in space (N 3) as pairs of numbers (N 2) in the frames of `from_faces`, each turned by its angle (N)."""
+    normal, axis = frames_of(vertices, faces)
+    across = torch.linalg.cross(normal, axis)
+    x, y, c, s = (vectors * axis).sum(1), (vectors * across).sum(1), angles.cos(), angles.sin()
+    return torch.stack([x * c + y * s, y * c - x * s], 1)
 
 
 def check_faces(vertices: Tensor, faces: Tensor) -> None:
@@ -110,18 +128,23 @@ class MeshConvolution(nn.Module):
     def forward(self, x: Tensor, mesh: Mesh) -> Tensor:
         """B N orders C complex → the same; order 0 is real."""
         order = torch.arange(self.orders, device=x.device)
-        carried = x[:, mesh.source] * wave(mesh.transport, order)  # B E n C
+        carry = wave(mesh.transport, order).mT  # E 1 n
         turns = wave(mesh.angle, torch.arange(1 - self.orders, 2 * self.orders, device=x.device))[..., 0]
-        direct, mirrored = (torch.view_as_complex(part).to(x.dtype) for part in (self.direct, self.mirrored))
         difference, total = (turns[:, (order[:, None] + sign * order) + self.orders - 1] for sign in (-1, 1))  # E m n
-        messages = torch.einsum("emn,mnoc,benc->bemo", difference, direct, carried)
-        messages = messages + torch.einsum("emn,mnoc,benc->bemo", total, mirrored, carried.conj())
+        direct, mirrored = (torch.view_as_complex(part).to(x.dtype) for part in (self.direct, self.mirrored))
+        messages = along_edges(difference * carry, torch.einsum("mnoc,bvnc->bvmno", direct, x), mesh)
+        messages = messages + along_edges(total * carry.conj(), torch.einsum("mnoc,bvnc->bvmno", mirrored, x.conj()), mesh)
         degree = torch.zeros(mesh.vertices, device=x.device, dtype=mesh.angle.dtype).index_add_(
             0, mesh.target, torch.ones_like(mesh.angle)
         )
         gathered = torch.zeros_like(x).index_add_(1, mesh.target, messages) / degree.clamp_min(1)[:, None, None]
         mixed = gathered + torch.einsum("noc,bvnc->bvno", torch.view_as_complex(self.own).to(x.dtype), x)
         return torch.cat([mixed[:, :, :1].real + 0j, mixed[:, :, 1:]], 2)
+
+
+def along_edges(phases: Tensor, applied: Tensor, mesh: Mesh) -> Tensor:
+    """Σ_n of what the source of each edge gives (B N m n C), times its phase (E m n): B E m C."""
+    return (phases.unsqueeze(-1) * applied.index_select(1, mesh.source)).sum(3)
 
 
 @table.add("mesh-gate", paper="Worrall et al. 2017 (Harmonic Networks)")

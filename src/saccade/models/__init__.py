@@ -7,6 +7,7 @@ from .convs2s import ConvS2S
 from .efficientnet import EfficientNetLite0
 from .encoders import Bag, RnnEncoder
 from .families import Family, table
+from .graph_network import GraphNetwork
 from .group_cnn import GroupCNN
 from .kinds import (
     AttendingEncoder,
@@ -21,6 +22,7 @@ from .kinds import (
     Seq2Seq,
 )
 from .labels import Answerer, Classifier, MaskedModel, Tagger
+from .mesh_network import MeshNetwork
 from .rnn import RnnSeq2Seq
 from .rnn_decoder import RnnDecoder, RnnLanguageModel
 from .swin import Swin
@@ -50,6 +52,7 @@ __all__ += [
     "EfficientNetLite0",
     "Encoder",
     "Family",
+    "GraphNetwork",
     "GroupCNN",
     "ImageEncoder",
     "ImageToText",
@@ -58,6 +61,7 @@ __all__ += [
 __all__ += [
     "LookingEncoder",
     "MaskedModel",
+    "MeshNetwork",
     "RecurrentTwoStream",
     "RnnDecoder",
     "RnnEncoder",

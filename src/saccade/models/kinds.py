@@ -112,6 +112,20 @@ def maps_of(layers: Iterable[nn.Module], x: Tensor) -> list[Tensor]:
     return found
 
 
+class GraphLabeler(nn.Module):
+    """Labels nodes that are bags of words: tokens B N W and edges B E 2 → logits B N C."""
+
+    title = "a network that labels the nodes of graphs"
+    reads = "bags of words in graphs"
+
+
+class MeshLabeler(nn.Module):
+    """Labels vertices of meshes: vectors B N 2, edges B E 2 and angles B E 2 → logits B N C."""
+
+    title = "a network that labels the vertices of meshes"
+    reads = "vectors on meshes"
+
+
 class Decodable(nn.Module):
     """Generates one token after another. `step` never changes the state it was given."""
 

@@ -17,6 +17,7 @@ from ..core.table import Entry
 from ..errors import SaccadeError
 from ..layers import embeddings, norms
 from ..layers.attention import MultiHeadAttention, Reader
+from ..layers.graphs import Links, neighbors
 from ..layers.meshes import MeshConvolution
 from ..layers.recurrent import Recurrence
 from ..layers.windowed import WindowAttention, Windows
@@ -244,6 +245,20 @@ def of_group_convolution(entry: Entry[Any]) -> Subject:
     return Subject(run, vectors, grid=True)
 
 
+def of_graph_layer(entry: Entry[Any]) -> Subject:
+    """A layer of a graph network, along the edges of a mask."""
+    layer = shaken(built(entry, "graph-layers", width=DIM))
+
+    def run(field: Field) -> Tensor:
+        there = neighbors(field.x, field.mask()).expand(BATCH, -1, -1)
+        first, target, source = (there.nonzero() * torch.tensor([field.size, 1, 1])).unbind(1)
+        links = Links(BATCH * field.size, first + source, first + target)
+        found: Tensor = layer(field.x.flatten(0, 1).unflatten(1, (layer.heads, -1)), links)
+        return found.unflatten(0, (BATCH, field.size))
+
+    return Subject(run, vectors, edges=True)
+
+
 def of_mesh_layer(entry: Entry[Any]) -> Subject:
     """From numbers to fields of all orders, the layer, and to numbers again, which depend on no frame."""
     parts = (MeshConvolution(DIM), built(entry, "mesh-layers", dim=DIM), MeshConvolution(DIM))
@@ -282,5 +297,6 @@ SUBJECTS: dict[str, Callable[[Entry[Any]], Subject]] = {
     "grid-embeddings": partial(on_a_grid, "grid-embeddings"),
     "feature-attention": partial(on_a_grid, "feature-attention"),
     "group-convolutions": of_group_convolution,
+    "graph-layers": of_graph_layer,
     "mesh-layers": of_mesh_layer,
 }

@@ -1,13 +1,12 @@
 """Optimizers without PyTorch's compiler, which its own load when they are made, and which takes seconds."""
 
 import inspect
-from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import nn
 
-MOMENTUM = 0.9  # of SGD, and β₁ of AdamW
+MOMENTUM = 0.9  # of SGD, and β₁ of Adam and AdamW
 
 
 def plain(method: Any) -> Any:
@@ -32,6 +31,14 @@ class AdamW(Plain, torch.optim.AdamW):
         plain(torch.optim.AdamW.step)(self)
 
 
+class Adam(Plain, torch.optim.Adam):
+    """PyTorch's own (Kingma & Ba 2015); weight decay is added to the gradient, the L2 penalty of many papers."""
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        plain(torch.optim.Adam.step)(self)
+
+
 class Sgd(Plain, torch.optim.SGD):
     """PyTorch's SGD with Nesterov momentum (Sutskever et al. 2013); weight decay is added to the gradient."""
 
@@ -40,9 +47,17 @@ class Sgd(Plain, torch.optim.SGD):
         plain(torch.optim.SGD.step)(self)
 
 
-def make_optimizer(settings: Any, parameters: Iterable[Tensor], rate: Any, captured: bool) -> torch.optim.Optimizer:
-    """The optimizer of a recipe's `training`; `captured`: its updates become a CUDA graph."""
+def make_optimizer(settings: Any, model: nn.Module, rate: Any, captured: bool) -> torch.optim.Optimizer:
+    """The optimizer of a recipe's `training` for a model's parameters; `captured`: its updates become a CUDA graph."""
+    groups, decay = grouped(model), settings.weight_decay
     if settings.optimizer == "sgd":
-        return Sgd(parameters, rate, MOMENTUM, weight_decay=settings.weight_decay, nesterov=True, fused=True)
-    betas = MOMENTUM, settings.beta2
-    return AdamW(parameters, rate, betas, weight_decay=settings.weight_decay, fused=True, capturable=captured)
+        return Sgd(groups, rate, MOMENTUM, weight_decay=decay, nesterov=True, fused=True)
+    make = Adam if settings.optimizer == "adam" else AdamW
+    return make(groups, rate, (MOMENTUM, settings.beta2), weight_decay=decay, fused=True, capturable=captured)
+
+
+def grouped(model: nn.Module) -> list[dict[str, Any]]:
+    """A model's parameters, and in a group of their own those of modules with `decays = False`, which have no weight decay."""
+    spared = {one for part in model.modules() if not getattr(part, "decays", True) for one in part.parameters()}
+    groups = [{"params": [one for one in model.parameters() if one not in spared]}]
+    return [*groups, {"params": [one for one in model.parameters() if one in spared], "weight_decay": 0.0}] if spared else groups

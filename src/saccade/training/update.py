@@ -30,7 +30,7 @@ class Update:
         self.measured = model  # what the cost of a run is measured by
         # a graph would keep a number as it is
         rate: Any = torch.tensor(settings.learning_rate, device=self.device) if self.captured else settings.learning_rate
-        self.optimizer = make_optimizer(settings, model.parameters(), rate, self.captured)
+        self.optimizer = make_optimizer(settings, model, rate, self.captured)
 
     def __call__(self, parts: Parts, tokens: int, rate: float) -> tuple[list[Tensor], Tensor]:
         """Each batch's loss and the gradient's norm, which nobody has read yet; `tokens` are those of all parts on all ranks."""
@@ -49,8 +49,8 @@ class Update:
             return self.work.loss(model, batch)
 
     def set_rate(self, rate: float) -> None:
-        [group] = self.optimizer.param_groups
-        group["lr"] = group["lr"].fill_(rate) if self.captured else rate
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["lr"].fill_(rate) if self.captured else rate
 
     def move(self) -> Tensor:
         """Clips the gradients and applies them; their norm before."""

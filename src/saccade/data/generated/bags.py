@@ -1,0 +1,31 @@
+"""Bags of numbers: the label is the largest one, whatever the order they are written in."""
+
+from ...errors import SaccadeError
+from ..labeled import Labeled
+from . import Dice, draw_parts
+
+MOST = 100_000
+LABELS, SIZES = (5, 24), (3, 12)  # the largest number of a bag, and how many are in it: the least and the most
+
+
+def draw_bag(dice: Dice, line: int) -> Labeled:
+    """A bag in ascending order, so that two orders of one bag are the same text. All labels are about equally frequent."""
+    highest = dice.between(*LABELS)
+    others = [dice.between(1, highest) for _ in range(dice.between(*SIZES) - 1)]
+    return Labeled(" ".join(map(str, sorted([*others, highest]))), str(highest), line)
+
+
+def bags(train: int = 2000, dev: int = 300, test: int = 1000, seed: int = 0, ordered: bool = False) -> dict[str, list[Labeled]]:
+    """Bags of numbers; the label is the largest. With `ordered` those of train and dev are in ascending order, and those of test never."""
+    if not isinstance(ordered, bool):
+        raise SaccadeError(f"ordered is {ordered!r}, expected true or false; leave it out for bags in any order")
+    dice = Dice(seed)
+    parts = draw_parts("bags", MOST, (train, dev, test), lambda line: draw_bag(dice, line), "text", "text")
+    return {name: part if ordered and name != "test" else [shuffled(dice, one) for one in part] for name, part in parts.items()}
+
+
+def shuffled(dice: Dice, bag: Labeled) -> Labeled:
+    left, found = bag.text.split(), list[str]()
+    while left:
+        found.append(left.pop(dice.between(0, len(left) - 1)))
+    return Labeled(" ".join(found), bag.label, bag.line)
