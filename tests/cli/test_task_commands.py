@@ -187,8 +187,12 @@ BY_CLASS = {"macro_precision", "macro_recall", "macro_f1", "classes"}
 def test_every_task_has_its_metrics(shelf: Path) -> None:
     for name, data, figures in (
         ("labels", "reviews.tsv", {"texts", "loss", "accuracy", "commonest_label", *BY_CLASS, "confusion"}),
-        ("tags", "words.conllu", {"sentences", "loss", "accuracy", "unknown_words", *BY_CLASS, "confusion"}),
-        ("letters", "text.txt", {"documents", "characters", "loss", "perplexity", "tokens", "bits_per_character"}),
+        ("tags", "words.conllu", {"sentences", "loss", "accuracy", "unknown_words", "usual_accuracy", *BY_CLASS, "confusion"}),
+        (
+            "letters",
+            "text.txt",
+            {"documents", "characters", "loss", "perplexity", "tokens", "unigram_loss", "bits_per_character"},
+        ),
         ("masked", "text.txt", {"documents", "characters", "loss", "perplexity"}),
     ):
         facts = run_cli("evaluate", shelf / name, shelf / data, "--json").json

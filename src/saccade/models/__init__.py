@@ -5,7 +5,7 @@ from .bytenet import ByteNet
 from .cnn import CNN
 from .convs2s import ConvS2S
 from .efficientnet import EfficientNetLite0
-from .encoders import Bag, RnnEncoder
+from .encoders import Bag, RnnEncoder, WindowMLP
 from .families import Family, table
 from .group_cnn import GroupCNN
 from .kinds import AttendingEncoder, CarryingLM, CausalLM, Decodable, Encoder, ImageEncoder, ImageToText, LookingEncoder, Seq2Seq
@@ -43,4 +43,4 @@ __all__ += [
     "Swin",
     "Tagger",
 ]
-__all__ += ["Transformer", "TransformerDecoder", "TransformerEncoder", "TransformerXL", "TwoStream", "ViT", "table"]
+__all__ += ["Transformer", "TransformerDecoder", "TransformerEncoder", "TransformerXL", "TwoStream", "ViT", "WindowMLP", "table"]

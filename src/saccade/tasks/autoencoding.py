@@ -95,9 +95,14 @@ class Autoencoding(PictureTask):
         return {"loss": float(made.mean()), "psnr": float(psnr(made).mean())}
 
     def evaluate(self, model: nn.Module, examples: Sequence[Pictured]) -> dict[str, Any]:
-        """The mean squared error, and the mean of −10 log₁₀ of it in decibels (PSNR); with noise also that of the noisy pictures."""
-        made, read = self.errors(model, self.numbers(examples))
+        """The mean squared error, and the mean of −10 log₁₀ of it in decibels (PSNR); that of the mean of these pictures instead of each
+        (`psnr_mean`); with noise also that of the noisy pictures."""
+        numbers = self.numbers(examples)
+        made, read = self.errors(model, numbers)
+        mean = torch.stack([one.pixels for one in numbers]).float().mean(0)
+        constant = torch.stack([((one.pixels - mean) / 255).square().mean() for one in numbers])
         found = {"pictures": len(examples), "loss": float(made.mean()), "psnr": float(psnr(made).mean())}
+        found["psnr_mean"] = float(psnr(constant).mean())
         return {**found, **({"psnr_noisy": float(psnr(read).mean())} if self.how.noise else {})}
 
     def per_example(self, model: nn.Module, examples: Sequence[Pictured], **options: Any) -> Each:

@@ -155,8 +155,9 @@ class LanguageModelling(Task):
         return rows
 
     def evaluate(self, model: nn.Module, examples: Sequence[Document], stride: int = 0, memory: int = 0) -> dict[str, Any]:
-        """Loss, perplexity, and bits per character of a causal model; with a `stride`, also of a window that moves by so many tokens,
-        and with a `memory`, also of a Transformer-XL that remembers so many positions instead of those of its training."""
+        """Loss, perplexity, and of a causal model bits per character and the loss of a unigram model; with a `stride`, also of a window that
+        moves by so many tokens, and with a `memory`, also of a Transformer-XL that remembers so many positions instead of those of its
+        training."""
         stream = self.stream(examples, 0, device_of(model))
         if stride and (self.several or self.how.objective != "causal"):
             wrong = "a sliding window needs a causal model of one long text; leave out"
@@ -171,6 +172,7 @@ class LanguageModelling(Task):
         found |= self.metrics(model, stream, 16 * self.how.block)
         if self.how.objective == "causal":
             found["tokens"] = self.objective.count(stream.here[1:])
+            found["unigram_loss"] = self.unigram_loss(stream.here[1:])
             unknown = int((stream.here[1:] == self.text.unk).sum())
             if unknown:  # the loss does not cover the characters behind an <unk>, and bits per character would be too few
                 found["unknown_tokens"] = unknown
@@ -187,6 +189,12 @@ class LanguageModelling(Task):
                 model.memory = before
             found["memory"] = memory
         return found
+
+    def unigram_loss(self, tokens: NDArray[np.int64]) -> float:
+        """The entropy of these tokens: no model that ignores the context has a lower loss on them."""
+        counts = np.bincount(tokens[np.isin(tokens, (self.text.pad, self.text.bos), invert=True)])
+        shares = counts[counts > 0] / counts.sum()
+        return float(-(shares * np.log(shares)).sum())
 
     @torch.no_grad()
     def slide(self, model: nn.Module, stream: Stream, stride: int) -> dict[str, float]:
