@@ -154,6 +154,7 @@ def recipe_for(task: str, name: str) -> dict[str, Any]:
 TABLE: dict[str, dict[str, Any]] = {
     "translation": {"examples": [Pair("the cat", "le chat", 1)], "families": able(models.Seq2Seq)},
     "text-to-text": {"examples": [Pair("the cat", "le chat", 1)], "families": ("bahdanau", "transformer")},
+    "text-autoencoding": {"examples": [Pair("the cat", "the cat", 1)], "families": able(models.TextAutoencoder)},
     "language-modelling": {"examples": DOCUMENTS, "families": able(models.CausalLM)},
     "classification": {"examples": LABELED, "families": able(models.Encoder)},
     "tagging": {"examples": SENTENCES, "families": able(models.Encoder)},

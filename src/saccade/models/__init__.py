@@ -8,7 +8,18 @@ from .efficientnet import EfficientNetLite0
 from .encoders import Bag, RnnEncoder, WindowMLP
 from .families import Family, table
 from .group_cnn import GroupCNN
-from .kinds import AttendingEncoder, CarryingLM, CausalLM, Decodable, Encoder, ImageEncoder, ImageToText, LookingEncoder, Seq2Seq
+from .kinds import (
+    AttendingEncoder,
+    CarryingLM,
+    CausalLM,
+    Decodable,
+    Encoder,
+    ImageEncoder,
+    ImageToText,
+    LookingEncoder,
+    Seq2Seq,
+    TextAutoencoder,
+)
 from .labels import Answerer, Classifier, MaskedModel, Tagger
 from .rnn import RnnSeq2Seq
 from .rnn_decoder import RnnDecoder, RnnLanguageModel
@@ -42,5 +53,6 @@ __all__ += [
     "Seq2Seq",
     "Swin",
     "Tagger",
+    "TextAutoencoder",
 ]
 __all__ += ["Transformer", "TransformerDecoder", "TransformerEncoder", "TransformerXL", "TwoStream", "ViT", "WindowMLP", "table"]

@@ -11,6 +11,7 @@ from . import (
     open_questions,
     questions,
     tagging,
+    text_autoencoding,
     text_to_text,
     translation,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "questions",
     "table",
     "tagging",
+    "text_autoencoding",
     "text_to_text",
     "translation",
 ]

@@ -139,6 +139,20 @@ class Autoencoding(PictureTask):
             )
         return found
 
+    @torch.no_grad()
+    def encode(self, model: nn.Module, images: Sequence[Picture]) -> Tensor:
+        """The latent of each picture as it is, without noise: B L."""
+        assert isinstance(model, Autoencoder)
+        numbers = self.numbers([Pictured(image, None, n) for n, image in enumerate(images, 1)])
+        check_decoded(numbers)
+        return model.eval().latent(on_device([one.pixels for one in numbers], device_of(model))).float().cpu()
+
+    @torch.no_grad()
+    def from_latent(self, model: nn.Module, latent: Tensor) -> list[Any]:
+        """The picture that the decoder makes of each latent, B L."""
+        assert isinstance(model, Autoencoder)
+        return [picture(one.float().cpu()) for one in model.eval().from_latent(latent.to(device_of(model)))]
+
 
 class AutoencodingWork(PictureWork):
     """Training with pictures that are changed at random and, where asked, noise that is new each time."""
