@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/finetuning"))
     parser.add_argument("--result", default="")
     options = parser.parse_args()
-    figures: dict[str, list[float]] = {}
+    figures: dict[str, Any] = {}
     for objective in options.objectives:
         for seed in range(options.seeds):
             first, before = trained(f"{objective}-pretraining", pretraining(objective, options), seed, options.out)
@@ -99,7 +99,9 @@ def main() -> None:
             ):
                 figures.setdefault(name, []).append(value)
     if options.result:
-        write_result(options.result, figures, "phrasebook", list(range(options.seeds)))
+        rows = [row for objective in options.objectives for row in (objective, f"{objective}-scratch")]
+        best = max(rows, key=lambda row: sum(figures[f"{row}.accuracy"]))
+        write_result(options.result, {"best": best, **figures}, " ".join(rows), list(range(options.seeds)))
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ def main() -> None:
     for name in ("bahdanau.bleu", "fixed-context.bleu", "copying.bleu"):
         print(name, *(f"{value:.1f}" for value in figures[name]))
     if options.result:
-        write_result(options.result, figures, "own text", seeds)
+        write_result(options.result, figures, " ".join([*recipes, "copying"]), seeds)
 
 
 if __name__ == "__main__":

@@ -137,7 +137,7 @@ class TextAutoencoder(Seq2Seq):
     reads = "texts"
 
     def latent(self, source: Tensor, lengths: Tensor) -> Tensor:
-        """The vector that stands for each source: B L."""
+        """The vector of each source: B L."""
         raise NotImplementedError
 
     def start_from(self, latent: Tensor) -> State:

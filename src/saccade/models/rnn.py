@@ -283,6 +283,6 @@ for name, decoder, config, paper, summary in (
     ("luong", LuongDecoder, LuongConfig, "Luong et al. 2015", "the state after a step attends, bilinear score."),
 ):
     builds: Builds = {Seq2Seq: partial(RnnSeq2Seq, decoder=decoder), ImageToText: partial(RnnCaptioner, decoder=decoder)}
-    if not decoder.reads_memory:  # one that does reads every position of the encoder, and no vector stands for the text
+    if not decoder.reads_memory:  # else all positions of the encoder are read, and no vector is the text's alone
         builds[TextAutoencoder] = partial(RnnAutoencoder, decoder=decoder)
     add_family(name, paper, config, builds, f"RNN encoder–decoder; {summary}")
