@@ -118,6 +118,8 @@ def test_a_position_sees_its_own_token_and_those_its_family_lets_it_see(case: Ca
         assert moved[n]
         if case.family == "bag":
             assert moved == [m == n for m in range(5)]
+        elif case.family == "window-mlp":
+            assert not any(moved[m] for m in range(5) if abs(m - n) > model.window)
         elif not model.sees_ahead:
             assert not any(moved[:n])
         elif not {"mask", "mixer", "normalize"} & set(case.changed):  # these may hide some
