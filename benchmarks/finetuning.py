@@ -1,6 +1,6 @@
 """Whether pretraining helps where labels are few: each objective pretrains on texts without labels, then the model is fine-tuned.
 
-    python benchmarks/finetuning.py [--labeled 15] [--pretraining 300] [--updates 60] [--seeds 3] [--objectives causal masked …]
+    python benchmarks/finetuning.py [--labeled 15] [--updates 60] [--seeds 3] [--objectives causal masked …]
                                     [--out runs/finetuning] [--result finetuning]
 
 The texts are sentences of the phrasebook, the labels parts of speech. For each objective and seed the same model learns from the same
@@ -21,6 +21,8 @@ from saccade.results import write_result
 from saccade.training.loop import Watcher
 
 TEXTS = 3000  # without labels
+UPDATES = {"causal": 1000, "masked": 1000, "denoising": 500, "permutation": 500}  # of pretraining
+SHARES = {"masked": 0.3, "denoising": 0.5, "permutation": 0.8}  # of the tokens are asked for; of a causal model all are
 SIZES = {"dim": 48, "hidden": 96, "depth": 1, "heads": 4}
 FAMILIES = {
     "causal": {"family": "transformer-decoder", **SIZES},
@@ -38,14 +40,14 @@ def data(count: int) -> dict[str, Any]:
     }
 
 
-def pretraining(objective: str, options: argparse.Namespace) -> dict[str, Any]:
+def pretraining(objective: str) -> dict[str, Any]:
     return {
         "task": "language-modelling",
         "data": data(TEXTS),
         "vocabulary": {"kind": "words"},
-        "language": {"objective": objective, "block": 48, **({} if objective == "causal" else {"share": 0.3})},
+        "language": {"objective": objective, "block": 48, **({"share": SHARES[objective]} if objective in SHARES else {})},
         "model": FAMILIES[objective],
-        "training": {**training(options.pretraining), "tokens": 1000},
+        "training": {**training(UPDATES[objective]), "tokens": 1000},
     }
 
 
@@ -76,7 +78,6 @@ def trained(name: str, values: dict[str, Any], seed: int, out: Path) -> tuple[Pa
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--labeled", type=int, default=15, help="sentences")
-    parser.add_argument("--pretraining", type=int, default=1000, help="updates")
     parser.add_argument("--updates", type=int, default=60, help="with labels")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--objectives", nargs="+", choices=[*FAMILIES], default=[*FAMILIES])
@@ -86,7 +87,7 @@ def main() -> None:
     figures: dict[str, Any] = {}
     for objective in options.objectives:
         for seed in range(options.seeds):
-            first, before = trained(f"{objective}-pretraining", pretraining(objective, options), seed, options.out)
+            first, before = trained(f"{objective}-pretraining", pretraining(objective), seed, options.out)
             with_labels = labeled(objective, options)
             _, tuned = trained(objective, {**with_labels, "start_from": str(first)}, seed, options.out)
             scratch = {**with_labels, "vocabulary": {"kind": "words"}}
