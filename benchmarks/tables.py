@@ -259,7 +259,7 @@ def figure(name: str, value: object) -> str:
 
 def compared(result: dict[str, Any]) -> list[str]:
     """The names under which the figures of each training are: recipes, the values that were varied, or both."""
-    recipe, *varied = result["recipe"].split(" --vary ")
+    recipe, *varied = str(result["recipe"]).split(" --vary ")
     names = recipe.split()
     if not varied:
         return names

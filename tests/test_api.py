@@ -160,6 +160,7 @@ MESHES = read(GRAPH_DATA, "surfaces:train", {"train": 1, "dev": 1, "test": 1})
 TABLE: dict[str, dict[str, Any]] = {
     "translation": {"examples": [Pair("the cat", "le chat", 1)], "families": able(models.Seq2Seq)},
     "text-to-text": {"examples": [Pair("the cat", "le chat", 1)], "families": ("bahdanau", "transformer")},
+    "text-autoencoding": {"examples": [Pair("the cat", "the cat", 1)], "families": able(models.TextAutoencoder)},
     "language-modelling": {"examples": DOCUMENTS, "families": able(models.CausalLM)},
     "classification": {"examples": LABELED, "families": able(models.Encoder)},
     "tagging": {"examples": SENTENCES, "families": able(models.Encoder)},

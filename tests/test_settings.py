@@ -48,6 +48,7 @@ DATA: dict[str, list[Any]] = {
     "language-modelling": [Document(f"{one}. {one}!\n", n) for n, one in enumerate(SENTENCES, 1)],
 }
 DATA["text-to-text"] = DATA["translation"]
+DATA["text-autoencoding"] = [Pair(one, one, n) for n, one in enumerate(SENTENCES, 1)]
 SHAPES = {"train": 12, "dev": 1, "test": 1, "size": 32}
 FEW = {**SHAPES, "train": 6}
 DATA["captioning"] = read(CAPTIONED, "shapes:train", FEW)
@@ -110,7 +111,7 @@ def small(path: Path) -> dict[str, Any]:
         made["training"]["tokens"] = 4
         made["data"]["augment"] = {}
     if "autoencoding" in made:
-        made["autoencoding"] |= {"latent": 6, "width": 2}
+        made["autoencoding"] |= {key: size for key, size in {"latent": 6, "width": 2}.items() if key in made["autoencoding"]}
     if "min_count" in made.get("vocabulary", {}):
         made["vocabulary"]["min_count"] = 1
     if "size" in made.get("vocabulary", {}):
@@ -235,6 +236,7 @@ ONE_PER_TASK = {
     "shapes-captions-soft",
     "shapes-vit",
     "shapes-denoising",
+    "senses-autoencoder",
     "shapes-questions",
     "shapes-open-questions",
     "graphs-gat",

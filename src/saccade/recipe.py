@@ -21,9 +21,10 @@ GENERATING = (*PAIRS, "captioning", "open-questions")
 WORDLESS = ("image-classification", "autoencoding")  # tasks that read and write no text
 MESHES = "mesh-network"  # the family that reads meshes, whose vertices have no words
 MADE = ("autoencoding",)  # tasks whose answers are pictures
+SQUEEZED = (*MADE, "text-autoencoding")
 TASKS = (
     "`translation`, `text-to-text`, `language-modelling`, `tagging`, `classification`, `captioning`, `questions`, "
-    "`open-questions`, `node-classification`, `image-classification` or `autoencoding`"
+    "`open-questions`, `node-classification`, `image-classification`, `autoencoding` or `text-autoencoding`"
 )
 PICTURES = ("captioning", "questions", "open-questions", "image-classification", "autoencoding")
 TOKENIZERS = ("auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores101", "flores200", "spm", "none")
@@ -77,6 +78,7 @@ ANSWERS = when("a task whose answers are labels or words", lambda r: r.task not 
 READ_TWICE = when("labels, tags or words, and no language model", lambda r: r.task not in (*LANGUAGE, *MADE))
 FOR_PAIRS = for_tasks(*PAIRS)
 FROM_TEXT = when("task=text-to-text and files of plain text", lambda r: r.task == "text-to-text" and not r.data.named)
+FOR_PICTURES, FOR_TEXTS = for_tasks(*MADE), for_tasks("text-autoencoding")
 REWARDED = when("a training.reward", lambda r: r.task in PAIRS and r.training.reward != "none")
 ADAM = when("training.optimizer=adamw or adam", lambda r: r.training.optimizer != "sgd")
 OTHER_WATCH = when(
@@ -176,12 +178,22 @@ class LanguageRecipe:
 
 @dataclass(frozen=True)
 class AutoencodingRecipe:
-    """What a picture is squeezed into, and made from again."""
+    """What a picture or a text is squeezed into, and made from again."""
 
-    latent: int = number(64, 1, 65_536, "numbers that stand for a picture")
-    width: int = number(32, 1, 4096, "channels of the decoder's last stage; each stage before has twice as many")
+    latent: int = number(64, 1, 65_536, "numbers that stand for a picture or a text")
+    width: int = number(32, 1, 4096, "channels of the decoder's last stage; each stage before has twice as many", **FOR_PICTURES)
     noise: float = number(
-        0.0, 0.0, 10.0, "standard deviation of the noise on what is read (pixels are 0 to 1); learned is the clean picture"
+        0.0,
+        0.0,
+        10.0,
+        "standard deviation of the noise on what is read (pixels are 0 to 1); learned is the clean picture",
+        **FOR_PICTURES,
+    )
+    drop: float = number(
+        0.0, 0.0, 0.9, "share of the words that are missing in what is read; learned is the whole text", **FOR_TEXTS
+    )
+    shuffle: int = number(
+        0, 0, 1000, "positions that a word of what is read may be away from its own; learned is the text in order", **FOR_TEXTS
     )
 
 
@@ -250,7 +262,7 @@ class Recipe:
     data: DataRecipe = field(default_factory=DataRecipe)
     vocabulary: VocabularyRecipe = field(default_factory=VocabularyRecipe, metadata=WITH_TEXT)
     language: LanguageRecipe = field(default_factory=LanguageRecipe, metadata=for_tasks(*LANGUAGE))
-    autoencoding: AutoencodingRecipe = field(default_factory=AutoencodingRecipe, metadata=for_tasks(*MADE))
+    autoencoding: AutoencodingRecipe = field(default_factory=AutoencodingRecipe, metadata=for_tasks(*SQUEEZED))
     model: dict[str, Any] = field(default_factory=dict)
     training: TrainingRecipe = field(default_factory=TrainingRecipe)
 

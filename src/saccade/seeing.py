@@ -1,4 +1,4 @@
-"""What can be done with a model of pictures: caption, reconstruct, look; and the search that was asked for."""
+"""What can be done with a model of pictures: caption, reconstruct, look; an autoencoder's vectors; and the search that was asked for."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -7,7 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from .data.archives import pictures_in
@@ -22,6 +24,7 @@ from .tasks.image_classification import ImageClassification
 from .tasks.lengths import check_length
 from .tasks.open_questions import ANSWERING
 from .tasks.pictures import PictureTask
+from .tasks.text_autoencoding import TextAutoencoding
 from .views.document import Document
 from .views.results import Caption
 
@@ -35,6 +38,7 @@ class Seeing:
     model: nn.Module
     task: Any
     require: Callable[..., Any]  # the task, if it is of a kind
+    translate: Callable[..., Any]
 
     @property
     def name(self) -> str:
@@ -70,9 +74,37 @@ class Seeing:
 
     def reconstruct(self, images: Any, noise: float | None = None) -> Any:
         """What an autoencoder makes of an image file, beside the image itself; of a list of paths or a folder, a list. `noise` is added to
-        what is read: by default as much as in training."""
+        what is read: by default as much as in training. An autoencoder of texts: the text that it makes of a text as it is."""
+        if isinstance(self.task, TextAutoencoding):
+            if noise is not None:
+                raise SaccadeError(f"a noise of {noise:g} is for pictures, and this model reads texts; leave it out")
+            return self.translate(images)
         task = self.require(Autoencoding, "make pictures")
         return self.with_images(images, partial(task.reconstruct, self.model, noise=noise))
+
+    def encode(self, given: Any) -> NDArray[np.float32]:
+        """The numbers into which an autoencoder squeezes a text or a picture: one vector, or of several a row each."""
+        task: Autoencoding | TextAutoencoding = self.require((Autoencoding, TextAutoencoding), "squeeze its input into a vector")
+        if isinstance(task, TextAutoencoding):
+            alone = isinstance(given, str)
+            texts = [given] if alone else list(given)
+            if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
+                raise SaccadeError('expected a text or a list of texts, none of them empty; write m.encode("your text")')
+            found = task.encode(self.model, texts)
+        else:
+            pictures, alone = pictures_of(given, task.method)
+            found = task.encode(self.model, pictures)
+        return (found[0] if alone else found).numpy()
+
+    def from_latent(self, vectors: Any) -> list[Any]:
+        """What an autoencoder makes of vectors such as `encode` gives, a row each: texts, or pictures as arrays of bytes."""
+        task: Autoencoding | TextAutoencoding = self.require((Autoencoding, TextAutoencoding), "decode a vector")
+        latent, wanted = torch.as_tensor(np.asarray(vectors), dtype=torch.float32), self.recipe.autoencoding.latent
+        if latent.dim() != 2 or latent.shape[1] != wanted:
+            raise SaccadeError(
+                f"the vectors have the shape {tuple(latent.shape)}; give rows of {wanted} numbers, as `encode` does"
+            )
+        return task.from_latent(self.model, latent)
 
     def with_images(self, given: Any, work: Callable[[list[Picture]], list[Any]]) -> Any:
         """The result of `work` for one picture, or its results for a list of them or for a folder."""

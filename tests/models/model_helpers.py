@@ -15,7 +15,17 @@ from saccade.building import Builder, complete
 from saccade.core.options import Choice
 from saccade.core.table import Entry
 from saccade.layers.embeddings import spell
-from saccade.models import AttendingEncoder, CarryingLM, Decodable, Encoder, ImageEncoder, ImageToText, LookingEncoder, Seq2Seq
+from saccade.models import (
+    AttendingEncoder,
+    CarryingLM,
+    Decodable,
+    Encoder,
+    ImageEncoder,
+    ImageToText,
+    LookingEncoder,
+    Seq2Seq,
+    TextAutoencoder,
+)
 from saccade.models.kinds import GraphLabeler, MeshLabeler
 
 T = TypeVar("T", bound=nn.Module)
@@ -39,6 +49,8 @@ def vocabularies(kind: type[nn.Module]) -> tuple[Any, ...]:
     """What a model of a kind is built for: sizes of vocabularies, and an image encoder where it looks at images."""
     if issubclass(kind, ImageToText | LookingEncoder):
         return Builder({"family": "cnn", "dim": 4, "depths": [1], "stem_stride": 4}).make(ImageEncoder), V
+    if issubclass(kind, TextAutoencoder):
+        return V, 5
     return () if issubclass(kind, ImageEncoder) else (V, V) if issubclass(kind, Seq2Seq) else (V,)
 
 

@@ -42,7 +42,7 @@ each_pool = pytest.mark.parametrize("pool", [name for name in pools.names() if n
 
 def test_the_families_that_read_text_for_labels() -> None:
     transformers = {"transformer-encoder", "transformer-decoder", "transformer", "transformer-base", "transformer-big"}
-    assert set(FAMILIES) == transformers | {"rnn-encoder", "rnn-decoder", "bag", "xlnet"}
+    assert set(FAMILIES) == transformers | {"rnn-encoder", "rnn-decoder", "window-mlp", "bag", "xlnet"}
     assert all("pool" in models.table[name].config.__dataclass_fields__ for name in FAMILIES)
 
 
@@ -70,6 +70,22 @@ def test_a_language_model_gives_its_encoder_by_name(family: str, kind: type[Caus
     language, body = shake(make(kind, family)), make(Encoder, family).double()
     body.load_state_dict({name: value for name, value in language.state_dict().items() if not name.startswith("head.")})
     torch.testing.assert_close(body(SOURCE, LENGTHS), language.features(SOURCE))
+
+
+@pytest.mark.parametrize("window", [0, 1, 2, 6])
+def test_a_window_is_a_loop_over_the_words_around_each(window: int) -> None:
+    body = make(Encoder, "window-mlp", window=window)
+    found, x = body(SOURCE, LENGTHS), body.embedding(SOURCE)
+    weight, bias = body.encoder.weight, body.encoder.bias
+    assert weight.shape == (body.dim, (2 * window + 1) * x.shape[2])
+    for b, length in enumerate(LENGTHS.tolist()):
+        for n in range(length):
+            total = bias.clone()
+            for step in range(-window, window + 1):
+                part = weight[:, (step + window) * x.shape[2] :][:, : x.shape[2]]
+                if 0 <= n + step < length:
+                    total = total + part @ x[b, n + step]
+            torch.testing.assert_close(found[b, n], total.clamp(min=0))
 
 
 # --- classifier

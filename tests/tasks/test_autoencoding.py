@@ -87,6 +87,9 @@ def test_metrics_by_hand(folder: Path) -> None:
     found = system.evaluate("dev")
     assert found["loss"] == pytest.approx(sum(errors) / 3, rel=1e-5)
     assert found["psnr"] == pytest.approx(sum(-10 * math.log10(one) for one in errors) / 3, rel=1e-5)
+    pixels = [one.pixels.double().numpy() / 255 for one in work.dev]
+    off = [float(((one - sum(pixels) / 3) ** 2).mean()) for one in pixels]
+    assert found["psnr_mean"] == pytest.approx(sum(-10 * math.log10(one) for one in off) / 3, rel=1e-5)
     sums, score = system.task.per_example(system.model, system.read("dev")).sums["psnr"]
     assert score(sums.sum(0)) == pytest.approx(found["psnr"], rel=1e-5)
 

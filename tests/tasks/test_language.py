@@ -193,6 +193,8 @@ def test_perplexity_and_bits_a_character_by_hand(kind: str) -> None:
     assert found["perplexity"] == pytest.approx(math.exp(total / tokens), rel=1e-4)
     assert found["bits_per_character"] == pytest.approx(total / math.log(2) / len(TEXT), rel=1e-5)
     assert (found["tokens"], found["characters"], found["documents"]) == (tokens, len(TEXT), 1)
+    unigram = -sum(math.log(ids[1:].count(id) / tokens) for id in ids[1:]) / tokens
+    assert found["unigram_loss"] == pytest.approx(unigram, rel=1e-6)
 
 
 def test_the_unigram_loss_is_the_entropy_of_what_is_asked_for() -> None:

@@ -144,6 +144,23 @@ def test_accuracy_over_all_words_and_over_those_never_seen() -> None:
     assert "unknown_words" not in api.evaluate(system(kind="bpe"), SENTENCES)
 
 
+def test_the_usual_tag_of_each_word_is_a_control_that_is_stored() -> None:
+    train = [
+        Sentence(("the", "saw", "saw"), ("DET", "NOUN", "VERB"), 1),
+        Sentence(("saw", "the", "the"), ("NOUN", "DET", "ADJ"), 2),
+        Sentence(("cats", "dogs"), ("NOUN", "NOUN"), 3),
+    ]
+    made = api.build(recipe(), train)
+    asked = [Sentence(("the", "saw", "zebra"), ("ADJ", "NOUN", "NOUN"), 1), Sentence(("cats", "zebra"), ("NOUN", "VERB"), 2)]
+    # the → DET (2 of 3), saw → NOUN (2 of 3), cats → NOUN, and zebra → NOUN, the most frequent of all: 3 of 5 are right
+    for task in (made.task, Tagging.restore(made.recipe, made.task.tokens())):
+        assert task.evaluate(made.model, asked)["usual_accuracy"] == pytest.approx(60)
+    assert "usual_accuracy" not in api.evaluate(system(kind="bpe"), SENTENCES)
+    for usual in ([0, 1], [9] * len(made.task.text), ["DET"] * len(made.task.text)):
+        with pytest.raises(TypeError, match="one per token"):
+            Tagging.restore(made.recipe, {**made.task.tokens(), "usual": usual})
+
+
 def test_the_unknown_word_is_known_to_be_unknown() -> None:
     task = system().task
     [(rows, *_)] = task.numbers([Sentence(("zebra", "cat"), None, 1)])

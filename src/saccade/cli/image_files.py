@@ -1,4 +1,4 @@
-"""Commands for models of pictures: reconstruct, and classify where the model was trained on pictures."""
+"""Commands for models of pictures: reconstruct (texts too), and classify where the model was trained on pictures."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -90,25 +90,35 @@ def classify_images(system: "System", path: str | None, input_file: str | None, 
 
 def reconstruct(
     model: Model,
-    image: Annotated[str, typer.Argument(help="An image file, or a folder of images.")],
+    given: Annotated[
+        str, typer.Argument(metavar="INPUT", help="An image file or a folder of images; or a text, for a model of texts.")
+    ],
     out_file: Annotated[Path | None, typer.Option("--out", help="Draw before and after: .png, .svg or .pdf.")] = None,
     noise: Annotated[float | None, typer.Option(help=NOISE, min=0, max=10)] = None,
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
-    """Make pictures again from the few numbers that an autoencoder keeps of them, or clean ones from noisy ones; the closer, the higher
-    the PSNR.
+    """Reconstruct pictures or a text from the few numbers that an autoencoder keeps of them, or clean ones from noisy ones. Of a picture
+    the PSNR is printed, of a text the reconstruction.
 
     Examples:
         saccade reconstruct runs/shapes-autoencoder photo.png --out before-after.png
         saccade reconstruct runs/shapes-denoising photos/ --noise 0
+        saccade reconstruct runs/senses-autoencoder "the dog did not cross the street because it was too tired"
     """
     from ..tasks.autoencoding import Autoencoding
+    from ..tasks.text_autoencoding import TextAutoencoding
 
     check_picture(out_file)
     system = load(model, device)
+    if isinstance(system.task, TextAutoencoding):
+        if out_file is not None or noise is not None:
+            raise SaccadeError("--out and --noise are for pictures, and this model reads texts; leave them out")
+        made_again = system.reconstruct(given)
+        print_json({"text": given, **made_again.to_dict("text", "log_prob")}) if json_ else write(made_again.text)
+        return
     task = system.require(Autoencoding, "make pictures")
-    images, _ = find_images([image])
+    images, _ = find_images([given])
     made = list[Any]()
 
     def tell(name: str, one: Any) -> None:

@@ -128,6 +128,27 @@ DOCUMENTS = Kind(
 )
 
 
+def text_alone(example: Any) -> Pair:
+    """The text of an example as both sides of a pair."""
+    document = example if isinstance(example, Document) else document_from(example)
+    return Pair(document.text.strip(), document.text.strip(), document.line)
+
+
+def each_alone(documents: Iterable[Document | LineError]) -> Iterator[Pair | LineError]:
+    return (one if isinstance(one, LineError) else text_alone(one) for one in documents)
+
+
+TEXTS_ALONE = Kind(
+    "texts",
+    "text",
+    "target",
+    lambda where: each_alone(each_document(where, "line")),
+    lambda where: each_alone(DOCUMENTS.from_hub(where)),
+    DOCUMENTS.generated,
+    text_alone,
+)
+
+
 def read(kind: Kind, where: str, options: Options = None, *how: str, skipped: Skipped | None = None) -> list[Any]:
     """The examples of `phrasebook:test` (generated with `options`), of a dataset, or of files; `how` is for the kind's own reader.
     The first bad line is an error, unless `skipped` counts them."""
@@ -168,7 +189,7 @@ def inputs(kind: Kind, where: str, second: bool = False, options: Options = None
         raise SaccadeError(f"{path} holds sentences with tags, not texts; give a file with one text per line")
     if bare_suffix(path) not in SUFFIXES:
         return (line.partition(" ")[2] if line.startswith(MARK) else line for line in open_text(path))
-    usual = {PAIRS: (SOURCES, TARGETS), LABELED: (TEXTS,)}[kind][second : second + 1]
+    usual = {PAIRS: (SOURCES, TARGETS)}.get(kind, (TEXTS,))[second : second + 1]
     take = lambda number, entry, column: on_one_line(str(entry.get(column) or ""))  # noqa: E731
     cell = lambda number, line: [*line.split("\t"), ""][second]  # noqa: E731
     items = each_entry(path, take, usual, columns[-1:] if second else columns[:1], cell)

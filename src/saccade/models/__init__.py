@@ -5,7 +5,7 @@ from .bytenet import ByteNet
 from .cnn import CNN
 from .convs2s import ConvS2S
 from .efficientnet import EfficientNetLite0
-from .encoders import Bag, RnnEncoder
+from .encoders import Bag, RnnEncoder, WindowMLP
 from .families import Family, table
 from .graph_network import GraphNetwork
 from .group_cnn import GroupCNN
@@ -20,6 +20,7 @@ from .kinds import (
     ImageToText,
     LookingEncoder,
     Seq2Seq,
+    TextAutoencoder,
 )
 from .labels import Answerer, Classifier, MaskedModel, Tagger
 from .mesh_network import MeshNetwork
@@ -70,5 +71,7 @@ __all__ += [
     "Seq2Seq",
     "Swin",
     "Tagger",
+    "TextAutoencoder",
 ]
 __all__ += ["Transformer", "TransformerDecoder", "TransformerEncoder", "TransformerXL", "TwoStream", "ViT", "XLNet", "table"]
+__all__ += ["Transformer", "TransformerDecoder", "TransformerEncoder", "TransformerXL", "TwoStream", "ViT", "WindowMLP", "table"]

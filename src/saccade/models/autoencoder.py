@@ -33,7 +33,11 @@ class Autoencoder(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """B 3 H W"""
-        return self.decoder(self.latent(images))[:, :, : self.size[0], : self.size[1]]
+        return self.from_latent(self.latent(images))
+
+    def from_latent(self, latent: Tensor) -> Tensor:
+        """B L → B 3 H W"""
+        return self.decoder(latent)[:, :, : self.size[0], : self.size[1]]
 
 
 class PixelDecoder(nn.Module):

@@ -1,11 +1,12 @@
-"""Encoders without attention of their own: a bag of words, a recurrence from both ends, which may look at an image. B batch, N positions,
-H hidden width."""
+"""Encoders without attention of their own: a bag of words, a window of words, a recurrence from both ends, which may look at an image.
+B batch, N positions, D width of a token, H hidden width."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ..core import Mechanism, normalizers, scores
 from ..core.options import Choice, number, part
@@ -24,6 +25,20 @@ class BagConfig:
     sizes: ClassVar[Sizes] = named_sizes(dim=(32, 64, 128, 300, 512))
 
     dim: int = number(128, 1, 65_536, "width of a token's vector")
+    dropout: float = number(0.1, 0.0, 0.99, "dropout of the embedded words, and before the output")
+    embedding: Choice = part(embeddings.table, embeddings.Tokens)
+    pool: Choice = part(pooling.pools, pooling.Attention, "how a text's vectors become one, for a label")
+
+
+@dataclass(frozen=True)
+class WindowConfig:
+    """The settings of a window of words."""
+
+    sizes: ClassVar[Sizes] = named_sizes(dim=(32, 64, 128, 200, 300), hidden=(64, 128, 256, 400, 600))
+
+    dim: int = number(128, 1, 65_536, "width of a token's vector")
+    hidden: int = number(256, 1, 65_536, "width of the layer that reads a window, and of what comes out")
+    window: int = number(2, 0, 1000, "tokens to each side; 0: a token alone")
     dropout: float = number(0.1, 0.0, 0.99, "dropout of the embedded words, and before the output")
     embedding: Choice = part(embeddings.table, embeddings.Tokens)
     pool: Choice = part(pooling.pools, pooling.Attention, "how a text's vectors become one, for a label")
@@ -61,6 +76,23 @@ class Bag(Encoder):
         return self.embedding(tokens)
 
 
+class WindowMLP(Encoder):
+    """h_n = ReLU(W [x_(n−w); …; x_n; …; x_(n+w)] + b): a fully connected layer over a window; zeros stand beyond both ends of a text."""
+
+    def __init__(self, vocab: int, c: WindowConfig) -> None:
+        super().__init__()
+        self.dim, self.window = c.hidden, c.window
+        self.embedding = inputs.WordInput(c.embedding(vocab=vocab, dim=c.dim), nn.Dropout(c.dropout))
+        self.encoder = nn.Linear((2 * c.window + 1) * c.dim, c.hidden)
+
+    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        x = self.embedding(tokens)
+        inside = torch.arange(x.shape[1], device=x.device) < lengths.unsqueeze(1)
+        padded = F.pad(x * inside.unsqueeze(-1), (0, 0, self.window, self.window))
+        around = padded.unfold(1, 2 * self.window + 1, 1)  # B N D 2w+1
+        return self.encoder(around.mT.flatten(2)).relu()
+
+
 class RnnEncoder(Encoder):
     """Recurrences from both ends, B N 2H, with one dropout mask for all positions of a text (Gal & Ghahramani 2016)."""
 
@@ -95,5 +127,7 @@ class LookingRnn(LookingEncoder):
 
 
 add_family("bag", "Harris 1954", BagConfig, {Encoder: Bag}, "Bag of words: one vector per token.")
+about = "Fully connected layer over a window of words: one vector per token."
+add_family("window-mlp", "Collobert et al. 2011", WindowConfig, {Encoder: WindowMLP}, about)
 about = "RNN encoder alone, from both ends: one vector per token."
 add_family("rnn-encoder", "Graves & Schmidhuber 2005", RnnConfig, {Encoder: RnnEncoder, LookingEncoder: LookingRnn}, about)

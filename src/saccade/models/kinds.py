@@ -149,6 +149,24 @@ class Seq2Seq(Decodable):
         raise NotImplementedError
 
 
+class TextAutoencoder(Seq2Seq):
+    """Reads a text into one vector, and generates the text from that vector alone."""
+
+    title = "a model whose decoder reads one vector"
+    reads = "texts"
+
+    def latent(self, source: Tensor, lengths: Tensor) -> Tensor:
+        """The vector of each source: B L."""
+        raise NotImplementedError
+
+    def start_from(self, latent: Tensor) -> State:
+        """The state of the decoder that has read these vectors."""
+        raise NotImplementedError
+
+    def start(self, source: Tensor, lengths: Tensor) -> State:
+        return self.start_from(self.latent(source, lengths))
+
+
 class ImageToText(Seq2Seq):
     """Looks at an image and generates a text: the source are images, B 3 H W, and `lengths` say nothing."""
 

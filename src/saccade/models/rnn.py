@@ -13,7 +13,7 @@ from ..layers.attention import Reader
 from ..layers.dropouts import VectorDropout
 from ..layers.recurrent import Bidirectional, Recurrence, Unidirectional
 from .families import Builds, add_family
-from .kinds import ImageEncoder, ImageToText, Seq2Seq
+from .kinds import ImageEncoder, ImageToText, Seq2Seq, TextAutoencoder
 from .rnn_settings import AttendingConfig, BahdanauConfig, Config, LuongConfig, RnnConfig
 
 
@@ -240,6 +240,24 @@ class RnnSeq2Seq(RnnGenerator):
         return self.decoder.start(memory, end, lengths)
 
 
+class RnnAutoencoder(RnnGenerator, TextAutoencoder):
+    """z = W [last states from both ends] + b of an encoder, and a decoder above that reads z as a source's one vector. L latent width."""
+
+    def __init__(self, vocab: int, latent: int, c: RnnConfig, decoder: Callable[..., Any]) -> None:
+        super().__init__()
+        self.source, self.target = make_words(vocab, c), make_words(vocab, c)
+        self.encoder = shallow(c)  # type: ignore[arg-type]
+        self.squeeze = nn.Linear(self.encoder.width, latent)  # type: ignore[arg-type]
+        self.make_output(vocab, c, decoder, latent)
+
+    def latent(self, source: Tensor, lengths: Tensor) -> Tensor:
+        """B L"""
+        return self.squeeze(self.encoder(self.source(source), lengths)[1])
+
+    def start_from(self, latent: Tensor) -> State:
+        return self.decoder.start(latent, latent, torch.ones(len(latent), device=latent.device))
+
+
 class RnnCaptioner(RnnGenerator, ImageToText):
     """An image encoder in front of one of the decoders above; the mean of all positions takes the place of a source's one vector."""
 
@@ -265,4 +283,6 @@ for name, decoder, config, paper, summary in (
     ("luong", LuongDecoder, LuongConfig, "Luong et al. 2015", "the state after a step attends, bilinear score."),
 ):
     builds: Builds = {Seq2Seq: partial(RnnSeq2Seq, decoder=decoder), ImageToText: partial(RnnCaptioner, decoder=decoder)}
+    if not decoder.reads_memory:  # else all positions of the encoder are read, and no vector is the text's alone
+        builds[TextAutoencoder] = partial(RnnAutoencoder, decoder=decoder)
     add_family(name, paper, config, builds, f"RNN encoder–decoder; {summary}")

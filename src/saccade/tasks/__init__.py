@@ -12,6 +12,7 @@ from . import (
     open_questions,
     questions,
     tagging,
+    text_autoencoding,
     text_to_text,
     translation,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "questions",
     "table",
     "tagging",
+    "text_autoencoding",
     "text_to_text",
     "translation",
 ]

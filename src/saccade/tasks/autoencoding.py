@@ -95,9 +95,14 @@ class Autoencoding(PictureTask):
         return {"loss": float(made.mean()), "psnr": float(psnr(made).mean())}
 
     def evaluate(self, model: nn.Module, examples: Sequence[Pictured]) -> dict[str, Any]:
-        """The mean squared error, and the mean of −10 log₁₀ of it in decibels (PSNR); with noise also that of the noisy pictures."""
-        made, read = self.errors(model, self.numbers(examples))
+        """The mean squared error, and the mean of −10 log₁₀ of it in decibels (PSNR); that of the mean of these pictures instead of each
+        (`psnr_mean`); with noise also that of the noisy pictures."""
+        numbers = self.numbers(examples)
+        made, read = self.errors(model, numbers)
+        mean = torch.stack([one.pixels for one in numbers]).float().mean(0)
+        constant = torch.stack([((one.pixels - mean) / 255).square().mean() for one in numbers])
         found = {"pictures": len(examples), "loss": float(made.mean()), "psnr": float(psnr(made).mean())}
+        found["psnr_mean"] = float(psnr(constant).mean())
         return {**found, **({"psnr_noisy": float(psnr(read).mean())} if self.how.noise else {})}
 
     def per_example(self, model: nn.Module, examples: Sequence[Pictured], **options: Any) -> Each:
@@ -133,6 +138,20 @@ class Autoencoding(PictureTask):
                 Reconstructed(images[n].name, error, float(psnr(torch.tensor(error))), before, seen if strength else None, after)
             )
         return found
+
+    @torch.no_grad()
+    def encode(self, model: nn.Module, images: Sequence[Picture]) -> Tensor:
+        """The latent of each picture as it is, without noise: B L."""
+        assert isinstance(model, Autoencoder)
+        numbers = self.numbers([Pictured(image, None, n) for n, image in enumerate(images, 1)])
+        check_decoded(numbers)
+        return model.eval().latent(on_device([one.pixels for one in numbers], device_of(model))).float().cpu()
+
+    @torch.no_grad()
+    def from_latent(self, model: nn.Module, latent: Tensor) -> list[Any]:
+        """The picture that the decoder makes of each latent, B L."""
+        assert isinstance(model, Autoencoder)
+        return [picture(one.float().cpu()) for one in model.eval().from_latent(latent.to(device_of(model)))]
 
 
 class AutoencodingWork(PictureWork):

@@ -1,9 +1,10 @@
 """Tagging: one label per word. B batch, N tokens, W words, C tags."""
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from ..data.batches import ancestors, on, pad, pad_rows, tree_depths, tree_dista
 from ..data.conllu import Sentence
 from ..data.corpora import SENTENCES
 from ..data.skipping import Skipped, many
+from ..data.vocabulary import Vocabulary
 from ..data.words import SPLITS, split_words
 from ..errors import SaccadeError
 from ..models.labels import Tagger
@@ -35,9 +37,34 @@ class Tagging(LabelTask):
     command: ClassVar[str] = "tag {model} your.conllu"
     method: ClassVar[str] = 'm.tag("your sentence")'
 
+    usual: Sequence[int] = ()  # of each token of a vocabulary of words, the tag that it has most often in training
+
     @classmethod
     def reading(cls, recipe: Recipe) -> tuple[str, ...]:
         return (recipe.data.column,)
+
+    @classmethod
+    def learn(cls, recipe: Recipe, train: Sequence[Sentence], given: Vocabulary | None = None) -> Self:
+        made = super().learn(recipe, train, given)
+        if made.text.kind == "words":
+            counts: dict[int, Counter[int]] = defaultdict(Counter)
+            for one in made.numbers(train):
+                for [id], tag in zip(one.rows, one.labels, strict=True):
+                    counts[id][tag] += 1
+            made.usual = usual_of(counts, len(made.text))
+        return made
+
+    @classmethod
+    def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
+        made = super().restore(recipe, tokens)
+        made.usual = tokens.get("usual", ())
+        known = range(len(made.labels))
+        if made.usual and (len(made.usual) != len(made.text) or not all(type(tag) is int and tag in known for tag in made.usual)):
+            raise TypeError("usual tags must be numbers of labels, one per token")
+        return made
+
+    def tokens(self) -> dict[str, Any]:
+        return {**super().tokens(), **({"usual": list(self.usual)} if self.usual else {})}
 
     @property
     def split(self) -> str:
@@ -90,8 +117,8 @@ class Tagging(LabelTask):
         return Batch((tokens, lengths, at, *more), target, UNLABELED, int(words.sum()), [one.line for one in numbers])
 
     def evaluate(self, model: nn.Module, examples: Sequence[Sentence], confusion: bool | None = None) -> dict[str, Any]:
-        """Accuracy over all words, and over those that the vocabulary lacks, which a model knows by their bytes and neighbors alone;
-        precision, recall and F1 of each tag."""
+        """Accuracy over all words, and over those that the vocabulary lacks, which a model knows by their bytes and neighbors alone; that of
+        the tag that each word has most often in training (`usual_accuracy`); precision, recall and F1 of each tag."""
         self.check_labeled(examples, more=" to compare with, or use `tag`")
         numbers = self.numbers(examples)
         metrics, guessed, wanted = self.judge(model, numbers)
@@ -101,6 +128,9 @@ class Tagging(LabelTask):
             found["unknown_words"] = int(unknown.sum())
             if unknown.any():
                 found["accuracy_unknown"] = percent((guessed == wanted)[unknown])
+        if self.usual:
+            usual = torch.tensor([self.usual[row[0]] for one in numbers for row in one.rows])
+            found["usual_accuracy"] = percent(usual == wanted)
         return {**found, **self.by_class(guessed, wanted, confusion)}
 
     def tag(self, model: nn.Module, examples: Sequence[Sentence]) -> list[Tagged]:
@@ -116,6 +146,13 @@ class Tagging(LabelTask):
         sentence = Sentence(self.words(text), None, 1)
         pieces = self.text.labels(row[0] for row in self.numbers([sentence])[0].rows)
         return list(sentence.words) if self.text.kind == "words" else pieces, " ".join(self.tag(model, [sentence])[0])
+
+
+def usual_of(counts: dict[int, Counter[int]], size: int) -> list[int]:
+    """Of each of `size` tokens the tag that it has most often; one that was never seen has the most frequent tag of all."""
+    most = lambda found: min(found, key=lambda tag: (-found[tag], tag))  # noqa: E731
+    commonest = most(sum(counts.values(), Counter[int]()))
+    return [most(counts[id]) if id in counts else commonest for id in range(size)]
 
 
 def token_tree(one: Sentence, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:

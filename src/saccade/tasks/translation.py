@@ -52,6 +52,7 @@ class Translation(ExampleTask):
     needs, data = Seq2Seq, PAIRS
     alike: ClassVar[bool] = True  # whether the sides of a pair should be about as long as each other
     measures: ClassVar[dict[str, bool]] = {"loss": False, "bleu": True}
+    workers: ClassVar[tuple[type["PairWork"], type["PairWork"]]]  # without and with BLEU on the dev set
     options = Task.options | {
         "beam": searcher,
         "max_length": check_length,
@@ -106,9 +107,9 @@ class Translation(ExampleTask):
 
     def work(self, recipe: Recipe, train: Pairs, dev: Pairs, device: torch.device) -> Work:
         if recipe.training.dev_bleu or recipe.training.watch == "bleu":
-            made: PairWork = WorkWithBleu(self, recipe, train, dev, device)
+            made = self.workers[1](self, recipe, train, dev, device)
         else:
-            made = PairWork(self, recipe, train, dev, device)
+            made = self.workers[0](self, recipe, train, dev, device)
             made.measures = ("loss",)
         self.lengths = OutputLengths.measure(made.lengths)
         return made
@@ -304,3 +305,6 @@ class WorkWithBleu(PairWork):
         pairs = [one.pair for one in self.dev]
         scored = self.task.score(self.task.outputs(model, pairs)[0], pairs, None, self.tokenizer)
         return {**super().evaluate(model), "bleu": float(scored["bleu"])}
+
+
+Translation.workers = PairWork, WorkWithBleu
