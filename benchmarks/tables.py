@@ -259,8 +259,8 @@ def figure(name: str, value: object) -> str:
 
 def compared(result: dict[str, Any]) -> list[str]:
     """The names under which the figures of each training are: recipes, or of one recipe the values that were varied."""
-    recipe, _, varied = result["recipe"].partition(" --vary ")
-    return list(variations([varied])) if varied else str(recipe).split()
+    recipe, *varied = result["recipe"].split(" --vary ")
+    return list(variations(varied)) if varied else str(recipe).split()
 
 
 def rows(result: dict[str, Any]) -> dict[str, str]:
