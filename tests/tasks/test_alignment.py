@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade.tasks.scoring import Link, alignment_error_rate, links, word_weights
+from saccade.tasks.scoring import Link, alignment_error_rate, diagonal_links, links, word_weights
 
 pairs = st.sets(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=8)
 
@@ -46,6 +46,13 @@ def test_the_error_rate_counts_over_all_sentences_and_no_links_twice() -> None:
     assert alignment_error_rate([], [], []) == 0.0
     with pytest.raises(ValueError, match="zip"):
         alignment_error_rate([[(0, 0)]], [], [])
+
+
+def test_the_diagonal_links_words_at_the_same_share_of_both_sentences() -> None:
+    assert diagonal_links(3, 3) == [(0, 0), (1, 1), (2, 2)]
+    assert diagonal_links(2, 4) == [(0, 0), (0, 1), (1, 2), (1, 3)]
+    assert diagonal_links(5, 2) == [(1, 0), (3, 1)]  # the middles of the halves, 1.25 and 3.75, lie in words 1 and 3
+    assert diagonal_links(4, 0) == []
 
 
 @given(pairs, pairs, pairs)

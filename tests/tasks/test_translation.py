@@ -414,6 +414,7 @@ def test_an_evaluation_has_scores_loss_and_alignment_error() -> None:
     assert (found["sentences"], found["beam"]) == (5, 2)
     assert found["loss"] == pytest.approx(mean_loss(words, model, gold), rel=1e-6)
     assert found["aer"] == aer_of(words, model, gold[0]), "pairs without gold links do not count"
+    assert found["aer_diagonal"] == 0.0, "the gold links of the one pair that has some are the diagonal"
     assert len(found["by_length"]) == 4
     plain = words.evaluate(tiny(words, "fixed-context"), gold)
     assert "aer" not in plain

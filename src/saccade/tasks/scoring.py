@@ -40,6 +40,11 @@ def links(weights: NDArray[np.floating], nothing: Sequence[float] | None = None)
     return [(int(weights[t].argmax()), t) for t, most in largest if most > 0 and (nothing is None or most >= nothing[t])]
 
 
+def diagonal_links(sources: int, targets: int) -> list[Link]:
+    """Each target word with the source word at the same share of the sentence: an alignment that knows the lengths alone, as a control."""
+    return [((2 * t + 1) * sources // (2 * targets), t) for t in range(targets)]
+
+
 def alignment_error_rate(
     predicted: Iterable[Collection[Link]], sure: Iterable[Collection[Link]], possible: Iterable[Collection[Link]]
 ) -> float:

@@ -29,7 +29,17 @@ from ..training.work import Work
 from ..views.results import Aligned, Translated
 from .lengths import OutputLengths, check_length
 from .rewards import reward_of
-from .scoring import alignment_error_rate, bleu_metric, bleu_tokenizer, by_length, moses_tokenizer, scores, text_sums, word_links
+from .scoring import (
+    alignment_error_rate,
+    bleu_metric,
+    bleu_tokenizer,
+    by_length,
+    diagonal_links,
+    moses_tokenizer,
+    scores,
+    text_sums,
+    word_links,
+)
 from .task import Each, ExampleTask, ExampleWork, Task, device_of, from_tokens, learn_vocabulary, table
 
 Pairs = Sequence[Pair]
@@ -249,7 +259,8 @@ class Translation(ExampleTask):
         max_length: int | None = None,
         length_penalty: float = 1.0,
     ) -> dict[str, Any]:
-        """BLEU and chrF with their signatures, loss, the alignment error rate where there are gold links, and BLEU by length quarter."""
+        """BLEU and chrF with their signatures, loss, BLEU by length quarter, and where there are gold links the alignment error rate,
+        beside that of the diagonal."""
         tokenizer, note = bleu_tokenizer(tokenize or self.tokenize, [pair.target for pair in pairs])
         outputs, cut = self.outputs(model, pairs, beam, max_length, length_penalty)
         found: dict[str, Any] = {"sentences": len(pairs), "beam": beam, **self.score(outputs, pairs, moses, tokenizer)}
@@ -262,7 +273,9 @@ class Translation(ExampleTask):
         if gold and attends(model):
             predicted = [one.links for one in self.align(model, gold)]
             wanted = [(pair.alignment or (), pair.possible or ()) for pair in gold]
-            found["aer"] = alignment_error_rate(predicted, *zip(*wanted, strict=True))
+            diagonal = [diagonal_links(len(pair.source.split()), len(pair.target.split())) for pair in gold]
+            for name, guess in (("aer", predicted), ("aer_diagonal", diagonal)):
+                found[name] = alignment_error_rate(guess, *zip(*wanted, strict=True))
         if quarters:
             found["by_length"] = by_length(outputs, pairs, tokenizer)
         return found

@@ -12,7 +12,7 @@ from ..files import write_atomically
 
 COLUMNS = ("update", "epoch", "seconds", "loss", "learning_rate", "gradient_norm", "tokens", "tokens_per_second")
 OF_TRAINING = ("loss", "learning_rate", "gradient_norm", "tokens_per_second")  # what TensorBoard draws besides the dev metrics
-DIGITS = {"loss": 3, "unigram_loss": 3, "aer": 3, "bits_per_character": 3, "perplexity": 2}
+DIGITS = {"loss": 3, "unigram_loss": 3, "aer": 3, "aer_diagonal": 3, "bits_per_character": 3, "perplexity": 2}
 
 
 class Logs:
