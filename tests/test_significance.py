@@ -11,7 +11,7 @@ import sacrebleu
 from sacrebleu.significance import PairedTest
 
 from saccade import comparing, significance
-from saccade.significance import measure_difference
+from saccade.significance import measure_difference, rank_agreement, rank_correlation
 from saccade.tasks.scoring import text_sums
 from saccade.tasks.task import percent_of
 
@@ -125,3 +125,26 @@ def test_no_winner_is_named_inside_the_noise() -> None:
     other = comparing.judge([rows[0], row("d", "11")], "accuracy", True)
     assert "were not judged on the same examples, so nothing can be tested" in str(other[0])
     assert other[0].to_dict() == {"metric": "accuracy", "best": "d", "other": "a"}
+
+
+def test_the_rank_correlation_is_spearmans() -> None:
+    assert rank_correlation([1, 2, 3], [10, 20, 25]) == pytest.approx(1)
+    assert rank_correlation([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)
+    # ranks 1 2 3 4 5 and 2 1 4 3 5: 1 − 6 · 4 / (5 · 24)
+    assert rank_correlation([1, 2, 3, 4, 5], [2, 1, 4, 3, 5]) == pytest.approx(0.8)
+    # equal values share a rank: 1 2.5 2.5 against 1 2 3
+    assert rank_correlation([1, 2, 2], [1, 2, 3]) == pytest.approx(0.8660254)
+    assert rank_correlation([1, 1, 1], [1, 2, 3]) is None
+
+
+def test_the_interval_of_a_rank_correlation_is_that_of_all_draws_of_rows() -> None:
+    ours, theirs = np.array([1.0, 2.0, 3.0, 4.0, 5.0]), np.array([2.0, 1.0, 4.0, 3.0, 5.0])
+    every_draw = [rank_correlation(ours[list(rows)], theirs[list(rows)]) for rows in itertools.product(range(5), repeat=5)]
+    known = [value for value in every_draw if value is not None]
+    assert len(known) == 5**5 - 5  # one row, five times
+    found = rank_agreement(list(ours), list(theirs))
+    assert found is not None
+    assert (found.correlation, found.rows) == (pytest.approx(0.8), 5)
+    assert [found.low, found.high] == pytest.approx(np.percentile(known, [2.5, 97.5]).tolist(), abs=0.08)
+    assert str(found) == f"+0.80 (95 % interval {found.low:+.2f} to {found.high:+.2f}, 5 rows)"
+    assert rank_agreement([1, 1, 1], [1, 2, 3]) is None

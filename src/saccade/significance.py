@@ -1,7 +1,8 @@
-"""Whether two recipes differ by more than chance, from what their metrics add up from: S seeds × N examples × K statistics."""
+"""Whether two recipes differ by more than chance, from what their metrics add up from: S seeds × N examples × K statistics; how well
+two orders of rows agree."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,3 +68,41 @@ def bootstrap(a: Sums, b: Sums, score: Score) -> Sums:
         chosen = of_seeds.integers(seeds, size=(2, max(seeds - 1, 1)))
         found.append(ours[chosen[0]].mean() - theirs[chosen[1]].mean())
     return np.array(found)
+
+
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Spearman's: the correlation of the ranks, equal values sharing their mean rank; None where all of one are equal."""
+    a, b = ranks(first), ranks(second)
+    a, b = a - a.mean(), b - b.mean()
+    size = float(np.sqrt((a @ a) * (b @ b)))
+    return float(a @ b) / size if size else None
+
+
+def ranks(values: Sequence[float]) -> Any:
+    array = np.asarray(values, dtype=np.float64)
+    below, upto = ((array[:, None] > array).sum(1), (array[:, None] >= array).sum(1))
+    return (below + 1 + upto) / 2
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Spearman's rank correlation of two columns and its 95 % interval on resampled rows."""
+
+    correlation: float
+    low: float
+    high: float
+    rows: int
+
+    def __str__(self) -> str:
+        return f"{self.correlation:+.2f} (95 % interval {self.low:+.2f} to {self.high:+.2f}, {self.rows} rows)"
+
+
+def rank_agreement(first: Sequence[float], second: Sequence[float]) -> Agreement | None:
+    """None where all of one are equal; draws of which that is true are left out."""
+    if (correlation := rank_correlation(first, second)) is None:
+        return None
+    chance, a, b = np.random.default_rng(12345), np.asarray(first), np.asarray(second)
+    draws = (chance.integers(len(a), size=len(a)) for _ in range(SAMPLES))
+    found = [value for rows in draws if (value := rank_correlation(a[rows], b[rows])) is not None]
+    low, high = np.percentile(found, [2.5, 97.5]).tolist()
+    return Agreement(correlation, low, high, len(a))

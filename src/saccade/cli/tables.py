@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -61,15 +62,15 @@ def table(
     made, files = produce(study, planned, todo, jobs, on)
     if result is not None:
         record(made, result, seeds)
-    agreements = {key: value for key, (value, _) in made.correlations().items()}
+    agreements = made.correlations()
     facts = {
         "out": str(out),
         "rows": len(made.results),
         "files": files,
-        "rank_correlations": agreements,
+        "rank_correlations": {key: asdict(found) for key, found in agreements.items()},
         "failed": dict(made.failed),
     }
-    lines = [f"rank correlation with the paper, {key}: {value:+.2f}" for key, value in agreements.items()]
+    lines = [f"rank correlation with the paper, {key}: {found}" for key, found in agreements.items()]
     report(json_, facts, "\n".join([*lines, f"{out}: {len(made.results)} rows in {', '.join(files)}"]))
     if made.failed:
         first = next(iter(made.failed.items()))

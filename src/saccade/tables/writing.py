@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ..files import write_atomically
 from ..results import command, common_environment, environment, write_result
+from ..significance import Agreement, rank_agreement
 from .plan import RESULTS, Column, Job, Study
 
 MISSING = "–"
@@ -49,8 +48,8 @@ class Made:
         mine = {key for row in self.results for key in self.study.in_paper(row)}
         return {key: title for key, title in self.study.paper_columns.items() if key in mine}
 
-    def correlations(self) -> dict[str, tuple[float, int]]:
-        """Column → the rank correlation of our means with the paper's column, and over how many rows."""
+    def correlations(self) -> dict[str, Agreement]:
+        """Column → the rank correlation of our means with the paper's column."""
         found = {}
         for column in self.columns:
             pairs = [
@@ -59,8 +58,8 @@ class Made:
                 if (ours := self.mean(row, column)) is not None
                 and isinstance(theirs := self.study.in_paper(row).get(column.paper), int | float)
             ]
-            if len(pairs) >= FEWEST and (agreement := rank_correlation(*zip(*pairs, strict=True))) is not None:
-                found[column.key] = agreement, len(pairs)
+            if len(pairs) >= FEWEST and (agreement := rank_agreement(*zip(*pairs, strict=True))) is not None:
+                found[column.key] = agreement
         return found
 
 
@@ -78,20 +77,6 @@ def collect(study: Study, jobs: Sequence[Job], failed: Mapping[str, str]) -> Mad
     return Made(
         study, {row: sorted(found, key=lambda one: one["seed"]) for row, found in results.items() if found}, reasons, missing
     )
-
-
-def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Spearman's: the correlation of the ranks, equal values sharing their mean rank; None where all of one are equal."""
-    a, b = ranks(first), ranks(second)
-    a, b = a - a.mean(), b - b.mean()
-    size = float(np.sqrt((a @ a) * (b @ b)))
-    return float(a @ b) / size if size else None
-
-
-def ranks(values: Sequence[float]) -> Any:
-    array = np.asarray(values, dtype=np.float64)
-    below, upto = ((array[:, None] > array).sum(1), (array[:, None] >= array).sum(1))
-    return (below + 1 + upto) / 2
 
 
 def write(made: Made, jobs_beside: int) -> list[str]:
@@ -140,8 +125,12 @@ def as_markdown(made: Made, jobs_beside: int) -> str:
         parts.append(f"The paper's columns: {study.paper}.")
     if agreements := made.correlations():
         titles = {one.key: (one.title, study.paper_columns[one.paper]) for one in columns if one.paper in study.paper_columns}
-        lines = [[*titles[key], f"{value:+.2f}", str(count)] for key, (value, count) in agreements.items()]
-        parts += ["## Our order of the rows and theirs", grid([["here", "there", "Spearman's rank correlation", "rows"], *lines])]
+        lines = [
+            [*titles[key], f"{found.correlation:+.2f}", f"{found.low:+.2f} to {found.high:+.2f}", str(found.rows)]
+            for key, found in agreements.items()
+        ]
+        heads = ["here", "there", "Spearman's rank correlation", "95 % interval (bootstrap over rows)", "rows"]
+        parts += ["## Our order of the rows and theirs", grid([heads, *lines])]
     parts += ["## What this can show", study.honest]
     absent = {**made.failed, **dict.fromkeys(made.missing, "not run yet"), **study.left_out()}
     if absent:
@@ -200,7 +189,11 @@ def pictures(made: Made) -> dict[str, Any]:
 def record(made: Made, name: str, seeds: int) -> None:
     """The table as a result file: every value under ROW.COLUMN, one per seed, the paper's under `peers`, and the rank correlations."""
     numbers = {f"{row}.{one.key}": values for row in made.results for one in made.columns if (values := made.values(row, one))}
-    agreements = {f"rank_correlation.{key}": value for key, (value, _) in made.correlations().items()}
+    agreements = {
+        f"rank_correlation{name}.{key}": value
+        for key, found in made.correlations().items()
+        for name, value in (("", found.correlation), ("_low", found.low), ("_high", found.high))
+    }
     paper = {f"{row}.{key}": value for row in made.results for key, value in made.study.in_paper(row).items()}
     failed = "".join(f" Failed: {label}: {why.partition(';')[0][:200]}." for label, why in made.failed.items())
     notes = f"{made.study.honest} Data: {made.study.about_data}.{failed}"
