@@ -219,10 +219,13 @@ def judge(rows: Sequence[Row], metric: str, higher: bool) -> list[Verdict]:
 
 
 def for_result(rows: Sequence[Row], metric: str, higher: bool) -> dict[str, Any]:
-    """For a result file: the best row's metrics under their own names, and every row's under NAME.metric."""
+    """For a result file: the best row's metrics under their own names, every row's under NAME.metric, and p of the test of each metric
+    against the row that is best by it (`NAME.metric_p`)."""
     chosen = best(rows, metric, higher)[0]
     found: dict[str, Any] = dict(chosen.metrics)
     if len(rows) > 1:
         found["best"] = chosen.name
         found |= {f"{row.name}.{name}": values for row in rows for name, values in row.metrics.items()}
+        verdicts = [one for name in chosen.sums for one in judge(rows, name, higher if name == metric else True)]
+        found |= {f"{one.other}.{one.metric}_p": one.found.p for one in verdicts if one.found}
     return found

@@ -103,6 +103,6 @@ def rank_agreement(first: Sequence[float], second: Sequence[float]) -> Agreement
         return None
     chance, a, b = np.random.default_rng(12345), np.asarray(first), np.asarray(second)
     draws = (chance.integers(len(a), size=len(a)) for _ in range(SAMPLES))
-    found = [value for rows in draws if (value := rank_correlation(a[rows], b[rows])) is not None]
+    found = [value for rows in draws if (value := rank_correlation(list(a[rows]), list(b[rows]))) is not None]
     low, high = np.percentile(found, [2.5, 97.5]).tolist()
     return Agreement(correlation, low, high, len(a))
