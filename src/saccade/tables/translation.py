@@ -78,6 +78,7 @@ TRAINING: Mapping[str, Mapping[str, tuple[float, int, int]]] = {
 }
 TOKENS = {"tiny": 700, "small": 8192}
 REFINED = {"tiny": (0.001, 10, 40), "small": (0.0002, 20, 300)}
+SAMPLED = 4  # times fewer tokens in a batch of the refinement, which draws 15 outputs of each sentence
 # words or pieces of both languages, for the papers' numbers of parameters; of ByteNet characters
 VOCABULARIES = {
     "fixed-first": (160_000, 80_000),
@@ -198,7 +199,8 @@ class Translation(Study):
         smoothing = 0.0 if self.scale == "tiny" or row == REWARD else 0.1
         how: Values = {"learning_rate": rate, "warmup": warmup, "smoothing": smoothing}
         how |= {"reward": "gleu", "watch": "bleu"} if row == REWARD else {"average": 4 if self.scale == "small" else 0}
-        settings: Values = {"model": self.model(of), "training": training(self.scale, updates, TOKENS[self.scale], **how)}
+        tokens = TOKENS[self.scale] // (SAMPLED if row == REWARD else 1)
+        settings: Values = {"model": self.model(of), "training": training(self.scale, updates, tokens, **how)}
         settings |= {} if row == REWARD else {"vocabulary": self.vocabulary(row)}
         started = self.jobs(of, seeds) if row == REWARD else []
         before = {(job.stage, job.seed): (job,) for job in started}
