@@ -48,18 +48,18 @@ TINY: Mapping[str, Values] = {
 # learning rate, updates of warm-up, updates. Of the Transformers with norms after each part the rate is the paper's (width · warm-up)^−½.
 TRAINING: Mapping[str, Mapping[str, tuple[float, int, int]]] = {
     "tiny": {
-        "fixed-first": (0.004, 25, 250),
-        "fixed-context": (0.008, 25, 250),
+        "fixed-first": (0.004, 25, 600),
+        "fixed-context": (0.008, 25, 600),
         "bahdanau": (0.008, 25, 250),
         "luong": (0.008, 25, 250),
-        "gnmt": (0.008, 50, 600),
-        "deep-att": (0.008, 50, 500),
-        "moe-lstm": (0.008, 25, 400),
+        "gnmt": (0.008, 50, 1200),
+        "deep-att": (0.006, 50, 800),
+        "moe-lstm": (0.008, 25, 800),
         "transformer": (0.004, 25, 250),
         "transformer-base": (0.003, 60, 250),
         "transformer-big": (0.002, 60, 250),
         "convs2s": (0.004, 25, 250),
-        "bytenet": (0.008, 25, 500),
+        "bytenet": (0.008, 25, 1000),
     },
     "small": {
         "fixed-first": (0.001, 200, 2500),
