@@ -52,7 +52,7 @@ TRAINING: Mapping[str, Mapping[str, tuple[float, int, int]]] = {
         "fixed-context": (0.008, 25, 600),
         "bahdanau": (0.008, 25, 250),
         "luong": (0.008, 25, 250),
-        "gnmt": (0.008, 50, 1200),
+        "gnmt": (0.016, 50, 1000),
         "deep-att": (0.006, 50, 800),
         "moe-lstm": (0.008, 25, 800),
         "transformer": (0.004, 25, 250),
