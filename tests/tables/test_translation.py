@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from saccade import models
+from saccade.data.corpora import generate
+from saccade.data.pairs import Pair
 from saccade.models.kinds import Seq2Seq
 from saccade.tables import running, translation, writing
 from saccade.tables.running import Board, Queue, run
 from saccade.tables.translation import PAPERS, REWARD, TRAINING, Translation, count_paper, half
+from saccade.tasks.scoring import scores
 
 
 def test_every_family_that_translates_is_a_row_with_a_training_of_its_own(tmp_path: Path) -> None:
@@ -78,3 +81,10 @@ def test_a_few_updates_of_everything(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "| gnmt + RL |" in text
     assert "280,928,512" not in text.partition("| gnmt + RL |")[2].partition("\n")[0]
     assert "| BLEU en→de, ensemble |" in text
+
+
+def test_what_the_references_of_other_sentences_score_is_the_control_of_fixed_contexts() -> None:
+    """The number in benchmarks/systems.yaml, row S1."""
+    made = generate("phrasebook", (("dev", 150), ("test", 200), ("to", "de"), ("train", 4000)))["test"]
+    references = [pair.target for pair in made if isinstance(pair, Pair)]
+    assert scores([*references[1:], references[0]], references)["bleu"] == pytest.approx(3.82, abs=0.005)
