@@ -8,10 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from saccade import api, comparing, config
 from saccade.errors import SaccadeError
+from saccade.tasks.task import percent_of
 from saccade.training.cost import summary
 from saccade.training.loop import Watcher
 
@@ -82,6 +84,18 @@ def test_the_best_row_and_what_a_result_file_holds() -> None:
     }
     assert comparing.for_result(rows[:1], "loss", False) == {"loss": [1.0, 3.0]}
     assert comparing.Row("a", {"loss": [1.0]}).spread("loss") == 0
+
+
+def test_a_result_file_holds_p_of_every_metric_against_the_row_that_is_best_by_it() -> None:
+    def row(name: str, **right: str) -> comparing.Row:
+        sums = {metric: ([np.array([[int(one), 1] for one in text], dtype=float)], percent_of) for metric, text in right.items()}
+        return comparing.Row(name, {metric: [100 * text.count("1") / len(text)] for metric, text in right.items()}, sums=sums)
+
+    rows = [row("a", accuracy="1" * 40, exact="0" * 40), row("b", accuracy="1" * 20 + "0" * 20, exact="0" * 40)]
+    found = comparing.for_result(rows, "accuracy", True)
+    assert found["b.accuracy_p"] == comparing.judge(rows, "accuracy", True)[0].found.p < 0.01  # type: ignore[union-attr]
+    assert found["b.exact_p"] == 1
+    assert "a.accuracy_p" not in found
 
 
 def test_mistakes_are_found_before_any_training(data: Path, tmp_path: Path) -> None:
