@@ -86,13 +86,16 @@ def test_the_best_row_and_what_a_result_file_holds() -> None:
     assert comparing.Row("a", {"loss": [1.0]}).spread("loss") == 0
 
 
-def test_a_result_file_holds_p_of_every_metric_against_the_row_that_is_best_by_it() -> None:
+def test_a_result_file_holds_p_of_every_metric_and_what_a_row_gained_on_the_one_it_starts_from() -> None:
     def row(name: str, **right: str) -> comparing.Row:
         sums = {metric: ([np.array([[int(one), 1] for one in text], dtype=float)], percent_of) for metric, text in right.items()}
         return comparing.Row(name, {metric: [100 * text.count("1") / len(text)] for metric, text in right.items()}, sums=sums)
 
     rows = [row("a", accuracy="1" * 40, exact="0" * 40), row("b", accuracy="1" * 20 + "0" * 20, exact="0" * 40)]
+    rows[0] = replace(rows[0], before="b")
     found = comparing.for_result(rows, "accuracy", True)
+    assert (found["a.accuracy_gain"], found["a.exact_gain"]) == ([50.0], [0.0])
+    assert "b.accuracy_gain" not in found
     assert found["b.accuracy_p"] == comparing.judge(rows, "accuracy", True)[0].found.p < 0.01  # type: ignore[union-attr]
     assert found["b.exact_p"] == 1
     assert "a.accuracy_p" not in found
