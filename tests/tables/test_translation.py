@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from saccade import models
+from saccade import api, models
 from saccade.data.corpora import generate
 from saccade.data.pairs import Pair
 from saccade.models.kinds import Seq2Seq
 from saccade.tables import running, translation, writing
 from saccade.tables.running import Board, Queue, run
-from saccade.tables.translation import PAPERS, REWARD, TRAINING, Translation, count_paper, half
+from saccade.tables.translation import PAPERS, POSUNK, REWARD, TRAINING, Translation, count_paper, half
 from saccade.tasks.scoring import scores
 
 
@@ -26,7 +26,7 @@ def test_every_family_that_translates_is_a_row_with_a_training_of_its_own(tmp_pa
         if "training" in job.settings:
             assert running.recipe_of(job, 1).training.learning_rate == job.settings["training"]["learning_rate"]
             whole = job.settings.get("vocabulary", {}).get("kind") == "words"
-            assert whole == (job.row == "deep-att")
+            assert whole == (job.row == POSUNK)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,8 @@ def test_a_few_updates_of_everything(tmp_path: Path, monkeypatch: pytest.MonkeyP
     run(queue, 1, 1, "here")
     assert queue.failed == {}
     kept = json.loads(jobs[2].result.read_text(encoding="utf-8"))["values"]
-    assert {"bleu", "gleu", "plain_bleu", "parameters", "operations", "final_loss"} <= set(kept)
+    assert {"bleu", "gleu", "parameters", "operations", "final_loss"} <= set(kept)
+    assert "plain_bleu" not in kept
     text = writing.as_markdown(writing.collect(study, jobs, {}), 1)
     assert "| gnmt + RL |" in text
     assert "280,928,512" not in text.partition("| gnmt + RL |")[2].partition("\n")[0]
@@ -88,3 +89,14 @@ def test_what_the_references_of_other_sentences_score_is_the_control_of_fixed_co
     made = generate("phrasebook", (("dev", 150), ("test", 200), ("to", "de"), ("train", 4000)))["test"]
     references = [pair.target for pair in made if isinstance(pair, Pair)]
     assert scores([*references[1:], references[0]], references)["bleu"] == pytest.approx(3.82, abs=0.005)
+
+
+def test_posunk_is_judged_beside_the_same_model_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(translation, "SENTENCES", {"train": 60, "dev": 6, "test": 6})
+    monkeypatch.setattr(translation, "WORDS", {**translation.WORDS, "size": 8})
+    monkeypatch.setitem(TRAINING["tiny"], POSUNK, (0.004, 1, 3))
+    [job] = Translation("tiny", tmp_path).plan((POSUNK,), 1)
+    found = job.do(job, running.Context())
+    system = api.load(job.folder)
+    texts = [system.evaluate(system.read("test"), copy_unknown=copied)["bleu"] for copied in (True, False)]
+    assert [found["bleu"], found["plain_bleu"]] == pytest.approx(texts)
