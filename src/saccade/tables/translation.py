@@ -50,7 +50,7 @@ TINY: Mapping[str, Values] = {
 TRAINING: Mapping[str, Mapping[str, tuple[float, int, int]]] = {
     "tiny": {
         "fixed-first": (0.004, 25, 600),
-        "fixed-context": (0.008, 25, 600),
+        "fixed-context": (0.008, 25, 1000),
         "bahdanau": (0.008, 25, 250),
         "luong": (0.008, 25, 250),
         "gnmt": (0.016, 50, 1000),
