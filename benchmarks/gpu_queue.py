@@ -95,6 +95,7 @@ def sacrebleu_score(name: str) -> Callable[[Any], float]:
 SCORES: dict[str, Callable[[], Callable[[Any], float]]] = {
     "bleu": lambda: sacrebleu_score("BLEU"),
     "chrf": lambda: sacrebleu_score("CHRF"),
+    "gleu": lambda: percent_of,
     "accuracy": lambda: percent_of,
     "perplexity": lambda: lambda total: float(np.exp(total[0] / total[1])),
 }

@@ -45,7 +45,7 @@ JOBS: dict[str, Job] = {
         "--beam 5 --moses en --lengths",
     ),
     "multi30k-seconds": Job(["multi30k-en-de-quick"], 3, "--beam 5 --moses de"),
-    "gnmt-reward": Job(["phrasebook-gnmt", "phrasebook-gnmt-reward"], 1, first="phrasebook-gnmt"),
+    "gnmt-reward": Job(["phrasebook-gnmt", "phrasebook-gnmt-reward"], 3, first="phrasebook-gnmt"),
     "tatoeba-de-en": Job(["tatoeba-de-en"], 1, "--beam 5 --moses en"),
     "ud-ewt-upos": Job(["ud-ewt-upos"], 3, f"--peer 'Stanza:accuracy=95.40@{TRANKIT}' --peer 'UDPipe:accuracy=93.26@{TRANKIT}'"),
     "ud-ewt-syntax": Job(["ud-ewt-syntax", "ud-ewt-plain"], 3),

@@ -8,10 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from saccade import api, comparing, config
 from saccade.errors import SaccadeError
+from saccade.tasks.task import percent_of
 from saccade.training.cost import summary
 from saccade.training.loop import Watcher
 
@@ -89,6 +91,21 @@ def test_lengths_are_means_of_the_seeds_and_rows_without_them_are_left_out() -> 
     quarters["bleu_quarter_4"] = [10.0, 20.0]
     found = comparing.by_length({"one": {**quarters, "bleu": [1.0]}, "other": {"bleu": [1.0]}})
     assert found == {"one": [(2, 2), (4, 4), (6, 6), (8, 15)]}
+
+
+def test_a_result_file_holds_p_of_every_metric_and_what_a_row_gained_on_the_one_it_starts_from() -> None:
+    def row(name: str, **right: str) -> comparing.Row:
+        sums = {metric: ([np.array([[int(one), 1] for one in text], dtype=float)], percent_of) for metric, text in right.items()}
+        return comparing.Row(name, {metric: [100 * text.count("1") / len(text)] for metric, text in right.items()}, sums=sums)
+
+    rows = [row("a", accuracy="1" * 40, exact="0" * 40), row("b", accuracy="1" * 20 + "0" * 20, exact="0" * 40)]
+    rows[0] = replace(rows[0], before="b")
+    found = comparing.for_result(rows, "accuracy", True)
+    assert (found["a.accuracy_gain"], found["a.exact_gain"]) == ([50.0], [0.0])
+    assert "b.accuracy_gain" not in found
+    assert found["b.accuracy_p"] == comparing.judge(rows, "accuracy", True)[0].found.p < 0.01  # type: ignore[union-attr]
+    assert found["b.exact_p"] == 1
+    assert "a.accuracy_p" not in found
 
 
 def test_mistakes_are_found_before_any_training(data: Path, tmp_path: Path) -> None:

@@ -159,10 +159,6 @@ def test_every_recipe_of_every_table_is_a_recipe(tmp_path: Path) -> None:
         for job in study.plan((), 1):
             if "training" in job.settings:
                 assert running.recipe_of(job, 1).seed == 0
-    systems = STUDIES["translation"]("tiny", tmp_path)
-    assert {"bahdanau", "transformer", "ensemble"} <= set(systems.rows())
-    last = systems.plan(("bahdanau", "transformer"), 1)[-1]
-    assert (last.row, last.any_after, len(last.after)) == ("ensemble", True, 2)
 
 
 def test_changed_settings_are_another_job_and_finished_ones_are_known(tmp_path: Path) -> None:
@@ -276,7 +272,6 @@ def test_a_folder_is_one_tables_alone(tmp_path: Path) -> None:
         (["modifications", "--scale", "smal"], "no scale named 'smal'; did you mean 'small'?"),
         (["modifications", "--on", "rays"], "no way to run named 'rays'; did you mean 'ray'?"),
         (["modifications", "--result", "A B"], "cannot name a result"),
-        (["translation", "ensemble"], "needs at least two systems"),
     ],
 )
 def test_wrong_words_end_with_a_sentence_and_leave_no_folder(tmp_path: Path, words: list[str], sentence: str) -> None:

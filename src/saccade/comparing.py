@@ -44,6 +44,7 @@ class Row:
     metrics: dict[str, list[float]]
     runs: list[Path] = field(default_factory=list)
     sums: dict[str, tuple[list[Sums], Score]] = field(default_factory=dict, compare=False, repr=False)  # of `per_example`
+    before: str = ""  # the row whose models it starts from, with the same seeds
 
     def mean(self, metric: str) -> float:
         return statistics.fmean(self.metrics[metric])
@@ -60,7 +61,8 @@ def compare(
     """Trains each recipe with each seed into `out/NAME-SEED` (finished runs are reused) and judges it on `data`, else on test or dev."""
     rows = []
     for name, recipe in recipes.items():
-        row = Row(name, defaultdict(list), sums={})
+        first = config.recipe_file(recipe.start_from)
+        row = Row(name, defaultdict(list), sums={}, before=first.stem if first and first.stem in recipes else "")
         for seed in seeds:
             made = begun_from(replace(recipe, seed=seed), recipes, out, watch)
             with watch(f"{name}, seed {seed}", made.training.updates) as watcher:
@@ -233,10 +235,19 @@ def judge(rows: Sequence[Row], metric: str, higher: bool) -> list[Verdict]:
 
 
 def for_result(rows: Sequence[Row], metric: str, higher: bool) -> dict[str, Any]:
-    """For a result file: the best row's metrics under their own names, and every row's under NAME.metric."""
+    """For a result file: the best row's metrics under their own names, every row's under NAME.metric, and p of the test of each metric
+    against the row that is best by it (`NAME.metric_p`); of a row that starts from another, what it gained with each seed
+    (`NAME.metric_gain`)."""
     chosen = best(rows, metric, higher)[0]
     found: dict[str, Any] = dict(chosen.metrics)
     if len(rows) > 1:
         found["best"] = chosen.name
         found |= {f"{row.name}.{name}": values for row in rows for name, values in row.metrics.items()}
+        verdicts = [one for name in chosen.sums for one in judge(rows, name, higher if name == metric else True)]
+        found |= {f"{one.other}.{one.metric}_p": one.found.p for one in verdicts if one.found}
+        by_name = {row.name: row for row in rows}
+        for row in (row for row in rows if row.before):
+            for name in row.sums:
+                pairs = zip(row.metrics[name], by_name[row.before].metrics[name], strict=True)
+                found[f"{row.name}.{name}_gain"] = [ours - theirs for ours, theirs in pairs]
     return found

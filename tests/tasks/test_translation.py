@@ -243,6 +243,15 @@ def test_scores_are_sacrebleu_s_own() -> None:
     assert "nc:6|nw:0" in str(found["chrf_signature"])
 
 
+def test_gleu_is_the_mean_over_sentences_on_the_words_of_bleu() -> None:
+    references = ["le chat noir.", "le chien"]
+    found = scoring.scores(["le chat.", "un chien"], references)
+    # "le chat ." shares 3 words and "le chat" with 4 + 3 + 2 + 1 n-grams of the reference; "un chien" shares 1 of 3
+    assert found["gleu"] == pytest.approx(100 * (4 / 10 + 1 / 3) / 2)
+    sums, score = scoring.text_sums(["le chat.", "un chien"], references)["gleu"]
+    assert score(sums.sum(0)) == pytest.approx(float(found["gleu"]))
+
+
 def test_quarters_by_length_hold_every_pair_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for count in (0, 1, 3, 4, 10, 13):
         pairs = [Pair(" ".join("x" * (1 + (7 * n) % 13)), "y") for n in range(count)]
@@ -326,6 +335,8 @@ def test_an_unknown_word_is_copied_from_where_the_model_looks() -> None:
         assert one.text == expected
         assert one.copied == ((text.split().index(expected.split()[1]), 1),), "--align links the copy to where it is from"
         assert one.tokens == [le, unk], "the numbers stay what they are"
+        [(_, plain)] = words.translate(Looking([le, unk], looks), [text], searcher(), copy_unknown=False)
+        assert (plain.text, plain.copied) == ("le <unk>", ())
 
 
 @pytest.mark.parametrize("family", ["deep-att", "gnmt", "moe-lstm"])

@@ -11,7 +11,7 @@ DEEPEST = 3  # folders below runs/
 TABLES = {
     "modifications": "of a Transformer: loss, fine-tuning, translation (Narang et al. 2021)",
     "efficient": "time, memory and loss of cheaper attention against length",
-    "translation": "every system that translates, and an ensemble (Vaswani et al. 2017)",
+    "translation": "every system that translates, each also as an ensemble of its seeds (Vaswani et al. 2017)",
     "positions": "position encodings beyond the lengths they were trained on",
     "heads": "1 to 16 heads at equal parameters",
     "barriers": "MLP, residual, norm, position and causal mask left out one by one",

@@ -30,7 +30,7 @@ from ..training.work import Work
 from .plan import Job, Values
 
 DIED = "its process died twice; it may need more memory than there is"
-TESTED = ("bleu", "chrf", "aer", "accuracy", "perplexity", "exact")  # scores on a test set that results have
+TESTED = ("bleu", "gleu", "chrf", "aer", "accuracy", "perplexity", "exact")  # scores on a test set that results have
 SECONDS = 0.3  # between two signs of life of a training, and between two looks at signals
 
 

@@ -17,6 +17,7 @@ from ..data.scripts import length, unspaced_script
 from ..data.vocabulary import Encoded
 from ..errors import SaccadeError, did_you_mean
 from ..recipe import TOKENIZERS
+from .rewards import gleu
 
 Link = tuple[int, int]
 Sums = dict[
@@ -113,13 +114,15 @@ def bleu_metric(name: str) -> Any:
 def scores(
     outputs: Sequence[str], references: Sequence[str], moses: str | None = None, tokenize: str = "13a"
 ) -> dict[str, float | str]:
-    """BLEU and chrF, cased, with signatures; `moses`, a language, adds BLEU on lowercase Moses tokens, as papers on Multi30k report it."""
+    """BLEU and chrF with signatures and the sentences' mean GLEU, all cased; `moses`, a language, adds BLEU on lowercase Moses tokens, as
+    papers on Multi30k report it."""
     import sacrebleu
 
     bleu, chrf = bleu_metric(tokenize), sacrebleu.CHRF()
     found: dict[str, float | str] = {
         "bleu": float(bleu.corpus_score(list(outputs), [list(references)]).score),
         "chrf": float(chrf.corpus_score(list(outputs), [list(references)]).score),
+        "gleu": percent_mean(sentence_gleu(outputs, references, bleu).sum(0)),
         "bleu_signature": str(bleu.get_signature()),
         "chrf_signature": str(chrf.get_signature()),
     }
@@ -150,14 +153,21 @@ def by_length(outputs: Sequence[str], pairs: Sequence[Pair], tokenize: str) -> l
 
 
 def text_sums(outputs: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> Sums:
-    """The counts of each sentence from which sacrebleu computes BLEU and chrF, and what computes them from a sum of counts."""
+    """The counts of each sentence from which sacrebleu computes BLEU and chrF, each one's GLEU, and what computes them from a sum."""
     import sacrebleu
 
-    found: Sums = {}
-    for name, metric in {"bleu": bleu_metric(tokenize), "chrf": sacrebleu.CHRF()}.items():
+    bleu = bleu_metric(tokenize)
+    found: Sums = {"gleu": (sentence_gleu(outputs, references, bleu), percent_mean)}
+    for name, metric in {"bleu": bleu, "chrf": sacrebleu.CHRF()}.items():
         counts = metric._extract_corpus_statistics(list(outputs), [list(references)])  # as its own tests of significance do
         found[name] = (np.array(counts, dtype=np.float64), partial(score_of, metric))
     return found
+
+
+def sentence_gleu(outputs: Sequence[str], references: Sequence[str], bleu: Any) -> NDArray[np.float64]:
+    """GLEU of each sentence (Wu et al. 2016) on the words that BLEU counts, and 1: sentences × 2."""
+    words = [[bleu.tokenizer(text).split() for text in texts] for texts in (outputs, references)]
+    return np.array([[gleu(*pair), 1.0] for pair in zip(*words, strict=True)], dtype=np.float64).reshape(-1, 2)
 
 
 def score_of(metric: Any, total: NDArray[np.float64]) -> float:
@@ -206,7 +216,7 @@ class CaptionScores:
         total = self.counts.sum(0)
         found: dict[str, float | str] = {f"bleu_{n}": caption_bleu(n, total) for n in ORDERS}
         found |= {f"bleu_{n}_unpenalized": caption_bleu(n, total, False) for n in ORDERS}
-        found |= {"brevity_penalty": brevity_penalty(total), "cider": percent_cider(self.cider.sum(0))}
+        found |= {"brevity_penalty": brevity_penalty(total), "cider": percent_mean(self.cider.sum(0))}
         exact = 100 * float(self.exact[:, 0].mean()) if len(self.exact) else 0.0
         return {**found, "exact": exact, "bleu": bleu, "bleu_signature": str(metric.get_signature()), "bleu_n_how": CAPTION_BLEU}
 
@@ -214,7 +224,7 @@ class CaptionScores:
         """What the metrics of all captions add up from."""
         metric = self.metric()
         found: Sums = {f"bleu_{n}": (self.counts, partial(caption_bleu, n)) for n in ORDERS}
-        found["cider"] = self.cider, percent_cider
+        found["cider"] = self.cider, percent_mean
         counts = np.array(metric._extract_corpus_statistics(self.outputs, self.streams), dtype=np.float64)
         exact = (self.exact, lambda total: float(100 * total[0] / max(total[1], 1)))
         return {**found, "exact": exact, "bleu": (counts, partial(score_of, metric))}
@@ -279,7 +289,7 @@ def cider_scores(texts: Sequence[tuple[Sequence[str], Sequence[Sequence[str]]]],
     return np.array(found, dtype=np.float64).reshape(-1, 2)
 
 
-def percent_cider(total: NDArray[np.float64]) -> float:
+def percent_mean(total: NDArray[np.float64]) -> float:
     return float(100 * total[0] / max(total[1], 1))
 
 

@@ -44,6 +44,7 @@ from .task import Each, ExampleTask, ExampleWork, Task, device_of, from_tokens, 
 
 Pairs = Sequence[Pair]
 Scores = dict[str, float | str]
+Copies = dict[int, tuple[str, int]]  # position in an output → the word that is copied there, and its number in the source
 
 
 class Numbered(NamedTuple):
@@ -70,6 +71,7 @@ class Translation(ExampleTask):
         "quarters": bool,
         "moses": moses_tokenizer,
         "tokenize": bleu_metric,
+        "copy_unknown": bool,
     }
 
     def __init__(
@@ -151,9 +153,16 @@ class Translation(ExampleTask):
         return Batch((source, lengths, read), target, words.pad, int(sizes.sum()), [one.line for one in numbers])
 
     def translate(
-        self, model: nn.Module, texts: Sequence[str], search: MakeSearch, budget: int = 3072, max_length: int | None = None
+        self,
+        model: nn.Module,
+        texts: Sequence[str],
+        search: MakeSearch,
+        budget: int = 3072,
+        max_length: int | None = None,
+        copy_unknown: bool = True,
     ) -> Iterator[tuple[int, Translated]]:
-        """Translations as they come, each with the number of its text; texts of similar lengths, `budget` tokens of them, go together."""
+        """Translations as they come, each with the number of its text; texts of similar lengths, `budget` tokens of them, go together.
+        Unknown words of an output are copied from the source, or stay."""
         model.eval()
         words = self.target
         encoded = [[*ids, self.source.eos] for ids in self.source.encode_ids(list(texts))]
@@ -169,23 +178,26 @@ class Translation(ExampleTask):
             limits = [max_length or self.lengths.limit(len(encoded[n])) for n in chosen]
             found = decode(model, source, lengths, started, limits)  # type: ignore[arg-type]
             given = [Numbered(encoded[n], one[0].tokens, Pair(texts[n], ""), 0) for n, one in zip(chosen, found, strict=True)]
-            yield from zip(chosen, self.spell(model, given, found), strict=True)
+            yield from zip(chosen, self.spell(model, given, found, copy_unknown), strict=True)
 
-    def spell(self, model: nn.Module, given: Sequence[Numbered], found: Sequence[list[Hypothesis]]) -> Iterator[Translated]:
+    def spell(
+        self, model: nn.Module, given: Sequence[Numbered], found: Sequence[list[Hypothesis]], copy_unknown: bool = True
+    ) -> Iterator[Translated]:
         """What was found for sources, the first of each being their targets, as text."""
         words = self.target
-        for one, hypotheses, copies in zip(given, found, self.copy_unknown(model, given), strict=True):
+        copied = self.copy_unknown(model, given) if copy_unknown else [Copies() for _ in given]
+        for one, hypotheses, copies in zip(given, found, copied, strict=True):
             best = hypotheses[0]
             text, *more = (words.decode(each.tokens, keep_unknown=True) for each in hypotheses)
             if copies:
                 text = " ".join(copies[at][0] if at in copies else words.token(id) for at, id in enumerate(best.tokens))
-            copied = tuple((word, at) for at, (_, word) in copies.items())
-            yield Translated(text, best.log_prob, best.score, best.tokens, best.finished, more, one.pair.source, copied)
+            links = tuple((word, at) for at, (_, word) in copies.items())
+            yield Translated(text, best.log_prob, best.score, best.tokens, best.finished, more, one.pair.source, links)
 
     @torch.no_grad()
-    def copy_unknown(self, model: nn.Module, outputs: Sequence[Numbered]) -> list[dict[int, tuple[str, int]]]:
+    def copy_unknown(self, model: nn.Module, outputs: Sequence[Numbered]) -> list[Copies]:
         """For each output what replaces its unknown words: position → the source word looked at most and its number (Luong et al. 2015b)."""
-        words: list[dict[int, tuple[str, int]]] = [{} for _ in outputs]
+        words: list[Copies] = [{} for _ in outputs]
         asked = [n for n, one in enumerate(outputs) if self.target.unk in one.target]
         if self.target.kind != "words" or not asked or not attends(model):
             return words
@@ -226,11 +238,17 @@ class Translation(ExampleTask):
         return scores(outputs, [pair.target for pair in pairs], moses, tokenizer)
 
     def outputs(
-        self, model: nn.Module, pairs: Pairs, beam: int = 1, max_length: int | None = None, length_penalty: float = 1.0
+        self,
+        model: nn.Module,
+        pairs: Pairs,
+        beam: int = 1,
+        max_length: int | None = None,
+        length_penalty: float = 1.0,
+        copy_unknown: bool = True,
     ) -> tuple[list[str], int]:
         """The model's own targets, and how many of them were cut at the length limit."""
-        search = searcher(beam, length_penalty)
-        found = dict(self.translate(model, [pair.source for pair in pairs], search, max_length=max_length))
+        search, sources = searcher(beam, length_penalty), [pair.source for pair in pairs]
+        found = dict(self.translate(model, sources, search, max_length=max_length, copy_unknown=copy_unknown))
         return [found[n].text for n in range(len(pairs))], sum(not one.finished for one in found.values())
 
     def per_example(
@@ -241,9 +259,10 @@ class Translation(ExampleTask):
         max_length: int | None = None,
         length_penalty: float = 1.0,
         tokenize: str = "",
+        copy_unknown: bool = True,
         **options: Any,
     ) -> Each:
-        outputs, _ = self.outputs(model, examples, beam, max_length, length_penalty)
+        outputs, _ = self.outputs(model, examples, beam, max_length, length_penalty, copy_unknown)
         rows = [(pair.source, pair.target, output) for pair, output in zip(examples, outputs, strict=True)]
         references = [pair.target for pair in examples]
         return Each(rows, text_sums(outputs, references, bleu_tokenizer(tokenize or self.tokenize, references)[0]))
@@ -258,11 +277,12 @@ class Translation(ExampleTask):
         tokenize: str = "",
         max_length: int | None = None,
         length_penalty: float = 1.0,
+        copy_unknown: bool = True,
     ) -> dict[str, Any]:
-        """BLEU and chrF with their signatures, loss, BLEU by length quarter, and where there are gold links the alignment error rate,
+        """BLEU, chrF and GLEU with their signatures, loss, BLEU by length quarter, and where there are gold links the alignment error rate,
         beside that of the diagonal."""
         tokenizer, note = bleu_tokenizer(tokenize or self.tokenize, [pair.target for pair in pairs])
-        outputs, cut = self.outputs(model, pairs, beam, max_length, length_penalty)
+        outputs, cut = self.outputs(model, pairs, beam, max_length, length_penalty, copy_unknown)
         found: dict[str, Any] = {"sentences": len(pairs), "beam": beam, **self.score(outputs, pairs, moses, tokenizer)}
         if note:
             found["bleu_tokenizer"] = f"{tokenizer} {note}"
