@@ -34,13 +34,13 @@ class Claim(Study):
     drawn: ClassVar[tuple[str, ...]] = ("final_loss", "bleu")
     columns: ClassVar[tuple[Column, ...]] = (*LEARNED, *COSTS[:4])
     variants: ClassVar[Mapping[str, Values]]  # row → model settings
-    sets: ClassVar[str] = "sentences of the phrasebook (en–de)"
+    made_of: ClassVar[str] = "sentences of the phrasebook (en–de)"
 
     @cached_property
     def found(self) -> tuple[dict[str, Values], str]:
         sizes = plan.SENTENCES if self.scale == "tiny" else SENTENCES
         pairs = {split: f"phrasebook:{split}" for split in ("train", "dev", "test")} | {"phrasebook": {**sizes, "to": TO}}
-        return {"pairs": pairs}, ABOUT + self.sets
+        return {"pairs": pairs}, ABOUT + self.made_of
 
     def rows(self) -> dict[str, str]:
         return {row: row.replace("-", " ") for row in self.variants}

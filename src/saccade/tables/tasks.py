@@ -46,7 +46,7 @@ class Tasks(Claim):
     """Each task had its own architecture, and now all have Transformers: a recurrent model and a Transformer for each task."""
 
     name, drawn = "tasks", ("score",)
-    sets = "phrasebook, senses, reviews, entailment and shapes"
+    made_of = "phrasebook, senses, reviews, entailment and shapes"
     columns = (
         Column("metric", "metric"),
         Column("score", "score", 1),
@@ -92,7 +92,7 @@ class Entailment(Claim):
     """Pairs of statements, from scratch and after a masked language model of unlabeled ones, with few labels and with many."""
 
     name, main, drawn = "entailment", "labels", ("accuracy",)
-    sets = "pairs of statements about pets (entailment)"
+    made_of = "pairs of statements about pets (entailment)"
     columns = (
         Column("accuracy", "accuracy", 1),
         Column("test_loss", "loss on the test set", 3),
@@ -113,7 +113,7 @@ class Entailment(Claim):
 
     @cached_property
     def found(self) -> tuple[dict[str, Values], str]:
-        return {}, ABOUT + self.sets
+        return {}, ABOUT + self.made_of
 
     def rows(self) -> dict[str, str]:
         models = {"rnn": "LSTM from scratch", "scratch": "Transformer from scratch", "pretrained": "Transformer, pretrained"}
