@@ -15,6 +15,7 @@ EXAMPLES = dict(re.findall(r"```\w+ (\S+)\n(.*?)```", PAGE, flags=re.DOTALL))
 COUNTS = {
     "pairs.tsv": 2, "pairs.jsonl": 2, "tags.conllu": 1, "tags.tsv": 2, "tags.jsonl": 2, "tags.txt": 1, "labels.tsv": 2,
     "labels.jsonl": 2, "labels.csv": 1, "labels.train": 2, "labels.fasttext": 2, "text.txt": 1, "text.jsonl": 1, "graphs.jsonl": 1,
+    "graphs.mesh.jsonl": 1,
 }  # fmt: skip
 ABOUT_PICTURES = {"pictured.tsv", "captioned.jsonl", "asked.tsv", "asked.json"}  # with their images in test_pictures.py
 

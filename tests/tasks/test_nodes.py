@@ -17,6 +17,7 @@ from saccade.errors import SaccadeError
 from saccade.tasks.labels import UNLABELED
 from saccade.tasks.nodes import Nodes
 from saccade.training.loop import Watcher
+from saccade.training.optimizer import grouped
 
 SMALL = {
     "dim": 16,
@@ -144,6 +145,13 @@ def test_the_control_of_a_graph_network_reads_each_node_alone() -> None:
         model = system.model.eval()
         found = [model(*system.task.batch(system.task.numbers([each]), torch.device("cpu")).inputs) for each in (one, apart)]
         assert torch.equal(*found) == alike
+
+
+def test_weight_decay_may_act_on_the_first_layer_alone() -> None:
+    for decay, shapes in {"first": [(8, 2)], "all": []}.items():
+        model = api.build(recipe(family="graph-network", layer="convolution", hidden=8, decay=decay), [TINY]).model
+        spared = grouped(model)[1:]
+        assert [tuple(one.shape) for group in spared for one in group["params"]] == shapes
 
 
 def write_tables(folder: Path) -> str:
