@@ -50,17 +50,17 @@ TINY: Mapping[str, Values] = {
 TRAINING: Mapping[str, Mapping[str, tuple[float, int, int]]] = {
     "tiny": {
         "fixed-first": (0.004, 25, 600),
-        "fixed-context": (0.008, 25, 1000),
+        "fixed-context": (0.008, 25, 2000),
         "bahdanau": (0.008, 25, 250),
         "luong": (0.008, 25, 250),
-        "gnmt": (0.016, 50, 1000),
-        "deep-att": (0.012, 50, 800),
+        "gnmt": (0.016, 50, 2000),
+        "deep-att": (0.012, 50, 2000),
         "moe-lstm": (0.012, 50, 700),
         "transformer": (0.004, 25, 250),
         "transformer-base": (0.003, 60, 250),
         "transformer-big": (0.002, 60, 250),
         "convs2s": (0.004, 25, 250),
-        "bytenet": (0.008, 25, 1000),
+        "bytenet": (0.008, 25, 2000),
     },
     "small": {
         "fixed-first": (0.001, 200, 2500),
