@@ -12,7 +12,7 @@ from typing import Any
 
 from saccade.data.pairs import parse_pharaoh
 from saccade.results import write_result
-from saccade.tasks.scoring import alignment_error_rate
+from saccade.tasks.text_scores import alignment_error_rate
 
 STATED = {"enfr": 4.07, "roen": 20.75, "jaen": 37.36, "zhen": 13.31}  # percent, as the README of the alignments computes them
 

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from saccade.tables import STUDIES
-from saccade.tables.claims import Claim
-from saccade.tables.writing import cell, grid
+from saccade.experiments.study_table import cell, grid
+from saccade.studies.tables import STUDIES
+from saccade.studies.tables.lecture_claims import Claim
 
 NOISY = (
     "updates_per_second",

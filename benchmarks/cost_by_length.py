@@ -11,9 +11,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from saccade.drawing.cost import PATHS, measure
+from saccade.experiments.pass_costs import exponent
 from saccade.results import write_result
-from saccade.tables.measuring import exponent
+from saccade.teaching.draw.cost_curves import PATHS, measure
 
 FORMS = ("full", "window", "convolution", "lstm", "big-bird", "linear", "performer", "linformer")
 

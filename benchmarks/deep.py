@@ -19,12 +19,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from saccade import config
+from saccade.config import recipes
 from saccade.results import write_result
-from saccade.system import prepared
-from saccade.training.capture import CapturedUpdate
+from saccade.system.system import prepared
 from saccade.training.distributed import Ranks
 from saccade.training.update import Update
+from saccade.training.update_capture import CapturedUpdate
 
 RESIDUALS = ("post-norm", "pre-norm", "deepnorm")
 PHRASEBOOK = {"train": "phrasebook:train", "dev": "phrasebook:dev", "phrasebook": {"train": 3000, "dev": 100, "test": 0}}
@@ -47,7 +47,7 @@ def recipe(options: argparse.Namespace, residual: str, depth: int, seed: int = 0
 def train(options: argparse.Namespace, residual: str, depth: int, seed: int) -> dict[str, Any]:
     """The losses of one model, by the updates that `saccade train` makes, without its evaluations, checkpoints and report."""
     start, losses = time.perf_counter(), list[float]()
-    made = config.recipe(recipe(options, residual, depth, seed))
+    made = recipes.recipe(recipe(options, residual, depth, seed))
     system, work = prepared(made)
     kind = CapturedUpdate if system.device.type == "cuda" else Update
     update = kind(system.model, work, made.training, Ranks(), print)
@@ -71,7 +71,7 @@ def train(options: argparse.Namespace, residual: str, depth: int, seed: int) -> 
 
 def by_frequency(options: argparse.Namespace) -> float:
     """The loss on the training data of a model that knows the frequency of each target token in it alone."""
-    _, work = prepared(config.recipe(recipe(options, "pre-norm", 1)))
+    _, work = prepared(recipes.recipe(recipe(options, "pre-norm", 1)))
     counts = Counter[int]()
     for plan in work.epoch(0):
         batch = work.batch(plan)

@@ -11,8 +11,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from saccade.demo import run
 from saccade.results import write_result
+from saccade.studies.demonstration import run
 from saccade.training.loop import Watcher
 
 SEEDS = [0, 1, 2]

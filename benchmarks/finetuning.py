@@ -15,8 +15,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from saccade import config
-from saccade.comparing import run_folder, train_and_measure
+from saccade.config import recipes
+from saccade.experiments.comparison import run_folder, train_and_measure
 from saccade.results import write_result
 from saccade.training.loop import Watcher
 
@@ -68,7 +68,7 @@ def training(updates: int) -> dict[str, Any]:
 
 def trained(name: str, values: dict[str, Any], seed: int, out: Path) -> tuple[Path, dict[str, float]]:
     """The run of a recipe, made unless it is there, and its metrics."""
-    made, watcher = config.recipe({**values, "seed": seed, "device": "cpu"}), Watcher()
+    made, watcher = recipes.recipe({**values, "seed": seed, "device": "cpu"}), Watcher()
     run = run_folder(out / f"{name}-{seed}", made, watcher)
     metrics, _ = train_and_measure(made, run, watcher, "", None)
     print(f"{name}, seed {seed}: {metrics.get('accuracy', metrics['loss']):.3f}", flush=True)

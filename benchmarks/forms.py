@@ -19,11 +19,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from saccade import config
-from saccade.comparing import train_and_measure
+from saccade.config import recipes as config
 from saccade.data.generated.phrasebook import phrasebook
+from saccade.experiments.attention_forms import FORMS
+from saccade.experiments.comparison import train_and_measure
 from saccade.results import write_result
-from saccade.tables.efficient import FORMS
 from saccade.training.loop import Watcher
 
 SIZES = {"dim": 64, "hidden": 128, "depth": 2, "heads": 4, "dropout": 0.0}

@@ -60,15 +60,20 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import yaml  # noqa: E402
 
-from saccade import comparing, config, index  # noqa: E402
-from saccade.config import read_recipe  # noqa: E402
+from saccade.config import index, recipes  # noqa: E402
+from saccade.config.recipes import read_recipe  # noqa: E402
 from saccade.data.archives import ARCHIVES  # noqa: E402
 from saccade.data.lines import paths_of  # noqa: E402
 from saccade.data.sets import located  # noqa: E402
 from saccade.errors import SaccadeError, did_you_mean  # noqa: E402
+from saccade.experiments import (  # noqa: E402
+    comparison,
+    runner,
+    study_table,
+)
+from saccade.experiments.study import Job, Study, Values, claim, open_jobs  # noqa: E402
 from saccade.results import commit, common_environment, read_peers, write_result  # noqa: E402
-from saccade.tables import STUDIES, running, writing  # noqa: E402
-from saccade.tables.plan import Job, Study, Values, claim, open_jobs  # noqa: E402
+from saccade.studies.tables import STUDIES  # noqa: E402
 
 QUEUE, UNITS, PACKED = Path("benchmarks/queue"), Path("benchmarks/units"), Path("scratch/queue")
 KEYS = {"result", "minutes", "seeds", "data", "options", "rows", "table", "scale", "only", "value", "needs", "peers", "also"}
@@ -217,7 +222,7 @@ def frozen(path: Path, name: str, row: Values) -> Values:
         if isinstance(row.get("recipe"), str):
             start = [f"start_from=runs/{row['after']}"] if "after" in row else []
             return read_recipe(row["recipe"], [*row.get("overrides", ()), *start]).to_dict()
-        return config.recipe(row.get("recipe", row)).to_dict()
+        return recipes.recipe(row.get("recipe", row)).to_dict()
     except SaccadeError as error:
         raise SaccadeError(f"{path}, row {name}: {error}") from None
 
@@ -242,13 +247,13 @@ def freeze(chosen: Sequence[Experiment]) -> None:
         print(f"{one.path}: {len(rows)} rows" if rows else f"{one.path}: the rows of a table")
 
 
-def train_unit(job: Job, context: running.Context) -> Values:
+def train_unit(job: Job, context: runner.Context) -> Values:
     """Trains and judges as `saccade compare` does it."""
-    made, asked = running.recipe_of(job, context.threads), job.settings["asked"]
+    made, asked = runner.recipe_of(job, context.threads), job.settings["asked"]
     given = (made, job.folder, context.watcher, asked["data"], asked["options"], context.prepare, asked["sums"])
-    metrics, each = comparing.train_and_measure(*given)
+    metrics, each = comparison.train_and_measure(*given)
     for name, options in asked.get("also", {}).items():  # of the finished run
-        again, _ = comparing.train_and_measure(*given[:4], options, context.prepare)
+        again, _ = comparison.train_and_measure(*given[:4], options, context.prepare)
         metrics |= {f"{name}_{metric}": value for metric, value in again.items() if value != metrics.get(metric)}
     kept = {name: pack_sums(sums) for name, (sums, _) in each.items() if name in SCORES and sums.size <= MOST_SUMS}
     return {"metrics": metrics, "sums": kept}
@@ -262,7 +267,7 @@ def unpack_sums(kept: Values) -> Any:
     return np.frombuffer(zlib.decompress(base64.b64decode(kept["zlib"])), "<f8").reshape(kept["shape"])
 
 
-class Timed(running.Queue):
+class Timed(runner.Queue):
     """Starts no job that cannot finish, with those that need its model, in the time that is left, and pauses running ones that will not.
     With `continues` all are started, and write a checkpoint at the end."""
 
@@ -293,7 +298,7 @@ class Timed(running.Queue):
     def open(self) -> bool:
         return not self.stopped and (bool(self.running) or any(self.fits(job) for job in self.waiting))
 
-    def tend(self, workers: Sequence[running.Worker]) -> None:
+    def tend(self, workers: Sequence[runner.Worker]) -> None:
         """Pauses trainings that end too late if all go on, lets paused ones go on where others ended, and ends all when time is up."""
         at = {worker.job.name: worker.process.pid or 0 for worker in workers if worker.job is not None}
         self.paused = [name for name in self.paused if name in at]
@@ -312,7 +317,7 @@ class Timed(running.Queue):
             if beyond:
                 self.paused, self.most = [*beyond, *self.paused], len(active) - len(beyond)
 
-    def stop(self, workers: Sequence[running.Worker]) -> None:
+    def stop(self, workers: Sequence[runner.Worker]) -> None:
         """Time is up: a training that may continue writes a checkpoint first."""
         self.stopped = True
         for worker in workers if self.continues else ():
@@ -337,7 +342,7 @@ def too_long(left: dict[str, float | None], time_left: float) -> list[str]:
     return beyond if len(beyond) < len(left) else beyond[1:]
 
 
-class Reporter(running.Board):
+class Reporter(runner.Board):
     """Prints what begins and ends, keeps how long each kind of unit took, and writes a line for each finished one."""
 
     def __init__(self, chosen: Sequence[Experiment], out: Path | None) -> None:
@@ -427,7 +432,7 @@ def run(chosen: Sequence[Experiment], minutes: float, count: int, out: Path | No
     todo = [job for one in chosen for job in one.todo]
     queue = Timed(todo, reporter, reporter.start + 60 * minutes, continues)
     if todo:
-        running.run_side_by_side(queue, min(count, len(todo)), max(1, min(4, (os.cpu_count() or 1) // count)))
+        runner.run_side_by_side(queue, min(count, len(todo)), max(1, min(4, (os.cpu_count() or 1) // count)))
     stopped = [job.name for job in queue.running]
     for name in stopped:
         if (left := reporter.left(name)) is not None:
@@ -507,9 +512,9 @@ def collect(chosen: Sequence[Experiment]) -> None:
         if missing:
             print(f"{one.name}: {len(missing)} of {len(one.jobs)} units are open")
         elif one.is_table:
-            made = writing.collect(one.study, one.jobs, {})
-            writing.write(made, 1)
-            writing.record(made, one.values["result"], one.seeds)
+            made = study_table.collect(one.study, one.jobs, {})
+            study_table.write(made, 1)
+            study_table.record(made, one.values["result"], one.seeds)
             print(f"benchmarks/results/{one.values['result']}.json and {one.out}/table.md")
         else:
             print(write_compared(one))
@@ -517,18 +522,18 @@ def collect(chosen: Sequence[Experiment]) -> None:
 
 def write_compared(one: Experiment) -> Path:
     """The result file of `saccade compare`, from units."""
-    rows = dict[str, comparing.Row]()
+    rows = dict[str, comparison.Row]()
     units = [json.loads(job.result.read_text(encoding="utf-8")) for job in one.jobs]
     for unit in units:
-        row = rows.setdefault(unit["row"], comparing.Row(unit["row"], {}))
+        row = rows.setdefault(unit["row"], comparison.Row(unit["row"], {}))
         for metric, value in unit["values"]["metrics"].items():
             row.metrics.setdefault(metric, []).append(value)
         for metric, kept in unit["values"]["sums"].items():
             row.sums.setdefault(metric, ([], SCORES[metric]()))[0].append(unpack_sums(kept))
-    measures = config.task(config.recipe(one.jobs[0].recipe)).measures
+    measures = recipes.task(recipes.recipe(one.jobs[0].recipe)).measures
     metric = next(name for name in reversed(measures) if all(name in row.metrics for row in rows.values()))
-    verdicts = "; ".join(map(str, comparing.judge(list(rows.values()), metric, measures[metric])))
-    figures = comparing.for_result(list(rows.values()), metric, measures[metric])
+    verdicts = "; ".join(map(str, comparison.judge(list(rows.values()), metric, measures[metric])))
+    figures = comparison.for_result(list(rows.values()), metric, measures[metric])
     seeds = sorted({unit["seed"] for unit in units})
     described = " ".join(rows)  # the page about pictures finds its rows by it
     peers, about = read_peers(one.values.get("peers", ())), common_environment(units)

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from saccade.drawing.landscape import DEPTH, RESIDUALS, UPDATES, loss_of, surface, train
 from saccade.results import write_result
+from saccade.teaching.draw.landscape import DEPTH, RESIDUALS, UPDATES, loss_of, surface, train
 
 STEPS = np.linspace(-1, 1, 5)
 

@@ -11,8 +11,8 @@ import json
 import sys
 from pathlib import Path
 
-from saccade.comparing import by_length
-from saccade.views.pictures import lines
+from saccade.experiments.comparison import by_length
+from saccade.views.figures import lines
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURES = {

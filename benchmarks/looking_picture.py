@@ -12,8 +12,8 @@ from pathlib import Path
 from PIL import Image
 
 from saccade import api
+from saccade.views.figures import save
 from saccade.views.overlay import contact_sheet
-from saccade.views.pictures import save
 
 ROOT = Path(__file__).resolve().parents[1]
 

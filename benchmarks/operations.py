@@ -14,10 +14,10 @@ from pathlib import Path
 
 import torch
 
-from saccade.building import Builder, Undrawn
 from saccade.models import Seq2Seq
+from saccade.models.builder import Builder, Undrawn
 from saccade.models.modifications import PAPER_SIZE, PAPER_VOCABULARY, table
-from saccade.training.operations import counter
+from saccade.training.flops import counter
 
 NAME = "operations"
 ROWS, SOURCE, TARGET = 128, 512, 114  # a batch of pretraining: texts, tokens read and written

@@ -15,10 +15,10 @@ import random
 from contextlib import nullcontext
 from pathlib import Path
 
-from saccade import config
-from saccade.comparing import compare, for_result
+from saccade.config import recipes as config
+from saccade.experiments.comparison import compare, for_result
 from saccade.results import write_result
-from saccade.tasks.scoring import scores
+from saccade.tasks.text_scores import scores
 from saccade.training.loop import Watcher
 
 ENGLISH = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"

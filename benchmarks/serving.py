@@ -188,7 +188,7 @@ def serve_peer(model: Path) -> None:
     import uvicorn
     from fastapi import Body, FastAPI
 
-    from saccade.bench.decoding import ctranslate2_spec
+    from saccade.studies.bench.decoding_speed import ctranslate2_spec
 
     system = api.load(model, "cpu")
     source, target, lengths = system.task.source, system.task.target, system.task.lengths
@@ -285,7 +285,7 @@ async def arrivals(
 def launch(model: Path) -> None:
     """Starts a service at each line of stdin, by a fork of this process, in which everything is imported; prints its number, then its code."""
     from saccade.serving.server import serve
-    from saccade.serving.settings import Settings
+    from saccade.serving.service_settings import Settings
 
     torch.set_num_threads(1)
     for line in sys.stdin:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from saccade.drawing.panels import Bars, save, side_by_side
+from saccade.teaching.draw.panels import Bars, save, side_by_side
 
 ROOT = Path(__file__).resolve().parents[1]
 START, END = "<!-- speed, measured: made by `python benchmarks/tables.py` -->", "<!-- end of speed, measured -->"

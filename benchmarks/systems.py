@@ -149,11 +149,11 @@ def values_of(name: str) -> list[float]:
 
 def sets_of(line: str) -> list[str]:
     """The public data sets that the recipes of a command read, by the names that `saccade fetch` has for them."""
+    from saccade.config.index import RECIPES
     from saccade.data.corpora import is_generated
+    from saccade.data.delimited import split_name
     from saccade.data.lines import paths_of
     from saccade.data.sets import set_of
-    from saccade.data.tables import split_name
-    from saccade.index import RECIPES
 
     found: list[str] = []
     for word in recipes_of(line):

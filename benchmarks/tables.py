@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from saccade import models
-from saccade.catalogue import SLOTS
-from saccade.core.options import spell_all
+from saccade.config.catalogue import SLOTS
+from saccade.experiments.grid import variations
 from saccade.recipe import Recipe
-from saccade.symmetry import SYMMETRIES, TOLERANCE, check_all
-from saccade.varying import variations
+from saccade.settings import spell_all
+from saccade.teaching.symmetry import SYMMETRIES, TOLERANCE, check_all
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "benchmarks"))  # tests load this file by its path
@@ -468,7 +468,7 @@ def key_rows(before: str, part: Any) -> dict[str, dict[str, Any]]:
 
 
 PAGES = {
-    "src/saccade/index.json": index,
+    "src/saccade/config/index.json": index,
     "README.md": readme,
     "docs/catalogue.md": catalogue,
     "docs/operations.md": lambda: operations.page(ROOT),

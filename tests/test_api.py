@@ -14,19 +14,20 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from saccade import api, config, models, tasks
+from saccade import api, models, tasks
+from saccade.config import recipes
 from saccade.data.conllu import Sentence
 from saccade.data.corpora import ASKED, CAPTIONED, OPEN, PICTURED, SHOWN, read
 from saccade.data.corpora import GRAPHS as GRAPH_DATA
+from saccade.data.documents import Document
 from saccade.data.generated.phrasebook import phrasebook
-from saccade.data.graphs import Graph
 from saccade.data.labeled import Labeled
+from saccade.data.node_graphs import Graph
 from saccade.data.pairs import Pair
-from saccade.data.text import Document
 from saccade.errors import SaccadeError
 from saccade.files import MANIFEST
-from saccade.models.kinds import GraphLabeler, MeshLabeler
-from saccade.system import examples_of
+from saccade.models.protocols import GraphLabeler, MeshLabeler
+from saccade.system.system import examples_of
 from saccade.tasks.translation import Translation
 from saccade.training.checkpoints import Progress, RunFolder
 from saccade.training.loop import Watcher
@@ -46,8 +47,8 @@ RECIPE: dict[str, Any] = {
 SMALL = {"dim": 12, "hidden": 12, "depth": 1, "lstm_width": 12, "decoder_depth": 1}
 
 
-def recipe(*words: str) -> config.Recipe:
-    return config.recipe(RECIPE, words)
+def recipe(*words: str) -> recipes.Recipe:
+    return recipes.recipe(RECIPE, words)
 
 
 def family(name: str) -> dict[str, Any]:
@@ -385,7 +386,7 @@ def test_a_place_that_is_taken_is_left_alone(copy: Path, tmp_path: Path) -> None
 )  # fmt: skip
 def test_a_mistake_leaves_nothing_behind(tmp_path: Path, word: str, sentence: str) -> None:
     changed = {**RECIPE, "model": family("transformer")} if "transformer" in word else RECIPE
-    found = told(lambda: api.fit(config.recipe(changed, [word]), tmp_path / "run"))
+    found = told(lambda: api.fit(recipes.recipe(changed, [word]), tmp_path / "run"))
     assert sentence in found
     assert not (tmp_path / "run").exists(), "so that the next try needs no other folder"
 

@@ -136,7 +136,7 @@ def test_other_blocks_and_stacks_are_trained_loaded_shown_and_aligned(
 
 
 def test_two_trainings_do_not_share_a_folder(tmp_path: Path) -> None:
-    from saccade.disk import held
+    from saccade.files import held
 
     with held(tmp_path / "run"), pytest.raises(SaccadeError, match="another process is training into"), held(tmp_path / "run"):
         pass

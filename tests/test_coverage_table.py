@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).parents[1] / "scripts/coverage_table.py"
 
 
 def test_shares_of_packages_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    files = {"api.py": 2, "core/masks.py": 20, "core/kernels/forward.py": 10, "data/text.py": 4}
+    files = {"api.py": 2, "core/masks.py": 20, "core/kernels/softmax_forward.py": 10, "data/documents.py": 4}
     for name, lines in files.items():
         (tmp_path / "src/saccade" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "src/saccade" / name).write_text("".join(f"x = {n}\n" for n in range(lines)))
@@ -23,7 +23,7 @@ def test_shares_of_packages_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(SystemExit, match="no line was measured, so there is no table; run make coverage"):
         main()
     data = coverage.CoverageData(basename=str(tmp_path / ".coverage"))
-    run = {"api.py": [1, 2], "core/masks.py": range(1, 18), "core/kernels/forward.py": [1]}
+    run = {"api.py": [1, 2], "core/masks.py": range(1, 18), "core/kernels/softmax_forward.py": [1]}
     data.add_lines({str(tmp_path / "src/saccade" / name): lines for name, lines in run.items()})
     data.write()
     main()

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade import disk
+from saccade import files
 from saccade.errors import SaccadeError
 from saccade.files import MANIFEST, MARK, broken, is_temporary, mark, settle, sha256, verified, write_atomically, write_folder
 from support import error_of
@@ -386,7 +386,7 @@ def test_sha256_is_that_of_the_whole_file(tmp_path: Path) -> None:
 
 
 def test_files_are_written_where_folders_cannot_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "fcntl", None)  # as on Windows
-    with disk.held(tmp_path / "run"), disk.held(tmp_path / "run"):
+    monkeypatch.setattr(files, "fcntl", None)  # as on Windows
+    with files.held(tmp_path / "run"), files.held(tmp_path / "run"):
         write_atomically(tmp_path / "run" / "a.txt", b"a")
     assert (tmp_path / "run" / "a.txt").read_bytes() == b"a"

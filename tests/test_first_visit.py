@@ -10,14 +10,17 @@ from typing import Any
 import pytest
 import torch
 
-from saccade import api, building, cli, config, system
-from saccade.cli import incoming
+from saccade import api, cli
+from saccade.cli import input_stream
+from saccade.config import recipes
 from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
-from saccade.models.kinds import Seq2Seq
+from saccade.models import builder
+from saccade.models.protocols import Seq2Seq
+from saccade.system import system
 from saccade.tasks.classification import Classification
 from saccade.training.loop import Watcher
-from saccade.training.stopping import Stopped
+from saccade.training.signals import Stopped
 from support import error_of, run_cli, tiny_recipe
 
 TINY = {"dim": 8, "hidden": 8, "depth": 1, "heads": 2, "dropout": 0.0}
@@ -34,13 +37,13 @@ TINY = {"dim": 8, "hidden": 8, "depth": 1, "heads": 2, "dropout": 0.0}
 )
 def test_a_key_written_twice_is_reported(tmp_path: Path, text: str, key: str, line: int) -> None:
     (tmp_path / "r.yaml").write_text(text)
-    sentence = error_of(lambda: config.read_recipe(tmp_path / "r.yaml"))
+    sentence = error_of(lambda: recipes.read_recipe(tmp_path / "r.yaml"))
     assert sentence.endswith(f"r.yaml, line {line}: duplicate key '{key}'; merge the two")
 
 
 @pytest.mark.parametrize("value", ["1e4", "10_000", 10000, 1e4, "10000.0"])
 def test_whole_numbers_in_every_spelling(value: Any) -> None:
-    made = config.recipe({"model": {"family": "luong"}, "training": {"updates": value}})
+    made = recipes.recipe({"model": {"family": "luong"}, "training": {"updates": value}})
     assert made.training.updates == 10_000
     assert type(made.training.updates) is int
 
@@ -48,7 +51,7 @@ def test_whole_numbers_in_every_spelling(value: Any) -> None:
 @pytest.mark.parametrize("value", ["1.5", 2.5, "many", "inf", True, "1e400"])
 def test_what_is_not_a_whole_number_is_refused(value: Any) -> None:
     assert "it must be a whole number" in error_of(
-        lambda: config.recipe({"model": {"family": "luong"}, "training": {"updates": value}})
+        lambda: recipes.recipe({"model": {"family": "luong"}, "training": {"updates": value}})
     )
 
 
@@ -83,30 +86,30 @@ def test_a_first_model_is_reported_and_another_family_named(tmp_path: Path) -> N
 def test_a_model_that_sees_nothing_behind_cannot_guess_what_is_hidden(family: str, objective: str) -> None:
     values = {"task": "language-modelling", "language": {"objective": objective}, "model": {"family": family}}
     sentence = f"{family} is causal and cannot be trained with the {objective} objective; choose another model.family, such as transformer-encoder"
-    assert error_of(lambda: config.recipe(values)) == sentence
+    assert error_of(lambda: recipes.recipe(values)) == sentence
 
 
 def test_a_model_larger_than_the_machine_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     huge = {"family": "transformer", "dim": 65536, "hidden": 65536, "depth": 100}
-    sentence = error_of(lambda: config.recipe({"model": huge}))
-    assert sentence == error_of(lambda: config.Builder(huge).make(Seq2Seq, 5, 5))
+    sentence = error_of(lambda: recipes.recipe({"model": huge}))
+    assert sentence == error_of(lambda: recipes.Builder(huge).make(Seq2Seq, 5, 5))
     assert sentence.startswith("the parameters of this transformer alone take 2")
     assert sentence.endswith("choose smaller model.* sizes")
-    small = config.recipe({"model": {"family": "transformer", **TINY}}).model
+    small = recipes.recipe({"model": {"family": "transformer", **TINY}}).model
     torch.manual_seed(3)
-    plain = config.Builder(small).make(Seq2Seq, 9, 9)
-    monkeypatch.setattr(building, "LARGE", 0)
+    plain = recipes.Builder(small).make(Seq2Seq, 9, 9)
+    monkeypatch.setattr(builder, "LARGE", 0)
     torch.manual_seed(3)
-    counted = config.Builder(small).make(Seq2Seq, 9, 9)
+    counted = recipes.Builder(small).make(Seq2Seq, 9, 9)
     assert all(map(torch.equal, plain.parameters(), counted.parameters())), "counting draws nothing"
-    monkeypatch.setattr(building.os, "sysconf", lambda name: 10)
+    monkeypatch.setattr(builder.os, "sysconf", lambda name: 10)
     assert "training this model takes at least 0.0 GiB (parameters, gradients, optimizer)" in error_of(
         lambda: system.check_memory(plain, torch.device("cpu"))
     )
 
 
 def test_a_label_for_each_text_is_a_wrong_column() -> None:
-    made = config.recipe({"task": "classification", "vocabulary": {"kind": "words"}, "model": {"family": "bag"}})
+    made = recipes.recipe({"task": "classification", "vocabulary": {"kind": "words"}, "model": {"family": "bag"}})
     texts = [Labeled("good", f"text {n}", n) for n in range(60)]
     sentence = error_of(lambda: Classification.learn(made, texts))
     assert sentence.startswith("the training data has 60 labels for 60 texts, nearly one each; check that")
@@ -139,7 +142,7 @@ def test_a_stopped_comparison_continues_with_the_same_command() -> None:
 
 def test_closed_streams_are_sentences(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "stdin", None)
-    assert error_of(lambda: list(incoming.stdin_lines("tag"))).startswith("nothing to tag; give a text")
+    assert error_of(lambda: list(input_stream.stdin_lines("tag"))).startswith("nothing to tag; give a text")
     monkeypatch.setattr(sys, "stdout", None)
     assert cli.run(["list"]) == 2
     assert "stdout is closed, so nothing can be printed" in capsys.readouterr().err
@@ -147,9 +150,9 @@ def test_closed_streams_are_sentences(monkeypatch: pytest.MonkeyPatch, capsys: p
 
 def test_stdin_that_is_not_utf_8_is_named_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("one\ndeux\ntr\xe9s\n".encode("latin-1"))))
-    assert error_of(lambda: list(incoming.stdin_lines("tag"))) == "stdin, line 3: not UTF-8 (byte 0xe9); convert it first"
+    assert error_of(lambda: list(input_stream.stdin_lines("tag"))) == "stdin, line 3: not UTF-8 (byte 0xe9); convert it first"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("été\r\nx".encode())))
-    assert list(incoming.stdin_lines("tag")) == ["été", "x"]
+    assert list(input_stream.stdin_lines("tag")) == ["été", "x"]
 
 
 def test_a_long_file_is_translated_in_parts_and_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +161,7 @@ def test_a_long_file_is_translated_in_parts_and_in_order(tmp_path: Path, monkeyp
     (tmp_path / "in.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     outputs = []
     for together in (4096, 3):
-        monkeypatch.setattr(incoming, "TOGETHER", together)
+        monkeypatch.setattr(input_stream, "TOGETHER", together)
         printed = run_cli("translate", tmp_path / "run", "--input", tmp_path / "in.txt", "--align")
         outputs.append(printed.out)
     assert outputs[0] == outputs[1]

@@ -129,8 +129,8 @@ def test_three_tensors_are_answered_with_how_a_layer_is_called() -> None:
 
 
 def test_a_recipe_sees_the_same_options_of_the_layer_as_before() -> None:
-    from saccade.core.options import options_of
     from saccade.layers.mixers import table
+    from saccade.settings import options_of
 
     assert "unknown" not in options_of(table, MultiHeadAttention)
     assert attend(Q, Q, Q, Mechanism()).shape == Q.shape

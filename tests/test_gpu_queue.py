@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from saccade.errors import SaccadeError
-from saccade.tables import running, writing
-from saccade.tables.plan import SWEEP, Column, Job, Study
+from saccade.experiments import runner, study_table
+from saccade.experiments.study import SWEEP, Column, Job, Study
 
 ROOT = Path(__file__).resolve().parents[1]
 ROW = "{recipe: phrasebook-tagger, overrides: [training.updates=5]}"
@@ -197,8 +197,8 @@ def test_further_evaluations_of_a_unit_add_what_differs(queue: ModuleType, folde
     ) -> tuple[dict[str, float], Any]:
         return {"bleu": 30.0 + options.get("beam", 1), "seconds": 7.0}, {}
 
-    monkeypatch.setattr(queue.comparing, "train_and_measure", measured)
-    context = queue.running.Context()
+    monkeypatch.setattr(queue.comparison, "train_and_measure", measured)
+    context = queue.runner.Context()
     assert queue.train_unit(more, context)["metrics"] == {"bleu": 32.0, "seconds": 7.0, "wide_bleu": 35.0}
     assert queue.train_unit(plain, context)["metrics"] == {"bleu": 31.0, "seconds": 7.0}
 
@@ -209,10 +209,10 @@ def test_minutes_are_of_a_row_a_stage_or_all(queue: ModuleType, folder: Path) ->
     assert [one.minutes(one.jobs[0]) for one in queue.experiments(["x0", "x1", "x2", "x3"])] == [4.0, 5.0, 5.0, 5.0]
 
 
-def answer(job: Job, context: running.Context) -> dict[str, float | None]:
+def answer(job: Job, context: runner.Context) -> dict[str, float | None]:
     """As a training: the loss of a rate is the rate's distance from 0.004; what was trained is seen in the folder."""
     job.folder.mkdir(parents=True)
-    rate = job.settings["training"]["learning_rate"] if SWEEP in job.stage else running.best_rate(job)["learning_rate"]
+    rate = job.settings["training"]["learning_rate"] if SWEEP in job.stage else runner.best_rate(job)["learning_rate"]
     return {"final_loss": None if rate > 1 else abs(rate - 0.004), "learning_rate": rate, "seconds": 1.0, "error": "it diverged"}
 
 
@@ -240,12 +240,12 @@ def test_a_table_that_was_begun_on_one_machine_is_finished_on_another(
     monkeypatch.setitem(queue.STUDIES, "swept", Swept)
     begun = list[str]()
 
-    def here(jobs: running.Queue, *_: int) -> None:
+    def here(jobs: runner.Queue, *_: int) -> None:
         while (job := jobs.take()) and len(begun) < stop:
             begun.append(job.name)
-            jobs.end(job, running.perform(job, running.Context()))
+            jobs.end(job, runner.perform(job, runner.Context()))
 
-    monkeypatch.setattr(queue.running, "run_side_by_side", here)
+    monkeypatch.setattr(queue.runner, "run_side_by_side", here)
     for machine in ("first", "second", "clone"):
         (tmp_path / machine / "benchmarks" / "queue").mkdir(parents=True)
         (tmp_path / machine / "benchmarks" / "queue" / "t.yaml").write_text("table: swept\nresult: t\nseeds: 2\nminutes: 1\n")
@@ -282,7 +282,7 @@ def test_a_sweep_without_a_rate_that_works_is_told(tmp_path: Path) -> None:
     tried = Job("both", f"loss{SWEEP}2", 0, answer, {"training": {"learning_rate": 2.0}}, tmp_path)
     tried.write({"final_loss": None, "error": "the loss became nan"})
     with pytest.raises(SaccadeError, match="no learning rate of its sweep works; the first: the loss became nan"):
-        running.best_rate(Job("a", "loss", 0, answer, {}, tmp_path, reads=(tried,)))
+        runner.best_rate(Job("a", "loss", 0, answer, {}, tmp_path, reads=(tried,)))
 
 
 def test_a_table_finds_its_sets_among_what_was_packed_and_needs_no_others(
@@ -294,7 +294,7 @@ def test_a_table_finds_its_sets_among_what_was_packed_and_needs_no_others(
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr(queue.running, "run_side_by_side", lambda *_: None)
+    monkeypatch.setattr(queue.runner, "run_side_by_side", lambda *_: None)
     (folder / "t.yaml").write_text("table: positions\nscale: small\nresult: t\nonly: [rotary]\n")
     assert queue.main(["run", "--only", "t"]) == 2
     assert "a set is missing" in capsys.readouterr().err
@@ -313,6 +313,6 @@ def test_a_rate_at_the_edge_of_a_sweep_is_told(tmp_path: Path) -> None:
         {"row": "both", "stage": f"loss{SWEEP}{rate}", "values": {"learning_rate": rate, "final_loss": loss}}
         for rate, loss in rates.items()
     ]
-    *_, grid, told = writing.sweeps(writing.Made(Swept("tiny", tmp_path), {}, {}, sweeps=results))
+    *_, grid, told = study_table.sweeps(study_table.Made(Swept("tiny", tmp_path), {}, {}, sweeps=results))
     assert grid.endswith("| both | 2.000 | 1.500 | **1.250** |")
     assert told.endswith("another one may be better: both (loss).")

@@ -51,7 +51,7 @@ def test_the_package_alone_loads_no_torch() -> None:
 
 
 def test_a_function_is_the_method_of_a_model() -> None:
-    from saccade.system import System
+    from saccade.system.system import System
 
     for name in USES - {"show"}:
         assert getattr(saccade, name) is getattr(System, name)

@@ -13,10 +13,10 @@ import pytest
 
 import saccade
 from saccade.data.conllu import Sentence
+from saccade.data.documents import Document as Text
 from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
-from saccade.data.text import Document as Text
-from saccade.system import System, model_files
+from saccade.system.system import System, model_files
 from saccade.training.checkpoints import RunFolder
 from support import error_of
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from saccade import api, config
+from saccade import api
 from saccade.cli import run
+from saccade.config import recipes
 from saccade.data.pairs import Pair
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,9 +44,9 @@ def test_the_lines_of_python_print_what_they_say(
 
 def test_the_recipe_is_one() -> None:
     [text] = blocks("yaml")
-    made = config.recipe(yaml.safe_load(text))
+    made = recipes.recipe(yaml.safe_load(text))
     assert (made.data.train, made.model["position"]["name"]) == ("train.en,train.fr", "rotary")
-    shrunk = config.recipe(made.to_dict(), ["model.dim=16", "model.hidden=16", "model.depth=1", "vocabulary.size=300"])
+    shrunk = recipes.recipe(made.to_dict(), ["model.dim=16", "model.hidden=16", "model.depth=1", "vocabulary.size=300"])
     assert api.build(shrunk, [Pair("the cat", "le chat", 1)]).name == "transformer"
 
 
@@ -60,7 +61,7 @@ def test_a_command_has_the_options_it_is_given(
     for word in words:
         assert not word.startswith("-") or word in told, f"saccade {name} has no {word}"
         if name == "train" and "=" in word:
-            config.recipe({"model": {"family": "transformer"}}, [word])
+            recipes.recipe({"model": {"family": "transformer"}}, [word])
 
 
 def test_there_are_commands_for_the_whole_way() -> None:

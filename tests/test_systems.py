@@ -42,7 +42,7 @@ def test_every_system_of_the_lectures_is_there(systems: ModuleType) -> None:
 
 
 def test_every_recipe_that_is_named_exists(systems: ModuleType) -> None:
-    from saccade.index import RECIPES
+    from saccade.config.index import RECIPES
 
     recipes = {path.stem for path in RECIPES.glob("*.yaml")}
     for name, row in systems.systems().items():

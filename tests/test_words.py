@@ -21,26 +21,24 @@ INSTEAD = {
     r"\b(go|goes|going|went) on\b": "continue, resume",
     r"\bput(s|ting)? out\b": "generate, output",
     r"\bhand(s|ed|ing)? in\b": "pass",
-    r"\bfigures\b": "metrics",
     r"\bstand(s|ing)? (at|in|on|where|here|there|for|beside|behind|before|above|below)\b": "is",
     r"\bone a (head|token|word|row|layer|block|sentence|text|place)\b": "one per …",
     r"\ba (vector|number|weight|label|score|line|row|matrix|bias) a (head|token|word|row|text|sentence|place|position|query|key|pair)\b": "one per …",
-    r"\b(room|rooms|house)\b": "package, architecture",
     r"\brecorded? (and played|updates?|as a? ?CUDA)": "captured and replayed",
     r"\bto be seen here\b": "available",
 }
 # what a word may also mean
 ALLOWED = {
     # the key of a result file, and of what 0.1.0 wrote; the figures of a paper
-    "figures": ("saccade/results.py", "training/checkpoints.py", "views/pictures.py"),
+    "figures": ("saccade/results.py", "training/checkpoints.py", "views/figures.py"),
     # settings of 0.1.0; where a sentence says that something happens; a tensor changed in place
-    "places": ("saccade/building.py", "saccade/upgrade.py", "generated/phrasebook.py", "core/masks.py"),
+    "places": ("models/builder.py", "config/upgrade.py", "generated/phrasebook.py", "core/masks.py"),
     # the words that still fit into a sentence; the inches of a picture
-    "room": ("generated/choice.py", "generated/phrasebook.py", "views/pictures.py"),
+    "room": ("generated/choice.py", "generated/phrasebook.py", "views/figures.py"),
     # "there is no file"
     "is no": ("data/lines.py", "data/vocabulary.py", "saccade/demo.py", "models/rnn.py", "views/document.py"),
     # to tell apart
-    "tell": ("layers/inputs.py", "tasks/labels.py", "views/pictures.py"),
+    "tell": ("layers/token_inputs.py", "tasks/label_task.py", "views/figures.py"),
     # an alias of YAML stands for what it repeats
     "stand": ("saccade/recipe.py",),
 }

@@ -3,13 +3,14 @@
 MYPY = False  # not typing.TYPE_CHECKING: nothing is imported before `__main__` can answer Ctrl-C
 
 if MYPY:
-    from .api import align, average, build, caption, classify, decode, ensemble, evaluate, explain, fit, generate, load, show
+    from .api import align, average, build, caption, classify, decode, ensemble, evaluate, fit, generate, load, show
     from .api import tag as tag
     from .api import translate as translate
     from .core import Mechanism, attend, masks, normalizers, positions, scores, which_backend
     from .errors import SaccadeError
-    from .layers.attention import MultiHeadAttention
-    from .looking import look, record
+    from .interop.foreign_models import look, record
+    from .layers.multihead_attention import MultiHeadAttention
+    from .teaching.explain.sentence import explain
     from .version import __version__ as __version__
 
 __all__ = ["Mechanism", "MultiHeadAttention", "SaccadeError", "align", "attend", "average", "build", "caption", "classify"]
@@ -31,10 +32,11 @@ __all__ += ["scores", "show", "tag", "translate", "which_backend"]
 
 # Where each name lives. They are fetched when they are asked for: PyTorch takes seconds to load, and `saccade --help` needs none of it.
 _NAMES = {
-    ".api": "align average build caption classify decode ensemble evaluate explain fit generate load show tag translate",
+    ".api": "align average build caption classify decode ensemble evaluate fit generate load show tag translate",
     ".core": "Mechanism attend masks normalizers positions scores which_backend",
-    ".looking": "look record",
-    ".layers.attention": "MultiHeadAttention",
+    ".interop.foreign_models": "look record",
+    ".layers.multihead_attention": "MultiHeadAttention",
+    ".teaching.explain.sentence": "explain",
     ".errors": "SaccadeError",
     ".version": "__version__",
 }

@@ -2,7 +2,6 @@
 
 import json
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -10,20 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from . import config, reporting
-from .config import Recipe
-from .core.attention import RENAMED, Explanation, which_backend
+from .config import recipes
+from .config.automatic import adopt
+from .config.recipes import Recipe
+from .config.upgrade import VERSION
 from .decoding import Ensemble, searcher
-from .disk import held
 from .errors import SaccadeError, with_article
-from .explaining import attention as explaining
-from .files import MANIFEST, is_temporary, tidy, write_atomically, write_once
-from .fitting import adopt
+from .files import MANIFEST, held, is_temporary, tidy, write_atomically, write_once
 from .recipe import LIMITS
-from .showing import blind_sites
-from .system import System, build, check_options, load, model_files, prepared, read_config, read_json, usual_run
+from .system import run_report
+from .system.attention_sites import blind_sites
+from .system.system import System, build, check_options, load, model_files, prepared, read_config, read_json, usual_run
 from .tasks.language import LanguageModelling
 from .tasks.translation import Translation
 from .training.checkpoints import Progress, RunFolder, model_content
@@ -31,14 +27,12 @@ from .training.cost import summary
 from .training.distributed import Shared, check_shared, together
 from .training.loop import Training, Watcher
 from .training.parameters import buffers, learned, mean_parameters, set_parameters
-from .training.planning import plan, use_threads
-from .training.printing import Lines, audience
-from .training.stopping import Stopped
+from .training.run_plan import plan, use_threads
+from .training.run_printer import Lines, audience
+from .training.signals import Stopped
 from .training.work import Work
-from .upgrade import VERSION
-from .views.worked import Worked
 
-__all__ = ["System", "average", "build", "check_options", "ensemble", "explain", "fit", "load", "searcher", "show"]
+__all__ = ["System", "average", "build", "check_options", "ensemble", "fit", "load", "searcher", "show"]
 # What a system can do is a method of it, and a function here: api.decode(system, texts) is system.decode(texts).
 align, classify, decode, evaluate, generate = System.align, System.classify, System.decode, System.evaluate, System.generate
 answer = System.answer
@@ -62,14 +56,14 @@ def fit(
 ) -> tuple[System, Progress]:
     """Trains by a recipe into a run folder; returns the best system and how far the run came. Progress is printed where a terminal or a
     notebook shows it; `watcher=Watcher()` prints nothing. `prepare` reads the data, for who trains several models on the same."""
-    given = recipe if isinstance(recipe, Recipe) else config.recipe(recipe)
+    given = recipe if isinstance(recipe, Recipe) else recipes.recipe(recipe)
     path = Path(out)
     heard = watcher or (Lines(path.name, partial(print, file=there, flush=True)) if (there := audience()) else Watcher())
     train_first(given, path, resume, heard)
-    with together(config.device(given.device)) as ranks:
+    with together(recipes.device(given.device)) as ranks:
         heard = heard if ranks.leads else Watcher()
         claimed = ranks.lead(lambda: claim(path, given, resume).to_dict())
-        made = config.recipe(claimed)
+        made = recipes.recipe(claimed)
         heard.stage("reading the data and learning the vocabulary")
         system, work = ranks.agree(lambda: prepare(made))
         with ranks.led(held(path)):
@@ -84,13 +78,13 @@ def fit(
             text = json.dumps({"saccade": VERSION, **system.recipe.to_dict()}, indent=2, ensure_ascii=False) + "\n"
             ranks.lead(lambda: write_atomically(path / "recipe.json", text.encode()))
             ranks.agree(lambda: check_shared(path / "recipe.json"))
-            ranks.lead(lambda: write_atomically(path / reporting.ABOUT, reporting.describe(system, work)))
+            ranks.lead(lambda: write_atomically(path / run_report.ABOUT, run_report.describe(system, work)))
             padding = f"{work.padding():.1%} of the tokens in batches are padding"
             for note in (*system.notes, *([padding] if system.task.texts([]) else [])):
                 heard.note(note)
-            higher = config.task(made).measures[training.watch]
+            higher = recipes.task(made).measures[training.watch]
             folder = RunFolder(path, model_files(system))
-            finish = partial(reporting.finish, path, work=work, show=show, note=heard.note)
+            finish = partial(run_report.finish, path, work=work, show=show, note=heard.note)
             try:
                 with use_threads(training.threads):
                     ended = Training(system.model, work, training, folder, heard, ranks, made.seed, higher).run()
@@ -109,7 +103,7 @@ def fit(
 
 def train_first(recipe: Recipe, path: Path, resume: bool, watcher: Watcher) -> None:
     """Trains what `start_from` names where that is a recipe, into its usual run folder; a stopped run continues by its own recipe."""
-    files = config.recipes_before(recipe)
+    files = recipes.recipes_before(recipe)
     if files:
         claim(path, recipe, resume)  # a wrong folder is reported before the other training
     for run, file in ((usual_run(file), file) for file in files):
@@ -119,7 +113,7 @@ def train_first(recipe: Recipe, path: Path, resume: bool, watcher: Watcher) -> N
         begun, at = os.path.exists(run / "recipe.json"), RunFolder(run, {}).progress()
         if (at and at.done) or (os.path.isdir(run) and not begun):  # a finished run, or a model that was put there
             continue
-        first = replace(read_config(run / "recipe.json") if begun else config.read_recipe(file), device=recipe.device)
+        first = replace(read_config(run / "recipe.json") if begun else recipes.read_recipe(file), device=recipe.device)
         how = f"continues first in {run}" if begun else f"is trained first into {run}"
         limits = ", ".join(f"{name}: {value:,}" for name in LIMITS if (value := getattr(first.training, name)))
         watcher.note(f"starts from the model of {file.stem}, which {how} ({limits or 'see its recipe'})")
@@ -204,16 +198,3 @@ def average(folders: Sequence[str | Path], out: str | Path) -> System:
     set_parameters(first.model, mean_parameters([learned(system.model) for system in systems], buffers(first.model)))
     write_once(Path(out), *model_content(model_files(first), learned(first.model)))
     return load(out)
-
-
-def explain(text: Any = None, *old: Any, query: int | None = None, **parts: Any) -> Worked | Explanation:
-    """Self-attention worked out step by step: the lectures' example, or your own sentence; of one `query` alone in detail. Parts by name:
-    `score`, `normalize`, `mask`, `heads`, `plain` (W = I), `scaled` (scores divided by √D).
-
-    Given tensors, it is what it was before: `which_backend`.
-    """
-    if old or isinstance(text, Tensor) or not set(parts) <= {"score", "normalize", "mask", "heads", "plain", "scaled"}:
-        warnings.warn(RENAMED, DeprecationWarning, stacklevel=2)
-        return which_backend(*(() if text is None else (text,)), *old, **parts)
-    words = text.split() if isinstance(text, str) else None if text is None else list(text)
-    return explaining.explain(words, explaining.choose_parts(**parts), query)

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from .core.options import number, one_of, setting
 from .errors import SaccadeError
+from .settings import number, one_of, setting
 
 HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair: no file's name, and nothing that can be printed
 MOST_VALUES, DEEPEST = 100_000, 20  # of a recipe; a few lines of YAML with aliases can mean billions

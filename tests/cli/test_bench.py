@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from saccade import bench
-from saccade.bench import measuring, plan_of, training
-from saccade.bench.measuring import Case, Figure, Limits, Plan, measure, row_of
+from saccade.studies import bench
+from saccade.studies.bench import contenders, plan_of, training_speed
+from saccade.studies.bench.contenders import Case, Figure, Limits, Plan, measure, row_of
 from support import run_cli
 
 CPU = torch.device("cpu")
@@ -21,8 +21,8 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "ROUNDS", 1)
-    monkeypatch.setattr(measuring, "best", lambda call, seconds=0.0: (call(), 0.01)[1])
+    monkeypatch.setattr(contenders, "ROUNDS", 1)
+    monkeypatch.setattr(contenders, "best", lambda call, seconds=0.0: (call(), 0.01)[1])
 
 
 @pytest.mark.slow
@@ -58,13 +58,13 @@ def test_who_stops_a_measurement_keeps_what_was_measured_and_the_last_result(
     assert run_cli(*words).code == 0
     folder = tmp_path / "benchmarks/results"
     assert [path.name for path in folder.iterdir()] == ["mine.json"], "nothing unfinished is left"
-    before, plain = (folder / "mine.json").read_bytes(), measuring.run
+    before, plain = (folder / "mine.json").read_bytes(), contenders.run
 
     def stopped(*given: Any) -> Any:
         yield next(iter(plain(*given)))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(measuring, "run", stopped)
+    monkeypatch.setattr(contenders, "run", stopped)
     assert run_cli(*words).code != 0
     assert (folder / "mine.json").read_bytes() == before
     [row] = json.loads((folder / "mine-unfinished.json").read_text())["figures"]["attention"]
@@ -90,8 +90,8 @@ def test_a_contender_that_fails_while_it_is_timed_does_not_stop_the_others() -> 
 
 @pytest.mark.slow
 def test_training_beside_its_peers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "real", lambda scale: None)
-    monkeypatch.setattr(training, "missing", lambda: {"transformers": "not installed", "x-transformers": "not installed"})
+    monkeypatch.setattr(training_speed, "real", lambda scale: None)
+    monkeypatch.setattr(training_speed, "missing", lambda: {"transformers": "not installed", "x-transformers": "not installed"})
     printed = run_cli("bench", "train", "--only", "GPT", "--json")
     [row] = [json.loads(line) for line in printed.out.splitlines()]
     assert row["all"].keys() == {"saccade", "plain GPT"}
@@ -171,7 +171,7 @@ def test_engines_of_decoding_are_compared_by_precision(monkeypatch: pytest.Monke
     found = [{"case": "batch 1 greedy", "engine": engine, "value": value, "processor": 900 / value} for engine, value in rows]
     asked: list[Any] = []
     module = SimpleNamespace(cases=lambda device, small, only: (asked.append((device, small, only)), [found])[1])
-    monkeypatch.setattr("saccade.bench.module_of", lambda kind: module)
+    monkeypatch.setattr("saccade.studies.bench.module_of", lambda kind: module)
     printed = run_cli("bench", "decode", "--scale", "tiny", "--json", "--only", "saccade int8, 2", "--only", "greedy")
     first, second = (json.loads(line) for line in printed.out.splitlines())
     assert (first["case"], first["ours"], first["peer"]) == (

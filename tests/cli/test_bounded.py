@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from saccade import api, config
-from saccade.cli import incoming
+from saccade import api
+from saccade.cli import input_stream
 from saccade.cli.shared import visible
+from saccade.config import recipes
 from saccade.data import lines
 from saccade.errors import SaccadeError
-from saccade.views import long
-from saccade.views.page import attention_page
+from saccade.views import long_texts
+from saccade.views.html_page import attention_page
 from support import error_of, run_cli
 
 MERGES = "a0: &a0 {k: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 8)}]}}\n" for n in range(1, 12))
@@ -29,15 +30,15 @@ MERGES = "a0: &a0 {k: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 
 def test_merge_keys_are_refused_and_aliases_counted(tmp_path: Path) -> None:
     path = tmp_path / "bomb.yaml"
     path.write_text(MERGES)
-    assert "'<<' merges settings into others, which recipes do not have" in error_of(lambda: config.read_recipe(path))
+    assert "'<<' merges settings into others, which recipes do not have" in error_of(lambda: recipes.read_recipe(path))
     path.write_text("x: &x [1]\n" + "y: &y [*x, *x]\n")
-    assert "no setting named 'x'" in error_of(lambda: config.read_recipe(path))
-    path.write_text("a: " + "x" * config.LARGEST)
-    assert "is larger than a recipe can be" in error_of(lambda: config.read_recipe(path))
+    assert "no setting named 'x'" in error_of(lambda: recipes.read_recipe(path))
+    path.write_text("a: " + "x" * recipes.LARGEST)
+    assert "is larger than a recipe can be" in error_of(lambda: recipes.read_recipe(path))
 
 
 def test_half_a_surrogate_in_a_recipe_is_refused() -> None:
-    assert "data.train holds half of a surrogate pair" in error_of(lambda: config.recipe({"data": {"train": "\ud800"}}))
+    assert "data.train holds half of a surrogate pair" in error_of(lambda: recipes.recipe({"data": {"train": "\ud800"}}))
 
 
 def test_a_packed_file_may_not_unpack_to_a_hundred_times_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +59,7 @@ def test_a_sentence_without_an_end_is_one_error(tmp_path: Path) -> None:
 
 
 def test_a_line_of_stdin_without_an_end_is_refused(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(incoming, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(input_stream, "LONGEST_LINE", 1000)
     printed = run_cli("translate", models / "run", stdin="x" * 5000)
     assert (printed.code, printed.out) == (2, "")
     assert "stdin, line 1: longer than 1,000 bytes; put one sentence on each line" in printed.err
@@ -84,7 +85,7 @@ def test_files_are_answered_in_parts(
         name,
         lambda self, model, given, *more, **how: sizes.append(len(given)) or real(self, model, given, *more, **how),
     )
-    for module in ("incoming", "using"):
+    for module in ("input_stream", "tag"):
         monkeypatch.setattr(f"saccade.cli.{module}.TOGETHER", 7)
     assert run_cli(*where).out == whole.out
     assert (whole.code, max(sizes), sum(sizes)) == (0, 7, 20)
@@ -128,9 +129,9 @@ def test_streams_that_cannot_be_written_to_end_in_no_traceback(shelf: Path) -> N
 def test_a_long_text_is_shown_pooled(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     system, text = api.load(shelf / "labels"), "a good film " * 20
     exact = system.look(text)
-    monkeypatch.setattr(long, "MOST_NUMBERS", 1000)
-    monkeypatch.setattr(long, "MOST_GROUPS", 16)
-    monkeypatch.setattr(long, "CHUNK", 500)
+    monkeypatch.setattr(long_texts, "MOST_NUMBERS", 1000)
+    monkeypatch.setattr(long_texts, "MOST_GROUPS", 16)
+    monkeypatch.setattr(long_texts, "CHUNK", 500)
     found = system.look(text)
     whole, site = exact.sites[-1], found.sites[-1]
     assert (len(whole.rows), site.weights.shape[1:]) == (61, (16, 16))
@@ -148,15 +149,15 @@ def test_a_long_text_is_shown_pooled(shelf: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_attention_in_parts_is_the_same(monkeypatch: pytest.MonkeyPatch, models: Path, shelf: Path) -> None:
-    from saccade.core import parts
+    from saccade.core import query_chunks
 
     system, text = api.load(shelf / "labels"), "a good film " * 10
     before = system.classify(text)
     calls = []
-    real = parts.in_parts
+    real = query_chunks.in_parts
     monkeypatch.setattr("saccade.core.attention.in_parts", lambda *given: calls.append(1) or real(*given))
-    monkeypatch.setattr(parts, "HUGE", 10)
-    monkeypatch.setattr(parts, "PART", 100)
+    monkeypatch.setattr(query_chunks, "HUGE", 10)
+    monkeypatch.setattr(query_chunks, "PART", 100)
     after = system.classify(text)
     assert calls
     assert after.probabilities == pytest.approx(before.probabilities, abs=1e-6)
@@ -176,7 +177,7 @@ def test_values_of_parameters_that_are_no_numbers_are_refused(models: Path, tmp_
 def test_settings_of_a_larger_model_than_is_stored_are_refused_before_anything_is_made() -> None:
     from torch import nn
 
-    from saccade.building import bounded
+    from saccade.models.builder import bounded
 
     with bounded(100, 10):
         nn.Linear(9, 10)

@@ -16,7 +16,7 @@ import pytest
 from saccade import __version__, api
 from saccade.cli import app, run
 from saccade.data.pairs import parse_pharaoh
-from saccade.training.stopping import Stopped
+from saccade.training.signals import Stopped
 from support import run_cli
 
 COMMANDS = [command.name for command in app.registered_commands]

@@ -18,11 +18,12 @@ from typing import Any
 
 import pytest
 
-from saccade import api, demo
+from saccade import api
 from saccade.data.generated.phrasebook import LECTURE_SENTENCES
+from saccade.studies import demonstration
 from saccade.training.checkpoints import Progress
 from saccade.training.loop import Watcher
-from saccade.training.stopping import Stopped
+from saccade.training.signals import Stopped
 from support import error_of, run_cli
 
 KEYS = ["bleu", "bleu_fixed_context", "bleu_long", "bleu_long_fixed_context", "aer", "seconds", "out"]
@@ -57,7 +58,7 @@ class Heard(Watcher):
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[demo.Result, dict[str, Heard]]:
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[demonstration.Result, dict[str, Heard]]:
     heard: dict[str, Heard] = {}
 
     @contextmanager
@@ -66,7 +67,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[demo.Result, dict[st
         heard[name] = Heard()
         yield heard[name]
 
-    return demo.run(tmp_path_factory.mktemp("demo") / "out", 3, watching, SMALL), heard
+    return demonstration.run(tmp_path_factory.mktemp("demo") / "out", 3, watching, SMALL), heard
 
 
 def test_the_metrics_are_those_of_the_two_models(done: Any) -> None:
@@ -123,7 +124,7 @@ def test_the_report_needs_nothing_but_itself(done: Any) -> None:
 
 
 def stamps(out: Path) -> dict[str, int]:
-    return {str(path): path.stat().st_mtime_ns for name in demo.CALLED for path in (out / name).rglob("*")}
+    return {str(path): path.stat().st_mtime_ns for name in demonstration.CALLED for path in (out / name).rglob("*")}
 
 
 def test_a_second_demo_uses_the_finished_runs(done: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +133,7 @@ def test_a_second_demo_uses_the_finished_runs(done: Any, monkeypatch: pytest.Mon
     out = Path(first["out"])
     (out / "mine.txt").write_text("mine")
     before = stamps(out)
-    monkeypatch.setattr(demo, "run", functools.partial(demo.run, settings=SMALL))
+    monkeypatch.setattr(demonstration, "run", functools.partial(demonstration.run, settings=SMALL))
     printed = run_cli("demo", "--out", out, "--seed", 3, "--json")
     assert printed.code == 0, printed.err
     assert list(printed.json) == KEYS
@@ -151,7 +152,7 @@ def test_a_run_of_another_recipe_is_refused_and_stays(
     out = Path(done[0].metrics["out"])
     before = stamps(out)
     if words:
-        monkeypatch.setattr(demo, "run", functools.partial(demo.run, settings=SMALL))
+        monkeypatch.setattr(demonstration, "run", functools.partial(demonstration.run, settings=SMALL))
     printed = run_cli("demo", "--out", out, "--seed", 3, *words)
     assert (printed.code, printed.out) == (2, "")
     sentence = f"saccade: {out}/fixed-context is a run with a different {key} than this demo's; choose another --out\n"
@@ -178,10 +179,10 @@ def test_a_stopped_demo_continues_with_the_same_command(done: Any, tmp_path: Pat
         yield Impatient()
 
     with pytest.raises(Stopped, match="after update 6; a checkpoint was written, continue with the same command"):
-        demo.run(out, 3, watching, SMALL)
+        demonstration.run(out, 3, watching, SMALL)
     assert {path.name for path in out.iterdir()} <= {"bahdanau", "fixed-context"}
     assert api.load(out / "bahdanau").name == "bahdanau"
-    monkeypatch.setattr(demo, "run", functools.partial(demo.run, settings=SMALL))
+    monkeypatch.setattr(demonstration, "run", functools.partial(demonstration.run, settings=SMALL))
     printed = run_cli("demo", "--out", out, "--seed", 3, "--json")
     assert printed.code == 0, printed.err
     assert "bahdanau: resuming from update 6" in printed.err
@@ -190,7 +191,7 @@ def test_a_stopped_demo_continues_with_the_same_command(done: Any, tmp_path: Pat
 
 
 def test_people_get_a_table_sentences_and_three_commands(done: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "run", lambda *_, **__: done[0])
+    monkeypatch.setattr(demonstration, "run", lambda *_, **__: done[0])
     out = Path(done[0].metrics["out"])
     printed = run_cli("demo", "--out", out)
     assert printed.code == 0
@@ -219,14 +220,14 @@ def test_a_foreign_folder_is_refused_before_anything_is_done(tmp_path: Path, nam
 def test_what_a_killed_demo_left_is_not_an_obstacle(tmp_path: Path) -> None:
     (tmp_path / "out" / "bahdanau").mkdir(parents=True)
     (tmp_path / "out" / "bahdanau" / ".recipe.json.123.new").write_text("{")
-    demo.check_folder(tmp_path / "out")
+    demonstration.check_folder(tmp_path / "out")
 
 
 def test_what_goes_wrong_in_the_second_process_is_reported_here(tmp_path: Path) -> None:
     heard = Heard()
-    with demo.run_beside(["train", "nope", "--out", str(tmp_path / "x")], heard.note) as wrong:
+    with demonstration.run_beside(["train", "nope", "--out", str(tmp_path / "x")], heard.note) as wrong:
         assert error_of(wrong.result).startswith("no recipe file 'nope'")
-    with demo.run_beside(["list", "scores"], heard.note) as fine:
+    with demonstration.run_beside(["list", "scores"], heard.note) as fine:
         assert fine.result() is None
     assert heard.words == []
 
@@ -235,7 +236,10 @@ LONG = ["train", "phrasebook-fixed-context", "training.updates=1000000", "traini
 
 
 def test_an_error_here_ends_the_second_process(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), demo.run_beside([*LONG, "--out", str(tmp_path / "x")], Heard().note) as running:
+    with (
+        pytest.raises(KeyboardInterrupt),
+        demonstration.run_beside([*LONG, "--out", str(tmp_path / "x")], Heard().note) as running,
+    ):
         raise KeyboardInterrupt
     assert error_of(running.result) == "the second training process ended unexpectedly; is there enough memory?"
 
@@ -252,7 +256,7 @@ with demo.run_beside({words!r}, lambda text: print(text, flush=True)):
 @pytest.mark.slow
 def test_the_second_process_ends_soon_after_the_first_was_killed(tmp_path: Path) -> None:
     words = [*LONG, "--out", str(tmp_path / "run")]
-    start = START.format(paths=[str(Path(demo.__file__).parents[1])], words=words)
+    start = START.format(paths=[str(Path(demonstration.__file__).parents[1])], words=words)
     with subprocess.Popen([sys.executable, "-c", start], stdout=subprocess.PIPE, text=True) as first:
         while "dev loss" not in first.stdout.readline():  # type: ignore[union-attr]
             pass

@@ -158,12 +158,12 @@ def test_escape_sequences_in_words_are_not_obeyed() -> None:
 
 
 def test_questions_are_asked_one_by_one_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    from saccade.cli import explaining
+    from saccade.cli import explain
 
     given = iter(["3", "35", "because", "", "inputs 2 and 3", "input 1", "2", "1"])
     asked: list[Any] = []
-    monkeypatch.setattr(explaining.typer, "prompt", lambda *words, **_: asked.append(words) or next(given))
-    monkeypatch.setattr(explaining, "is_conversation", lambda: True)
+    monkeypatch.setattr(explain.typer, "prompt", lambda *words, **_: asked.append(words) or next(given))
+    monkeypatch.setattr(explain, "is_conversation", lambda: True)
     printed = run_cli("explain", "--quiz")
     assert printed.code == 0, printed.err
     assert len(asked) == 8

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from saccade import index
 from saccade.cli import app
+from saccade.config import index
 from saccade.core import scores
 from support import run_cli
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from saccade.cli import incoming
+from saccade.cli import input_stream
 from saccade.errors import SaccadeError
 
 ROOT = Path(__file__).parents[2]
@@ -106,7 +106,7 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes) -> l
     (tmp_path / "lines").write_bytes(content)
     with (tmp_path / "lines").open() as file:
         monkeypatch.setattr("sys.stdin", file)
-        return list(incoming.arriving("read"))
+        return list(input_stream.arriving("read"))
 
 
 def test_a_whole_file_comes_in_large_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,9 +114,9 @@ def test_a_whole_file_comes_in_large_groups(tmp_path: Path, monkeypatch: pytest.
     found = groups(tmp_path, monkeypatch, "\n".join(lines).encode())
     assert [line for _, some in found for line in some] == lines
     assert [first for first, _ in found] == [1 + sum(len(some) for _, some in found[:n]) for n in range(len(found))]
-    assert len(found) <= 30_000 / incoming.TOGETHER + 1
-    monkeypatch.setattr(incoming, "BLOCK", 7)
-    monkeypatch.setattr(incoming, "TOGETHER", 2)
+    assert len(found) <= 30_000 / input_stream.TOGETHER + 1
+    monkeypatch.setattr(input_stream, "BLOCK", 7)
+    monkeypatch.setattr(input_stream, "TOGETHER", 2)
     assert [line for _, some in groups(tmp_path, monkeypatch, "été\n\nune\r\nà".encode()) for line in some] == [
         "été",
         "",

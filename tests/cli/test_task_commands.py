@@ -11,8 +11,8 @@ import torch
 from rich.console import Console
 
 from saccade import api
-from saccade.cli import drawing
-from saccade.cli.reporting import print_metrics
+from saccade.cli import attention_output
+from saccade.cli.report import print_metrics
 from saccade.data.conllu import Sentence
 from saccade.errors import SaccadeError
 from saccade.tasks.classification import Classification, Classified
@@ -36,7 +36,7 @@ def test_one_text_is_shown_with_its_weights_in_percent(shelf: Path) -> None:
 
 def test_in_a_terminal_words_that_stand_out_are_shaded(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.StringIO()
-    monkeypatch.setattr(drawing, "out", Console(file=written, force_terminal=True, color_system="truecolor", width=80))
+    monkeypatch.setattr(attention_output, "out", Console(file=written, force_terminal=True, color_system="truecolor", width=80))
     one = Classified("good", {"good": 0.9, "bad": 0.1}, ["a", "good", "film"], [0.1, 0.8, 0.1])
     monkeypatch.setattr(Classification, "classify", lambda *_: [one])
     printed = run_cli("classify", shelf / "labels", "a good film")
@@ -251,7 +251,7 @@ def test_of_many_classes_the_commonest_are_printed_and_a_confusion_matrix_only_w
     asked = system.task.by_class(guessed, wanted, True)["confusion"]
     assert asked["counts"] == [[int(((wanted == a) & (guessed == b)).sum()) for b in range(40)] for a in range(40)]
     printed = io.StringIO()
-    monkeypatch.setattr("saccade.cli.reporting.write", lambda text="": print(text, file=printed))
+    monkeypatch.setattr("saccade.cli.report.write", lambda text="": print(text, file=printed))
     print_metrics({**metrics, "confusion": asked})
     lines = printed.getvalue().splitlines()
     assert sum(line.startswith("label ") for line in lines) == 30 + 40

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from saccade.core import Mechanism, Positions, masks, normalizers, positions, scores
 from saccade.core.backends import table as backends
-from saccade.core.grids import ShiftedWindows
-from saccade.core.options import Choice
-from saccade.core.table import Table
+from saccade.core.window_masks import ShiftedWindows
+from saccade.registry import Table
+from saccade.settings import Choice
 
 BATCH, HEADS, N, WIDTH = 2, 2, 6, 4
 BACKENDS = backends.names()

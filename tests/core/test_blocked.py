@@ -16,7 +16,7 @@ from saccade.core import Mechanism, Positions, Site, attend, masks, positions, r
 from saccade.core.backends import blocked
 from saccade.core.masks import Mask
 from saccade.core.mechanism import Ready
-from saccade.training.operations import counter
+from saccade.training.flops import counter
 
 N = 23
 near = {"rtol": 1e-4, "atol": 1e-5}

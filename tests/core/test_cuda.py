@@ -8,11 +8,11 @@ import itertools
 import pytest
 import torch
 
-from saccade.building import Builder
 from saccade.core import Mechanism, attend, backends, masks, normalizers, positions, record, scores
 from saccade.core.attention import pose
-from saccade.decoding.capture import Captures
+from saccade.decoding.graph_capture import Captures
 from saccade.models import Seq2Seq
+from saccade.models.builder import Builder
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here"),

@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from saccade.building import Builder
 from saccade.core import Mechanism, attend, masks, normalizers, record, scores, weights, which_backend
 from saccade.core.backends.linear import CHUNK
 from saccade.core.scores import Favor
 from saccade.errors import SaccadeError
-from saccade.layers.attention import MultiHeadAttention
+from saccade.layers.multihead_attention import MultiHeadAttention
 from saccade.models import CausalLM, Encoder
-from saccade.training.operations import counter
+from saccade.models.builder import Builder
+from saccade.training.flops import counter
 
 
 def performer(width: int, features: int = 64, redraw: int = 1000) -> Mechanism:

@@ -9,17 +9,17 @@ import torch
 from core_helpers import tensors
 from torch import Tensor
 
-from saccade.core import Mechanism, attend, backends, extras, masks, positions, record, scores, weights, which_backend
+from saccade.core import Mechanism, attend, auxiliary_losses, backends, masks, positions, record, scores, weights, which_backend
 from saccade.core.attention import pose
 from saccade.core.normalizers import Hard, Softmax
 from saccade.errors import SaccadeError
-from saccade.layers.attention import MultiHeadAttention
+from saccade.layers.multihead_attention import MultiHeadAttention
 
 ALLOWED = torch.tensor([[1, 1, 0, 1, 0], [0, 0, 0, 0, 0], [0, 0, 1, 0, 0]]).bool().view(1, 1, 3, 5)
 
 
-def left_by(part: Hard, given: Tensor, allowed: Tensor | None = None) -> tuple[Tensor, extras.Sample]:
-    with extras.collect() as left:
+def left_by(part: Hard, given: Tensor, allowed: Tensor | None = None) -> tuple[Tensor, auxiliary_losses.Sample]:
+    with auxiliary_losses.collect() as left:
         found = part(given, allowed)
     [sample] = left.samples
     return found, sample
@@ -88,7 +88,7 @@ def test_log_probabilities_and_entropies_are_left_for_each_query_and_nothing_whe
 
 def test_nothing_is_left_in_use_or_when_no_loss_is_computed() -> None:
     given = torch.randn(2, 1, 3, 5, requires_grad=True)
-    with extras.collect() as left:
+    with auxiliary_losses.collect() as left:
         Hard().eval()(given)
     assert left.samples == []
     assert not Hard()(given).requires_grad

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saccade.core import Mechanism, attend, masks
-from saccade.core.grids import ShiftedWindows
 from saccade.core.masks import Mask
+from saccade.core.window_masks import ShiftedWindows
 from saccade.errors import SaccadeError
 
 BATCH, HEADS, KEYS = 2, 3, 6

@@ -19,7 +19,7 @@ from torch import Tensor
 from saccade.core import Mechanism, Positions, attend, backends, masks, positions, scores, weights
 from saccade.core.attention import pose
 from saccade.core.positions import T5Buckets, alibi_slopes, sinusoid
-from saccade.core.relative import TransformerXL
+from saccade.core.xl_positions import TransformerXL
 from saccade.errors import SaccadeError
 
 HEADS, DIM = 2, 4

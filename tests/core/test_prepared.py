@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from saccade.core import Mechanism, attend, masks, normalizers, positions, scores
 from saccade.core.masks import Mask
 from saccade.errors import SaccadeError
-from saccade.layers.attention import MultiHeadAttention
+from saccade.layers.multihead_attention import MultiHeadAttention
 
 EXAMPLES = mask_examples()
 PLAIN = sorted(name for name, mask in EXAMPLES.items() if not mask.computed)

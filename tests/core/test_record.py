@@ -12,17 +12,16 @@ from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from saccade.building import Builder
 from saccade.core import (
     Mechanism,
     Positions,
     Site,
-    foreign,
     masks,
     normalizers,
     positions,
     record,
-    recording,
+    record_foreign,
+    recorder,
     scores,
     sites,
     weights,
@@ -30,8 +29,9 @@ from saccade.core import (
 from saccade.core.masks import Mask
 from saccade.core.record import paths_in
 from saccade.errors import SaccadeError
-from saccade.layers.attention import MultiHeadAttention
+from saccade.layers.multihead_attention import MultiHeadAttention
 from saccade.models import AttendingEncoder, CausalLM, RnnSeq2Seq, Seq2Seq, Transformer
+from saccade.models.builder import Builder
 
 SMALL = {"family": "transformer", "dim": 8, "hidden": 16, "depth": 2, "heads": 2, "dropout": 0.0}
 SOURCE, LENGTHS, TARGET = (
@@ -218,16 +218,16 @@ def test_nobody_listens_to_a_model_of_sites_and_one_who_fails_leaves_nothing_ope
     def fails(*_: object) -> NoReturn:
         raise ValueError("cannot listen")
 
-    monkeypatch.setattr(recording, "listeners", [*recording.listeners, fails])
+    monkeypatch.setattr(recorder, "listeners", [*recorder.listeners, fails])
     layer = MultiHeadAttention(8, 2)
     with record(layer, quiet=True):
-        assert not foreign.OPEN
+        assert not record_foreign.OPEN
     mixed = nn.Sequential(layer, nn.MultiheadAttention(8, 2))
     with pytest.raises(ValueError, match="cannot listen"), record(mixed):
         pass
     assert layer.tape is None
     assert "tape" not in vars(layer)
-    assert not foreign.OPEN
+    assert not record_foreign.OPEN
 
 
 def test_mistakes_in_looking_are_answered_with_sentences() -> None:

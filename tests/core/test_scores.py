@@ -11,7 +11,7 @@ import torch
 from core_helpers import member
 from torch import Tensor
 
-from saccade.core import Mechanism, attend, graphs, scores
+from saccade.core import Mechanism, attend, graph_attention, scores
 from saccade.errors import SaccadeError
 
 HEADS, WIDTH_Q, WIDTH_K = 2, 4, 3
@@ -60,7 +60,7 @@ def favor(score: scores.Favor, h: int, q: np.ndarray, k: np.ndarray) -> float:
     return sum(a * b for a, b in zip(phi(q), phi(k), strict=True))
 
 
-def gat(score: graphs.GraphScore, h: int, q: np.ndarray, k: np.ndarray) -> float:
+def gat(score: graph_attention.GraphScore, h: int, q: np.ndarray, k: np.ndarray) -> float:
     e = dot(numbers(score.a_q)[h, :, 0], q) + dot(numbers(score.a_k)[h, :, 0], k)
     return e if e > 0 else 0.2 * e
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from saccade.core import Mechanism, attend, masks, record, scores, weights, which_backend
-from saccade.layers.attention import MultiHeadAttention
+from saccade.layers.multihead_attention import MultiHeadAttention
 
 
 def by_loops(query: np.ndarray, key: np.ndarray, size: int, count: int) -> np.ndarray:

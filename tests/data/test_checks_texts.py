@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from saccade.data.check import LOOKS, SHOWN_TALLIES, Finding, Report, check, report, usual_kind
 from saccade.data.conllu import Sentence
+from saccade.data.documents import Document
+from saccade.data.findings import LOOKS, SHOWN_TALLIES, Finding, Report, check, report, usual_kind
 from saccade.data.labeled import Labeled
-from saccade.data.text import Document
 from saccade.errors import SaccadeError
 
 check_sentences, check_labeled = partial(report, "tags"), partial(report, "labels")

@@ -21,9 +21,9 @@ from saccade.data.corpora import (
     sentences,
     table,
 )
+from saccade.data.documents import Document
 from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
-from saccade.data.text import Document
 
 SMALL = {"train": 6, "dev": 2, "test": 3}
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from saccade.data.check import check
 from saccade.data.corpora import CAPTIONED, DOCUMENTS, LABELED, PAIRS, SENTENCES, table
+from saccade.data.findings import check
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
 EXAMPLES = dict(re.findall(r"```\w+ (\S+)\n(.*?)```", PAGE, flags=re.DOTALL))

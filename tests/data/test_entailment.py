@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from saccade import config
+from saccade.config import recipes
 from saccade.data.corpora import DOCUMENTS, LABELED, PAIRS, read
 from saccade.data.generated.entailment import LABELS, MOST, WORDS, entailment
 from saccade.data.labeled import Labeled
@@ -93,7 +93,7 @@ def test_it_has_labels_and_texts_and_no_pairs() -> None:
 
 
 def test_the_three_recipes_read_the_same_parts() -> None:
-    plain, pretrained, masked = (config.read_recipe(f"entailment{name}", []) for name in ("", "-pretrained", "-masked"))
+    plain, pretrained, masked = (recipes.read_recipe(f"entailment{name}", []) for name in ("", "-pretrained", "-masked"))
     assert plain.data.dev == pretrained.data.dev == masked.data.dev == "entailment:dev"
     assert plain.model == pretrained.model == {**masked.model, "pool": plain.model["pool"]}
     assert pretrained.start_from == "entailment-masked"

@@ -12,9 +12,9 @@ import pytest
 from saccade.data import hub
 from saccade.data.conllu import Sentence
 from saccade.data.corpora import corpus, documents, labeled, sentences
+from saccade.data.documents import Document
 from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
-from saccade.data.text import Document
 from saccade.errors import SaccadeError
 
 

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from saccade.data import documents as text_file
 from saccade.data import memory
-from saccade.data import text as text_file
 from saccade.data.corpora import documents as read_documents
 from saccade.data.corpora import labeled as read_labeled
+from saccade.data.documents import Document
 from saccade.data.labeled import Labeled
-from saccade.data.text import Document
 from saccade.errors import SaccadeError
 from support import error_of
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from saccade.data import lines, memory
-from saccade.data.check import check, report
+from saccade.data.bad_lines import Skipped
 from saccade.data.corpora import DOCUMENTS, LABELED, PAIRS, SENTENCES, Kind, read
+from saccade.data.findings import check, report
 from saccade.data.pairs import Pair
-from saccade.data.skipping import Skipped
 from support import error_of
 
 MIB = 2**20

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from saccade import config
+from saccade.config import recipes
 from saccade.data.corpora import PAIRS, inputs, read
 from saccade.data.lines import LineError
 from saccade.data.paired import arcs_of, heading_of, linearized, overlapping, pairs_of
@@ -110,7 +110,7 @@ def test_the_end_of_a_dialogue_is_held_out_and_elsewhere_pairs_from_everywhere()
 def test_only_files_of_text_to_text_are_made_into_pairs() -> None:
     values = {"task": "text-to-text", "model": {"family": "bahdanau"}, "data": {"train": "dates:train", "pairs": "turns"}}
     with pytest.raises(SaccadeError, match=r"data.pairs has no effect here: it is for task=text-to-text and files of plain text"):
-        config.recipe(values)
-    assert config.recipe({**values, "data": {"train": "play.txt", "pairs": "turns"}}).data.pairs == "turns"
+        recipes.recipe(values)
+    assert recipes.recipe({**values, "data": {"train": "play.txt", "pairs": "turns"}}).data.pairs == "turns"
     with pytest.raises(SaccadeError, match=r"data.pairs is 'turn'; did you mean 'turns'"):
-        config.recipe({**values, "data": {"train": "play.txt", "pairs": "turn"}})
+        recipes.recipe({**values, "data": {"train": "play.txt", "pairs": "turn"}})

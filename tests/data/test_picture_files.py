@@ -17,12 +17,12 @@ import pytest
 import torch
 from PIL import Image
 
-from saccade import config
-from saccade.data import archives, pictures
+from saccade.config import recipes
+from saccade.data import archives, image_examples
 from saccade.data.archives import Archive, Filed, Member, open_images, pictures_in
+from saccade.data.bad_lines import Skipped
 from saccade.data.corpora import ASKED, CAPTIONED, PICTURED, Kind, read
-from saccade.data.pictures import Asked, Captioned, Pictured, stack
-from saccade.data.skipping import Skipped
+from saccade.data.image_examples import Asked, Captioned, Pictured, stack
 from saccade.errors import SaccadeError
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
@@ -64,7 +64,7 @@ def tar_of(path: Path, files: dict[str, bytes]) -> Path:
     return path
 
 
-def color_of(image: pictures.Picture) -> tuple[int, ...]:
+def color_of(image: image_examples.Picture) -> tuple[int, ...]:
     return tuple(image.pixels()[:, 0, 0].tolist())
 
 
@@ -389,5 +389,5 @@ def test_the_public_sets_are_read_as_they_are() -> None:
 )
 def test_keys_of_pictures_are_refused_where_there_are_none(word: str, sentence: str) -> None:
     with pytest.raises(SaccadeError) as error:
-        config.recipe({"data": {"train": "phrasebook:train"}, "model": {"family": "transformer"}}, [word])
+        recipes.recipe({"data": {"train": "phrasebook:train"}, "model": {"family": "transformer"}}, [word])
     assert sentence in str(error.value)

@@ -27,7 +27,7 @@ from saccade.data.generated.shapes import (
     relation,
     shapes,
 )
-from saccade.data.pictures import Asked, Captioned, Pictured, stack
+from saccade.data.image_examples import Asked, Captioned, Pictured, stack
 from saccade.errors import SaccadeError
 
 SIZES = {"train": 1500, "dev": 20, "test": 30}

@@ -5,7 +5,7 @@ import random
 import torch
 
 from saccade.data.corpora import sentences
-from saccade.layers.attention import PlainAttention
+from saccade.layers.multihead_attention import PlainAttention
 
 AFTER = {
     "monday": "tuesday",

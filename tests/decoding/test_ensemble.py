@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from saccade import api, config
+from saccade import api
+from saccade.config import recipes
 from saccade.data.conllu import Sentence
+from saccade.data.documents import Document
 from saccade.data.pairs import Pair
-from saccade.data.text import Document
 from saccade.data.vocabulary import BOS, EOS
 from saccade.decoding import Beam, Ensemble, decode
 from saccade.errors import SaccadeError
@@ -24,7 +25,7 @@ PAIRS = [Pair("the black cat", "le chat noir", 1), Pair("the dog ate", "le chien
 def system(seed: int = 0, family: str = "bahdanau", pairs: list[Pair] = PAIRS, **more: Any) -> api.System:
     sizes = {"heads": 2, "depth": 1} if family == "transformer" else {}
     made = api.build(
-        config.recipe(
+        recipes.recipe(
             {
                 "model": {"family": family, "dim": 8, "hidden": 8, "dropout": 0.0, **sizes, **more},
                 "vocabulary": {"kind": "words"},

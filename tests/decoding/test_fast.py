@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from saccade import decoding
-from saccade.building import Builder
 from saccade.core import masks, record
 from saccade.decoding import (
     Beam,
@@ -22,18 +21,19 @@ from saccade.decoding import (
     Search,
     Sliding,
     decode,
+    decode_loop,
     engine,
-    loop,
-    matrices,
-    resident,
+    gpu_loop,
     session,
+    weight_layouts,
     why_plain,
 )
 from saccade.decoding.searches import largest
 from saccade.errors import SaccadeError
-from saccade.layers.int8 import Int8Linear, to_int8
+from saccade.layers.fast.int8 import Int8Linear, to_int8
 from saccade.layers.norms import LayerNorm
-from saccade.models.kinds import CausalLM, Seq2Seq
+from saccade.models.builder import Builder
+from saccade.models.protocols import CausalLM, Seq2Seq
 
 VOCAB, BOS, EOS, NEVER = 14, 2, 3, (0, 2)
 SMALL = {"family": "transformer", "dim": 16, "hidden": 24, "depth": 2, "heads": 4, "dropout": 0.0}
@@ -79,8 +79,8 @@ def batch() -> tuple[Tensor, Tensor]:
 
 def plain(monkeypatch: pytest.MonkeyPatch, *given: Any) -> list[list[Hypothesis]]:
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "why_plain", lambda model: "asked for")
-        patch.setattr(resident, "why_plain", lambda model: "asked for")
+        patch.setattr(decode_loop, "why_plain", lambda model: "asked for")
+        patch.setattr(gpu_loop, "why_plain", lambda model: "asked for")
         return decode(*given)
 
 
@@ -107,7 +107,7 @@ PATHS = [
 def test_the_same_tokens_as_the_plain_loop(name: str, device_search: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of(**MODELS[name])
     assert why_plain(model) is None
-    monkeypatch.setattr(resident, "on_cpu", device_search)
+    monkeypatch.setattr(gpu_loop, "on_cpu", device_search)
     source, lengths = batch()
     for how in SEARCHES.values():
         wanted = plain(monkeypatch, model, source, lengths, how(), LIMITS)
@@ -139,8 +139,8 @@ def test_keys_that_no_beam_sees_any_more_are_dropped(name: str, monkeypatch: pyt
 @pytest.mark.parametrize("name", list(MODELS))
 def test_what_large_models_do_on_a_cpu_gives_the_same_tokens(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, (source, lengths) = model_of(4, **MODELS[name]), batch()
-    monkeypatch.setattr(matrices, "SMALL", 0)  # every matrix in oneDNN's blocks, also those of the encoder
-    monkeypatch.setattr(matrices, "FEW", 0)
+    monkeypatch.setattr(weight_layouts, "SMALL", 0)  # every matrix in oneDNN's blocks, also those of the encoder
+    monkeypatch.setattr(weight_layouts, "FEW", 0)
     monkeypatch.setattr(session, "MANY_HEADS", 1)  # turned keys of the source
     monkeypatch.setattr(session, "DROP", 2)
     for search in ("greedy", "beam", "beam, gnmt"):
@@ -152,7 +152,12 @@ def test_what_large_models_do_on_a_cpu_gives_the_same_tokens(name: str, monkeypa
 def test_the_encoder_multiplies_by_blocks_that_are_made_once() -> None:
     torch.manual_seed(0)
     one, other = nn.Linear(400, 400), nn.Linear(8, 8)
-    x, small, bias, blocks = torch.randn(2, 5, 400), torch.randn(3, 8), torch.randn(400), matrices.InBlocks(matrices.Copies())
+    x, small, bias, blocks = (
+        torch.randn(2, 5, 400),
+        torch.randn(3, 8),
+        torch.randn(400),
+        weight_layouts.InBlocks(weight_layouts.Copies()),
+    )
     with torch.inference_mode():
         wanted = [one(x), F.linear(x, one.weight), F.linear(x, one.weight, bias=bias), other(small), F.linear(x, one.weight * 2)]
         for _ in range(2):
@@ -167,7 +172,7 @@ def test_the_encoder_multiplies_by_blocks_that_are_made_once() -> None:
 def test_the_encoder_of_a_large_model_is_in_blocks_where_they_are_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     model, (source, lengths) = model_of(4), batch()
     for layout, count in (("packed", 2 * 6 + 2 * 2), ("turned", 0)):
-        monkeypatch.setattr(matrices, "SMALL", 0)
+        monkeypatch.setattr(weight_layouts, "SMALL", 0)
         monkeypatch.setattr(engine, "layout_for", lambda rows, like, layout=layout: layout)
         session.engines.pop(model, None)
         with torch.inference_mode():
@@ -191,14 +196,14 @@ def test_the_largest_of_long_rows_are_those_of_topk(size: int) -> None:
 
 def test_sentences_leave_in_groups_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     model, (source, lengths), taken = model_of(3), batch(), list[int]()
-    original = resident.Buffers.take
+    original = gpu_loop.Buffers.take
 
-    def take(self: resident.Buffers, other: resident.Buffers, slots: list[int]) -> None:
+    def take(self: gpu_loop.Buffers, other: gpu_loop.Buffers, slots: list[int]) -> None:
         taken.append(len(slots))
         original(self, other, slots)
 
-    monkeypatch.setattr(resident.Buffers, "take", take)
-    monkeypatch.setattr(resident, "on_cpu", True)
+    monkeypatch.setattr(gpu_loop.Buffers, "take", take)
+    monkeypatch.setattr(gpu_loop, "on_cpu", True)
     limits = [30, *[2] * 11]
     for how in ("greedy", "beam"):
         check_same(
@@ -212,7 +217,7 @@ def test_sentences_leave_in_groups_and_the_rest_goes_on(monkeypatch: pytest.Monk
 def test_the_fast_decoder_is_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     model, (source, lengths) = model_of(), batch()
     monkeypatch.setattr(type(model), "step", lambda *given: pytest.fail("a step of the model itself"))
-    monkeypatch.setattr(loop, "why_plain", lambda model: None)
+    monkeypatch.setattr(decode_loop, "why_plain", lambda model: None)
     assert len(decode(model, source, lengths, SEARCHES["beam"](), LIMITS)) == len(LENGTHS)
 
 
@@ -271,7 +276,7 @@ def test_what_somebody_changed_is_used(name: str, device_search: bool, monkeypat
     model, (source, lengths) = model_of(4), batch()
     before = decode(model, source, lengths, SEARCHES["greedy"](), [12] * 12)
     own_parts()[name](model)
-    monkeypatch.setattr(resident, "on_cpu", device_search)
+    monkeypatch.setattr(gpu_loop, "on_cpu", device_search)
     wanted = plain(monkeypatch, model, source, lengths, SEARCHES["greedy"](), [12] * 12)
     check_same(wanted, decode(model, source, lengths, SEARCHES["greedy"](), [12] * 12))
     assert name == "hook" or [one[0].log_prob for one in wanted] != [one[0].log_prob for one in before]
@@ -350,9 +355,9 @@ def test_every_change_of_a_parameter_is_read(name: str, monkeypatch: pytest.Monk
             model = copy.deepcopy(model)
         assert next(model.parameters()).is_inference()
     model = to_int8(model) if name == "int8" else model
-    monkeypatch.setattr(matrices, "SMALL", 10**9 if name == "turned" else 0)
+    monkeypatch.setattr(weight_layouts, "SMALL", 10**9 if name == "turned" else 0)
     monkeypatch.setattr(engine, "LONG", 0)
-    monkeypatch.setattr(resident, "on_cpu", name == "resident")
+    monkeypatch.setattr(gpu_loop, "on_cpu", name == "resident")
     source, lengths = torch.tensor([[5, 6, 7], [8, 9, 4]]), torch.tensor([3, 3])
     tensors = [*model.parameters(), *(one for one in model.buffers() if one.is_floating_point())]
     kinds, found = itertools.cycle(CHANGES), []
@@ -371,9 +376,9 @@ def test_every_change_of_a_parameter_is_read(name: str, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_fingerprint_knows_every_bit_and_its_place(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    monkeypatch.setattr(matrices, "PIECE", 1000)
+    monkeypatch.setattr(weight_layouts, "PIECE", 1000)
     weight = torch.randn(40, 30, generator=torch.Generator().manual_seed(0))
-    prints = {tuple(matrices.fingerprint(weight))}
+    prints = {tuple(weight_layouts.fingerprint(weight))}
     for change in (
         first_half,
         one_element,
@@ -383,14 +388,16 @@ def test_a_fingerprint_knows_every_bit_and_its_place(threads: int, monkeypatch: 
         lambda w: w.data.copy_(w.data.roll(1, 1)),
     ):
         change(weight)
-        prints.add(tuple(matrices.fingerprint(weight)))
+        prints.add(tuple(weight_layouts.fingerprint(weight)))
     for place in (0, 1, 599, 1199):
         bits = weight.view(torch.int32).view(-1)
         for bit in (1, 1 << 23, -(1 << 31)):
             bits[place] ^= bit
-            prints.add(tuple(matrices.fingerprint(weight)))
+            prints.add(tuple(weight_layouts.fingerprint(weight)))
     assert len(prints) == 1 + 6 + 12
-    assert matrices.fingerprint(weight.t().contiguous().t()) == matrices.fingerprint(weight)  # of numbers, however they lie
+    assert weight_layouts.fingerprint(weight.t().contiguous().t()) == weight_layouts.fingerprint(
+        weight
+    )  # of numbers, however they lie
 
 
 def test_a_changed_setting_of_a_part_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -433,7 +440,7 @@ def test_a_model_in_training_or_with_an_open_record_decodes_by_itself() -> None:
 @pytest.mark.parametrize("device_search", [False, True], ids=["steps", "resident"])
 def test_a_position_beyond_a_learned_table_is_an_error(device_search: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of(position_embedding={"name": "learned", "max_len": 10})
-    monkeypatch.setattr(resident, "on_cpu", device_search)
+    monkeypatch.setattr(gpu_loop, "on_cpu", device_search)
     source, lengths = batch()
     with pytest.raises(SaccadeError, match="position 10 is beyond the learned table of 10"):
         decode(model, source, lengths, Sample(BOS, EOS, (*NEVER, EOS), temperature=0.0), [20] * 12)

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from saccade import config
+from saccade.config import recipes
 from saccade.core import State, record
 from saccade.decoding import Beam, Hypothesis, Sample, Search, Sliding, decode, searcher, steps
 from saccade.errors import SaccadeError
-from saccade.models.kinds import Seq2Seq
+from saccade.models.protocols import Seq2Seq
 
 PAD, BOS, EOS, WORDS = 0, 1, 2, (3, 4, 5)
 NEVER = (PAD, BOS)
@@ -157,7 +157,7 @@ def test_a_narrow_beam_follows_its_rule(width: int, penalty: float) -> None:
 def test_a_real_model_is_searched_as_brute_force_does(family: str) -> None:
     shape = {"dim": 8, "hidden": 8, "depth": 1, **({"heads": 2} if family == "transformer" else {})}
     torch.manual_seed(7)
-    model = config.Builder({"family": family, **shape}).make(Seq2Seq, 9, VOCAB).eval()
+    model = recipes.Builder({"family": family, **shape}).make(Seq2Seq, 9, VOCAB).eval()
     source, lengths = torch.tensor([[4, 5, 6], [7, 8, 0]]), torch.tensor([3, 2])
     limit = 3
     found = decode(model, source, lengths, Beam(BOS, EOS, NEVER, width=9 * VOCAB, length_penalty=0.8), [limit, limit])  # type: ignore[arg-type]
@@ -178,7 +178,7 @@ def test_gnmts_ranking_is_brute_forces(family: str) -> None:
     """log p / ((5 + length) / 6)^α + β Σ log min(Σ weights, 1), with the weights that a record of each whole output shows."""
     shape = {"dim": 8, "hidden": 8, "depth": 2, **({"heads": 2} if family == "transformer" else {})}
     torch.manual_seed(7)
-    model = config.Builder({"family": family, **shape}).make(Seq2Seq, 9, VOCAB).eval()
+    model = recipes.Builder({"family": family, **shape}).make(Seq2Seq, 9, VOCAB).eval()
     source, lengths, limit, alpha, beta = torch.tensor([[4, 5, 6], [7, 8, 0]]), torch.tensor([3, 2]), 3, 0.7, 0.4
     how = Beam(BOS, EOS, NEVER, 9 * VOCAB, alpha, "gnmt", beta)
     found = decode(model, source, lengths, how, [limit, limit])  # type: ignore[arg-type]
@@ -205,7 +205,7 @@ def test_ranking_is_for_a_beam_of_a_model_that_attends() -> None:
         searcher(2, length_rule="gmnt")
     with pytest.raises(SaccadeError, match="a coverage penalty of -1; give a number from 0 to 100"):
         searcher(2, coverage_penalty=-1)
-    model = config.Builder({"family": "fixed-first", "dim": 8, "hidden": 8}).make(Seq2Seq, 9, VOCAB).eval()
+    model = recipes.Builder({"family": "fixed-first", "dim": 8, "hidden": 8}).make(Seq2Seq, 9, VOCAB).eval()
     with pytest.raises(SaccadeError, match="does not attend to the source"):
         decode(model, torch.tensor([[4]]), torch.tensor([1]), Beam(BOS, EOS, NEVER, 2, coverage_penalty=0.2), [3])
 

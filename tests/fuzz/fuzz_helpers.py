@@ -21,12 +21,12 @@ from torch import Tensor
 from saccade.core import Mechanism, Positions, attend, backends, masks, normalizers, positions, scores
 from saccade.core.attention import pose
 from saccade.core.backends import blocked
-from saccade.core.grids import ShiftedWindows
 from saccade.core.masks import Mask
-from saccade.core.options import Choice, hints_of, options_of, overrides
 from saccade.core.positions import Position
-from saccade.core.table import Table
+from saccade.core.window_masks import ShiftedWindows
 from saccade.errors import SaccadeError
+from saccade.registry import Table
+from saccade.settings import Choice, hints_of, options_of, overrides
 
 T = TypeVar("T")
 Predicate = Callable[[int, int, int, int], bool]

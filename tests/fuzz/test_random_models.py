@@ -20,14 +20,14 @@ from model_helpers import fits, settings, shake, stepped
 from torch import Tensor, nn
 
 from saccade import models
-from saccade.building import Builder
 from saccade.core import Positions, attend, masks
-from saccade.decoding import Beam, Hypothesis, Sample, Search, Sliding, decode, loop, resident, why_plain
+from saccade.decoding import Beam, Hypothesis, Sample, Search, Sliding, decode, decode_loop, gpu_loop, why_plain
 from saccade.errors import SaccadeError
-from saccade.layers.attention import MultiHeadAttention
 from saccade.layers.block import Block
+from saccade.layers.multihead_attention import MultiHeadAttention
 from saccade.layers.residuals import PreNorm
 from saccade.models import CausalLM, Seq2Seq
+from saccade.models.builder import Builder
 
 COUNT = 50  # models in `make test`; 20 times as many in `make test-all`
 LAYERS = 100
@@ -161,9 +161,9 @@ def patched(plain: bool = False, device: bool = False) -> Any:
     """Decoding by the model's own steps, or by the loop that stays on the device."""
     with pytest.MonkeyPatch.context() as patch:
         if plain:
-            patch.setattr(loop, "why_plain", lambda model: "asked for")
-            patch.setattr(resident, "why_plain", lambda model: "asked for")
-        patch.setattr(resident, "on_cpu", device)
+            patch.setattr(decode_loop, "why_plain", lambda model: "asked for")
+            patch.setattr(gpu_loop, "why_plain", lambda model: "asked for")
+        patch.setattr(gpu_loop, "on_cpu", device)
         yield
 
 

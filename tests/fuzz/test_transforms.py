@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, jvp, stack_module_state, vmap
 
 from saccade.core import attend, masks
-from saccade.layers.attention import MultiHeadAttention
+from saccade.layers.multihead_attention import MultiHeadAttention
 
 COMPILED, EXPORTED, TRACED = 12, 4, 60  # in `make test`; 20 times as many in `make test-all`
 MAPPED, DOUBLED = 60, 60

@@ -11,11 +11,11 @@ import torch
 from test_flash_kernels import DEVICE, difference, runs
 from torch import Tensor
 
-from saccade.building import Builder
 from saccade.core.backends.call import CannotCompile
-from saccade.layers import attending_gru
-from saccade.models.kinds import Seq2Seq
-from saccade.training.operations import counter
+from saccade.layers.fast import attending_gru
+from saccade.models.builder import Builder
+from saccade.models.protocols import Seq2Seq
+from saccade.training.flops import counter
 
 MOST = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 5e-3}
 ROUNDED = (2, 3, 6, 8)  # K, V and matrices, which products take in their type: what is compared is what is computed with them
@@ -85,7 +85,7 @@ def ready(given: list[Tensor], kind: torch.dtype) -> list[Tensor]:
 @pytest.mark.parametrize("kind", MOST, ids=str)
 @pytest.mark.parametrize("shape", [*SHAPES, *shapes(4)], ids=str)
 def test_kernels_give_the_outputs_and_gradients_of_the_definition(shape: tuple[Any, ...], kind: torch.dtype) -> None:
-    from saccade.layers import fused_gru
+    from saccade.layers.fast import fused_gru
 
     torch.manual_seed(sum(shape))
     given, read = draw(*shape)
@@ -101,7 +101,7 @@ def test_kernels_give_the_outputs_and_gradients_of_the_definition(shape: tuple[A
 
 @runs
 def test_gradients_that_are_one_number_for_all_and_inputs_of_16_bits() -> None:
-    from saccade.layers import fused_gru
+    from saccade.layers.fast import fused_gru
 
     torch.manual_seed(0)
     given, read = draw(3, 2, 6, 8, 8, 16, True)
@@ -126,7 +126,7 @@ def test_gradients_that_are_one_number_for_all_and_inputs_of_16_bits() -> None:
 @runs
 @pytest.mark.parametrize("where", ["attend", "advance_back"])
 def test_without_a_kernel_that_does_not_compile(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from saccade.layers import fused_gru
+    from saccade.layers.fast import fused_gru
 
     def refuse(*_: Any) -> None:
         raise CannotCompile("no such instruction")
@@ -167,7 +167,7 @@ def run_model(made: Any, low: bool) -> list[Tensor]:
 @pytest.mark.parametrize("low", [False, True])
 @pytest.mark.parametrize("dropped", [0.0, 0.5])
 def test_a_model_runs_on_them_and_learns_the_same(low: bool, dropped: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    from saccade.layers import fused_gru
+    from saccade.layers.fast import fused_gru
 
     made, kinds, plain = model(dropped), [], fused_gru.run
     monkeypatch.setattr(fused_gru, "run", lambda *given: (kinds.append(given[2]), plain(*given))[1])

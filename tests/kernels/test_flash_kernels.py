@@ -19,7 +19,7 @@ from saccade.core.backends import table
 from saccade.core.kernels import missing
 from saccade.core.masks import Mask
 from saccade.errors import SaccadeError
-from saccade.training.operations import counter
+from saccade.training.flops import counter
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 runs = pytest.mark.skipif(missing(DEVICE) is not None, reason=f"the kernels do not run here: {missing(DEVICE)}")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from saccade.core import Mechanism, attend, backends, kernels, masks, normalizers, scores, which_backend
 from saccade.core.masks import Mask
 from saccade.errors import SaccadeError
-from saccade.training.operations import counter
+from saccade.training.flops import counter
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 needs_kernels = pytest.mark.skipif(not kernels.available(DEVICE), reason="needs TRITON_INTERPRET=1 or a GPU")
@@ -265,12 +265,12 @@ def test_on_a_cpu_it_runs_only_in_the_interpreter_and_when_asked_for() -> None:
 
 @needs_kernels
 def test_a_kernel_that_does_not_compile_is_replaced_and_the_next_call_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    from saccade.core.kernels import gates
+    from saccade.core.kernels import pointwise_weights
 
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("PTXAS Error: too many registers")
 
-    monkeypatch.setattr(gates, "layout", fail)
+    monkeypatch.setattr(pointwise_weights, "layout", fail)
     monkeypatch.setattr(backends.forms.Forms, "rank", lambda self, call: 1)
     monkeypatch.setattr(backends.forms, "backend", backends.forms.backend)
     monkeypatch.setattr(backends.forms.backend, "failed", {})

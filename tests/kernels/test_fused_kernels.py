@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from saccade.building import Builder
 from saccade.core import kernels, positions
 from saccade.core.kernels import available
-from saccade.layers import fused
 from saccade.layers.block import Block
 from saccade.layers.dropouts import scatter_zeros
+from saccade.layers.fast import fused_stack
 from saccade.layers.residuals import PreNorm
-from saccade.models.kinds import AttendingEncoder, CausalLM, Seq2Seq
+from saccade.models.builder import Builder
+from saccade.models.protocols import AttendingEncoder, CausalLM, Seq2Seq
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 pytestmark = pytest.mark.skipif(not available(DEVICE), reason="there is neither a GPU nor Triton's interpreter")
@@ -27,8 +27,8 @@ TYPES = [torch.float32, torch.bfloat16]
 
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused, "interpret", True)
-    monkeypatch.setattr(fused, "works", set())
+    monkeypatch.setattr(fused_stack, "interpret", True)
+    monkeypatch.setattr(fused_stack, "works", set())
     monkeypatch.setattr(kernels, "failed", {})
 
 
@@ -59,7 +59,7 @@ def tensors(*sizes: tuple[int, ...], dtype: torch.dtype) -> list[Tensor]:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_sum_and_its_norm_have_the_gradients_of_the_formula(dtype: torch.dtype, centered: bool, drop: float, seed: int) -> None:
     """Of x by itself, and of x with a part: what follows the second sum reads its norm and, by what carries its gradient, the sum."""
-    from saccade.core.kernels.sums import Stream, add_norm
+    from saccade.core.kernels.add_norm import Stream, add_norm
 
     draw = random.Random(seed)
     width, batch, length = draw.choice([24, 64, 100, 520]), draw.randint(1, 3), draw.randint(1, 21)
@@ -118,12 +118,12 @@ def test_an_activation_has_the_gradients_of_the_formula(dtype: torch.dtype, drop
 def test_a_loss_turns_logits_into_their_gradient(
     dtype: torch.dtype, smoothing: float, vocab: int, held: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from saccade.core.kernels import losses
+    from saccade.core.kernels import logit_losses
 
     if not held:
-        monkeypatch.setattr(losses, "HELD", 1)
-        monkeypatch.setattr(losses, "STEP", 128)
-        monkeypatch.setattr(losses, "PROGRAMS", 4)
+        monkeypatch.setattr(logit_losses, "HELD", 1)
+        monkeypatch.setattr(logit_losses, "STEP", 128)
+        monkeypatch.setattr(logit_losses, "PROGRAMS", 4)
     torch.manual_seed(vocab)
     logits = (4 * torch.randn(9, vocab, device=DEVICE)).to(dtype)
     logits[0, 3] += 60  # a probability of nearly 1
@@ -132,7 +132,7 @@ def test_a_loss_turns_logits_into_their_gradient(
     wide = logits.double().requires_grad_()
     wanted = F.cross_entropy(wide, target, ignore_index=0, label_smoothing=smoothing, reduction="none")
     [slope] = torch.autograd.grad(wanted.sum(), wide)
-    found = losses.losses_and_slopes(logits, target, 0, smoothing)
+    found = logit_losses.losses_and_slopes(logits, target, 0, smoothing)
     close(found, wanted, 1e-5)
     close(logits, slope, 1e-5 if dtype == torch.float32 else 5e-3)
     assert not logits[4].any()
@@ -193,7 +193,7 @@ def test_the_gradient_of_a_bias_is_a_sum_over_rows(dtype: torch.dtype, rows: int
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_a_head_finds_the_same_loss_by_the_kernel(smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    from saccade.layers.cross_entropy import NegativeLosses
+    from saccade.layers.fast.cross_entropy import NegativeLosses
 
     torch.manual_seed(0)
     x, weight, bias = tensors((7, 12), (40, 12), (40,), dtype=torch.float32)
@@ -259,8 +259,8 @@ def pass_through(model: nn.Module, inputs: tuple[Tensor, ...], autocast: bool = 
 def test_a_stack_computes_what_its_definition_says(name: str, autocast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     model, inputs = model_of(name)
     runs = list[bool]()
-    plain_run = fused.run
-    monkeypatch.setattr(fused, "run", lambda *given: runs.append(True) or plain_run(*given))
+    plain_run = fused_stack.run
+    monkeypatch.setattr(fused_stack, "run", lambda *given: runs.append(True) or plain_run(*given))
     found = pass_through(model, inputs, autocast)
     assert runs, kernels.failed
     monkeypatch.setitem(kernels.failed, "fused", "for this test")
@@ -302,33 +302,33 @@ class OwnResidual(PreNorm):
 def test_parts_of_ones_own_are_run_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     model, inputs = model_of("language")
     stack: Any = model.decoder
-    assert fused.usable(stack, torch.randn(2, 3, 24, device=DEVICE))
+    assert fused_stack.usable(stack, torch.randn(2, 3, 24, device=DEVICE))
     handle = stack.block(1).register_forward_hook(lambda *_: None)
-    assert not fused.is_plain(stack)
+    assert not fused_stack.is_plain(stack)
     handle.remove()
-    assert fused.is_plain(stack)
+    assert fused_stack.is_plain(stack)
     stack.block(0).__class__ = OwnBlock
-    assert not fused.is_plain(stack)
+    assert not fused_stack.is_plain(stack)
     stack.block(0).__class__ = Block
     stack.block(1).around_mixer.__class__ = OwnResidual
-    assert not fused.is_plain(stack)
+    assert not fused_stack.is_plain(stack)
     stack.block(1).around_mixer.__class__ = PreNorm
     stack.block(1).feedforward.forward = lambda x: 0 * x  # put on a part itself, which keeps its class
-    assert not fused.is_plain_mlp(stack.block(1).feedforward)
+    assert not fused_stack.is_plain_mlp(stack.block(1).feedforward)
     assert not model(*inputs).isnan().any()
     del stack.block(1).feedforward.forward
     with monkeypatch.context() as patch:
         patch.setattr(Block, "forward", OwnBlock.forward)
-        assert not fused.is_plain(stack)
+        assert not fused_stack.is_plain(stack)
     seen = torch.nn.modules.module.register_module_forward_hook(lambda *_: None)
-    assert not fused.usable(stack, torch.randn(2, 3, 24, device=DEVICE))
+    assert not fused_stack.usable(stack, torch.randn(2, 3, 24, device=DEVICE))
     seen.remove()
-    assert fused.usable(stack, torch.randn(2, 3, 24, device=DEVICE))
+    assert fused_stack.usable(stack, torch.randn(2, 3, 24, device=DEVICE))
     with torch.no_grad():
-        assert not fused.usable(stack, torch.randn(2, 3, 24, device=DEVICE))
-    monkeypatch.setattr(fused, "rehearse", lambda *_: 1 / 0)  # as if it did not compile
-    monkeypatch.setattr(fused, "works", set())
-    assert not fused.usable(stack, torch.randn(2, 3, 24, device=DEVICE))
+        assert not fused_stack.usable(stack, torch.randn(2, 3, 24, device=DEVICE))
+    monkeypatch.setattr(fused_stack, "rehearse", lambda *_: 1 / 0)  # as if it did not compile
+    monkeypatch.setattr(fused_stack, "works", set())
+    assert not fused_stack.usable(stack, torch.randn(2, 3, 24, device=DEVICE))
     model(*inputs)
 
 
@@ -341,7 +341,7 @@ def test_a_compiled_model_holds_the_kernels_as_operators() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # what torch 2.11 does itself
 def test_a_compiled_loss_overwrites_logits_that_nobody_else_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    from saccade.layers import cross_entropy
+    from saccade.layers.fast import cross_entropy
     from saccade.training.losses import Batch, batch_loss
 
     monkeypatch.setattr(cross_entropy, "LARGE", 1)

@@ -10,11 +10,11 @@ import torch
 from test_flash_kernels import DEVICE, KINDS, TYPES, compare, difference, lengths, runs
 
 from saccade.core import Mechanism, attend, masks, normalizers, positions, which_backend
-from saccade.core.grids import ShiftedWindows
 from saccade.core.masks import Mask
+from saccade.core.window_masks import ShiftedWindows
 from saccade.errors import SaccadeError
-from saccade.layers.windowed import GridBias, Windows
-from saccade.training.operations import counter
+from saccade.layers.grid_windows import GridBias, Windows
+from saccade.training.flops import counter
 
 TYPE, MOST = TYPES[-1]  # 16 bits on a GPU, float32 in the interpreter
 NAMES = [

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from saccade.building import Builder
 from saccade.core.kernels import available
-from saccade.decoding import Beam, Sample, decode, resident
+from saccade.decoding import Beam, Sample, decode, gpu_loop
 from saccade.decoding.session import engine_of
-from saccade.models.kinds import Seq2Seq
+from saccade.models.builder import Builder
+from saccade.models.protocols import Seq2Seq
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 pytestmark = pytest.mark.skipif(not available(DEVICE), reason="there is neither a GPU nor Triton's interpreter")
@@ -30,7 +30,7 @@ def close(found: torch.Tensor, wanted: torch.Tensor) -> None:
 def test_new_keys_are_kept_and_all_so_far_are_read(
     dtype: torch.dtype, rows: int, heads: int, groups: int, width: int, room: int, position: int
 ) -> None:
-    from saccade.core.kernels.steps import read_own
+    from saccade.core.kernels.decode_step import read_own
 
     qkv = torch.randn(rows, (heads * groups + 2 * heads) * width, device=DEVICE).to(dtype)
     cache = torch.randn(rows, room, 2, heads, width, device=DEVICE).to(dtype)
@@ -53,7 +53,7 @@ def test_new_keys_are_kept_and_all_so_far_are_read(
 def test_rows_read_the_memory_of_their_sentence(
     dtype: torch.dtype, sentences: int, beams: int, heads: int, groups: int, width: int, columns: int
 ) -> None:
-    from saccade.core.kernels.steps import read_memory
+    from saccade.core.kernels.decode_step import read_memory
 
     query = torch.randn(sentences * beams, heads * groups * width, device=DEVICE).to(dtype)
     room = torch.randn(2, sentences, heads, columns + 5, width, device=DEVICE).to(dtype)
@@ -70,7 +70,7 @@ def test_rows_read_the_memory_of_their_sentence(
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("dim", [5, 64, 200])
 def test_sum_and_norm(dtype: torch.dtype, dim: int) -> None:
-    from saccade.core.kernels.steps import add_norm
+    from saccade.core.kernels.decode_step import add_norm
 
     x, y = (torch.randn(7, dim, device=DEVICE).to(dtype) for _ in range(2))
     weight, bias = (torch.randn(dim, device=DEVICE).to(dtype) for _ in range(2))
@@ -81,7 +81,7 @@ def test_sum_and_norm(dtype: torch.dtype, dim: int) -> None:
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize(("vocab", "top", "never"), [(13, 1, []), (50, 10, [0, 2, 3]), (1500, 6, [7]), (8, 8, [])])
 def test_the_best_tokens_and_their_log_probabilities(dtype: torch.dtype, vocab: int, top: int, never: list[int]) -> None:
-    from saccade.core.kernels.steps import best_tokens
+    from saccade.core.kernels.decode_step import best_tokens
 
     logits = torch.stack([torch.randperm(vocab) for _ in range(5)]).to(DEVICE).to(dtype) / 16  # none are equal, but for rounding
     wanted = logits.float().log_softmax(-1).index_fill(1, torch.tensor(never, dtype=torch.long, device=DEVICE), float("-inf"))
@@ -92,7 +92,7 @@ def test_the_best_tokens_and_their_log_probabilities(dtype: torch.dtype, vocab: 
 
 
 def test_what_was_chosen_is_noted() -> None:
-    from saccade.core.kernels.steps import note_best
+    from saccade.core.kernels.decode_step import note_best
 
     rows, room = 5, 4
     position, alive = torch.tensor([1], device=DEVICE), torch.zeros(1, dtype=torch.long, device=DEVICE)
@@ -112,7 +112,7 @@ def test_what_was_chosen_is_noted() -> None:
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_keys_are_read_from_the_rows_that_wrote_them(dtype: torch.dtype) -> None:
     """As if each row's cache had been copied from those rows."""
-    from saccade.core.kernels.steps import read_own
+    from saccade.core.kernels.decode_step import read_own
 
     rows, room, heads, width, position = 4, 48, 2, 16, 37
     cache = torch.randn(rows, room, 2, heads, width, device=DEVICE).to(dtype)
@@ -135,7 +135,7 @@ def test_decoding_by_kernels_chooses_the_same_tokens(
     sizes = {"dim": 16, "hidden": 24, "depth": 1, "heads": 2, "kv_heads": 1 if search == "beam" else 2, "dropout": 0.0}
     model = Builder({"family": "transformer", "residual": residual, **sizes}).make(Seq2Seq, 14, 14).eval().to(DEVICE)
     source, lengths = torch.randint(4, 14, (count, 5), device=DEVICE), torch.tensor([5, 2, 3][:count], device=DEVICE)
-    monkeypatch.setattr(resident, "on_cpu", True)
+    monkeypatch.setattr(gpu_loop, "on_cpu", True)
 
     def decoded() -> list[list[tuple[int, ...]]]:
         how = Sample(2, 3, (0, 2), temperature=0.0) if search == "greedy" else Beam(2, 3, (0, 2), width=3)
@@ -152,7 +152,7 @@ def test_decoding_by_kernels_chooses_the_same_tokens(
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize(("inputs", "outputs"), [(24, 30), (1500, 5), (16, 600), (7, 1)])
 def test_a_row_times_a_matrix(inputs: int, outputs: int, biased: bool, relu: bool) -> None:
-    from saccade.core.kernels.steps import multiply_row
+    from saccade.core.kernels.decode_step import multiply_row
 
     x, weight = torch.randn(1, inputs, device=DEVICE), torch.randn(outputs, inputs, device=DEVICE)
     bias = torch.randn(outputs, device=DEVICE) if biased else None
@@ -162,7 +162,7 @@ def test_a_row_times_a_matrix(inputs: int, outputs: int, biased: bool, relu: boo
 
 
 def test_tanh_again_and_again() -> None:
-    from saccade.core.kernels.tanhs import run
+    from saccade.core.kernels.tanh_rate import run
 
     x = torch.linspace(-3, 3, 1500, device=DEVICE)
     wanted = x.tanh().tanh().tanh()

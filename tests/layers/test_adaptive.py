@@ -8,16 +8,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from saccade.building import Builder
-from saccade.core.extras import collect
-from saccade.core.options import choose
+from saccade.core.auxiliary_losses import collect
 from saccade.data.vocabulary import SPECIALS, Vocabulary
 from saccade.errors import SaccadeError
 from saccade.layers.embeddings import Adaptive, Factorized, Tokens, clusters_of, table
-from saccade.layers.heads import AdaptiveSoftmax
+from saccade.layers.output_heads import AdaptiveSoftmax
 from saccade.models import CausalLM, Seq2Seq
+from saccade.models.builder import Builder
+from saccade.settings import choose
+from saccade.training.flops import counter
 from saccade.training.losses import Batch, batch_loss, each_loss, token_loss
-from saccade.training.operations import counter
 
 VOCAB, DIM = 40, 16
 

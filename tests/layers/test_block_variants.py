@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from saccade.building import Builder
 from saccade.core import masks
 from saccade.errors import SaccadeError
 from saccade.layers.block import table
 from saccade.models import AttendingEncoder, CausalLM, Seq2Seq
-from saccade.training.operations import counter
+from saccade.models.builder import Builder
+from saccade.training.flops import counter
 
 D, H, HEADS, N, M = 8, 12, 2, 5, 3
 

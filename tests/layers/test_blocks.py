@@ -11,20 +11,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from saccade.building import Builder
 from saccade.core import Positions, masks, record
-from saccade.core.extras import collect
-from saccade.core.options import Choice, choose
+from saccade.core.auxiliary_losses import collect
 from saccade.errors import SaccadeError
 from saccade.layers import norms, residuals, stack
-from saccade.layers.attention import MultiHeadAttention
 from saccade.layers.block import Block
 from saccade.layers.convolution_mixers import LightConvolution
 from saccade.layers.feedforward import MLP, NoFeedForward
+from saccade.layers.multihead_attention import MultiHeadAttention
 from saccade.layers.norms import LayerNorm, PartialRMSNorm, RMSNorm, TokenBatchNorm, counted_tokens, real_tokens
 from saccade.layers.residuals import GruGate, PostNorm, PreNorm, Residual, ReZero
 from saccade.layers.stack import SharedStack, Stack
 from saccade.models import Seq2Seq
+from saccade.models.builder import Builder
+from saccade.settings import Choice, choose
 
 DIM = 6
 

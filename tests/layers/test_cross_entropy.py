@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from saccade.building import Builder
-from saccade.layers import cross_entropy
+from saccade.experiments.pass_costs import Allocated
 from saccade.layers.embeddings import Tokens
-from saccade.layers.heads import LinearHead
-from saccade.models.kinds import CausalLM
-from saccade.tables.measuring import Allocated
+from saccade.layers.fast import cross_entropy
+from saccade.layers.output_heads import LinearHead
+from saccade.models.builder import Builder
+from saccade.models.protocols import CausalLM
 from saccade.training.losses import Batch, batch_loss
 
 VOCAB, PAD = 97, 0

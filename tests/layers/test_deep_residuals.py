@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import nn
 
-from saccade.building import Builder
 from saccade.errors import SaccadeError
-from saccade.layers.attention import MultiHeadAttention
 from saccade.layers.convolution_mixers import LightConvolution
 from saccade.layers.feedforward import MLP, Experts
 from saccade.layers.feedforward import table as feedforwards
+from saccade.layers.multihead_attention import MultiHeadAttention
 from saccade.layers.norms import LayerNorm
 from saccade.layers.residuals import DeepNorm, Fixup
 from saccade.models import CausalLM, Encoder, Seq2Seq
+from saccade.models.builder import Builder
 
 DIM = 12
 # a part, the layers that are multiplied (m), those that carry values, and the last

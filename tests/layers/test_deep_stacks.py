@@ -8,20 +8,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from saccade.building import Builder
 from saccade.core import Mechanism, Positions, masks
-from saccade.core.extras import collect
+from saccade.core.auxiliary_losses import collect
 from saccade.core.record import stretched
-from saccade.core.relative import TransformerXL
+from saccade.core.xl_positions import TransformerXL
 from saccade.errors import SaccadeError
-from saccade.layers.attention import MultiHeadAttention
 from saccade.layers.block import Block
 from saccade.layers.feedforward import MLP, Gelu
-from saccade.layers.funnel import FunnelStack, pool
+from saccade.layers.funnel_transformer import FunnelStack, pool
+from saccade.layers.multihead_attention import MultiHeadAttention
 from saccade.layers.norms import LayerNorm
 from saccade.layers.residuals import PostNorm
 from saccade.models import AttendingEncoder, CausalLM, Seq2Seq
-from saccade.training.operations import counter
+from saccade.models.builder import Builder
+from saccade.training.flops import counter
 
 SMALL = {"dim": 8, "hidden": 12, "depth": 2, "heads": 2, "dropout": 0.0}
 SOURCE, LENGTHS, TARGET = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 0, 0]]), torch.tensor([5, 3]), torch.tensor([[1, 2], [3, 4]])

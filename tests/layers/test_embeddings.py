@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from saccade.core.options import Choice, choose
 from saccade.errors import SaccadeError
 from saccade.layers.embeddings import (
     WIDTHS,
@@ -24,6 +23,7 @@ from saccade.layers.embeddings import (
     spell,
     table,
 )
+from saccade.settings import Choice, choose
 
 VOCAB, DIM = 11, 6
 SMALL = {"characters-cnn": {"byte_dim": 3, "filters": 2}, "characters-rnn": {"byte_dim": 3, "hidden": 2}}

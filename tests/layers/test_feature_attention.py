@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from saccade.building import Builder
-from saccade.core.options import Choice
-from saccade.layers.channel import Cbam, FeatureAttention, SqueezeExcite, feature_weights, table
+from saccade.layers.feature_attention import Cbam, FeatureAttention, SqueezeExcite, feature_weights, table
 from saccade.models import ImageEncoder
+from saccade.models.builder import Builder
+from saccade.settings import Choice
 
 B, C, H, W = 2, 6, 5, 4
 

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from saccade.core.extras import collect
-from saccade.core.options import Choice, choose
+from saccade.core.auxiliary_losses import collect
 from saccade.errors import SaccadeError
 from saccade.layers.feedforward import MLP, Experts, activations, table
 from saccade.layers.product_keys import ProductKeyMemory
-from saccade.training.operations import counter
+from saccade.settings import Choice, choose
+from saccade.training.flops import counter
 
 DIM, HIDDEN = 4, 5
 ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {  # by hand, and PyTorch's

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from saccade.building import Builder
 from saccade.layers.groups import FieldNorm, GroupConvolution, act, compose, table
 from saccade.models import ImageEncoder
+from saccade.models.builder import Builder
 from support import error_of
 
 MEMBERS = {entry.name: entry.make for entry in table}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from saccade import MultiHeadAttention
-from saccade.layers import attention
+from saccade.layers import multihead_attention
 
 
 def gradients(layer: nn.Module, *inputs: Tensor) -> list[Tensor]:
@@ -27,7 +27,7 @@ def test_it_is_what_three_products_give(options: dict[str, Any], monkeypatch: py
     inputs = (x,) if memory is None else (x, memory)
     names = list(layer.state_dict())
     plain = gradients(layer, *inputs)
-    monkeypatch.setattr(attention, "MANY", 1)
+    monkeypatch.setattr(multihead_attention, "MANY", 1)
     for one, two in zip(gradients(layer, *inputs), plain, strict=True):
         torch.testing.assert_close(one, two)
     assert list(layer.state_dict()) == names, "what is stored has not changed"
@@ -45,7 +45,7 @@ def products(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_one_product_instead_of_three(products: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "MANY", 1)
+    monkeypatch.setattr(multihead_attention, "MANY", 1)
     layer, x = MultiHeadAttention(8, 2), torch.randn(1, 4, 8, requires_grad=True)
     layer(x)
     assert products == [24, 8]
@@ -64,15 +64,15 @@ class OnGPU(Tensor):
 def test_without_gradients_a_gpu_has_one_product_where_the_matrices_are_small(
     products: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "MANY", 4)
+    monkeypatch.setattr(multihead_attention, "MANY", 4)
     layer, x = MultiHeadAttention(8, 2, kv_heads=1), torch.randn(1, 4, 8)
     parts, there = (layer.q, layer.k, layer.v), x.as_subclass(OnGPU)
     with torch.no_grad():
-        apart = attention.project(x, *parts)
-        joined = attention.project(there, *parts)
-        attention.project(there[:, :3], *parts)
-        monkeypatch.setattr(attention, "FEW", 100)
-        attention.project(there, *parts)
+        apart = multihead_attention.project(x, *parts)
+        joined = multihead_attention.project(there, *parts)
+        multihead_attention.project(there[:, :3], *parts)
+        monkeypatch.setattr(multihead_attention, "FEW", 100)
+        multihead_attention.project(there, *parts)
     assert products == [8, 4, 4, 16, *(8, 4, 4) * 2], "on a CPU; one; of few positions; of large matrices"
     for one, two in zip(apart, joined, strict=True):
         torch.testing.assert_close(one, two.as_subclass(Tensor))
@@ -85,7 +85,7 @@ def test_an_own_layer_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
         def forward(self, input: Tensor) -> Tensor:
             return super().forward(input) * 0
 
-    monkeypatch.setattr(attention, "MANY", 1)
+    monkeypatch.setattr(multihead_attention, "MANY", 1)
     layer = MultiHeadAttention(8, 2)
     layer.v = Zero(8, 8)
     torch.testing.assert_close(layer(torch.randn(1, 4, 8, requires_grad=True)), layer.out.bias.expand(1, 4, 8))
@@ -132,7 +132,7 @@ WAYS = ["hook", "hook before", "hook on all modules", "method of the object", "m
 def test_what_is_changed_in_a_layer_is_never_skipped(
     how: str, many: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "MANY", many)
+    monkeypatch.setattr(multihead_attention, "MANY", many)
     layer, x = MultiHeadAttention(8, 2, bias=False), torch.randn(1, 4, 8, requires_grad=True)
     before = layer(x)
     doubled(layer, how, request, monkeypatch)
@@ -142,7 +142,7 @@ def test_what_is_changed_in_a_layer_is_never_skipped(
 
 
 def test_gradients_are_heard_by_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "MANY", 1)
+    monkeypatch.setattr(multihead_attention, "MANY", 1)
     layer, heard = MultiHeadAttention(8, 2), list[str]()
     layer.k.register_full_backward_hook(lambda *given: heard.append("after"))
     layer.out.register_full_backward_pre_hook(lambda *given: heard.append("before"))

@@ -6,14 +6,14 @@ import pytest
 import torch
 from mixer_helpers import DIM, HEADS, linformer_loop, shaken
 
-from saccade.building import Builder
 from saccade.core import Mechanism, Positions, masks, normalizers, positions, record, scores
 from saccade.errors import SaccadeError
-from saccade.layers.attention import MultiHeadAttention
 from saccade.layers.linformer import SHARED, Linformer
+from saccade.layers.multihead_attention import MultiHeadAttention
 from saccade.models import CausalLM, Encoder, Seq2Seq
+from saccade.models.builder import Builder
 from saccade.models.two_stream import TwoStream
-from saccade.training.operations import counter
+from saccade.training.flops import counter
 
 LENGTHS = [5, 2, 3]
 each_sharing = pytest.mark.parametrize("share", SHARED)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from saccade.core import masks
 from saccade.errors import SaccadeError
-from saccade.layers.graphs import AttendLinks, ConvolveLinks, GraphAttention, GraphConvolution, IgnoreLinks, Links, layers
+from saccade.layers.graph_mixers import AttendLinks, ConvolveLinks, GraphAttention, GraphConvolution, IgnoreLinks, Links, layers
 from saccade.models.graph_network import join_edges
 
 # 0 – 1 – 2 and 3 alone, and a second graph of the edge 0 – 2; each node of the first is its own neighbor

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from saccade.layers.meshes import Mesh, MeshConvolution, MeshGate, align, table
-from saccade.symmetry.moves import dented_icosahedron
+from saccade.teaching.symmetry.moves import dented_icosahedron
 from support import error_of
 
 ORDERS, DIM = 3, 2

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from saccade.core import Positions, masks
 from saccade.errors import SaccadeError
-from saccade.layers.attention import MultiHeadAttention, PlainAttention
 from saccade.layers.convolution_mixers import (
     ConvolutionMixer,
     DynamicConvolution,
@@ -19,11 +18,12 @@ from saccade.layers.convolution_mixers import (
     LightConvolution,
     SeparableConvolution,
 )
-from saccade.layers.graphs import GraphAttention, GraphConvolution, MessagePassing
+from saccade.layers.graph_mixers import GraphAttention, GraphConvolution, MessagePassing
 from saccade.layers.linformer import Linformer
 from saccade.layers.mixers import Mixer, table
+from saccade.layers.multihead_attention import MultiHeadAttention, PlainAttention
 from saccade.layers.synthesizers import Synthesizer
-from saccade.training.operations import counter
+from saccade.training.flops import counter
 
 DIM, HEADS = 6, 2
 LENGTHS = torch.tensor([5, 2, 3])

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from saccade.core import normalizers, record, scores
-from saccade.core.options import Choice
 from saccade.errors import SaccadeError
 from saccade.layers.pooling import Attention, DeepSets, Mean, Pool, Static, TfIdf, pools
+from saccade.settings import Choice
 
 VOCAB, DIM = 9, 4
 each_pool = pytest.mark.parametrize("name", pools.names())

@@ -8,12 +8,12 @@ import pytest
 import torch
 from mixer_helpers import DIM, HEADS, shaken, synthesizer_loop
 
-from saccade.building import Builder
 from saccade.core import Mechanism, Positions, masks, positions, record, scores
 from saccade.errors import SaccadeError
 from saccade.layers.synthesizers import KINDS, PLUS, Synthesizer
 from saccade.models import CausalLM, Encoder
-from saccade.training.operations import counter
+from saccade.models.builder import Builder
+from saccade.training.flops import counter
 
 VARIANTS = [(kind, plus) for kind in KINDS for plus in PLUS]
 each_variant = pytest.mark.parametrize(("kind", "plus"), VARIANTS)

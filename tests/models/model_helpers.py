@@ -11,9 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from saccade import models
-from saccade.building import Builder, complete
-from saccade.core.options import Choice
-from saccade.core.table import Entry
 from saccade.layers.embeddings import spell
 from saccade.models import (
     AttendingEncoder,
@@ -26,7 +23,10 @@ from saccade.models import (
     Seq2Seq,
     TextAutoencoder,
 )
-from saccade.models.kinds import GraphLabeler, MeshLabeler
+from saccade.models.builder import Builder, complete
+from saccade.models.protocols import GraphLabeler, MeshLabeler
+from saccade.registry import Entry
+from saccade.settings import Choice
 
 T = TypeVar("T", bound=nn.Module)
 V = 13

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from saccade import record
-from saccade.building import Builder
 from saccade.core import scores
-from saccade.layers import attending_gru
-from saccade.models.kinds import Seq2Seq
+from saccade.layers.fast import attending_gru
+from saccade.models.builder import Builder
+from saccade.models.protocols import Seq2Seq
 
 SOURCE = torch.randint(4, 30, (4, 7), generator=torch.Generator().manual_seed(0))
 TARGET = torch.randint(4, 30, (4, 5), generator=torch.Generator().manual_seed(1))

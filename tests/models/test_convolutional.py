@@ -11,13 +11,13 @@ import torch
 from model_helpers import LENGTHS, SOURCE, TARGET, V, make, shake
 from torch import Tensor, nn
 
-from saccade.building import Builder
 from saccade.core import record
-from saccade.core.options import Choice
 from saccade.layers.convolution import Convolution
 from saccade.layers.norms import LayerNorm
 from saccade.models import Seq2Seq, bytenet, convs2s
-from saccade.training.operations import counter
+from saccade.models.builder import Builder
+from saccade.settings import Choice
+from saccade.training.flops import counter
 
 DIM, HIDDEN, DEPTH, WIDTH, B, N, T = 8, 6, 2, 3, 3, 5, 4
 

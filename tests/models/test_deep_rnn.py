@@ -9,12 +9,12 @@ import torch
 from model_helpers import LENGTHS, SOURCE, TARGET, V, make, shake
 from torch import Tensor, nn
 
-from saccade.building import Builder, Undrawn
 from saccade.core import record
 from saccade.errors import SaccadeError
 from saccade.layers.recurrent import Recurrence
 from saccade.models import Seq2Seq
-from saccade.training.operations import counter
+from saccade.models.builder import Builder, Undrawn
+from saccade.training.flops import counter
 
 DIM, H = 8, 6
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 import torch._dynamo
 
-from saccade.building import Builder
-from saccade.layers import cross_entropy
-from saccade.models.kinds import Seq2Seq
+from saccade.layers.fast import cross_entropy
+from saccade.models.builder import Builder
+from saccade.models.protocols import Seq2Seq
 from saccade.training.losses import Batch, batch_loss
 
 SHAPES = [(18, 8, 16), (12, 16, 8), (10, 24, 32), (7, 40, 33), (5, 64, 56)]  # rows, tokens read, tokens written

@@ -11,13 +11,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from saccade.building import Builder
 from saccade.data import pretrained
 from saccade.data.sets import cache
 from saccade.errors import SaccadeError
 from saccade.models import EfficientNetLite0, ImageEncoder
+from saccade.models.builder import Builder
 from saccade.models.efficientnet import INSIDE, WHOLE, SameConvolution, own_name
-from saccade.system import load_pretrained
+from saccade.system.system import load_pretrained
 
 
 def make(**changed: Any) -> EfficientNetLite0:

@@ -14,7 +14,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from saccade import models
-from saccade.building import Builder
 from saccade.core import masks, record
 from saccade.errors import SaccadeError
 from saccade.layers.embeddings import Characters
@@ -29,6 +28,7 @@ from saccade.models import (
     Tagger,
     TransformerEncoder,
 )
+from saccade.models.builder import Builder
 
 FAMILIES = [entry.name for entry in models.table if entry.make.build(Encoder) is not None]
 READ_TEXTS = [case for case in cases() if issubclass(case.kind, Encoder) and case.kind.reads == "texts"]

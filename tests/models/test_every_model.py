@@ -10,10 +10,10 @@ from model_helpers import IMAGES, LENGTHS, NODES, SOURCE, TARGET, Case, V, cases
 from torch import Tensor, nn
 
 from saccade import models
-from saccade.building import Builder
-from saccade.core.extras import collect
+from saccade.config.upgrade import upgrade_parameter
+from saccade.core.auxiliary_losses import collect
 from saccade.models import Decodable, Encoder, ImageEncoder, ImageToText, LookingEncoder, Seq2Seq
-from saccade.upgrade import upgrade_parameter
+from saccade.models.builder import Builder
 
 CASES = cases()
 each = pytest.mark.parametrize("case", CASES, ids=str)

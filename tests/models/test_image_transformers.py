@@ -8,19 +8,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from saccade.building import Builder, complete
-from saccade.config import recipe
+from saccade.config.recipes import recipe
 from saccade.core import attend, record
-from saccade.core.grids import ShiftedWindows
-from saccade.core.options import Choice
+from saccade.core.window_masks import ShiftedWindows
 from saccade.errors import SaccadeError
-from saccade.layers.images import table as grid_embeddings
+from saccade.layers.image_inputs import table as grid_embeddings
 from saccade.layers.pooling import pools
 from saccade.layers.residuals import DropPath
 from saccade.models import Encoder, ImageEncoder, Swin, ViT
+from saccade.models.builder import Builder, complete
+from saccade.models.classifiers import ImageClassifier
 from saccade.models.cnn import ResidualBlock
-from saccade.models.kinds import maps_of
-from saccade.models.labels import ImageClassifier
+from saccade.models.protocols import maps_of
+from saccade.settings import Choice
 
 IMAGES = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 

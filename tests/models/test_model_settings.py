@@ -11,12 +11,12 @@ from model_helpers import NODES, SIZES, V, settings, vocabularies
 from torch import nn
 
 from saccade import models
-from saccade.building import RENAMED, Builder, complete
 from saccade.errors import SaccadeError
-from saccade.layers.attention import MultiHeadAttention
 from saccade.layers.convolution_mixers import LightConvolution
-from saccade.layers.inputs import Concatenate, Learned, NoPositionEmbedding, Sinusoidal
+from saccade.layers.multihead_attention import MultiHeadAttention
+from saccade.layers.token_inputs import Concatenate, Learned, NoPositionEmbedding, Sinusoidal
 from saccade.models import AttendingEncoder, CarryingLM, CausalLM, Classifier, Encoder, Seq2Seq
+from saccade.models.builder import RENAMED, Builder, complete
 
 PLANS = [(entry.name, kind) for entry in models.table for kind in entry.make.builds if kind not in NODES]
 

@@ -10,10 +10,10 @@ from model_helpers import make
 from torch.nn import functional as F
 
 from saccade import models
-from saccade.building import Builder
 from saccade.layers.dropouts import WeightDropped
 from saccade.layers.recurrent import cells
 from saccade.models import CarryingLM, Encoder, Seq2Seq
+from saccade.models.builder import Builder
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here"),

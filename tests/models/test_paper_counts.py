@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from saccade.building import Builder, Undrawn
 from saccade.models import Seq2Seq
+from saccade.models.builder import Builder, Undrawn
 
 T5 = {"family": "transformer", "dim": 768, "hidden": 3072, "depth": 12, "heads": 12, "head_width": 64, "position": "t5"}
 BASELINE: dict[str, Any] = {**T5, "shared": True, "tied": True}

@@ -11,11 +11,11 @@ from model_helpers import LENGTHS, SOURCE, TARGET, V, make, shake, stepped
 from torch import Tensor, nn
 
 from saccade import models
-from saccade.building import Builder
 from saccade.core import masks, normalizers, record, scores
 from saccade.layers.recurrent import Bidirectional, Recurrence, cells
 from saccade.models import RnnSeq2Seq, Seq2Seq
-from saccade.models.kinds import ImageToText
+from saccade.models.builder import Builder
+from saccade.models.protocols import ImageToText
 from saccade.models.rnn import Config
 
 FAMILIES = [entry.name for entry in models.table if issubclass(entry.make.config, Config)]

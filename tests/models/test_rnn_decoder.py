@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from saccade.core import masks
-from saccade.core.extras import collect
+from saccade.core.auxiliary_losses import collect
 from saccade.errors import SaccadeError
 from saccade.layers.dropouts import LockedDropout, WeightDropped, drop_words
 from saccade.layers.recurrent import Recurrence, cells

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from saccade.building import Builder
 from saccade.core import Mechanism, attend, scores
 from saccade.models import Seq2Seq
-from saccade.training.operations import counter
+from saccade.models.builder import Builder
+from saccade.training.flops import counter
 
 B, N, M = 3, 7, 5  # rows, source and target tokens
 D, F, L, H, V = 8, 12, 3, 2, 11  # width, hidden width, depth, heads, vocabulary

@@ -13,11 +13,12 @@ import torch
 from model_helpers import stepped
 from torch import Tensor, nn
 
-from saccade import config, models
-from saccade.building import Builder, Undrawn, complete
-from saccade.core.extras import collect
+from saccade import models
+from saccade.config import recipes
+from saccade.core.auxiliary_losses import collect
 from saccade.errors import SaccadeError
 from saccade.models import Seq2Seq
+from saccade.models.builder import Builder, Undrawn, complete
 from saccade.models.modifications import BASELINE, PAPER_SIZE
 from saccade.models.modifications import table as modifications
 
@@ -205,7 +206,7 @@ def test_a_modification_is_written_out_sizes_are_the_baselines_and_other_keys_wi
 def test_a_recipe_needs_no_more_than_the_word() -> None:
     def joint(**given: Any) -> bool:
         model = {"family": "transformer", "size": "tiny", **given}
-        return config.recipe({"data": {"train": "phrasebook:train"}, "model": model}).vocabulary.joint
+        return recipes.recipe({"data": {"train": "phrasebook:train"}, "model": model}).vocabulary.joint
 
     assert joint(modification="geglu"), "the baseline has one embedding, and so one vocabulary"
     assert not joint(modification="untied")

@@ -12,15 +12,15 @@ from model_helpers import LENGTHS, SOURCE, TARGET, Case, V, cases, make, stepped
 from torch import Tensor, nn
 
 from saccade import models
-from saccade.building import Builder
 from saccade.core import masks, normalizers, positions, scores
-from saccade.core.options import Choice
 from saccade.errors import SaccadeError
-from saccade.layers.attention import MultiHeadAttention
+from saccade.layers.multihead_attention import MultiHeadAttention
 from saccade.layers.residuals import PostNorm
 from saccade.layers.stack import Stack
 from saccade.models import AttendingEncoder, CausalLM, LanguageModel, Seq2Seq, Transformer, TransformerEncoder
 from saccade.models.assembly import Config
+from saccade.models.builder import Builder
+from saccade.settings import Choice
 
 
 def count(model: nn.Module) -> int:

@@ -7,11 +7,11 @@ import torch
 from model_helpers import V, make, shake
 from torch import Tensor
 
-from saccade.building import Builder
 from saccade.core import Positions, masks
 from saccade.errors import SaccadeError
 from saccade.models import CarryingLM, TransformerXL
-from saccade.training.operations import counter
+from saccade.models.builder import Builder
+from saccade.training.flops import counter
 
 TEXT = torch.randint(0, V, (2, 21), generator=torch.Generator().manual_seed(3))
 

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from saccade import api, config
-from saccade.building import Builder, Undrawn
+from saccade import api
+from saccade.config import recipes
 from saccade.data.pairs import Pair
-from saccade.layers.inputs import Sinusoidal
 from saccade.layers.residuals import PostNorm
+from saccade.layers.token_inputs import Sinusoidal
 from saccade.models import Seq2Seq
+from saccade.models.builder import Builder, Undrawn
 from support import error_of
 
 SMALL = {"dim": 8, "hidden": 8, "depth": 1, "heads": 2}
@@ -64,16 +65,16 @@ PAIRS = [Pair("the cat", "le chat", 1), Pair("the black dog", "le chien noir", 2
 
 
 def test_the_vocabulary_is_joint_unless_a_recipe_says_otherwise() -> None:
-    made = config.recipe(recipe())
+    made = recipes.recipe(recipe())
     assert made.vocabulary.joint
     assert made.to_dict()["vocabulary"]["joint"] is True
-    assert config.recipe(made.to_dict()) == made, "what is written out is read back"
+    assert recipes.recipe(made.to_dict()) == made, "what is written out is read back"
     system = api.build(made, PAIRS)
     assert system.task.source is system.task.target
-    assert not config.recipe(recipe(model={"shared": False})).vocabulary.joint, "two embeddings need no joint vocabulary"
-    assert not config.recipe(recipe(model={"family": "transformer"})).vocabulary.joint
+    assert not recipes.recipe(recipe(model={"shared": False})).vocabulary.joint, "two embeddings need no joint vocabulary"
+    assert not recipes.recipe(recipe(model={"family": "transformer"})).vocabulary.joint
     apart = recipe(vocabulary={"kind": "words", "joint": False})
-    sentence = error_of(lambda: api.build(config.recipe(apart), PAIRS))
+    sentence = error_of(lambda: api.build(recipes.recipe(apart), PAIRS))
     assert "set vocabulary.joint=true" in sentence
-    labels = config.recipe({**recipe(), "task": "classification"})
+    labels = recipes.recipe({**recipe(), "task": "classification"})
     assert "joint" not in labels.to_dict()["vocabulary"], "other tasks have no pairs"

@@ -11,9 +11,9 @@ import torch
 from model_helpers import LENGTHS, SOURCE, V, make, shake
 from torch import Tensor, nn
 
-from saccade import config
+from saccade.config import recipes
 from saccade.core import Positions, masks
-from saccade.data.text import Document
+from saccade.data.documents import Document
 from saccade.errors import SaccadeError
 from saccade.models import AttendingEncoder, CarryingLM, RecurrentTwoStream, XLNet
 from saccade.tasks.language import LanguageModelling
@@ -245,11 +245,11 @@ def test_a_separator_is_never_asked_for_and_must_be_a_token() -> None:
 
     def task(separator: str) -> LanguageModelling:
         model = {"family": "xlnet", "dim": 8, "hidden": 8, "depth": 1, "heads": 2, "separator": separator}
-        recipe = config.recipe(
+        recipe = recipes.recipe(
             {"task": "language-modelling", "vocabulary": {"kind": "words"}, "language": language, "model": model}
         )
         made = LanguageModelling.learn(recipe, text)
-        made.build(config.Builder(recipe.model))
+        made.build(recipes.Builder(recipe.model))
         return made
 
     made = task("|")
@@ -264,6 +264,6 @@ def test_a_separator_is_never_asked_for_and_must_be_a_token() -> None:
 
 def test_what_the_family_fixes_is_refused() -> None:
     with pytest.raises(SaccadeError, match=r"model\.position has no effect on this xlnet; leave it out"):
-        config.recipe(
+        recipes.recipe(
             {"task": "classification", "data": {"train": "reviews:train"}, "model": {"family": "xlnet", "position": "rotary"}}
         )

@@ -121,8 +121,8 @@ def serve() -> None:
     import typer.main
 
     from saccade import api, cli  # noqa: F401 – imported once, for all attempts
-    from saccade.cli import drawing, progress  # noqa: F401
-    from saccade.views import choosing, terminal  # noqa: F401
+    from saccade.cli import attention_output, progress  # noqa: F401
+    from saccade.views import selection, terminal  # noqa: F401
 
     cli.app = typer.main.get_command(cli.app)  # type: ignore[assignment]
     with contextlib.redirect_stderr(io.StringIO()):  # the first call of a command imports what later ones need

@@ -24,7 +24,7 @@ from saccade.files import broken, settle
 from saccade.tasks import objectives
 from saccade.training.checkpoints import RunFolder
 from saccade.training.loop import Watcher
-from saccade.training.stopping import Stopped
+from saccade.training.signals import Stopped
 
 UPDATES = 24
 SIZES = {
@@ -156,7 +156,7 @@ def start(made: dict[str, Any], run: Path) -> int:
 def hurry(reports: bool) -> None:
     """Leaves out what takes half a second in each process: measuring what an update costs and, on demand, reports. No machine dies here,
     so that files need not reach the disk."""
-    from saccade import reporting
+    from saccade.system import run_report
     from saccade.training import cost, loop
 
     def estimate(model: torch.nn.Module, loss: object, updates: int, *_: object) -> cost.Cost:
@@ -165,7 +165,7 @@ def hurry(reports: bool) -> None:
     loop.measure = estimate
     os.fsync = lambda handle: None
     if not reports:
-        reporting.finish = lambda *_, **__: None
+        run_report.finish = lambda *_, **__: None
 
 
 def wait_for(child: int) -> int:

@@ -18,7 +18,7 @@ from serving_helpers import CONLLU, REVIEWS, SMALL, TEXT, opened
 
 from saccade import api
 from saccade.serving.service import Service
-from saccade.serving.settings import Limits, Settings
+from saccade.serving.service_settings import Limits, Settings
 from saccade.training.checkpoints import RunFolder
 from support import tiny_recipe
 

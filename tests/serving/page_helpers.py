@@ -14,7 +14,7 @@ import pytest
 import uvicorn
 
 from saccade.serving.service import Service
-from saccade.serving.settings import Limits, Settings
+from saccade.serving.service_settings import Limits, Settings
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from serving_helpers import SENTENCES, until
 
-from saccade.serving import bodies, page
+from saccade.serving import bodies, web_page
 from saccade.serving import service as service_module
 from saccade.serving.bodies import MAX_PARTS, MAX_VALUES, parse_body
 from saccade.serving.schema import Refused
@@ -342,7 +342,7 @@ def test_the_event_loop_does_nothing_slow(ask: Any, monkeypatch: pytest.MonkeyPa
 
     async def work(client: Any, service: Any) -> None:
         watch(bodies, "parse_message")
-        watch(page, "worked_sentence")
+        watch(web_page, "worked_sentence")
         watch(service.shelf.models["en-fr"], "encode")
         assert (await client.post("/v1/translate", json={"text": ["a dog " * 800] * 20, "max_length": 1})).status_code == 200
         assert (await client.post("/v1/worked", json={"text": "a dog"})).status_code == 200

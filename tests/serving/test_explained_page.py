@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from page_helpers import chromium
 
-from saccade.explaining import words as corpus
-from saccade.explaining.attention import choose_parts, explain
-from saccade.explaining.lookup import explain_lookup
-from saccade.explaining.norms import explain_norm
-from saccade.explaining.order import explain_shuffle
-from saccade.explaining.quiz import explain_quiz
-from saccade.views.page import explained_page
-from saccade.views.worked import Worked
+from saccade.teaching.explain import word_numbers as corpus
+from saccade.teaching.explain.input_order import explain_shuffle
+from saccade.teaching.explain.lookup import explain_lookup
+from saccade.teaching.explain.quiz import explain_quiz
+from saccade.teaching.explain.worked_attention import choose_parts, explain
+from saccade.teaching.explain.worked_norms import explain_norm
+from saccade.views.html_page import explained_page
+from saccade.views.worked_steps import Worked
 
 EVIL = ["</script><img src=x onerror=alert(1)>", "{0}", "{value}", "<!--", "\u202ecat", "כלב", "'\"&amp;", "__proto__", "$&"]
 PAGES = {

@@ -17,11 +17,11 @@ from serving_helpers import until
 from saccade.errors import SaccadeError
 from saccade.serving import schema
 from saccade.serving.messages import Completion
-from saccade.serving.models import name_models
-from saccade.serving.page import FILES
 from saccade.serving.schema import Refused
+from saccade.serving.served_models import name_models
 from saccade.serving.service import VERBS
-from saccade.serving.settings import Limits, Settings, read_keys
+from saccade.serving.service_settings import Limits, Settings, read_keys
+from saccade.serving.web_page import FILES
 
 KEY = "0123456789abcdef-key"
 JSON = {"content-type": "application/json"}
@@ -415,7 +415,7 @@ def test_a_model_that_answers_nothing_is_refused(models: Path) -> None:
         "task": "language-modelling", "language": {"block": 8, "objective": "masked"}, "vocabulary": {"kind": "words"}, "device": "cpu",
         "data": {"train": str(models / "text.txt")}, "model": {"family": "transformer-encoder", "dim": 8, "hidden": 8, "heads": 2, "depth": 1},
     })  # fmt: skip
-    from saccade.serving.models import Served
+    from saccade.serving.served_models import Served
 
     with pytest.raises(SaccadeError, match="can answer nothing here; leave it out"):
         Served("masked", built, Limits())

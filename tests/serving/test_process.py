@@ -282,7 +282,7 @@ sys.modules["resource"] = None  # as on Windows, where the modules can be import
 os.environ["PROMETHEUS_MULTIPROC_DIR"] = sys.argv[1]
 from saccade.errors import SaccadeError
 from saccade.serving import server
-from saccade.serving.settings import Settings
+from saccade.serving.service_settings import Settings
 
 settings = Settings({}, port=0, workers=2)
 logging.basicConfig(format="%(message)s")

@@ -19,7 +19,7 @@ from saccade.errors import SaccadeError
 from saccade.serving import protocol
 from saccade.serving.protocol import MAX_HEAD_BYTES, MIN_READ_BYTES, Connection, Corked, Protocol, allow_connections
 from saccade.serving.server import Server, bind
-from saccade.serving.settings import Settings
+from saccade.serving.service_settings import Settings
 from saccade.serving.worker import Outbox
 
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ from PIL import Image
 from serving_helpers import SENTENCES, events
 
 from saccade import api
-from saccade.views.choosing import best_site
+from saccade.views.selection import best_site
 
 
 def png(size: int = 40) -> bytes:
@@ -206,7 +206,7 @@ def test_a_changed_folder_is_loaded_beside_the_old_one(models: Path, ask: Any, t
     from serving_helpers import opened
 
     from saccade.serving.service import Service
-    from saccade.serving.settings import Settings
+    from saccade.serving.service_settings import Settings
 
     async def whole() -> None:
         service = Service(Settings({"here": tmp_path / "here"}, device="cpu"))

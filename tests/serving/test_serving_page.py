@@ -160,6 +160,6 @@ def test_the_worked_example_follows_the_mouse_and_the_keys(watched: Watched) -> 
 
 
 def api_worked(text: str) -> Any:
-    from saccade.explaining.attention import worked_sentence
+    from saccade.teaching.explain.worked_attention import worked_sentence
 
     return worked_sentence(text.split())

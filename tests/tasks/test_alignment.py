@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade.tasks.scoring import Link, alignment_error_rate, diagonal_links, links, word_weights
+from saccade.tasks.text_scores import Link, alignment_error_rate, diagonal_links, links, word_weights
 
 pairs = st.sets(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=8)
 

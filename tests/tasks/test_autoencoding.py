@@ -12,9 +12,10 @@ import torch
 from PIL import Image
 
 import saccade
-from saccade import api, config
+from saccade import api
+from saccade.config import recipes
 from saccade.data.archives import Filed
-from saccade.data.pictures import Pictured
+from saccade.data.image_examples import Pictured
 from saccade.training.checkpoints import RunFolder
 from saccade.training.loop import Watcher
 from support import error_of
@@ -35,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def recipe(folder: Path, *words: str, **more: Any) -> config.Recipe:
+def recipe(folder: Path, *words: str, **more: Any) -> recipes.Recipe:
     values = {
         "task": "autoencoding",
         "data": {"train": str(folder), "held_out": 0.25},
@@ -45,7 +46,7 @@ def recipe(folder: Path, *words: str, **more: Any) -> config.Recipe:
         "device": "cpu",
         **more,
     }
-    return config.recipe(values, words)
+    return recipes.recipe(values, words)
 
 
 def test_a_folder_without_labels_is_read_and_pictures_keep_their_size(folder: Path) -> None:
@@ -122,7 +123,7 @@ def test_settings_without_effect_and_out_of_range_are_refused(folder: Path, word
 
 
 def test_the_section_belongs_to_its_task(folder: Path) -> None:
-    wrong = error_of(lambda: config.recipe({"model": {"family": "luong"}, "autoencoding": {"latent": 3}}))
+    wrong = error_of(lambda: recipes.recipe({"model": {"family": "luong"}, "autoencoding": {"latent": 3}}))
     assert wrong == "autoencoding has no effect here: it is for task=autoencoding; leave it out"
     assert "make a matrix of" in error_of(
         lambda: api.prepared(recipe(folder, "autoencoding.latent=65536", "data.image_size=1024"))

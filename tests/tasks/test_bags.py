@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from saccade import api, config
+from saccade import api
+from saccade.config import recipes
 from saccade.data.generated.bags import bags
 from saccade.data.labeled import Labeled
 from saccade.errors import SaccadeError
@@ -50,7 +51,7 @@ def test_no_order_changes_what_a_pool_of_a_bag_says(name: str) -> None:
     """All orders of a bag of four, in float64; the RNN, as a control, sees each of them."""
     model, invariant = MODELS[name]
     data = {"train": "bags:train", "bags": SIZES}
-    made = config.recipe({"task": "classification", "data": data, "vocabulary": {"kind": "words"}, "model": model})
+    made = recipes.recipe({"task": "classification", "data": data, "vocabulary": {"kind": "words"}, "model": model})
     system = api.build(made, bags(**SIZES)["train"])
     system.model.double().eval()
     orders = [Labeled(" ".join(order), "9") for order in itertools.permutations("3579")]

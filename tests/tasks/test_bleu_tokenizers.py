@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import nn
 
-from saccade import config
+from saccade.config import recipes
 from saccade.data.pairs import Pair
-from saccade.data.scripts import length, unspaced_script
+from saccade.data.unspaced_scripts import length, unspaced_script
 from saccade.data.vocabulary import Vocabulary
 from saccade.recipe import TOKENIZERS
-from saccade.tasks.scoring import bleu_metric, bleu_tokenizer, scores, with_copies, word_links
+from saccade.tasks.text_scores import bleu_metric, bleu_tokenizer, scores, with_copies, word_links
 from saccade.tasks.translation import Translation
 from support import error_of
 
@@ -88,7 +88,7 @@ def test_names_are_those_of_sacrebleu() -> None:
     assert set(TOKENIZERS) - {"auto"} <= set(BLEU.TOKENIZERS)
     assert error_of(lambda: bleu_metric("zhh")).startswith("no tokenizer for BLEU named 'zhh'; did you mean 'zh'?")
     assert "data.tokenize is 'zhh'" in error_of(
-        lambda: config.recipe({"model": {"family": "luong"}, "data": {"tokenize": "zhh"}})
+        lambda: recipes.recipe({"model": {"family": "luong"}, "data": {"tokenize": "zhh"}})
     )
 
 
@@ -106,8 +106,8 @@ class Fixed(nn.Module):
         self.parameter = nn.Parameter(torch.zeros(1))
 
 
-def chinese(tokenize: str = "auto", watch: str = "bleu") -> tuple[config.Recipe, Translation, list[Pair]]:
-    recipe = config.recipe(
+def chinese(tokenize: str = "auto", watch: str = "bleu") -> tuple[recipes.Recipe, Translation, list[Pair]]:
+    recipe = recipes.recipe(
         {
             "data": {"tokenize": tokenize},
             "vocabulary": {"kind": "characters"},

@@ -17,12 +17,12 @@ from PIL import Image
 
 from saccade import api
 from saccade.data.corpora import CAPTIONED, read
-from saccade.data.images import fit, fit_box
-from saccade.data.pictures import Captioned, Named, Picture
-from saccade.showing import show_caption
-from saccade.system import prepared
+from saccade.data.image_decoding import fit, fit_box
+from saccade.data.image_examples import Captioned, Named, Picture
+from saccade.system.attention_sites import show_caption
+from saccade.system.system import prepared
 from saccade.tasks.captioning import Captioning, Forced, is_on
-from saccade.tasks.scoring import CaptionScores, caption_bleu, caption_words, ngram_counts
+from saccade.tasks.text_scores import CaptionScores, caption_bleu, caption_words, ngram_counts
 from saccade.training.loop import Watcher
 from support import error_of
 
@@ -138,7 +138,7 @@ def test_an_ngram_repeated_in_an_output_is_clipped_by_cider() -> None:
 
 
 def test_the_control_scores_each_caption_against_another_picture(colors: Path) -> None:
-    system, _ = prepared(api.config.recipe(recipe(colors)))
+    system, _ = prepared(api.recipes.recipe(recipe(colors)))
     examples = system.read("train")
 
     class Perfect(Captioning):
@@ -179,7 +179,7 @@ def test_nothing_in_common_is_zero_and_not_an_error() -> None:
 
 
 def test_each_caption_is_an_example_and_shares_its_picture(colors: Path) -> None:
-    system, work = prepared(api.config.recipe(recipe(colors, training={"dev_bleu": True})))
+    system, work = prepared(api.recipes.recipe(recipe(colors, training={"dev_bleu": True})))
     examples = work.examples  # type: ignore[attr-defined]
     assert [one.line for one in examples] == [1, 1, 2, 3, 3, 3]
     assert len({one.pixels.data_ptr() for one in examples}) == 3
@@ -214,7 +214,7 @@ def test_all_captions_are_references_in_an_evaluation(colors: Path, monkeypatch:
 
 
 def test_a_batch_has_captions_of_any_length() -> None:
-    _, work = prepared(api.config.recipe(recipe(data={"shapes": {"train": 200, "dev": 2, "test": 2, "size": 32}})))
+    _, work = prepared(api.recipes.recipe(recipe(data={"shapes": {"train": 200, "dev": 2, "test": 2, "size": 32}})))
     examples = work.examples  # type: ignore[attr-defined]
     mean = round(sum(len(one.target) + 1 for one in examples) / len(examples))
     plans = work.epoch(0)
@@ -385,7 +385,7 @@ def test_a_run_with_changed_pictures_resumes_bit_for_bit(tmp_path: Path) -> None
 
 
 def test_mixed_pictures_have_no_caption() -> None:
-    made = api.config.recipe(recipe(data={"augment": {"mixup": 1.0}}))
+    made = api.recipes.recipe(recipe(data={"augment": {"mixup": 1.0}}))
     _, work = prepared(made)
     assert "mix labels, and this task has none; leave them out" in error_of(lambda: work.batch(work.epoch(0)[0]))
 
@@ -407,7 +407,7 @@ def test_mixed_pictures_have_no_caption() -> None:
     ids=lambda one: "",
 )
 def test_what_does_not_fit_is_refused(changed: dict[str, Any], sentence: str) -> None:
-    assert sentence in error_of(lambda: prepared(api.config.recipe(recipe(**changed))))
+    assert sentence in error_of(lambda: prepared(api.recipes.recipe(recipe(**changed))))
 
 
 def test_pictures_are_what_was_asked_for(colors: Path) -> None:

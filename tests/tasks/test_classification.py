@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from saccade import api, config
+from saccade import api
+from saccade.config import recipes
 from saccade.data.batches import pad_rows
 from saccade.data.labeled import Labeled
 from saccade.data.vocabulary import EOS, PAD, UNK, Vocabulary
 from saccade.errors import SaccadeError
 from saccade.layers.embeddings import BEGIN, END, spell
 from saccade.tasks.classification import Classification
-from saccade.tasks.labels import make_rows
+from saccade.tasks.label_task import make_rows
 from saccade.training.checkpoints import RunFolder
 from saccade.training.losses import batch_loss
 
@@ -31,10 +32,10 @@ TEXTS = [
 CPU = torch.device("cpu")
 
 
-def recipe(family: str = "bag", *words: str, **more: Any) -> config.Recipe:
+def recipe(family: str = "bag", *words: str, **more: Any) -> recipes.Recipe:
     sizes = {"hidden": 6, "depth": 1} if family != "bag" else {}
     sizes |= {"heads": 2} if family.startswith("transformer") else {}
-    return config.recipe(
+    return recipes.recipe(
         {
             "task": "classification",
             "model": {"family": family, "dim": 8, **sizes, **more},

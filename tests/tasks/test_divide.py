@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade import config
+from saccade.config import recipes
+from saccade.data.documents import Document
 from saccade.data.pairs import Pair
-from saccade.data.text import Document
 from saccade.errors import SaccadeError
-from saccade.system import examples_of
+from saccade.system.system import examples_of
 from saccade.tasks.language import LanguageModelling
 from saccade.tasks.translation import Translation, swap
 
@@ -58,9 +58,9 @@ def test_one_example_cannot_be_divided() -> None:
         Translation.divide([1], 0.1)
 
 
-def recipe(tmp_path: Path, **data: object) -> config.Recipe:
+def recipe(tmp_path: Path, **data: object) -> recipes.Recipe:
     (tmp_path / "pairs.tsv").write_text("".join(f"s{n}\tt{n}\n" for n in range(40)), encoding="utf-8")
-    return config.recipe({"data": {"train": str(tmp_path / "pairs.tsv"), **data}, "model": {"family": "bahdanau"}})
+    return recipes.recipe({"data": {"train": str(tmp_path / "pairs.tsv"), **data}, "model": {"family": "bahdanau"}})
 
 
 def test_train_and_dev_of_one_file_share_nothing(tmp_path: Path) -> None:

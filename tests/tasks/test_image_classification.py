@@ -12,10 +12,11 @@ import torch
 from PIL import Image
 
 import saccade
-from saccade import api, config
+from saccade import api
+from saccade.config import recipes
+from saccade.config.automatic import fit_to_data
 from saccade.data.archives import Filed
-from saccade.data.pictures import Pictured
-from saccade.fitting import fit_to_data
+from saccade.data.image_examples import Pictured
 from saccade.tasks.image_classification import ImageClassification
 from saccade.training.checkpoints import RunFolder
 from support import error_of
@@ -35,9 +36,9 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> list[Pictured]:
     return found
 
 
-def recipe(*words: str, **more: Any) -> config.Recipe:
+def recipe(*words: str, **more: Any) -> recipes.Recipe:
     values = {"task": "image-classification", "model": VIT, "training": {"tokens": 4}, "device": "cpu", **more}
-    return config.recipe(values, words)
+    return recipes.recipe(values, words)
 
 
 def test_labels_and_size_are_learned_and_kept(pictures: list[Pictured], tmp_path: Path) -> None:
@@ -131,7 +132,7 @@ def test_rotated_pictures_are_judged_too(pictures: list[Pictured]) -> None:
     again = ImageClassification.restore(made.recipe, made.task.tokens())
     assert again.rotate_test == 90
     assert error_of(lambda: recipe("data.rotate_test=270")) == "data.rotate_test is 270; it must lie between 0 and 180"
-    assert "data.rotate_test has no effect here" in error_of(lambda: config.recipe({"data": {"rotate_test": 90}}))
+    assert "data.rotate_test has no effect here" in error_of(lambda: recipes.recipe({"data": {"rotate_test": 90}}))
 
 
 def test_one_path_gives_one_result_and_a_list_or_folder_a_list(pictures: list[Pictured]) -> None:

@@ -14,13 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from saccade import api, config
-from saccade.data.text import Document
+from saccade import api
+from saccade.config import recipes
+from saccade.data.documents import Document
 from saccade.data.vocabulary import BOS, EOS, PAD, UNK
 from saccade.errors import SaccadeError
 from saccade.recipe import TrainingRecipe
 from saccade.tasks.language import LanguageModelling, spell
-from saccade.tasks.stream import CarriedWork, Stream, StreamWork
+from saccade.tasks.token_stream import CarriedWork, Stream, StreamWork
 from saccade.training.checkpoints import Progress, RunFolder
 from saccade.training.loop import Training
 
@@ -30,13 +31,13 @@ LINES = [Document(line, n) for n, line in enumerate(TEXT.split("\n"), 1) if line
 WHOLE = [Document(TEXT, 1)]
 
 
-def recipe(family: str = "transformer-decoder", kind: str = "characters", block: int = 8, *words: str) -> config.Recipe:
+def recipe(family: str = "transformer-decoder", kind: str = "characters", block: int = 8, *words: str) -> recipes.Recipe:
     sizes = {"heads": 2, "depth": 1} if family.startswith("transformer") else {"depth": 2}
     dropouts = {"dropout": 0.0}
     if family == "rnn-decoder":
         dropouts |= {"embedding_dropout": 0.0, "input_dropout": 0.0, "layer_dropout": 0.0, "weight_dropout": 0.0}
         dropouts |= {"size_penalty": 0.0, "change_penalty": 0.0}
-    return config.recipe(
+    return recipes.recipe(
         {
             "task": "language-modelling",
             "model": {"family": family, "dim": 8, "hidden": 12, **sizes, **dropouts},
@@ -424,7 +425,7 @@ def test_the_figures_of_a_hidden_text_do_not_depend_on_batches_or_the_seed(objec
         made = recipe(family, "characters", 8, f"language.objective={objective}", f"training.tokens={tokens}", f"seed={seed}")
         torch.manual_seed(0)
         task = LanguageModelling.learn(made, WHOLE)
-        model = task.build(config.Builder(made.model)).eval()
+        model = task.build(recipes.Builder(made.model)).eval()
         work = task.work(made, WHOLE, WHOLE, CPU)
         losses.add(round(work.evaluate(model)["loss"], 4))
         found = task.evaluate(model, WHOLE)
@@ -468,7 +469,7 @@ def test_greedy_is_the_likeliest_token_of_whole_forwards(kind: str, prompt: str)
 
 def test_a_recurrent_model_goes_on_without_ever_starting_anew() -> None:
     made = system("rnn-decoder")
-    wide = api.System(config.recipe({**made.recipe.to_dict(), "language": {"block": 10_000}}), made.model, made.task)
+    wide = api.System(recipes.recipe({**made.recipe.to_dict(), "language": {"block": 10_000}}), made.model, made.task)
     begun = made.task.encode_prompt("the cat saw the dog")
     expected = gone_on(wide, begun, 30, {PAD, UNK, BOS, EOS})[len(begun) :]
     assert "".join(api.generate(made, "the cat saw the dog", 30, {"temperature": 0.0})) == made.task.text.decode_more(expected)

@@ -12,20 +12,21 @@ import numpy as np
 import pytest
 import torch
 
-from saccade import api, cli, config
+from saccade import api, cli
+from saccade.config import recipes
 from saccade.data import corpora
 from saccade.data.generated.surfaces import LABELS, amounts, sphere, surfaces
-from saccade.data.meshes import Surface
+from saccade.data.surface_meshes import Surface
 from saccade.errors import SaccadeError
 from saccade.layers.meshes import Mesh, components
 
 SURFACES = surfaces(train=2, dev=1, test=1)
 
 
-def recipe(**model: Any) -> config.Recipe:
+def recipe(**model: Any) -> recipes.Recipe:
     model = {"family": "mesh-network", "dim": 4, "depth": 2, **model}
     data = {"train": "surfaces:train", "surfaces": {"train": 2, "dev": 1, "test": 1}}
-    return config.recipe({"task": "node-classification", "data": data, "model": model})
+    return recipes.recipe({"task": "node-classification", "data": data, "model": model})
 
 
 def turned(one: Surface) -> Surface:

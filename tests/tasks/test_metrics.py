@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from saccade import api, config
+from saccade import api
+from saccade.config import recipes
 from saccade.data.pairs import Pair
 from saccade.data.vocabulary import Vocabulary
 from saccade.errors import SaccadeError
-from saccade.models.kinds import Seq2Seq
-from saccade.system import System
+from saccade.models.protocols import Seq2Seq
+from saccade.system.system import System
 from saccade.tasks.metrics import Exact, chosen, code_tokens, most_frequent, nearest, score_all, table, unigram_loss
 from saccade.tasks.text_to_text import TextToText
 
@@ -126,7 +127,7 @@ def test_metrics_are_chosen_by_name() -> None:
     assert [type(one) for one in chosen("code, rouge")] == [table["code"], table["rouge"]]
     assert chosen("") == []
     with pytest.raises(SaccadeError, match="no metric named 'bleurt'"):
-        config.recipe({"task": "text-to-text", "model": {"family": "bahdanau"}, "data": {"metrics": "bleurt"}})
+        recipes.recipe({"task": "text-to-text", "model": {"family": "bahdanau"}, "data": {"metrics": "bleurt"}})
 
 
 def system(**data: Any) -> System:
@@ -173,7 +174,7 @@ def test_a_model_that_knows_its_source_beats_that_of_another_source() -> None:
             logits[:, 1, words.eos] += 3
             return logits
 
-    model = Copying(config.Builder({"family": "bahdanau", "dim": 4, "hidden": 4}).make(Seq2Seq, len(words), len(words)))
+    model = Copying(recipes.Builder({"family": "bahdanau", "dim": 4, "hidden": 4}).make(Seq2Seq, len(words), len(words)))
     right = task.metrics(model, task.numbers(pairs))["loss"]
     wrong = task.metrics(
         model, task.numbers([Pair(far.source, one.target) for one, far in zip(pairs, pairs[4:] + pairs[:4], strict=True)])

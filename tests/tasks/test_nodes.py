@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from saccade import api, cli, config
+from saccade import api, cli
+from saccade.config import recipes
 from saccade.data import corpora
-from saccade.data.generated.graphs import CLUB, graphs, karate
-from saccade.data.graphs import Graph
+from saccade.data.generated.graph_corpora import CLUB, graphs, karate
+from saccade.data.node_graphs import Graph
 from saccade.errors import SaccadeError
-from saccade.tasks.labels import UNLABELED
+from saccade.tasks.label_task import UNLABELED
 from saccade.tasks.nodes import Nodes
 from saccade.training.loop import Watcher
 from saccade.training.optimizer import grouped
@@ -33,7 +34,7 @@ TINY = Graph(("red", "blue", "red"), ("a", None, "b"), ((0, 1, "friend"), (1, 2,
 
 def recipe(
     train: str = "graphs:train", dev: str = "graphs:dev", updates: int = 60, sizes: Any = None, **model: Any
-) -> config.Recipe:
+) -> recipes.Recipe:
     training = {
         "updates": updates,
         "tokens": 500,
@@ -46,10 +47,10 @@ def recipe(
     data = {"train": train, "dev": dev} | ({} if sizes is None else {train.partition(":")[0]: sizes})
     small = {} if "family" in model else SMALL
     chosen = {"model": {**small, **model}, "training": {**training, "evaluate_every": updates}}
-    return config.recipe({"task": "node-classification", "data": data, "vocabulary": {"kind": "words"}, **chosen})
+    return recipes.recipe({"task": "node-classification", "data": data, "vocabulary": {"kind": "words"}, **chosen})
 
 
-def fitted(made: config.Recipe, out: Path) -> float:
+def fitted(made: recipes.Recipe, out: Path) -> float:
     return float(api.fit(made, out, watcher=Watcher())[0].evaluate("dev")["accuracy"])
 
 
@@ -219,7 +220,7 @@ def test_neighbors_help_and_kinds_of_edges_help_more(tmp_path: Path) -> None:
 
 
 def test_the_recipe_of_the_karate_club_finds_the_factions(tmp_path: Path) -> None:
-    made = config.read_recipe("karate", ["training.threads=1"])
+    made = recipes.read_recipe("karate", ["training.threads=1"])
     assert fitted(made, tmp_path / "run") >= 80
     system = api.load(tmp_path / "run")
     assert system.evaluate("test")["accuracy"] >= 80

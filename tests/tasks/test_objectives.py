@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from saccade import config
-from saccade.core import extras
+from saccade.config import recipes
+from saccade.core import auxiliary_losses
 from saccade.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 from saccade.errors import SaccadeError
 from saccade.recipe import LanguageRecipe
 from saccade.tasks.objectives import Causal, Denoising, Masked, Objective, Permutation, restart_positions, split_total
 from saccade.tasks.objectives import table as objectives
-from saccade.tasks.stream import Stream
+from saccade.tasks.token_stream import Stream
 from saccade.training.losses import Batch, batch_loss
 
 CPU, VOCAB = torch.device("cpu"), 30
@@ -37,10 +37,10 @@ def stream(each: list[np.ndarray], block: int = 8, seed: int = 0) -> Stream:
     return Stream(each, block, several=True, seed=seed, device=CPU)
 
 
-def builder(family: str, **more: Any) -> config.Builder:
+def builder(family: str, **more: Any) -> recipes.Builder:
     sizes: dict[str, Any] = {"heads": 2, "depth": 2} if family.startswith("transformer") else {"depth": 1}
     sizes |= {"size_penalty": 0.1, "change_penalty": 0.1} if family == "rnn-decoder" else {}
-    return config.Builder({"family": family, "dim": 8, "hidden": 12, "dropout": 0.0, **sizes, **more})
+    return recipes.Builder({"family": family, "dim": 8, "hidden": 12, "dropout": 0.0, **sizes, **more})
 
 
 def every(kind: type[Objective], flow: Stream, epoch: int, how: LanguageRecipe) -> Batch:
@@ -308,7 +308,7 @@ def test_what_a_model_asks_for_is_added_for_each_wanted_token() -> None:
         builder("rnn-decoder", input_dropout=0.0, layer_dropout=0.0, weight_dropout=0.0, embedding_dropout=0.0)
     )
     batch = objective.batch(flow.blocks(flow.starts(0), 0))
-    with extras.collect() as left:
+    with auxiliary_losses.collect() as left:
         model.train()(*batch.inputs)
     found = batch_loss(model, batch)
     wanted = (batch.target != PAD).sum(1)

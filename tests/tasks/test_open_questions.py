@@ -14,11 +14,11 @@ from saccade import api
 from saccade.cli import run
 from saccade.data.corpora import OPEN, read
 from saccade.data.generated.shapes import rainbow, relation
-from saccade.data.pictures import Asked
+from saccade.data.image_examples import Asked
 from saccade.decoding import searcher
 from saccade.errors import SaccadeError
+from saccade.tasks.image_batches import on_device
 from saccade.tasks.open_questions import OpenQuestions
-from saccade.tasks.pictures import on_device
 
 CNN = {"family": "cnn", "dim": 4, "depths": [1, 1], "stem_stride": 4}
 SHAPES = {"train": 20, "dev": 5, "test": 8, "size": 32}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from saccade import config
+from saccade.config import recipes
 from saccade.core import masks
-from saccade.models.kinds import Encoder
-from saccade.models.labels import MaskedModel
+from saccade.models.classifiers import MaskedModel
+from saccade.models.protocols import Encoder
 from saccade.models.transformer import TransformerEncoder
 from saccade.models.two_stream import TwoStream
 from saccade.tasks.objectives import restart_positions
@@ -21,7 +21,7 @@ PARTS = (slice(0, 5), slice(5, 9))
 def body(**parts: str) -> TransformerEncoder:
     torch.manual_seed(0)
     model = {"family": "transformer-encoder", "dim": 16, "hidden": 32, "depth": 2, "heads": 2, "dropout": 0.0, **parts}
-    built = config.Builder(model).make(Encoder, VOCAB)
+    built = recipes.Builder(model).make(Encoder, VOCAB)
     assert isinstance(built, TransformerEncoder)
     return built
 

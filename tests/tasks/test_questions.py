@@ -10,11 +10,13 @@ import pytest
 import torch
 from PIL import Image
 
-from saccade import api, config, reporting
+from saccade import api
+from saccade.config import recipes
 from saccade.core import record
 from saccade.data.corpora import ASKED, read
-from saccade.data.pictures import Asked
+from saccade.data.image_examples import Asked
 from saccade.errors import SaccadeError
+from saccade.system import run_report
 from saccade.tasks.questions import Posed, Questions, SharedPlans
 from support import error_of
 
@@ -23,9 +25,9 @@ SIZES = {"transformer-encoder": {"hidden": 16, "depth": 1, "heads": 2}, "rnn-enc
 EXAMPLES = read(ASKED, "shapes:train", {"train": 12, "dev": 3, "test": 3, "size": 32})
 
 
-def recipe(family: str = "transformer-encoder", *words: str, **more: Any) -> config.Recipe:
+def recipe(family: str = "transformer-encoder", *words: str, **more: Any) -> recipes.Recipe:
     images = {"family": "cnn", "dim": 4, "depths": [1, 1], "stem_stride": 4}
-    return config.recipe(
+    return recipes.recipe(
         {
             "task": "questions",
             "data": {"train": "shapes:train", "dev": "shapes:dev", "shapes": {"train": 12, "dev": 3, "test": 3, "size": 32}},
@@ -143,7 +145,7 @@ def test_a_trained_model_answers_by_the_picture_and_its_folder_answers_alike(tmp
     metrics = fitted.evaluate(where)
     assert (metrics["accuracy"], metrics["blind_accuracy"]) == (100.0, 50.0)
     assert metrics["accuracy_is_it"] == metrics["accuracy_what_color"] == 100.0
-    reporting.report([tmp_path / "run"], tmp_path / "page.html", api.show)
+    run_report.report([tmp_path / "run"], tmp_path / "page.html", api.show)
     assert "what color is it?" in (tmp_path / "page.html").read_text(), "the samples of a report"
     loaded = api.load(tmp_path / "run", "cpu")
     one = loaded.answer(tmp_path / "blue2.png", "what color is it?")
@@ -194,7 +196,7 @@ def test_data_that_are_no_questions_with_a_closed_set_of_answers_are_refused() -
         lambda: api.build(recipe(), [Asked(each[0].image, "a?", None, 1)])
     )
     with pytest.raises(SaccadeError, match="which is not an encoder whose text looks at an image; choose one of: "):
-        config.recipe({"task": "questions", "data": {"train": "shapes:train"}, "model": {"family": "bahdanau"}})
+        recipes.recipe({"task": "questions", "data": {"train": "shapes:train"}, "model": {"family": "bahdanau"}})
 
 
 def test_settings_that_do_not_fit_a_text_that_looks_at_an_image_are_refused() -> None:

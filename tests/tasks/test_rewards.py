@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from saccade import api, config
+from saccade import api
+from saccade.config import recipes
 from saccade.core import State
 from saccade.errors import SaccadeError
 from saccade.tasks import rewards
@@ -118,8 +119,8 @@ def test_a_run_continues_another_by_reward(tmp_path: Path) -> None:
 
 def test_what_does_not_go_together_is_refused() -> None:
     for name, value in (("graphs", True), ("agreement", 0.5), ("parallel", "fsdp")):
-        made = config.recipe({"model": {"family": "gnmt"}, "training": {"reward": "gleu", name: value}})
+        made = recipes.recipe({"model": {"family": "gnmt"}, "training": {"reward": "gleu", name: value}})
         with pytest.raises(SaccadeError, match=f"does not go with training.{name}={value}; leave one of them out"):
             Reward.of(made.training, BOS, EOS)
     with pytest.raises(SaccadeError, match="reward_samples"):
-        config.recipe({"model": {"family": "gnmt"}, "training": {"reward_samples": 4}})
+        recipes.recipe({"model": {"family": "gnmt"}, "training": {"reward_samples": 4}})

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from saccade import api, config
+from saccade import api
+from saccade.config import recipes
 from saccade.data.conllu import Sentence
 from saccade.training.loop import Watcher
 from support import error_of, run_cli
@@ -32,9 +33,9 @@ def write(path: Path, *trees: tuple[Any, ...]) -> str:
     return str(path)
 
 
-def recipe(train: str, dev: str = "", model: dict[str, Any] | None = None, **data: Any) -> config.Recipe:
+def recipe(train: str, dev: str = "", model: dict[str, Any] | None = None, **data: Any) -> recipes.Recipe:
     sizes = {"dim": 8, "hidden": 8, "depth": 1, "heads": 2, "dropout": 0.0}
-    return config.recipe(
+    return recipes.recipe(
         {
             "task": "tagging",
             "data": {"train": train, "dev": dev or train, **data},

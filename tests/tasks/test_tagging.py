@@ -10,11 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade import api, config
+from saccade import api
+from saccade.config import recipes
 from saccade.data.conllu import Sentence
 from saccade.data.vocabulary import UNK
 from saccade.errors import SaccadeError
-from saccade.models.kinds import Encoder
+from saccade.models.protocols import Encoder
 from saccade.tasks.tagging import Tagging
 from saccade.training.checkpoints import RunFolder
 from saccade.training.losses import batch_loss
@@ -27,9 +28,9 @@ SENTENCES = [
 CPU = torch.device("cpu")
 
 
-def recipe(family: str = "rnn-encoder", kind: str = "words", *words: str, **more: Any) -> config.Recipe:
+def recipe(family: str = "rnn-encoder", kind: str = "words", *words: str, **more: Any) -> recipes.Recipe:
     sizes = {"heads": 2} if family.startswith("transformer") else {}
-    return config.recipe(
+    return recipes.recipe(
         {
             "task": "tagging",
             "model": {"family": family, "dim": 8, "hidden": 6, "depth": 1, "dropout": 0.0, **sizes, **more},

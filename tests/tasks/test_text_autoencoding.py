@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import saccade
-from saccade import api, config
+from saccade import api
+from saccade.config import recipes
 from saccade.data.pairs import Pair
 from saccade.models import TextAutoencoder
 from saccade.recipe import AutoencodingRecipe
@@ -30,7 +31,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def recipe(file: Path, *words: str, **how: Any) -> config.Recipe:
+def recipe(file: Path, *words: str, **how: Any) -> recipes.Recipe:
     values = {
         "task": "text-autoencoding",
         "data": {"train": str(file), "dev": str(file)},
@@ -40,7 +41,7 @@ def recipe(file: Path, *words: str, **how: Any) -> config.Recipe:
         "training": {"tokens": 60, "updates": 2, "warmup": 1, "evaluate_every": 1, "threads": 1, "smoothing": 0.0},
         "device": "cpu",
     }
-    return config.recipe(values, words)
+    return recipes.recipe(values, words)
 
 
 @pytest.mark.parametrize("family", ["fixed-context", "fixed-first"])

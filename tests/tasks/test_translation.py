@@ -13,7 +13,7 @@ import sacrebleu
 import torch
 from torch import Tensor, nn
 
-from saccade import config
+from saccade.config import recipes
 from saccade.core import Mechanism, State
 from saccade.core.mechanism import Ready
 from saccade.core.record import Site
@@ -22,10 +22,10 @@ from saccade.data.pairs import Pair
 from saccade.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 from saccade.decoding import searcher
 from saccade.errors import SaccadeError
-from saccade.models.kinds import Seq2Seq
+from saccade.models.protocols import Seq2Seq
 from saccade.recipe import Recipe
-from saccade.tasks import scoring
-from saccade.tasks.scoring import alignment_error_rate, scores
+from saccade.tasks import text_scores
+from saccade.tasks.text_scores import alignment_error_rate, scores
 from saccade.tasks.text_to_text import TextToText
 from saccade.tasks.translation import Numbered, Translation
 from saccade.training.losses import batch_loss
@@ -48,12 +48,12 @@ def task(kind: str = "words") -> Translation:
 def tiny(words: Translation, family: str = "bahdanau") -> nn.Module:
     more = {"heads": 2, "depth": 1} if family.startswith("transformer") else {}
     torch.manual_seed(1)
-    builder = config.Builder({"family": family, "dim": 8, "hidden": 8, "dropout": 0.0, **more})
+    builder = recipes.Builder({"family": family, "dim": 8, "hidden": 8, "dropout": 0.0, **more})
     return builder.make(Seq2Seq, len(words.source), len(words.target)).eval()
 
 
 def recipe(strict: bool = False, **training: Any) -> Recipe:
-    return config.recipe({"model": {"family": "bahdanau"}, "data": {"strict": strict}, "training": training})
+    return recipes.recipe({"model": {"family": "bahdanau"}, "data": {"strict": strict}, "training": training})
 
 
 def mean_loss(words: Translation, model: nn.Module, pairs: list[Pair], budget: int = 8192) -> float:
@@ -245,10 +245,10 @@ def test_scores_are_sacrebleu_s_own() -> None:
 
 def test_gleu_is_the_mean_over_sentences_on_the_words_of_bleu() -> None:
     references = ["le chat noir.", "le chien"]
-    found = scoring.scores(["le chat.", "un chien"], references)
+    found = text_scores.scores(["le chat.", "un chien"], references)
     # "le chat ." shares 3 words and "le chat" with 4 + 3 + 2 + 1 n-grams of the reference; "un chien" shares 1 of 3
     assert found["gleu"] == pytest.approx(100 * (4 / 10 + 1 / 3) / 2)
-    sums, score = scoring.text_sums(["le chat.", "un chien"], references)["gleu"]
+    sums, score = text_scores.text_sums(["le chat.", "un chien"], references)["gleu"]
     assert score(sums.sum(0)) == pytest.approx(float(found["gleu"]))
 
 
@@ -256,8 +256,8 @@ def test_quarters_by_length_hold_every_pair_once(monkeypatch: pytest.MonkeyPatch
     for count in (0, 1, 3, 4, 10, 13):
         pairs = [Pair(" ".join("x" * (1 + (7 * n) % 13)), "y") for n in range(count)]
         groups: list[list[str]] = []
-        monkeypatch.setattr(scoring, "scores", lambda outputs, *some, groups=groups: groups.append(outputs) or {"bleu": 0.0})
-        rows = scoring.by_length([str(n) for n in range(count)], pairs, "13a")
+        monkeypatch.setattr(text_scores, "scores", lambda outputs, *some, groups=groups: groups.append(outputs) or {"bleu": 0.0})
+        rows = text_scores.by_length([str(n) for n in range(count)], pairs, "13a")
         numbers = [int(n) for n in itertools.chain(*groups)]
         assert sorted(numbers) == list(range(count))
         lengths = [len(pairs[n].source.split()) for n in numbers]
@@ -272,10 +272,10 @@ def test_quarters_by_length_hold_every_pair_once(monkeypatch: pytest.MonkeyPatch
 
 def test_quarters_are_as_equal_as_whole_lengths_allow() -> None:
     pairs = [Pair(" ".join("x" * length), "y") for length in [4] * 10 + [5] * 10 + [6] * 5 + [7] * 5 + [9] * 5 + [20] * 5]
-    rows = scoring.by_length(["y"] * len(pairs), pairs, "13a")
+    rows = text_scores.by_length(["y"] * len(pairs), pairs, "13a")
     assert [(row["shortest"], row["longest"]) for row in rows] == [(4, 4), (5, 5), (6, 7), (9, 20)]
     uneven = [Pair(" ".join("x" * length), "y") for length in [3] * 90 + [8] * 10]
-    assert [(row["shortest"], row["longest"]) for row in scoring.by_length(["y"] * 100, uneven, "13a")] == [(3, 3), (8, 8)]
+    assert [(row["shortest"], row["longest"]) for row in text_scores.by_length(["y"] * 100, uneven, "13a")] == [(3, 3), (8, 8)]
 
 
 def test_a_line_too_long_for_a_batch_is_named() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from saccade.core.extras import leave
+from saccade.core.auxiliary_losses import leave
 from saccade.errors import SaccadeError
 from saccade.layers.block import Block
 from saccade.tasks.task import ExampleWork

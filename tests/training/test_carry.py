@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 
 from saccade import api
 from saccade.core import Positions, masks
-from saccade.data.text import Document
-from saccade.tasks.stream import CarriedWork
+from saccade.data.documents import Document
+from saccade.tasks.token_stream import CarriedWork
 from saccade.training.checkpoints import CARRIED
 from saccade.training.loop import Watcher
 

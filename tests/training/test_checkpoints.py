@@ -16,10 +16,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from saccade import config
+from saccade.config import recipes
 from saccade.errors import SaccadeError
 from saccade.files import MANIFEST, broken, verified, write_folder
-from saccade.models.kinds import Seq2Seq
+from saccade.models.protocols import Seq2Seq
 from saccade.training.checkpoints import Progress, RunFolder, load_model, store
 from saccade.training.distributed import Ranks
 from saccade.training.parameters import learned
@@ -28,7 +28,7 @@ from saccade.training.parameters import learned
 def transformer(seed: int = 0, **more: object) -> nn.Module:
     torch.manual_seed(seed)
     settings = {"family": "transformer", "dim": 8, "hidden": 8, "depth": 1, "heads": 2, "dropout": 0.0, **more}
-    return config.Builder(settings).make(Seq2Seq, 9, 11)
+    return recipes.Builder(settings).make(Seq2Seq, 9, 11)
 
 
 def moved(model: nn.Module, updates: int = 2, fused: bool = True) -> torch.optim.AdamW:

@@ -13,9 +13,9 @@ from test_distributed import assert_same, parameters
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from saccade.core.extras import leave
-from saccade.training.capture import Lowered
+from saccade.core.auxiliary_losses import leave
 from saccade.training.losses import Batch, batch_loss
+from saccade.training.update_capture import Lowered
 
 KINDS = ("row", "scalar")
 

@@ -17,7 +17,8 @@ import torch
 from launcher import RECIPE, Launcher
 from safetensors.torch import load_file
 
-from saccade import api, config
+from saccade import api
+from saccade.config import recipes
 from saccade.data.batches import Plans
 from saccade.errors import SaccadeError
 from saccade.files import MANIFEST, sha256
@@ -95,7 +96,7 @@ def test_two_processes_train_as_one(launcher: Launcher, tmp_path: Path, parallel
 @pytest.mark.slow
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_a_batch_of_fewer_sentences_than_ranks_counts_each_once(launcher: Launcher, tmp_path: Path, parallel: str) -> None:
-    _, work = api.prepared(config.recipe(RECIPE, [SMALL]))
+    _, work = api.prepared(recipes.recipe(RECIPE, [SMALL]))
     sizes = [len(batch) for batch in Plans(work.lengths, 100)(0, 0)[:6]]
     assert min(sizes) < 3 <= max(sizes), "some ranks are left without a sentence, and some batches have one for each"
     ended = launcher(tmp_path / "run", SMALL, f"training.parallel={parallel}", count=3)
@@ -211,7 +212,7 @@ def test_a_sharded_checkpoint_is_checked_before_it_is_read(
     assert run(["convert", str(tmp_path / "run"), "--out", str(tmp_path / "model")]) == 2
     assert sentence in capsys.readouterr().err
     assert not (tmp_path / "model").exists()
-    made = config.recipe(RECIPE, ["training.updates=9"])
+    made = recipes.recipe(RECIPE, ["training.updates=9"])
     with pytest.raises(SaccadeError) as told:
         api.fit(made, tmp_path / "run", resume=True)
     assert sentence in str(told.value)
@@ -233,7 +234,7 @@ def test_what_cannot_be_converted_is_told(launcher: Launcher, sharded: Path, tmp
 def test_a_sharded_checkpoint_of_another_model_is_refused(sharded: Path) -> None:
     folder = RunFolder(sharded, {})
     for change, sentence in (({"dim": 8}, r"\) there and \("), ({"depth": 2}, r"is missing there and \(")):
-        made = config.recipe({**RECIPE, "model": {**RECIPE["model"], **change}})
+        made = recipes.recipe({**RECIPE, "model": {**RECIPE["model"], **change}})
         model = api.build(made).model
         with pytest.raises(SaccadeError, match=f"{sentence}.*use the recipe it was trained with"):
             folder.load_last(model, torch.optim.AdamW(model.parameters()))

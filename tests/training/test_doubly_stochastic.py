@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from saccade import api
-from saccade.building import Builder
 from saccade.core import record
 from saccade.core.record import source_weights
 from saccade.errors import SaccadeError
 from saccade.models import Seq2Seq
+from saccade.models.builder import Builder
 from saccade.training.loop import Watcher
 from saccade.training.losses import Batch, batch_loss
 

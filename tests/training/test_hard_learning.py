@@ -13,12 +13,13 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from saccade import api, config
-from saccade.building import Builder
-from saccade.core import extras, sites
+from saccade import api
+from saccade.config import recipes
+from saccade.core import auxiliary_losses, sites
 from saccade.core.normalizers import Hard
 from saccade.errors import SaccadeError
 from saccade.models import CausalLM, Seq2Seq
+from saccade.models.builder import Builder
 from saccade.training.loop import Watcher
 from saccade.training.losses import Batch, batch_loss, token_loss
 
@@ -105,7 +106,7 @@ def test_the_mean_over_all_choices_is_the_gradient_of_the_expected_loss(
     expected, mean, total, count = torch.zeros((), dtype=torch.float64), [torch.zeros_like(p) for p in model.parameters()], 0.0, 0
     for told in list(forced.everything()):
         forced.told = list(told)
-        with extras.collect() as left:
+        with auxiliary_losses.collect() as left:
             logits = model(*batch.inputs)
         chance = sum(one.log_prob.sum() for one in left.samples).exp()
         loss = token_loss(logits, batch.target, 0)
@@ -138,7 +139,7 @@ def test_a_choice_is_credited_with_its_own_and_later_outputs_in_a_decoder_and_wi
         log_probs = [torch.zeros(2, width, dtype=torch.float64, requires_grad=True) for _ in firsts]
         every = torch.ones(2, dtype=torch.bool)
         samples = [
-            extras.Sample(part, p, torch.zeros_like(p), every, first, in_order)
+            auxiliary_losses.Sample(part, p, torch.zeros_like(p), every, first, in_order)
             for p, first in zip(log_probs, firsts, strict=True)
         ]
         return torch.cat(torch.autograd.grad(part.estimate(samples, losses, counted), log_probs), 1).tolist()
@@ -158,7 +159,7 @@ def test_the_baseline_is_a_moving_mean_of_the_loss_per_token_over_earlier_batche
     for step in range(1, 4):
         losses = torch.tensor([[3.0 * step, 1.0], [2.0, 77.0]], dtype=torch.float64)
         log_prob = torch.zeros(2, 2, dtype=torch.float64, requires_grad=True)
-        sample = extras.Sample(part, log_prob, torch.zeros_like(log_prob), torch.tensor([True, True]), 0, True)
+        sample = auxiliary_losses.Sample(part, log_prob, torch.zeros_like(log_prob), torch.tensor([True, True]), 0, True)
         [gradient] = torch.autograd.grad(part.estimate([sample], losses, counted), [log_prob])
         usual = by_hand / weight if weight else 0.0
         torch.testing.assert_close(gradient[0, 1].item(), 1.0 - usual)
@@ -173,7 +174,7 @@ def test_the_baseline_is_a_moving_mean_of_the_loss_per_token_over_earlier_batche
 def test_the_entropy_is_taken_off_the_loss_per_token() -> None:
     model, batch = built("bahdanau", normalize={**PLAIN, "entropy": 0.5}), PAIRS
     torch.manual_seed(0)
-    with extras.collect() as left:
+    with auxiliary_losses.collect() as left:
         logits = model(*batch.inputs)
     entropies = torch.cat([one.entropy for one in left.samples], 1)
     assert entropies.shape == (2, 2)
@@ -197,7 +198,7 @@ def test_rows_that_are_read_softly_are_those_of_soft_attention() -> None:
 def test_a_row_is_read_in_one_way_at_every_step_and_in_every_layer() -> None:
     model = built("transformer", normalize={**PLAIN, "soft": 0.5}, depth=2)
     many = Batch(tuple(torch.cat([one] * 8) for one in PAIRS.inputs), torch.cat([PAIRS.target] * 8), 0, 24, ())
-    with extras.collect() as left:
+    with auxiliary_losses.collect() as left:
         model(*many.inputs)
     [*each] = {tuple(one.rows.tolist()) for one in left.samples}
     assert len(each) == 1
@@ -235,7 +236,7 @@ def test_all_rows_read_softly_at_first_and_fewer_until_the_warm_up_is_over() -> 
 def test_a_later_loss_may_be_discounted() -> None:
     part = Hard(reward=1.0, entropy=0.0, soft=0.0, baseline=1.0, discount=0.5).double()
     log_prob = torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)
-    sample = extras.Sample(part, log_prob, torch.zeros_like(log_prob), torch.tensor([True]), 0, True)
+    sample = auxiliary_losses.Sample(part, log_prob, torch.zeros_like(log_prob), torch.tensor([True]), 0, True)
     losses = torch.tensor([[1.0, 2.0, 4.0]], dtype=torch.float64)
     [gradient] = torch.autograd.grad(part.estimate([sample], losses, losses > 0), [log_prob])
     assert gradient.tolist() == [[1 + 0.5 * 2 + 0.25 * 4, 2 + 0.5 * 4, 4.0]]
@@ -316,8 +317,8 @@ def test_it_may_start_from_a_model_with_soft_attention_head_and_all(tmp_path: Pa
 @pytest.mark.parametrize("task", ["classification", "tagging", "language-modelling"])
 def test_one_word_in_a_recipe_makes_any_task_learn_by_it(task: str) -> None:
     from saccade.data.conllu import Sentence
+    from saccade.data.documents import Document
     from saccade.data.labeled import Labeled
-    from saccade.data.text import Document
 
     texts = [f"the {word} cats saw a dog {word}" for word in "one two six ten red".split()]  # noqa: SIM905
     data: dict[str, list[Any]] = {
@@ -330,7 +331,7 @@ def test_one_word_in_a_recipe_makes_any_task_learn_by_it(task: str) -> None:
     values: dict[str, Any] = {"task": task, "device": "cpu", "model": model, "vocabulary": {"size": 270}}
     if task == "language-modelling":
         values["language"] = {"block": 8}
-    made = config.recipe({**values, "data": {"train": "x", "dev": "x"}})
+    made = recipes.recipe({**values, "data": {"train": "x", "dev": "x"}})
     system = api.build(made, data[task])
     work = system.task.work(made, data[task], data[task], system.device)
     work.loss(system.model.train(), work.batch(work.epoch(0)[0])).backward()

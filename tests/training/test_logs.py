@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from saccade import api, config
+from saccade import api
+from saccade.config import recipes
 from saccade.errors import SaccadeError
 from saccade.training.logs import COLUMNS, Logs, shown
 from saccade.training.loop import Watcher
@@ -133,7 +134,7 @@ def test_without_the_package_a_sentence_comes_before_anything_else(tmp_path: Pat
         in str(error.value)
     )
     assert not (tmp_path / "run").exists()
-    assert config.recipe(made).training.tensorboard
+    assert recipes.recipe(made).training.tensorboard
 
 
 def test_only_rank_0_writes(tmp_path: Path) -> None:

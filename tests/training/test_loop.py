@@ -18,7 +18,7 @@ from saccade.errors import SaccadeError
 from saccade.training.checkpoints import Progress
 from saccade.training.logs import COLUMNS, Logs
 from saccade.training.loop import Watcher
-from saccade.training.stopping import Stopped, stopper
+from saccade.training.signals import Stopped, stopper
 
 
 def timeless(at: Progress) -> Progress:

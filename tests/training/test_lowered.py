@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import nn
 
-from saccade import config
-from saccade.models.kinds import Seq2Seq
-from saccade.training.capture import Lowered, matrices
+from saccade.config import recipes
+from saccade.models.protocols import Seq2Seq
+from saccade.training.update_capture import Lowered, matrices
 
 
 def built(**more: Any) -> nn.Module:
     torch.manual_seed(0)
     sizes = {"dim": 16, "hidden": 32, "depth": 2, "heads": 2, "dropout": 0.0}
-    return config.Builder({"family": "transformer", **sizes, **more}).make(Seq2Seq, 30, 30)
+    return recipes.Builder({"family": "transformer", **sizes, **more}).make(Seq2Seq, 30, 30)
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from test_capture import NothingRead
+from test_update_capture import NothingRead
 from torch.nn import functional as F
 
 import saccade
-from saccade import api, config
+from saccade import api
+from saccade.config import recipes
 from saccade.errors import SaccadeError
-from saccade.training import capture
+from saccade.training import update_capture
 from saccade.training.checkpoints import Progress
 from saccade.training.loop import Watcher
 from saccade.training.losses import Batch, MixedBatch, PixelBatch, batch_loss
@@ -32,13 +33,13 @@ DATA = {"train": "shapes:train", "dev": "shapes:dev", "shapes": {"train": 24, "d
 CHANGES = {"flip": True, "crop": 2, "erase": 0.5, "mixup": 0.4, "cutmix": 0.4}
 
 
-def made(body: str = "vit", task: str = "image-classification", **changes: Any) -> config.Recipe:
+def made(body: str = "vit", task: str = "image-classification", **changes: Any) -> recipes.Recipe:
     training = {"updates": 6, "tokens": 8, "warmup": 1, "evaluate_every": 3, "threads": 1, **changes.pop("training", {})}
     data = {**DATA, **changes.pop("data", {"augment": CHANGES} if task == "image-classification" else {})}
-    return config.recipe({"task": task, "data": data, "model": BODIES[body], "training": training, "device": "cpu", **changes})
+    return recipes.recipe({"task": task, "data": data, "model": BODIES[body], "training": training, "device": "cpu", **changes})
 
 
-def work_of(recipe: config.Recipe) -> tuple[Any, Any]:
+def work_of(recipe: recipes.Recipe) -> tuple[Any, Any]:
     system, work = api.prepared(recipe)
     return system.model, work
 
@@ -76,9 +77,9 @@ def test_a_captured_update_finds_every_tensor_of_a_mixed_batch() -> None:
     _, work = work_of(made())
     plans = [plan for plan in work.epoch(0) if len(plan) == 8]
     batch, other = work.batch(plans[0]), work.batch(plans[1])
-    found = list(capture.tensors(batch))
+    found = list(update_capture.tensors(batch))
     assert [id(one) for one in found] == [id(one) for one in (batch.inputs[0], batch.target, batch.other, batch.share)]
-    assert capture.shape(batch) == capture.shape(other), "one graph serves all batches of a size"
+    assert update_capture.shape(batch) == update_capture.shape(other), "one graph serves all batches of a size"
     assert (batch.share < 1).any()
     assert (batch.share <= 1).all()
     assert (batch.share >= 0).all()
@@ -111,7 +112,7 @@ def test_recipes_that_ask_for_graphs_read_no_number_either(name: str, monkeypatc
         "start_from=",
         "vocabulary.kind=words",
     )
-    recipe = config.read_recipe(name, small)
+    recipe = recipes.read_recipe(name, small)
     assert recipe.training.graphs
     model, work = work_of(recipe)
     batch = work.batch(work.epoch(0)[0])

@@ -15,9 +15,10 @@ import torch
 from launcher import RECIPE
 from torch import nn
 
-from saccade import api, config, models
+from saccade import api, models
+from saccade.config import recipes
 from saccade.errors import SaccadeError
-from saccade.models.kinds import CausalLM, Encoder, Seq2Seq
+from saccade.models.protocols import CausalLM, Encoder, Seq2Seq
 from saccade.training.distributed import (
     FINISHED,
     Heartbeat,
@@ -29,7 +30,7 @@ from saccade.training.distributed import (
     prints,
     together,
 )
-from saccade.training.stopping import Stopped, stopper
+from saccade.training.signals import Stopped, stopper
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
@@ -191,7 +192,7 @@ def test_every_parameter_has_a_part_in_every_batch(name: str, kind: type[nn.Modu
     """DDP waits for the gradient of each."""
     known = {field.name for field in dataclasses.fields(models.table[name].config)}
     sizes = {"dim": 8, "hidden": 8, "depth": 1, "heads": 2, "dropout": 0.0}
-    builder = config.Builder({"family": name, **{key: size for key, size in sizes.items() if key in known}})
+    builder = recipes.Builder({"family": name, **{key: size for key, size in sizes.items() if key in known}})
     model = builder.make(kind, *([9, 9] if kind is Seq2Seq else [9]))
     source, lengths = torch.randint(4, 9, (2, 5)), torch.tensor([5, 3])
     inputs = {Encoder: (source, lengths), Seq2Seq: (source, lengths, source), CausalLM: (source,)}[kind]
@@ -200,5 +201,5 @@ def test_every_parameter_has_a_part_in_every_batch(name: str, kind: type[nn.Modu
 
 
 def test_blocks_are_gathered_one_at_a_time() -> None:
-    model: nn.Module = api.build(config.recipe(RECIPE)).model
+    model: nn.Module = api.build(recipes.recipe(RECIPE)).model
     assert [name for name, module in model.named_modules() if getattr(module, "own_shard", False)] == ["encoder.0", "decoder.0"]

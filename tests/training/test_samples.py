@@ -7,7 +7,7 @@ import itertools
 import torch
 from torch import Tensor, nn
 
-from saccade.core.extras import Sample, leave_sample
+from saccade.core.auxiliary_losses import Sample, leave_sample
 from saccade.core.normalizers import Hard
 from saccade.training.losses import Batch, batch_loss, token_loss
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from saccade.files import broken
-from saccade.training import stopping
+from saccade.training import signals as stopping
 from saccade.training.checkpoints import Progress, RunFolder
 from saccade.training.loop import Watcher
-from saccade.training.stopping import Stopped, stopper
+from saccade.training.signals import Stopped, stopper
 
 
 class Signal(Watcher):
@@ -114,7 +114,7 @@ def test_a_second_sigterm_before_the_checkpoint_has_its_usual_effect_but_not_at_
 
 def test_notes_that_nobody_reads_end_no_run(tmp_path: Path) -> None:
     from saccade import api
-    from saccade.training.printing import Lines
+    from saccade.training.run_printer import Lines
     from support import tiny_recipe
 
     def gone(text: str) -> None:

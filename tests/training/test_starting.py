@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from saccade import api, comparing, config
+from saccade import api
 from saccade.cli import run
+from saccade.config import recipes as config
 from saccade.errors import SaccadeError
+from saccade.experiments import comparison
 from saccade.training.checkpoints import RunFolder
 from saccade.training.loop import Watcher
 from support import tiny_recipe
@@ -100,8 +102,8 @@ def test_compare_starts_each_seed_from_the_first_recipe_of_that_seed(empty: Path
         seen.append(name)
         return nullcontext(Watcher())
 
-    comparing.check(recipes, [0, 1], "", {})
-    rows = comparing.compare(recipes, [0, 1], Path("runs/compare"), watch)
+    comparison.check(recipes, [0, 1], "", {})
+    rows = comparison.compare(recipes, [0, 1], Path("runs/compare"), watch)
     assert seen == ["first, seed 0", "second, seed 0", "first, seed 1", "second, seed 1", "first, seed 0", "first, seed 1"]
     assert sorted(path.name for path in Path("runs/compare").iterdir()) == ["first-0", "first-1", "second-0", "second-1"]
     assert [run.name for run in rows[1].runs] == ["first-0", "first-1"]
@@ -166,7 +168,7 @@ def test_the_recipes_that_start_from_another_name_a_recipe_of_the_same_model(nam
 
 
 def test_the_list_of_recipes_says_what_the_first_one_needs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from saccade import index
+    from saccade.config import index
 
     monkeypatch.setenv("SACCADE_DATA", str(tmp_path))
     monkeypatch.chdir(tmp_path)

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from saccade import api, config
+from saccade import api
+from saccade.config import recipes
 from saccade.data.conllu import Sentence
+from saccade.data.documents import Document
 from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
-from saccade.data.text import Document
 from saccade.errors import SaccadeError
 from saccade.training.checkpoints import RunFolder
 from saccade.training.parameters import learned
@@ -79,7 +80,7 @@ def test_labels_stand_on_what_was_learned_on_plain_text(
     assert made.task.text.to_json() == first.task.text.to_json(), "the vocabulary comes along"
     stored = {name.removeprefix("body."): value for name, value in learned(first.model).items()}
     torch.manual_seed(made.recipe.seed)
-    fresh = type(made.task)(made.task.text, made.task.labels).build(config.Builder(made.recipe.model))
+    fresh = type(made.task)(made.task.text, made.task.labels).build(recipes.Builder(made.recipe.model))
     body, checked = learned(made.model.body), 0
     for name, value in body.items():
         other = stored.get(name, stored.get(name.replace("embedding.", "source.")))

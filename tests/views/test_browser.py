@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from saccade.views.document import Document, Site
-from saccade.views.page import Section, attention_page, report_page
+from saccade.views.html_page import Section, attention_page, report_page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")]

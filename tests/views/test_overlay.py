@@ -19,12 +19,12 @@ from matplotlib.text import Text
 from PIL import Image
 from test_browser import CHROMIUM, browse, drive
 
-from saccade.views import overlay, pictures
-from saccade.views.choosing import best_site
+from saccade.views import figures, overlay
 from saccade.views.document import MOST_PIXELS, Document, Site
+from saccade.views.html_page import attention_page
 from saccade.views.overlay import contact_sheet, lit, of_document, upsample
-from saccade.views.page import attention_page
 from saccade.views.scan_path import Fixation, fixations
+from saccade.views.selection import best_site
 from saccade.views.terminal import picture_maps
 from support import error_of
 
@@ -157,7 +157,7 @@ def test_titles_do_not_overlap_whatever_the_number_of_words(count: int) -> None:
     cells = [(n % 3, n % 4) for n in range(count)]
     site = Site.over_picture("decoder.cross", [*rows, "<eos>"], one_hot(3, 4, *cells, (0, 0)), (3, 4))
     figure = of_document(Document("dog.png", [], rows, [site], "m", picture=PICTURE), site, False, None)
-    pictures.put_boxes(figure)  # as when it is saved: this machine may lack a font
+    figures.put_boxes(figure)  # as when it is saved: this machine may lack a font
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     page, renderer = figure.bbox, canvas.get_renderer()
@@ -180,7 +180,7 @@ def test_a_sheet_has_for_each_picture_its_caption_and_a_panel_for_each_word(tmp_
     assert "where it looks" in texts
     assert " ".join(CAPTION) in texts
     assert [axes.get_title() for axes in figure.axes if axes.get_title()] == ["picture", *CAPTION, "picture", "猫"]
-    assert pictures.save(figure, tmp_path / "sheet.png").stat().st_size > 10_000
+    assert figures.save(figure, tmp_path / "sheet.png").stat().st_size > 10_000
     assert "needs documents with a picture" in error_of(lambda: contact_sheet([]))
 
 

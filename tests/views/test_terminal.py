@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.style import Style
 
-from saccade.explaining.attention import worked_example, worked_sentence
+from saccade.teaching.explain.worked_attention import worked_example, worked_sentence
 from saccade.views.document import Site
 from saccade.views.terminal import heat_table, render, shade_effects, shade_words
 

@@ -5,6 +5,7 @@ import io
 import os
 import re
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -12,32 +13,76 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ..errors import SaccadeError
-from ..training.stopping import Stopped
+from ..training.signals import Stopped
 from ..version import __version__
-from .benchmarks import bench
-from .explaining import explain
-from .fetching import fetch
-from .figures import draw
-from .heads import heads
-from .image_files import reconstruct
-from .lecturing import lecture
-from .looking import check, evaluate, list_, show
-from .options import flag
-from .pictures import answer, caption
-from .reporting import report
-from .serving import serve
+from . import (
+    answer,
+    average,
+    bench,
+    caption,
+    check,
+    classify,
+    compare,
+    convert,
+    demo,
+    draw,
+    evaluate,
+    explain,
+    fetch,
+    generate,
+    heads,
+    lecture,
+    list_,
+    reconstruct,
+    report,
+    serve,
+    show,
+    symmetry,
+    table,
+    tag,
+    train,
+    translate,
+)
+from .common_options import flag
 from .shared import rank, visible
-from .symmetries import symmetry
-from .tables import table
-from .training import average, compare, convert, demo, train
-from .translating import translate
-from .using import classify, generate, tag
 
 # in the order of a first visit
-COMMANDS = (
-    demo, train, convert, average, compare, table, bench, translate, generate, tag, classify, caption, answer, reconstruct, serve, evaluate, report,
-    show, heads, explain, symmetry, draw, lecture, list_, check, fetch,
-)  # fmt: skip
+GROUPS = {
+    "Train": (demo.demo, train.train, convert.convert, average.average),
+    "Use": (
+        translate.translate,
+        generate.generate,
+        tag.tag,
+        classify.classify,
+        caption.caption,
+        answer.answer,
+        reconstruct.reconstruct,
+    ),
+    "Look inside": (show.show, heads.heads, evaluate.evaluate, report.report),
+    "Compare": (compare.compare, table.table, bench.bench),
+    "Learn": (explain.explain, draw.draw, symmetry.symmetry, lecture.lecture),
+    "Data": (list_.list_, check.check, fetch.fetch),
+    "Serve": (serve.serve,),
+}
+COMMANDS = tuple(command for group in GROUPS.values() for command in group)
+
+
+# what people type by habit, and the commands that do it here
+HABITS = {
+    "evaluate": "eval val validate validation test score metrics",
+    "train": "fit finetune fine-tune resume learn",
+    "translate, tag, classify, generate, caption or answer": "predict infer inference run use",
+    "show": "attention visualize view look inspect attend",
+    "draw": "plot figure",
+    "compare": "sweep tune grid search ablate",
+    "bench": "benchmark speed profile",
+    "table": "reproduce study",
+    "fetch": "download get dataset",
+    "list": "ls recipes models",
+    "serve": "server start api web",
+    "report": "info summary runs",
+    "convert": "export",
+}
 
 
 class PlainFlags:
@@ -72,10 +117,17 @@ def top(wanted: Annotated[bool, flag("--version", "Print the version.", callback
     """Train, use, compare and look into sequence models with attention. Start with: saccade demo"""
 
 
-for command in COMMANDS:
-    description, _, examples = inspect.getdoc(command).partition("Examples:\n")  # type: ignore[union-attr]
+def add(command: Callable[..., object], group: str) -> None:
+    """Adds a command with the examples of its docstring to a group of `saccade --help`."""
+    description, _, examples = (inspect.getdoc(command) or "").partition("Examples:\n")
     epilog = "Examples:\n\n" + "\n\n".join(f"    {line.strip()}" for line in examples.splitlines())
-    app.command(command.__name__.rstrip("_"), help=description, epilog=epilog, cls=Command)(command)
+    name = command.__name__.rstrip("_")
+    app.command(name, help=description, epilog=epilog, cls=Command, rich_help_panel=group)(command)
+
+
+for group, commands in GROUPS.items():
+    for command in commands:
+        add(command, group)
 
 
 def main() -> None:
@@ -135,14 +187,18 @@ def explain_usage(error: Any) -> str:
     """Typer's own error as one sentence that ends in the help of the command; a setting that was written as an option is named."""
     path = getattr(getattr(error, "ctx", None), "command_path", "saccade")
     if (option := getattr(error, "option_name", "")) and path in ("saccade train", "saccade compare"):
+        from ..config.index import keys
         from ..errors import synonym
-        from ..index import keys
 
         name = option.strip("-").replace("-", "_")
         found = next((key for key, _ in keys() if key.rpartition(".")[2] == name), None) or synonym(name)
         if found:
             return f"no option {option}; settings are written without dashes: {found}=…; see {path} --help"
     message = (error.format_message() if hasattr(error, "format_message") else str(error)) or "no command was given"
+    wrong = re.match(r"No such command '(.*?)'", message)
+    usual = next((right for right, habits in HABITS.items() if wrong and wrong[1].lower() in habits.split()), "")
+    if wrong and usual:
+        return f"No such command '{wrong[1]}'; did you mean {usual}? see {path} --help"
     return f"{' '.join(message.split()).rstrip('.')}; see {path} --help"
 
 

@@ -35,14 +35,14 @@ BENCHES = {
 
 def figure_names(incomplete: str) -> list[tuple[str, str]]:
     """What can be drawn."""
-    from ..drawing import FIGURES
+    from ..teaching.draw import FIGURES
 
     return [(name, about) for name, (_, about) in FIGURES.items() if name.startswith(incomplete)]
 
 
 def deck_names(incomplete: str) -> list[tuple[str, str]]:
     """The lectures' decks, and their slips."""
-    from ..lectures import SLIPS, data
+    from ..teaching.lectures import SLIPS, data
 
     return [row for row in ({**data()["decks"], SLIPS: "where slides slip"}).items() if row[0].startswith(incomplete)]
 
@@ -53,7 +53,7 @@ def bench_names(incomplete: str) -> list[tuple[str, str]]:
 
 def recipe_names(incomplete: str) -> list[tuple[str, str]]:
     """The recipes that come with saccade, and YAML files here."""
-    from ..index import RECIPES
+    from ..config.index import RECIPES
 
     own = [(str(path), "your recipe") for path in sorted(Path().glob("*.yaml"))]
     known = [(path.stem, path.read_text(encoding="utf-8").partition("\n")[0][2:]) for path in sorted(RECIPES.glob("*.yaml"))]
@@ -62,7 +62,7 @@ def recipe_names(incomplete: str) -> list[tuple[str, str]]:
 
 def settings(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """`key=value`: the keys with their meaning, and once one is chosen, what it can be set to."""
-    from .. import index
+    from ..config import index
 
     before = [str(word) for word in context.params.get("settings") or context.params.get("words") or ()]
     if before[-1:] == ["="]:  # bash makes three words of key=value
@@ -98,7 +98,7 @@ def run_folders(incomplete: str) -> list[str]:
 
 def slot_names(incomplete: str) -> list[str]:
     """Slots of the catalogue, and `recipes`."""
-    from ..index import slots
+    from ..config.index import slots
 
     return [name for name in ("recipes", *slots()) if name.startswith(incomplete)]
 
@@ -117,7 +117,7 @@ def mask_names(incomplete: str) -> list[tuple[str, str]]:
 
 def members(slot: str, incomplete: str) -> list[tuple[str, str]]:
     """The names of a slot, each with its formula."""
-    from ..index import rows
+    from ..config.index import rows
 
     return [(row["name"], row["what"]) for row in rows(slot, None) if row["name"].startswith(incomplete)]
 
@@ -144,7 +144,7 @@ def table_names(incomplete: str) -> list[tuple[str, str]]:
 
 def row_names(context: typer.Context, incomplete: str) -> list[str]:
     """The rows of a table that are members of a slot."""
-    from ..index import packaged
+    from ..config.index import packaged
 
     slot = {"modifications": "modifications", "translation": "models", "positions": "positions"}
     rows = packaged()["slots"].get(slot.get(str(context.params.get("name")), ""), [])

@@ -8,13 +8,13 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import SaccadeError
-from .options import Device, Json, Model, Result
-from .reporting import check_picture
+from .common_options import Device, Json, Model, Result
+from .report import check_picture
 from .shared import load, note, print_json, result_writer, show_all
 
 if TYPE_CHECKING:
-    from ..heads import HeadScore
-    from ..system import System
+    from ..system.system import System
+    from ..teaching.head_scores import HeadScore
 
 DATA = "Sentences: .conllu (with trees), .tsv, .jsonl, .txt, or a generated corpus such as senses:test. [default: the tagger's own dev set]"
 ALSO = "For --result: the run of another seed; repeatable. The table is of the first."
@@ -30,9 +30,10 @@ def heads(
     result: Result = None,
     json_: Json = False,
 ) -> None:
-    """Say what each head looks at: of the words that have a head in a tree, an antecedent, a neighbor …, how many look there most.
+    """Score each attention head against syntax, coreference and position.
 
-    Beside each share is what a head would reach that looks anywhere; a head is named after what it follows most beyond that.
+    Each score is the share of words whose largest weight falls on their head in a tree, their antecedent or their neighbor. Beside it stands
+    the score of a head that looks anywhere. A head is named after the relation that it follows most beyond that.
 
     Examples:
         saccade heads runs/senses senses:test
@@ -54,7 +55,7 @@ def heads(
         note("in %: words whose greatest weight is there (chance)")
     if out_file is not None:
         from ..views.document import Site
-        from ..views.pictures import alignment, save
+        from ..views.figures import alignment, save
 
         names = [f"{one.site} head {one.head}" for one in scores]
         columns = list(scores[0].hits)
@@ -78,9 +79,9 @@ def score(system: "System", data: str | None, limit: int) -> "list[HeadScore]":
     from functools import partial
 
     from ..data.corpora import SENTENCES, read
-    from ..heads import score_heads
     from ..tasks.tagging import Tagging
     from ..tasks.translation import Translation
+    from ..teaching.head_scores import score_heads
 
     if data is None and not isinstance(system.task, Tagging):
         raise SaccadeError(

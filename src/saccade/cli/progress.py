@@ -8,7 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from ..training.checkpoints import Progress as At
 from ..training.cost import Cost, duration
 from ..training.loop import Watcher
-from ..training.printing import Lines
+from ..training.run_printer import Lines
 from .shared import err, note
 
 COLUMNS = ("{task.description}", BarColumn(), MofNCompleteColumn(), "{task.fields[state]}", TimeElapsedColumn())

@@ -19,7 +19,7 @@ from ..data.lines import readable
 from ..errors import SaccadeError
 
 if TYPE_CHECKING:
-    from ..system import System
+    from ..system.system import System
     from ..views.document import Document, Site
 
 ALL_SITES = (".html", ".json")  # files that contain every attention of a model

@@ -15,8 +15,8 @@ from . import backends
 from .backends.call import Call
 from .masks import Full, Mask, Prepared, how_to_make
 from .mechanism import Mechanism, Ready
-from .parts import in_parts, is_huge
 from .positions import NoPosition, Positions
+from .query_chunks import in_parts, is_huge
 
 DEFAULT = Mechanism()
 RENAMED = "explain(q, k, …) is now called saccade.which_backend(q, k, …)"

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import SaccadeError
-from .compiling import is_there, may_read
-from .options import Natural, Positive, Range
-from .state import Cache, Keeper
-from .table import Table
+from ..registry import Table
+from ..settings import Natural, Positive, Range
+from .cache import Cache, Keeper
+from .tracing import is_there, may_read
 
 table: Table[type[Mask]] = Table("masks", "mask", facts=("heads", "n"))
 Predicate = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from ..errors import SaccadeError
+from ..settings import inner
 from .masks import Full, Mask
 from .normalizers import Normalizer, Softmax
-from .options import inner
 from .positions import NoPosition, Position, Positions
 from .scores import ScaledDot, Score
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import torch
 from torch import Tensor, nn
 
-from . import extras
-from .options import Range
-from .table import Table
+from ..registry import Table
+from ..settings import Range
+from . import auxiliary_losses
 
 if TYPE_CHECKING:
     from .positions import Position
@@ -243,7 +243,7 @@ class Hard(Normalizer):
         with torch.no_grad():
             at = self.largest(scores + gumbel(scores) if self.training else scores, hidden).unsqueeze(-1)
             weights = torch.zeros_like(scores).scatter_(-1, at, 1.0)
-        return self.leave(weights, scores, hidden, at) if self.training and extras.collecting() else weights
+        return self.leave(weights, scores, hidden, at) if self.training and auxiliary_losses.collecting() else weights
 
     def leave(self, weights: Tensor, scores: Tensor, hidden: Tensor | None, at: Tensor) -> Tensor:
         """The weights (B H Q K), softmax(s) in some rows; log p of the sampled positions and the entropies are left for the loss."""
@@ -256,12 +256,12 @@ class Hard(Normalizer):
         sampled = torch.ones(len(scores), dtype=torch.bool, device=scores.device)
         if self.soft or self.warmup:
             draw = lambda: torch.rand(len(scores), device=scores.device) >= self.share  # noqa: E731
-            sampled = extras.drawn_once(("soft", len(scores)), draw)  # one row is read in one way in the whole model
+            sampled = auxiliary_losses.drawn_once(("soft", len(scores)), draw)  # one row is read in one way in the whole model
             chosen = chosen * sampled.view(-1, 1, 1)
             weights = torch.where(sampled.view(-1, 1, 1, 1), weights, p)
-        return extras.leave_sample(weights, extras.Sample(self, chosen.sum(1), entropy.sum(1), sampled))
+        return auxiliary_losses.leave_sample(weights, auxiliary_losses.Sample(self, chosen.sum(1), entropy.sum(1), sampled))
 
-    def estimate(self, samples: Sequence[extras.Sample], losses: Tensor, counted: Tensor) -> Tensor:
+    def estimate(self, samples: Sequence[auxiliary_losses.Sample], losses: Tensor, counted: Tensor) -> Tensor:
         """Σ λ_r (L − b) log p(position) − λ_e H, the first with the value 0: its gradient is, in the mean over all samples, that of the
         expected loss (Williams 1992; Xu et al. 2015, eq. 12).
 

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import SaccadeError
+from ..registry import Table
+from ..settings import Positive, Range, overrides
 from . import kernels
-from .compiling import may_read
-from .draws import drawn
-from .options import Positive, Range, overrides
-from .state import Keeper
-from .table import Table
+from .cache import Keeper
+from .initialization import drawn
+from .tracing import may_read
 
 table: Table[type[Position]] = Table("positions", "position", facts=("dim", "dim_values", "heads", "causal"))
 

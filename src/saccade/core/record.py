@@ -1,4 +1,4 @@
-"""Looking: `with record(model) as seen:` (core/recording.py) keeps the q and k that pass each site and computes weights when they are asked for.
+"""Looking: `with record(model) as seen:` (core/recorder.py) keeps the q and k that pass each site and computes weights when they are asked for.
 
 Nothing is kept while no record is open: a site then has one `is None` to test. Sites hold their tape as an attribute, which
 `torch.compile` guards: opening a record compiles a second version once, closing it goes back to the first.
@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import SaccadeError, did_you_mean
-from . import extras
+from . import auxiliary_losses
 from .attention import call_of, read
 from .backends import eager
 from .masks import Mask
 from .mechanism import Mechanism, Ready
 from .normalizers import Softmax
-from .parts import Shifted
 from .positions import Positions
+from .query_chunks import Shifted
 
 CHUNK_NUMBERS = 1 << 24  # numbers computed at a time: 64 MB in float32
 
@@ -53,20 +53,20 @@ class Site(nn.Module):
             self.tape.append(seen)
         normalize = mechanism.normalize
         sampled = normalize.samples and normalize.training
-        if not sampled and factor is None and not (self.cross and extras.asks_weights()):
+        if not sampled and factor is None and not (self.cross and auxiliary_losses.asks_weights()):
             return read(q, ready, mechanism, mask, positions, dropout)
         call = call_of(q, ready, mechanism, mask, positions, dropout)
         scores, allowed = eager.scores(call), call.allowed()
-        with extras.located(first, self.in_order):
+        with auxiliary_losses.located(first, self.in_order):
             weights = normalize(scores, allowed)
         if seen is not None and sampled:
             seen.kept = weights.detach()  # computed again, it would be another sample
         output = eager.weighted_sum(call, weights if factor is None else weights * factor)
-        if not (self.cross and extras.asks_weights()):
+        if not (self.cross and auxiliary_losses.asks_weights()):
             return output
         soft = Softmax()(scores, allowed) if sampled else weights  # a sample has no gradient, what it was sampled from has
         values = (soft if factor is None else soft * factor).mean(1)
-        return extras.leave_weights(output, self, values, None if allowed is None else allowed.any(2).any(1), first)
+        return auxiliary_losses.leave_weights(output, self, values, None if allowed is None else allowed.any(2).any(1), first)
 
 
 def sites(model: nn.Module) -> dict[str, Site]:

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import SaccadeError
-from .options import Natural, Range, Width, overrides
-from .table import Table
+from ..registry import Table
+from ..settings import Natural, Range, Width, overrides
 
 table: Table[type[Score]] = Table("scores", "score", facts=("dim_q", "dim_k", "heads"))
 

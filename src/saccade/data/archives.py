@@ -17,8 +17,8 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SaccadeError
+from .image_examples import Picture
 from .lines import LineError, one_file, paths_of
-from .pictures import Picture
 from .sets import located
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Filed(Picture):
         return str(self.path)
 
     def pixels(self, size: tuple[int, int] | None = None) -> "Tensor":
-        from .images import read_image  # with torch and Pillow, which take a while to load
+        from .image_decoding import read_image  # with torch and Pillow, which take a while to load
 
         return read_image(self.path, size)
 
@@ -63,7 +63,7 @@ class Member(Picture):
         return f"{self.archive.path}, '{self.member}'"
 
     def pixels(self, size: tuple[int, int] | None = None) -> "Tensor":
-        from .images import read_image
+        from .image_decoding import read_image
 
         return read_image(self.archive.read(self.member), size, name=self.name)
 

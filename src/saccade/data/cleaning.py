@@ -8,11 +8,11 @@ from typing import Any
 
 from ..errors import SaccadeError
 from ..files import write_atomically
-from .check import LONG_WORDS, LOOKS, Report
+from .bad_lines import RATIO, Skipped, lopsided, many
+from .findings import LONG_WORDS, LOOKS, Report
 from .lines import paths_of
 from .pairs import format_pharaoh
-from .scripts import length, unspaced_script
-from .skipping import RATIO, Skipped, lopsided, many
+from .unspaced_scripts import length, unspaced_script
 
 SUFFIXES = {"pairs": (".tsv", ".jsonl"), "labels": (".tsv", ".jsonl"), "tags": (".jsonl",), "text": (".txt", ".jsonl")}
 

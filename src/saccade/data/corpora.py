@@ -6,31 +6,31 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import SaccadeError, did_you_mean
-from ..table import Table
+from ..registry import Table
+from .bad_lines import Skipped
 from .conllu import Sentence, each_sentence, sentence_of
+from .delimited import SOURCES, SUFFIXES, TARGETS, TEXTS, each_entry, split_name
+from .documents import Document, document_of, each_document
 from .generated.bags import bags
 from .generated.dates import dates
 from .generated.entailment import entailment
-from .generated.graphs import graphs, karate
+from .generated.graph_corpora import graphs, karate
 from .generated.phrasebook import phrasebook
 from .generated.reviews import reviews
 from .generated.senses import senses
 from .generated.shapes import Drawing, asked, asked_openly, captioned, pictured, shapes
 from .generated.surfaces import surfaces
 from .generated.week import week
-from .graphs import Graph, each_graph
 from .hub import each_row, in_hub
+from .image_tables import each_asked, each_captioned, each_pictured, each_shown
 from .labeled import LABEL, Labeled, each_labeled, labeled_of
 from .labeled import PREFIX as MARK
 from .lines import LineError, bare_suffix, one_file, open_text, paths_of, strict
 from .memory import within_memory
-from .meshes import Surface
+from .node_graphs import Graph, each_graph
 from .paired import GIVEN, pairs_of
 from .pairs import Pair, pair_of
-from .pictured import each_asked, each_captioned, each_pictured, each_shown
-from .skipping import Skipped
-from .tables import SOURCES, SUFFIXES, TARGETS, TEXTS, each_entry, split_name
-from .text import Document, document_of, each_document
+from .surface_meshes import Surface
 
 Options = dict[str, Any] | None
 Parts = (

@@ -9,8 +9,8 @@ from typing import Any
 
 from ..errors import SaccadeError
 from . import lines
+from .delimited import LABELS, SUFFIXES, TEXTS, each_entry, split_name
 from .lines import LineError, convert, split_columns
-from .tables import LABELS, SUFFIXES, TEXTS, each_entry, split_name
 
 FORMS = "a .tsv (text<TAB>label), .jsonl or .csv file, or one of lines 'LABEL TEXT' (each may end in .gz or .xz)"
 LABEL = "label"

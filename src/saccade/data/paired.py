@@ -7,9 +7,9 @@ from pathlib import Path
 
 from . import lines
 from .conllu import heads_of, word_rows
+from .delimited import Where
 from .lines import LineError, Rows, bare_suffix, convert, paths_of
 from .pairs import Pair, each_pair
-from .tables import Where
 
 GIVEN = "given"  # the file has the pairs themselves
 SECTION_WORDS = 100  # of a section's text: its beginning says what it is about

@@ -8,9 +8,9 @@ from typing import Any
 
 from ..errors import SaccadeError
 from .conllu import sentence_of
+from .delimited import SOURCES, SUFFIXES, TARGETS, Where, each_entry, split_name
 from .lines import LineError, bare_suffix, convert, each_line, one_file, paths_of, split_columns, text_of
 from .memory import within_memory
-from .tables import SOURCES, SUFFIXES, TARGETS, Where, each_entry, split_name
 
 FORMS = "one .tsv, .csv or .jsonl file, or two text files as 'corpus.en,corpus.fr' (each may end in .gz or .xz)"
 Links = tuple[tuple[int, int], ...]

@@ -1,7 +1,7 @@
 """Decoding: one loop for every model that has `start` and `step`."""
 
-from .able import why_plain
-from .loop import Ensemble, Prompted, Sliding, decode, steps
+from .decode_loop import Ensemble, Prompted, Sliding, decode, steps
+from .fast_support import why_plain
 from .searches import Beam, Hypothesis, MakeSearch, Sample, Search, searcher
 
 __all__ = [

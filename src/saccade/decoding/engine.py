@@ -15,14 +15,14 @@ from torch.nn import functional as F
 
 from ..core.kernels import missing
 from ..core.positions import Positions, Rotary, check_within
-from ..layers.attention import MultiHeadAttention
 from ..layers.block import Block
 from ..layers.embeddings import Tokens
-from ..layers.inputs import Add, Learned, NoPositionEmbedding, PositionedInput, Sinusoidal
+from ..layers.multihead_attention import MultiHeadAttention
 from ..layers.residuals import Residual
-from .able import exactly
-from .functions import Join, feedforward_of, fused_join_of, head_of, norm_of, residual_of
-from .matrices import Copies, InBlocks, layout_for, product
+from ..layers.token_inputs import Add, Learned, NoPositionEmbedding, PositionedInput, Sinusoidal
+from .as_functions import Join, feedforward_of, fused_join_of, head_of, norm_of, residual_of
+from .fast_support import exactly
+from .weight_layouts import Copies, InBlocks, layout_for, product
 
 Own = Callable[[int, Tensor, int, float], Tensor]
 WIDEST_HEAD = 256
@@ -124,7 +124,7 @@ class Attention:
     def read(self, x: Tensor, n: int, memory: Memory) -> Tensor:
         key, value = memory.pairs[n]
         if memory.kernels and memory.mask is not None:
-            from ..core.kernels.steps import read_memory
+            from ..core.kernels.decode_step import read_memory
 
             return self.out(read_memory(self.project(x), key, value, memory.mask, memory.width, self.groups, self.scale))
         return self.attend(self.project(x), key, value, memory.mask, memory.width, memory.turned)

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from ..models.kinds import Decodable
+from ..models.protocols import Decodable
 from .engine import Engine, Memory, Own
-from .matrices import layout_for
+from .weight_layouts import layout_for
 
 MANY_HEADS = 64  # of all sentences
 STEP = 32  # positions by which caches grow at least

@@ -1,4 +1,14 @@
 """Parts with parameters."""
 
 # files whose members enter tables of other files
-from . import convolution_mixers, evolved, funnel, graphs, linformer, product_keys, synthesizers, universal, weighted  # noqa: F401
+from . import (  # noqa: F401
+    convolution_mixers,
+    evolved_transformer,
+    funnel_transformer,
+    graph_mixers,
+    linformer,
+    product_keys,
+    synthesizers,
+    universal_transformer,
+    weighted_transformer,
+)

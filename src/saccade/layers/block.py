@@ -10,10 +10,10 @@ from torch.nn import functional as F
 
 from ..core import Cache, Positions, Ready
 from ..core.masks import Mask
-from ..core.table import Table
-from .attention import MultiHeadAttention
+from ..registry import Table
 from .feedforward import NoFeedForward
 from .mixers import Mixer
+from .multihead_attention import MultiHeadAttention
 from .residuals import Residual
 
 # `mixer`, `feedforward` and `cross` (None without a memory) are made for a block that asks for them. `make_mixer(times=1)` makes further

@@ -8,8 +8,8 @@ from torch.nn import functional as F
 
 from ..core import Positions
 from ..core.masks import Full, Mask
-from ..core.options import Range, Share
 from ..errors import SaccadeError
+from ..settings import Range, Share
 from .convolution import LastInputs
 from .feedforward import initialize
 from .mixers import Mixer, table

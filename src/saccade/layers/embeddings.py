@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.compiling import may_read
-from ..core.options import Range, Share, Width
-from ..core.table import Table
+from ..core.tracing import may_read
 from ..errors import SaccadeError
+from ..registry import Table
+from ..settings import Range, Share, Width
 from .recurrent import Bidirectional, Lstm
 
 table: Table[type[Embedding]] = Table("embeddings", "embedding", facts=("vocab", "dim"))

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.extras import leave
-from ..core.options import Choice, Range, choose
-from ..core.table import Table
+from ..core.auxiliary_losses import leave
 from ..errors import SaccadeError
+from ..registry import Table
+from ..settings import Choice, Range, choose
 from .dropouts import Dropout
 
 table: Table[type[nn.Module]] = Table(

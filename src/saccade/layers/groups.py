@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.options import Range
-from ..core.table import Table
 from ..errors import SaccadeError
+from ..registry import Table
+from ..settings import Range
 from . import norms
 
 table: Table[type[GroupConvolution]] = Table("group-convolutions", "group convolution", facts=("dim_in", "dim_out", "lifts"))

@@ -7,11 +7,11 @@ from torch import Tensor, nn
 
 from ..core import Mechanism, Positions, Ready
 from ..core.masks import Full, Mask
-from ..core.options import Range
 from ..core.positions import NoPosition
 from ..errors import SaccadeError
-from .attention import MultiHeadAttention
+from ..settings import Range
 from .mixers import check_length, table
+from .multihead_attention import MultiHeadAttention
 
 SHARED = ("none", "heads", "keys-values")
 

@@ -11,9 +11,9 @@ from typing import Annotated, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from ..core.options import Range
-from ..core.table import Table
 from ..errors import SaccadeError
+from ..registry import Table
+from ..settings import Range
 
 table: Table[type[nn.Module]] = Table("mesh-layers", "mesh layer", facts=("dim",))
 Orders = Annotated[int, Range(1, 16)]

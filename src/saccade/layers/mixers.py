@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from ..core import Cache, Positions
-from ..core.compiling import may_read
 from ..core.masks import Mask
-from ..core.table import Table
+from ..core.tracing import may_read
 from ..errors import SaccadeError
+from ..registry import Table
 
 table: Table[type[Mixer]] = Table(
     "mixers",

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.extras import asked
-from ..core.options import Range
-from ..core.table import Table
+from ..core.auxiliary_losses import asked
+from ..registry import Table
+from ..settings import Range
 
 table: Table[type[nn.Module]] = Table("norms", "norm", facts=("dim",))
 

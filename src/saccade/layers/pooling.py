@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from ..core import Mechanism, Site, masks, normalizers, scores, weights
-from ..core.compiling import may_read
-from ..core.options import Choice
-from ..core.table import Table
+from ..core.tracing import may_read
 from ..errors import SaccadeError
+from ..registry import Table
+from ..settings import Choice
 
 pools: Table[type[Pool]] = Table("pools", "pool", facts=("dim", "vocab"))
 ADDITIVE, SOFTMAX = Choice(scores.Additive), Choice(normalizers.Softmax)

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.options import Range, Width
 from ..errors import SaccadeError
+from ..settings import Range, Width
 from .feedforward import MLP, initialize, table
 
 

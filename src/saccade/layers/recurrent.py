@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.table import Table
+from ..registry import Table
 
 LONGEST = 16_384  # positions at a time: with 32,768 cuDNN's LSTM never ends (seen with torch 2.11 on an H200)
 cells: Table[type[Cell]] = Table("cells", "cell")

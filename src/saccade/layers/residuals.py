@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
-from ..core.table import Table
 from ..errors import SaccadeError
+from ..registry import Table
 from .dropouts import Dropout
 from .feedforward import initialize
 

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from ..core import Positions
 from ..core.masks import Mask
-from ..core.options import Range
-from ..core.table import Table
 from ..errors import SaccadeError
-from . import fused
+from ..registry import Table
+from ..settings import Range
 from .block import Block, BlockCache
+from .fast import fused_stack
 from .norms import batch_norms
 
 table: Table[type[Stack]] = Table("stacks", "stack", facts=("block", "depth", "norm", "dim", "role"))
@@ -79,7 +79,7 @@ class Stack(nn.Module):
     @property
     def in_few_kernels(self) -> bool:
         """Whether its training on a GPU runs in as few kernels as if it were compiled."""
-        return type(self).forward is Stack.forward and fused.is_whole(self)
+        return type(self).forward is Stack.forward and fused_stack.is_whole(self)
 
     def forward(
         self,
@@ -89,8 +89,8 @@ class Stack(nn.Module):
         memory_mask: Mask | None = None,
         positions: Positions | None = None,
     ) -> Tensor:
-        if fused.usable(self, x):
-            return fused.run(self, x, mask, memory, memory_mask, positions)
+        if fused_stack.usable(self, x):
+            return fused_stack.run(self, x, mask, memory, memory_mask, positions)
         for n, block in enumerate(self):
             x = block(x, mask, self.memory_at(n, memory), memory_mask, positions)
         return self.norm(x)

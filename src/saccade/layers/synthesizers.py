@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core import Mechanism, Positions
-from ..core.options import Range
 from ..core.positions import Position
 from ..core.scores import Score
 from ..errors import SaccadeError
-from .attention import MultiHeadAttention
+from ..settings import Range
 from .mixers import check_length, table
+from .multihead_attention import MultiHeadAttention
 
 KINDS = ("dense", "factorized-dense", "random", "factorized")
 PLUS = ("none", "add", "alpha")

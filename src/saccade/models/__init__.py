@@ -2,6 +2,7 @@
 
 from . import deep_rnn as deep_rnn
 from .bytenet import ByteNet
+from .classifiers import Answerer, Classifier, MaskedModel, Tagger
 from .cnn import CNN
 from .convs2s import ConvS2S
 from .efficientnet import EfficientNetLite0
@@ -9,7 +10,8 @@ from .encoders import Bag, RnnEncoder, WindowMLP
 from .families import Family, table
 from .graph_network import GraphNetwork
 from .group_cnn import GroupCNN
-from .kinds import (
+from .mesh_network import MeshNetwork
+from .protocols import (
     AttendingEncoder,
     Carrying,
     CarryingLM,
@@ -22,8 +24,6 @@ from .kinds import (
     Seq2Seq,
     TextAutoencoder,
 )
-from .labels import Answerer, Classifier, MaskedModel, Tagger
-from .mesh_network import MeshNetwork
 from .rnn import RnnSeq2Seq
 from .rnn_decoder import RnnDecoder, RnnLanguageModel
 from .swin import Swin

@@ -8,14 +8,14 @@ from typing import Any, ClassVar, TypeVar
 from torch import nn
 
 from ..core import Mechanism, masks, normalizers, positions, scores, sites
-from ..core.options import Choice, Later, number, parameters, part, setting
 from ..errors import SaccadeError
-from ..layers import embeddings, feedforward, images, inputs, mixers, norms, pooling, residuals, stack
-from ..layers.attention import MultiHeadAttention
+from ..layers import embeddings, feedforward, image_inputs, mixers, norms, pooling, residuals, stack, token_inputs
 from ..layers.block import Block
 from ..layers.block import table as block_table
-from ..layers.heads import LinearHead
-from ..layers.heads import table as head_table
+from ..layers.multihead_attention import MultiHeadAttention
+from ..layers.output_heads import LinearHead
+from ..layers.output_heads import table as head_table
+from ..settings import Choice, Later, number, parameters, part, setting
 from .families import Sizes, named_sizes
 
 
@@ -51,8 +51,8 @@ class Config:
     mask: Choice = part(masks.table, masks.Full, "of self-attention, added to the causal and padding masks")
     position: Choice = part(positions.table, positions.NoPosition, "positions inside self-attention")
     position_embedding: Choice = part(
-        inputs.table,
-        inputs.Sinusoidal,
+        token_inputs.table,
+        token_inputs.Sinusoidal,
         "positions at the input; by default `sinusoidal`, or `none` where `position` knows the order",
     )
     embedding: Choice = part(embeddings.table, embeddings.Tokens)
@@ -64,7 +64,9 @@ class Config:
     stack: Choice = part(stack.table, stack.Stack, "how blocks follow one another")
     head: Choice = part(head_table, LinearHead)
     pool: Choice = part(pooling.pools, pooling.Attention, "how a text's vectors become one, for a label")
-    grid_embedding: Choice = part(images.table, images.SinusoidalGrid, "rows and columns of an image that is attended to")
+    grid_embedding: Choice = part(
+        image_inputs.table, image_inputs.SinusoidalGrid, "rows and columns of an image that is attended to"
+    )
 
     @staticmethod
     def complete(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,15 +78,15 @@ class Config:
         return {**known, **values}
 
 
-def make_input(vocab: int, c: Config) -> inputs.PositionedInput:
+def make_input(vocab: int, c: Config) -> token_inputs.PositionedInput:
     tokens = c.embedding(vocab=vocab, dim=c.dim)
-    return inputs.PositionedInput(tokens, c.position_embedding(dim=c.dim), c.dim, c.dropout)
+    return token_inputs.PositionedInput(tokens, c.position_embedding(dim=c.dim), c.dim, c.dropout)
 
 
-def make_bridge(before: int, c: Config) -> images.Bridge:
+def make_bridge(before: int, c: Config) -> image_inputs.Bridge:
     """From an image encoder's vectors, `before` wide, to a memory; a learned grid has 8 × 8 vectors, between which others lie."""
     grid = c.grid_embedding(dim=c.dim, rows=8, columns=8)
-    return images.Bridge(before, c.dim, c.norm(dim=c.dim), grid, c.dropout)
+    return image_inputs.Bridge(before, c.dim, c.norm(dim=c.dim), grid, c.dropout)
 
 
 def check_mixer(c: Config, causal: bool) -> None:
@@ -219,7 +221,7 @@ def extra_tokens(made: stack.Stack) -> int:
     return max((site.mechanism.mask.extra for site in sites(made).values()), default=0)
 
 
-P = TypeVar("P", inputs.PositionedInput, stack.Stack)
+P = TypeVar("P", token_inputs.PositionedInput, stack.Stack)
 
 
 def without_relation(made: P) -> P:

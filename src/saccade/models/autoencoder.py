@@ -5,7 +5,7 @@ import math
 from torch import Tensor, nn
 
 from ..errors import SaccadeError
-from .kinds import ImageEncoder
+from .protocols import ImageEncoder
 
 DOUBLINGS = 3  # of rows and columns in the decoder
 LARGEST = 2**28  # numbers in one matrix

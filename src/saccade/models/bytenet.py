@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core import State
-from ..core.options import Choice, number, part
-from ..core.table import Table
-from ..layers import embeddings, heads, inputs, norms
+from ..layers import embeddings, norms, output_heads, token_inputs
 from ..layers.convolution import Convolution, LastInputs, real_positions
+from ..registry import Table
+from ..settings import Choice, number, part
 from .families import Sizes, add_family, named_sizes
-from .kinds import Seq2Seq
+from .protocols import Seq2Seq
 
 units: Table[type["ReluUnit"]] = Table("units", "unit", facts=("dim", "hidden", "width", "dilation", "causal", "norm", "dropout"))
 
@@ -88,7 +88,7 @@ class Config:
     unit: Choice = part(units, ReluUnit, "what surrounds each convolution")
     norm: Choice = part(norms.table, norms.LayerNorm)
     embedding: Choice = part(embeddings.table, embeddings.Tokens)
-    head: Choice = part(heads.table, heads.LinearHead)
+    head: Choice = part(output_heads.table, output_heads.LinearHead)
 
 
 class ByteNet(Seq2Seq):
@@ -98,7 +98,8 @@ class ByteNet(Seq2Seq):
         super().__init__()
         facts = {"dim": c.dim, "hidden": c.hidden, "width": c.width, "norm": c.norm, "dropout": c.dropout}
         self.source, self.target = (
-            inputs.WordInput(c.embedding(vocab=vocab, dim=c.dim), nn.Dropout(c.dropout)) for vocab in (source_vocab, target_vocab)
+            token_inputs.WordInput(c.embedding(vocab=vocab, dim=c.dim), nn.Dropout(c.dropout))
+            for vocab in (source_vocab, target_vocab)
         )
         self.encoder, self.decoder = (
             nn.ModuleList(c.unit(dilation=2 ** (n % c.dilations), causal=causal, **facts) for n in range(c.depth))

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.options import Choice, number, numbers, part
 from ..errors import SaccadeError
-from ..layers import channel, norms, pooling
+from ..layers import feature_attention, norms, pooling
+from ..settings import Choice, number, numbers, part
 from .families import Sizes, add_family, named_sizes
-from .kinds import ImageEncoder, maps_of
+from .protocols import ImageEncoder, maps_of
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class CnnConfig:
     depths: list[int] = numbers([2, 2, 2, 2], 1, 100, "blocks of each stage, each of two convolutions")
     stem_stride: int = number(1, 1, 8, "stride of the first convolution: 1 for images of 32 × 32, 2 or more for larger ones")
     dropout: float = number(0.0, 0.0, 0.99, "dropout before the output")
-    attention: Choice = part(channel.table, channel.NoFeatureAttention, "inside every block, before the sum")
-    stage_attention: Choice = part(channel.table, channel.NoFeatureAttention, "after every stage")
+    attention: Choice = part(feature_attention.table, feature_attention.NoFeatureAttention, "inside every block, before the sum")
+    stage_attention: Choice = part(feature_attention.table, feature_attention.NoFeatureAttention, "after every stage")
     pool: Choice = part(pooling.pools, pooling.Mean, "how the vectors of all positions become one, for a label")
 
     @property
@@ -41,7 +41,7 @@ class CnnConfig:
 class ResidualBlock(nn.Module):
     """relu(x + attention(norm(conv(relu(norm(conv(x))))))): 3 × 3 convolutions; x by a 1 × 1 convolution where its size changes."""
 
-    def __init__(self, before: int, dim: int, stride: int, attention: channel.FeatureAttention) -> None:
+    def __init__(self, before: int, dim: int, stride: int, attention: feature_attention.FeatureAttention) -> None:
         super().__init__()
         self.first, self.first_norm = nn.Conv2d(before, dim, 3, stride, 1, bias=False), norms.BatchNorm(dim)
         self.second, self.second_norm = nn.Conv2d(dim, dim, 3, 1, 1, bias=False), norms.BatchNorm(dim)

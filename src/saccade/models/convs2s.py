@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core import Mechanism, Positions, Ready, Site, State, masks, normalizers, scores
-from ..core.options import Choice, number, part, setting
-from ..layers import embeddings, heads, inputs
+from ..layers import embeddings, output_heads, token_inputs
 from ..layers.convolution import Convolution, LastInputs, real_positions
+from ..settings import Choice, number, part, setting
 from .assembly import without_relation
 from .families import Sizes, add_family, named_sizes
-from .kinds import Seq2Seq
+from .protocols import Seq2Seq
 
 HALF = math.sqrt(0.5)
 EMBEDDING_STD = 0.1  # of words and positions
@@ -39,9 +39,9 @@ class Config:
     tied: bool = setting(False, "tie the output projection to the embedding")
     score: Choice = part(scores.table, scores.Dot)
     normalize: Choice = part(normalizers.table, normalizers.Softmax)
-    position_embedding: Choice = part(inputs.table, Choice(inputs.Learned, {"max_len": 1024}))
+    position_embedding: Choice = part(token_inputs.table, Choice(token_inputs.Learned, {"max_len": 1024}))
     embedding: Choice = part(embeddings.table, embeddings.Tokens)
-    head: Choice = part(heads.table, heads.LinearHead)
+    head: Choice = part(output_heads.table, output_heads.LinearHead)
 
 
 def linear(c: Config, dim_in: int, dim_out: int, dropped: bool = False) -> Convolution:
@@ -49,12 +49,12 @@ def linear(c: Config, dim_in: int, dim_out: int, dropped: bool = False) -> Convo
     return Convolution(dim_in, dim_out, std=math.sqrt((1 - c.dropout * dropped) / dim_in), normed=c.weight_norm)
 
 
-def make_input(vocab: int, c: Config) -> inputs.PositionedInput:
-    made = inputs.PositionedInput(c.embedding(vocab=vocab, dim=c.dim), c.position_embedding(dim=c.dim), c.dim, c.dropout)
+def make_input(vocab: int, c: Config) -> token_inputs.PositionedInput:
+    made = token_inputs.PositionedInput(c.embedding(vocab=vocab, dim=c.dim), c.position_embedding(dim=c.dim), c.dim, c.dropout)
     made = without_relation(made)
     made.tokens.initialize(EMBEDDING_STD)
     made.scale = 1.0 if made.tokens.scale is None else made.tokens.scale
-    if isinstance(made.position, inputs.Learned):
+    if isinstance(made.position, token_inputs.Learned):
         nn.init.normal_(made.position.vectors, std=EMBEDDING_STD)
     return made
 

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from ..core import Ready, State, normalizers, scores
-from ..core.options import Choice, number, part
 from ..errors import SaccadeError
 from ..layers import feedforward
-from ..layers.experts import NoisyExperts
+from ..layers.noisy_experts import NoisyExperts
 from ..layers.recurrent import Bidirectional, Carried, Lstm, Recurrence, cells, last_of
+from ..settings import Choice, number, part
 from .families import Sizes, add_family, named_sizes
-from .kinds import Seq2Seq
+from .protocols import Seq2Seq
 from .rnn import RnnConfig, RnnSeq2Seq, make_reader, prepared
 
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.options import Choice, number, part, setting
 from ..errors import SaccadeError
 from ..layers import pooling
+from ..settings import Choice, number, part, setting
 from .families import Sizes, add_family, named_sizes
-from .kinds import ImageEncoder, maps_of
+from .protocols import ImageEncoder, maps_of
 
 # of each stage: width of its convolutions, their stride, how many times as wide it is inside, channels, blocks
 STAGES = (

@@ -9,13 +9,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core import Mechanism, normalizers, scores
-from ..core.options import Choice, number, part
-from ..layers import embeddings, images, inputs, pooling
-from ..layers.attention import Reader
+from ..layers import embeddings, pooling, token_inputs
+from ..layers import image_inputs as images
 from ..layers.dropouts import LockedDropout
+from ..layers.multihead_attention import Reader
 from ..layers.recurrent import Bidirectional, Lstm, cells
+from ..settings import Choice, number, part
 from .families import Sizes, add_family, named_sizes
-from .kinds import Encoder, ImageEncoder, LookingEncoder
+from .protocols import Encoder, ImageEncoder, LookingEncoder
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Bag(Encoder):
     def __init__(self, vocab: int, c: BagConfig) -> None:
         super().__init__()
         self.dim = c.dim
-        self.embedding = inputs.WordInput(c.embedding(vocab=vocab, dim=c.dim), nn.Dropout(c.dropout))
+        self.embedding = token_inputs.WordInput(c.embedding(vocab=vocab, dim=c.dim), nn.Dropout(c.dropout))
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return self.embedding(tokens)
@@ -82,7 +83,7 @@ class WindowMLP(Encoder):
     def __init__(self, vocab: int, c: WindowConfig) -> None:
         super().__init__()
         self.dim, self.window = c.hidden, c.window
-        self.embedding = inputs.WordInput(c.embedding(vocab=vocab, dim=c.dim), nn.Dropout(c.dropout))
+        self.embedding = token_inputs.WordInput(c.embedding(vocab=vocab, dim=c.dim), nn.Dropout(c.dropout))
         self.encoder = nn.Linear((2 * c.window + 1) * c.dim, c.hidden)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -99,7 +100,7 @@ class RnnEncoder(Encoder):
     def __init__(self, vocab: int, c: RnnConfig) -> None:
         super().__init__()
         self.dim = 2 * c.hidden
-        self.embedding = inputs.WordInput(c.embedding(vocab=vocab, dim=c.dim), LockedDropout(c.dropout))
+        self.embedding = token_inputs.WordInput(c.embedding(vocab=vocab, dim=c.dim), LockedDropout(c.dropout))
         self.encoder = Bidirectional(c.cell.make, c.dim, c.hidden, c.depth, drop=LockedDropout(c.dropout))  # type: ignore[arg-type]
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from ..core.table import Table
 from ..errors import SaccadeError
+from ..registry import Table
 
 Sizes = dict[str, dict[str, float]]
 Builds = dict[type[nn.Module], Callable[..., nn.Module]]

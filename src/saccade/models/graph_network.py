@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.options import Choice, number, one_of, part
-from ..layers import feedforward, graphs
-from ..layers.graphs import Links, glorot
+from ..layers import feedforward, graph_mixers
+from ..layers.graph_mixers import Links, glorot
+from ..settings import Choice, number, one_of, part
 from .families import Sizes, add_family, named_sizes
-from .kinds import GraphLabeler
+from .protocols import GraphLabeler
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class GraphConfig:
 
     sizes: ClassVar[Sizes] = named_sizes(hidden=(16, 32, 64, 128, 256), depth=(2, 2, 2, 2, 3))
 
-    layer: Choice = part(graphs.layers, graphs.AttendLinks, "how a node reads its neighbors")
+    layer: Choice = part(graph_mixers.layers, graph_mixers.AttendLinks, "how a node reads its neighbors")
     hidden: int = number(64, 1, 65_536, "numbers of a node between two layers, those of all heads together")
     depth: int = number(2, 1, 100, "layers; the last one gives the labels")
     dropout: float = number(0.6, 0.0, 0.99, "dropout of what each layer reads, words too")

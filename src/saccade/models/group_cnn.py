@@ -6,10 +6,10 @@ from typing import ClassVar
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.options import Choice, number, part
 from ..layers import groups, pooling
+from ..settings import Choice, number, part
 from .families import Sizes, add_family, named_sizes
-from .kinds import ImageEncoder
+from .protocols import ImageEncoder
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..core.options import number, setting
 from ..layers.meshes import Mesh, MeshConvolution, MeshGate, weight
+from ..settings import number, setting
 from .families import Sizes, add_family, named_sizes
 from .graph_network import join_edges
-from .kinds import MeshLabeler
+from .protocols import MeshLabeler
 
 TRANSPORT = "carry a neighbor's vectors along the edge before they are read; false: read their components as plain numbers"
 

@@ -17,8 +17,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from ..core.table import Table
 from ..errors import SaccadeError
+from ..registry import Table
 
 COLUMNS = ("parameters", "operations", "steps", "early", "early_spread", "final", "sglue", "xsum", "webq", "wmt")
 # pre-norm with T5's relative positions (one table per stack, one-sided in the decoder), one matrix for both embeddings and the output

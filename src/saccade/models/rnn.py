@@ -8,16 +8,17 @@ import torch
 from torch import Tensor, nn
 
 from ..core import Mechanism, Ready, State, masks
-from ..layers import attending_gru, images, inputs, windows
-from ..layers.attention import Reader
+from ..layers import decoder_windows, image_inputs, token_inputs
 from ..layers.dropouts import VectorDropout
+from ..layers.fast import attending_gru
+from ..layers.multihead_attention import Reader
 from ..layers.recurrent import Bidirectional, Recurrence, Unidirectional
 from .families import Builds, add_family
-from .kinds import ImageEncoder, ImageToText, Seq2Seq, TextAutoencoder
+from .protocols import ImageEncoder, ImageToText, Seq2Seq, TextAutoencoder
 from .rnn_settings import AttendingConfig, BahdanauConfig, Config, LuongConfig, RnnConfig
 
 
-def make_reader(c: Any, dim_query: int, dim_memory: int, window: windows.Window | None = None) -> Reader:
+def make_reader(c: Any, dim_query: int, dim_memory: int, window: decoder_windows.Window | None = None) -> Reader:
     """How a decoder's state looks into the encoder's output, by the settings `score` and `normalize`."""
     facts = {"dim_q": dim_query, "dim_k": dim_memory, "heads": 1}
     return Reader(dim_query, dim_memory, Mechanism(c.score(**facts), c.normalize(**facts)), window)
@@ -89,7 +90,7 @@ class AttendingDecoder(Decoder):
     reads_memory = True
 
     def __init__(
-        self, c: AttendingConfig, dim_memory: int, dim_input: int, dim_readout: int, window: windows.Window | None = None
+        self, c: AttendingConfig, dim_memory: int, dim_input: int, dim_readout: int, window: decoder_windows.Window | None = None
     ) -> None:
         super().__init__(c, dim_memory, dim_input)
         self.cross = make_reader(c, c.hidden, dim_memory, window)
@@ -190,8 +191,8 @@ def shallow(c: Config) -> nn.Module:
     return kind(c.cell.make, c.dim, c.hidden, c.depth, c.dropout)  # type: ignore[arg-type]
 
 
-def make_words(vocab: int, c: RnnConfig) -> inputs.WordInput:
-    return inputs.WordInput(c.embedding(vocab=vocab, dim=c.dim), input_dropout(c))
+def make_words(vocab: int, c: RnnConfig) -> token_inputs.WordInput:
+    return token_inputs.WordInput(c.embedding(vocab=vocab, dim=c.dim), input_dropout(c))
 
 
 def input_dropout(c: RnnConfig) -> nn.Dropout:
@@ -201,7 +202,7 @@ def input_dropout(c: RnnConfig) -> nn.Dropout:
 class RnnGenerator(Seq2Seq):
     """What RNN models share that generate a text: the target's embedding, one of the decoders above, and the head."""
 
-    target: inputs.WordInput
+    target: token_inputs.WordInput
 
     def make_output(self, vocab: int, c: RnnConfig, decoder: Callable[..., Any], dim_memory: int) -> None:
         self.decoder = decoder(c, dim_memory)
@@ -265,7 +266,7 @@ class RnnCaptioner(RnnGenerator, ImageToText):
         super().__init__()
         self.image, self.target = image, make_words(vocab, c)
         self.make_output(vocab, c, decoder, image.dim)
-        self.grid: nn.Module = images.NoGridEmbedding()
+        self.grid: nn.Module = image_inputs.NoGridEmbedding()
         self.dropout_of_image = input_dropout(c)
         if self.decoder.reads_memory:  # else one vector of all positions is read, which says nothing of where they are
             self.grid = c.grid_embedding(dim=image.dim, rows=8, columns=8)  # type: ignore[attr-defined]

@@ -13,14 +13,14 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from ..core import State, masks
-from ..core.extras import leave
-from ..core.options import Choice, number, part, setting
+from ..core.auxiliary_losses import leave
 from ..errors import SaccadeError
-from ..layers import embeddings, heads, inputs, pooling
+from ..layers import embeddings, output_heads, pooling, token_inputs
 from ..layers.dropouts import LockedDropout, WeightDropped
 from ..layers.recurrent import Carried, Lstm, cells
+from ..settings import Choice, number, part, setting
 from .families import Builds, Sizes, add_family, check_prompts, named_sizes
-from .kinds import CarryingLM, Encoder
+from .protocols import CarryingLM, Encoder
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Config:
     tied: bool = setting(True, "tie the output projection to the embedding")
     cell: Choice = part(cells, Lstm)
     embedding: Choice = part(embeddings.table, embeddings.Tokens)
-    head: Choice = part(heads.table, heads.LinearHead)
+    head: Choice = part(output_heads.table, output_heads.LinearHead)
     pool: Choice = part(pooling.pools, pooling.Attention, "how a text's vectors become one, for a label")
 
 
@@ -86,7 +86,7 @@ class RnnReader(nn.Module):
     def __init__(self, vocab: int, c: Config) -> None:
         super().__init__()
         tokens = c.embedding(vocab=vocab, dim=c.dim)
-        self.embedding = inputs.WordInput(tokens, LockedDropout(c.input_dropout), c.embedding_dropout, std=0.1 / 3**0.5)
+        self.embedding = token_inputs.WordInput(tokens, LockedDropout(c.input_dropout), c.embedding_dropout, std=0.1 / 3**0.5)
         self.decoder, self.dim = Layers(c), c.dim
 
     def empty(self, tokens: Tensor) -> list[Carried]:

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..core import normalizers, scores
-from ..core.options import Choice, number, one_of, part, setting
-from ..layers import embeddings, heads, images, windows
+from ..layers import decoder_windows, embeddings, image_inputs, output_heads
 from ..layers.recurrent import Gru, cells
+from ..settings import Choice, number, one_of, part, setting
 from .families import Sizes, named_sizes
 
 FORGETS = (
@@ -31,7 +31,7 @@ class RnnConfig:
     dropout: float = number(0.1, 0.0, 0.99, "dropout between layers")
     input_dropout: float | None = number(None, 0.0, 0.99, INPUTS)
     embedding: Choice = part(embeddings.table, embeddings.Tokens)
-    head: Choice = part(heads.table, heads.LinearHead)
+    head: Choice = part(output_heads.table, output_heads.LinearHead)
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,9 @@ class AttendingConfig(Config):
     gated_context: bool = setting(
         False, "a context is multiplied by σ(w·s + b) of the state s that asked for it (Xu et al. 2015)"
     )
-    grid_embedding: Choice = part(images.table, images.NoGridEmbedding, "rows and columns of an image that is attended to")
+    grid_embedding: Choice = part(
+        image_inputs.table, image_inputs.NoGridEmbedding, "rows and columns of an image that is attended to"
+    )
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class LuongConfig(AttendingConfig):
     """Luong's settings: a bilinear score unless another is named."""
 
     score: Choice = part(scores.table, scores.Bilinear)
-    window: Choice = part(windows.table, windows.Everywhere)
+    window: Choice = part(decoder_windows.table, decoder_windows.Everywhere)
     input_feeding: bool = setting(
         False, "each step also reads what the step before gave the output; targets are then read step by step"
     )

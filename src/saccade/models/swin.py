@@ -8,13 +8,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core import Mechanism, normalizers, scores
-from ..core.options import Choice, number, numbers, one_of, part, setting
 from ..errors import SaccadeError
-from ..layers import feedforward, images, norms, pooling, residuals
+from ..layers import feedforward, norms, pooling, residuals
+from ..layers import image_inputs as images
 from ..layers.block import Block
-from ..layers.windowed import GridBias, WindowAttention, Windows
+from ..layers.grid_windows import GridBias, WindowAttention, Windows
+from ..settings import Choice, number, numbers, one_of, part, setting
 from .families import Sizes, add_family, named_sizes
-from .kinds import ImageEncoder
+from .protocols import ImageEncoder
 from .vit import GELU
 
 

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from ..core import Positions, State, masks
 from ..errors import SaccadeError
-from ..layers import inputs, norms, stack
+from ..layers import norms, stack, token_inputs
 from .assembly import (
     Config,
     extra_tokens,
@@ -18,7 +18,7 @@ from .assembly import (
     without_relation,
 )
 from .families import Builds, add_family, check_prompts
-from .kinds import AttendingEncoder, CausalLM, Encoder, ImageEncoder, ImageToText, LookingEncoder, Seq2Seq
+from .protocols import AttendingEncoder, CausalLM, Encoder, ImageEncoder, ImageToText, LookingEncoder, Seq2Seq
 
 
 class TransformerEncoder(AttendingEncoder):
@@ -68,7 +68,7 @@ class ReadingDecoder(Seq2Seq):
     """A decoder that sees its own past and, by `cross`, all of a memory, which `encode` makes of the source."""
 
     heads: int
-    target: inputs.PositionedInput
+    target: token_inputs.PositionedInput
     decoder: stack.Stack
     head: nn.Module
     visible: masks.Mask = masks.causal()  # what a position sees of its own text in training; another one is a control

@@ -8,16 +8,16 @@ import torch
 from torch import Tensor
 
 from ..core import Positions, State, masks
-from ..core.options import Choice, number
 from ..errors import SaccadeError
-from ..layers.attention import MultiHeadAttention
 from ..layers.block import Block, BlockCache
 from ..layers.convolution import LastInputs
-from ..layers.inputs import NoPositionEmbedding
+from ..layers.multihead_attention import MultiHeadAttention
 from ..layers.stack import Stack
+from ..layers.token_inputs import NoPositionEmbedding
+from ..settings import Choice, number
 from .assembly import Config, fitting, make_head, make_input, without_relation
 from .families import Builds, add_family, check_prompts
-from .kinds import CarryingLM
+from .protocols import CarryingLM
 
 MOST_MEMORY = 16_384  # positions
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from ..core import Positions, masks
 from ..errors import SaccadeError
-from ..layers.attention import MultiHeadAttention
-from .kinds import Encoder
-from .labels import hidden_head
+from ..layers.multihead_attention import MultiHeadAttention
+from .classifiers import hidden_head
+from .protocols import Encoder
 from .transformer import TransformerEncoder
 
 

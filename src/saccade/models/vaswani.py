@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..core.options import Choice, number, part, setting
 from ..layers import residuals
+from ..settings import Choice, number, part, setting
 from .assembly import Config
 from .families import add_family
 from .transformer import pair

@@ -7,12 +7,13 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from ..core import Positions, masks
-from ..core.options import Choice, number, one_of, part
-from ..layers import feedforward, images, pooling
+from ..layers import feedforward, pooling
+from ..layers import image_inputs as images
 from ..layers.residuals import drop_paths
+from ..settings import Choice, number, one_of, part
 from .assembly import Config, fitting, without_relation
 from .families import Sizes, add_family, named_sizes
-from .kinds import ImageEncoder
+from .protocols import ImageEncoder
 
 GELU = Choice(feedforward.MLP, {"activation": Choice(feedforward.Gelu)})
 

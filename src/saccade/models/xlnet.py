@@ -9,17 +9,17 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core import Positions, State, masks, normalizers, scores
-from ..core.draws import drawn
-from ..core.options import Choice, number, setting
-from ..core.relative import TransformerXL as Distances
+from ..core.initialization import drawn
+from ..core.xl_positions import TransformerXL as Distances
 from ..errors import SaccadeError
 from ..layers.block import Block, BlockCache
 from ..layers.convolution import LastInputs
-from ..layers.inputs import NoPositionEmbedding
 from ..layers.stack import Stack
+from ..layers.token_inputs import NoPositionEmbedding
+from ..settings import Choice, number, setting
 from .assembly import Config
 from .families import Builds, add_family
-from .kinds import AttendingEncoder, Carrying
+from .protocols import AttendingEncoder, Carrying
 from .transformer import TransformerEncoder
 from .transformer_xl import MOST_MEMORY, SegmentAttention, Settled
 from .two_stream import TwoStream, seen_by_streams

@@ -17,7 +17,7 @@ from urllib.parse import unquote_to_bytes
 from starlette.requests import Request
 
 from .schema import Refused, choices, hints, read
-from .settings import Limits
+from .service_settings import Limits
 
 T = TypeVar("T")
 FORM, PARTS = "application/x-www-form-urlencoded", "multipart/form-data"

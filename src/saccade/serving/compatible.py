@@ -14,9 +14,9 @@ from starlette.routing import Route
 from .bodies import parse_body
 from .guard import unknown_key
 from .messages import Completion, Detect, LibreTranslate, Translate
-from .models import Served
 from .replies import event, reply
 from .schema import Refused
+from .served_models import Served
 from .worker import Job
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.routing import Route
 
-from .page import FILES as PAGE
 from .replies import answer_error
 from .schema import Refused
+from .web_page import FILES as PAGE
 
 if TYPE_CHECKING:
     from .service import Service

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ..explaining.attention import MOST_TOKENS
+from ..teaching.explain.worked_attention import MOST_TOKENS
 from .schema import given
 
 TEXT = "the black cat ate the mouse"

@@ -10,7 +10,7 @@ from .messages import Completion, Detect, LibreTranslate, WorkOut
 from .schema import example, schema
 
 if TYPE_CHECKING:
-    from .models import Served
+    from .served_models import Served
     from .service import Service
 
 ERRORS = {

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from ..errors import did_you_mean
-from .settings import Limits
+from .service_settings import Limits
 
 T = TypeVar("T")
 NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", type(None): "null", dict: "object"}

@@ -27,7 +27,7 @@ from prometheus_client.multiprocess import mark_process_dead
 from ..errors import SaccadeError
 from .protocol import CONNECTIONS, Protocol, allow_connections
 from .service import Service
-from .settings import STOPPING, Settings
+from .service_settings import STOPPING, Settings
 
 Counts = list[int] | memoryview
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1") if hasattr(signal, name))

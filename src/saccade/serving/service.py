@@ -20,12 +20,12 @@ from ..tasks.captioning import Captioning
 from ..tasks.open_questions import ANSWERING
 from ..tasks.translation import Translation
 from .bodies import Intake, decode_image, trim_memory
-from .measures import Measures
 from .messages import Answer, Classify, Describe, Generate, Look, LookAt, Tag, Translate
-from .models import Served, Shelf
 from .replies import answer_error, event, reply
 from .schema import Refused
-from .settings import STOPPING, Settings
+from .served_models import Served, Shelf
+from .service_metrics import Measures
+from .service_settings import STOPPING, Settings
 from .worker import Job, Worker
 
 log = logging.getLogger("saccade.serving")
@@ -64,7 +64,7 @@ class Service:
         from .compatible import compatible_routes
         from .guard import Guard
         from .openapi import document
-        from .page import page_routes
+        from .web_page import page_routes
 
         own = [Route(f"/v1/{verb}", self.endpoint(verb), methods=["POST"], name=verb) for verb in VERBS]
         more = [

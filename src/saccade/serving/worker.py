@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any
 
 from ..errors import SaccadeError
-from .flow import Flow, Output
+from .continuous_batching import Flow, Output
 from .schema import Refused
-from .settings import Limits
+from .service_settings import Limits
 
 log = logging.getLogger("saccade.serving")
 PATIENCE, FEW = 0.008, 4  # seconds; less than one for so many who are there waits for others

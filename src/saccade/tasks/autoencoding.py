@@ -9,17 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..building import Builder
 from ..data.corpora import SHOWN
-from ..data.pictures import Picture, Pictured
+from ..data.image_examples import Picture, Pictured
 from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError
 from ..models.autoencoder import Autoencoder
-from ..models.kinds import ImageEncoder
+from ..models.builder import Builder
+from ..models.protocols import ImageEncoder
 from ..recipe import Recipe
 from ..training.losses import Batch, PixelBatch
-from ..views.results import Reconstructed
-from .pictures import PictureTask, PictureWork, Seen, Size, check_decoded, decoded, on_device, size_of, sizes_from
+from ..views.answers import Reconstructed
+from .image_batches import PictureTask, PictureWork, Seen, Size, check_decoded, decoded, on_device, size_of, sizes_from
 from .task import Each, device_of, table
 
 TOGETHER, NOT_ASKED = 256, -100

@@ -12,24 +12,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..building import Builder
 from ..core import record, sites
 from ..core.record import source_weights
 from ..data.batches import Plans, on, pad
 from ..data.corpora import CAPTIONED
-from ..data.images import fit_box
-from ..data.pictures import Captioned, Picture
+from ..data.image_decoding import fit_box
+from ..data.image_examples import Captioned, Picture
 from ..data.vocabulary import Encoded, Vocabulary
 from ..decoding import MakeSearch, Prompted, decode, searcher
 from ..decoding.searches import Hypothesis, Search
-from ..models.kinds import ImageEncoder, ImageToText
+from ..models.builder import Builder
+from ..models.protocols import ImageEncoder, ImageToText
 from ..recipe import Recipe
 from ..training.losses import Batch
-from ..views.results import Caption
-from .lengths import OutputLengths, check_length
-from .pictures import PictureTask, PictureWork, Seen, Size, check_decoded, decoded, on_device, size_of, sizes_from
-from .scoring import CaptionScores, word_weights
+from ..views.answers import Caption
+from .image_batches import PictureTask, PictureWork, Seen, Size, check_decoded, decoded, on_device, size_of, sizes_from
+from .output_lengths import OutputLengths, check_length
 from .task import Each, device_of, from_tokens, learn_vocabulary, percent_of, table
+from .text_scores import CaptionScores, word_weights
 
 TOGETHER, BUDGET = 64, 2048  # pictures that are described at once; tokens of a batch whose loss is measured
 

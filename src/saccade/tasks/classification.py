@@ -6,17 +6,17 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from ..building import Builder
 from ..data.batches import on, pad_rows
 from ..data.corpora import LABELED
 from ..data.labeled import Labeled
 from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError
-from ..models.labels import Classifier
+from ..models.builder import Builder
+from ..models.classifiers import Classifier
 from ..recipe import Recipe
 from ..training.losses import Batch
-from ..views.results import Classified
-from .labels import UNLABELED, LabelTask, Numbered, make_rows
+from ..views.answers import Classified
+from .label_task import UNLABELED, LabelTask, Numbered, make_rows
 from .task import device_of, table, without_trees
 
 

@@ -7,20 +7,20 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import nn
 
-from ..building import Builder
 from ..data.augment import rotate
 from ..data.batches import on
 from ..data.corpora import PICTURED
-from ..data.pictures import Picture, Pictured
+from ..data.image_examples import Picture, Pictured
 from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError
-from ..models.kinds import ImageEncoder
-from ..models.labels import ImageClassifier
+from ..models.builder import Builder
+from ..models.classifiers import ImageClassifier
+from ..models.protocols import ImageEncoder
 from ..recipe import Recipe
 from ..training.losses import Batch
-from ..views.results import Seen as SeenPicture
-from .labels import UNLABELED, LabelTask, check_names
-from .pictures import PictureTask, Seen, Size, check_decoded, decoded, on_device, size_of, sizes_from
+from ..views.answers import Seen as SeenPicture
+from .image_batches import PictureTask, Seen, Size, check_decoded, decoded, on_device, size_of, sizes_from
+from .label_task import UNLABELED, LabelTask, check_names
 from .task import device_of, table
 
 

@@ -10,21 +10,21 @@ import torch
 from numpy.typing import NDArray
 from torch import distributed, nn
 
-from ..building import Builder
 from ..data.batches import on
 from ..data.corpora import DOCUMENTS
-from ..data.text import Document
+from ..data.documents import Document
 from ..data.vocabulary import Vocabulary
 from ..decoding import Sample, Sliding, steps
 from ..errors import SaccadeError
-from ..models.kinds import Carrying, CarryingLM
+from ..models.builder import Builder
+from ..models.protocols import Carrying, CarryingLM
 from ..models.transformer_xl import MOST_MEMORY, TransformerXL
 from ..recipe import LanguageRecipe, Recipe
 from ..training.losses import token_loss
 from .objectives import HIDDEN, Objective
 from .objectives import table as objectives
-from .stream import CarriedWork, Stream, StreamWork
 from .task import HELD_OUT, Each, Task, device_of, from_tokens, learn_vocabulary, sum_loss, table
+from .token_stream import CarriedWork, Stream, StreamWork
 
 
 @table.add("language-modelling", paper="Bengio et al. 2003; Radford et al. 2018")

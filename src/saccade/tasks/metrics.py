@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.table import Table
 from ..data.paired import arcs_of
 from ..data.pairs import Pair
 from ..errors import SaccadeError
-from .scoring import Sums, score_of
+from ..registry import Table
 from .task import percent_of
+from .text_scores import Sums, score_of
 
 Pairs = Sequence[Pair]
 Texts = dict[str, list[str]]  # control → its outputs

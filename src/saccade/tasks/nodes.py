@@ -7,19 +7,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..building import Builder
 from ..data.batches import on, pad, pad_tensors
 from ..data.corpora import GRAPHS
-from ..data.graphs import Graph
-from ..data.meshes import Surface
+from ..data.node_graphs import Graph
+from ..data.surface_meshes import Surface
 from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError
 from ..layers.meshes import Mesh, components
-from ..models.kinds import AttendingEncoder, GraphLabeler, MeshLabeler
-from ..models.labels import NodeTagger
+from ..models.builder import Builder
+from ..models.classifiers import NodeTagger
+from ..models.protocols import AttendingEncoder, GraphLabeler, MeshLabeler
 from ..recipe import Recipe
 from ..training.losses import Batch
-from .labels import UNLABELED, LabelTask, make_rows
+from .label_task import UNLABELED, LabelTask, make_rows
 from .task import Each, WrongExample, from_tokens, percent_of, table
 
 OWN = 1  # the kind of edge from a node to itself; those of the data follow

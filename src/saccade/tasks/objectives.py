@@ -12,17 +12,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..building import Builder
 from ..core import masks
-from ..core.table import Table
 from ..data.batches import on, pad
 from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError
-from ..models.kinds import AttendingEncoder, CausalLM, Encoder, Seq2Seq
-from ..models.labels import MaskedModel
+from ..models.builder import Builder
+from ..models.classifiers import MaskedModel
+from ..models.protocols import AttendingEncoder, CausalLM, Encoder, Seq2Seq
 from ..models.two_stream import TwoStream
 from ..models.xlnet import RecurrentTwoStream, XLNet
 from ..recipe import LanguageRecipe
+from ..registry import Table
 from ..training.losses import Batch
 from .task import with_separator, without_trees
 

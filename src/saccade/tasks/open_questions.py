@@ -9,16 +9,16 @@ import torch
 from torch import nn
 
 from ..data.corpora import OPEN
-from ..data.pictures import Asked, Picture
+from ..data.image_examples import Asked, Picture
 from ..data.vocabulary import Vocabulary
 from ..decoding import searcher
 from ..recipe import Recipe
-from ..views.results import Answered
+from ..views.answers import Answered
 from .captioning import Describing
-from .pictures import divide_pictures
+from .image_batches import divide_pictures
 from .questions import Questions
-from .scoring import CaptionScores
 from .task import WrongExample, table
+from .text_scores import CaptionScores
 
 
 @table.add("open-questions", paper="Antol et al. 2015 (VQA)")

@@ -9,23 +9,23 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..building import Builder
 from ..core import record
 from ..core.record import source_weights
 from ..data.archives import Filed
 from ..data.batches import Rows, on, pad_rows, rounded
 from ..data.corpora import ASKED
+from ..data.image_examples import Asked, Picture
 from ..data.lines import one_file
-from ..data.pictures import Asked, Picture
 from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError
-from ..models.kinds import LookingEncoder
-from ..models.labels import Answerer
+from ..models.builder import Builder
+from ..models.classifiers import Answerer
+from ..models.protocols import LookingEncoder
 from ..recipe import Recipe
 from ..training.losses import Batch
-from ..views.results import Answered
-from .labels import UNLABELED, LabelTask, make_rows, percent
-from .pictures import PictureTask, PictureWork, Size, check_decoded, decoded, divide_pictures, on_device, size_of, sizes_from
+from ..views.answers import Answered
+from .image_batches import PictureTask, PictureWork, Size, check_decoded, decoded, divide_pictures, on_device, size_of, sizes_from
+from .label_task import UNLABELED, LabelTask, make_rows, percent
 from .task import ExampleWork, device_of, from_tokens, learn_vocabulary, table
 
 MOST_KINDS = 12  # of questions whose accuracy is reported; more would be noise

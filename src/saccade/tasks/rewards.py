@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ..core import extras
+from ..core import auxiliary_losses
 from ..errors import SaccadeError
 from ..recipe import Recipe, TrainingRecipe
 from ..training.losses import Batch, token_loss
@@ -73,7 +73,7 @@ class Reward:
         first = [widened(one, width, batch.ignore) for one in (read, before)]
         each = torch.arange(len(source), device=source.device)
         times = torch.cat([each, each.repeat_interleave(self.samples)])
-        with extras.collect() as left:
+        with auxiliary_losses.collect() as left:
             logits = model(source[times], lengths[times], torch.cat(first))
         if left.samples:
             wrong = "training.reward draws outputs, and model.normalize=hard draws positions, which would not learn by it"

@@ -9,19 +9,19 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from ..building import Builder
+from ..data.bad_lines import Skipped, many
 from ..data.batches import ancestors, on, pad, pad_rows, tree_depths, tree_distances
 from ..data.conllu import Sentence
 from ..data.corpora import SENTENCES
-from ..data.skipping import Skipped, many
+from ..data.treebank_words import SPLITS, split_words
 from ..data.vocabulary import Vocabulary
-from ..data.words import SPLITS, split_words
 from ..errors import SaccadeError
-from ..models.labels import Tagger
+from ..models.builder import Builder
+from ..models.classifiers import Tagger
 from ..recipe import Recipe
 from ..training.losses import Batch
-from ..views.results import Tagged
-from .labels import UNLABELED, LabelTask, Numbered, make_rows, percent
+from ..views.answers import Tagged
+from .label_task import UNLABELED, LabelTask, Numbered, make_rows, percent
 from .task import ExampleWork, WrongExample, table
 
 

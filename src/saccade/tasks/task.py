@@ -11,17 +11,17 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from ..building import Builder
-from ..core import extras
-from ..core.table import Table
+from ..core import auxiliary_losses
 from ..data.archives import file_of
+from ..data.bad_lines import Skipped
 from ..data.batches import Plans, padding_share, rounded
 from ..data.corpora import Kind, read
-from ..data.skipping import Skipped
 from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError
-from ..models.kinds import Encoder
+from ..models.builder import Builder
+from ..models.protocols import Encoder
 from ..recipe import WORDLESS, Recipe
+from ..registry import Table
 from ..training.losses import Batch
 from ..training.work import Work
 
@@ -215,7 +215,7 @@ def sum_loss(model: nn.Module, batches: Iterable[Batch]) -> tuple[float, int]:
     model.eval()
     total, tokens = 0.0, 0
     for batch in batches:
-        with extras.collect(None if batch.whole else batch.target, ignore=batch.ignore):
+        with auxiliary_losses.collect(None if batch.whole else batch.target, ignore=batch.ignore):
             answer = model(*batch.inputs)
         total += float(batch.total(answer))
         tokens += batch.tokens

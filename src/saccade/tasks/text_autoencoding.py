@@ -9,15 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..building import Builder
 from ..core import State
+from ..data.bad_lines import Skipped
 from ..data.batches import on, pad
 from ..data.corpora import TEXTS_ALONE
 from ..data.pairs import Pair
-from ..data.skipping import Skipped
 from ..data.vocabulary import Vocabulary
 from ..decoding import decode, searcher
-from ..models.kinds import Seq2Seq, TextAutoencoder
+from ..models.builder import Builder
+from ..models.protocols import Seq2Seq, TextAutoencoder
 from ..recipe import AutoencodingRecipe, Recipe
 from ..training.losses import Batch
 from .task import device_of, learn_vocabulary, table

@@ -11,25 +11,26 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..building import Builder
 from ..core import record, sites
 from ..core.record import source_weights, stretched
+from ..data.bad_lines import Skipped, lopsided
 from ..data.batches import on, pad
 from ..data.corpora import PAIRS
 from ..data.pairs import Pair
-from ..data.scripts import unspaced_script
-from ..data.skipping import Skipped, lopsided
+from ..data.unspaced_scripts import unspaced_script
 from ..data.vocabulary import Vocabulary
 from ..decoding import Hypothesis, MakeSearch, decode, searcher
 from ..errors import SaccadeError
-from ..models.kinds import Seq2Seq
+from ..models.builder import Builder
+from ..models.protocols import Seq2Seq
 from ..recipe import Recipe
 from ..training.losses import Batch
 from ..training.work import Work
-from ..views.results import Aligned, Translated
-from .lengths import OutputLengths, check_length
+from ..views.answers import Aligned, Translated
+from .output_lengths import OutputLengths, check_length
 from .rewards import reward_of
-from .scoring import (
+from .task import Each, ExampleTask, ExampleWork, Task, device_of, from_tokens, learn_vocabulary, table
+from .text_scores import (
     alignment_error_rate,
     bleu_metric,
     bleu_tokenizer,
@@ -40,7 +41,6 @@ from .scoring import (
     text_sums,
     word_links,
 )
-from .task import Each, ExampleTask, ExampleWork, Task, device_of, from_tokens, learn_vocabulary, table
 
 Pairs = Sequence[Pair]
 Scores = dict[str, float | str]

@@ -17,9 +17,22 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ..disk import report_disk
 from ..errors import SaccadeError
-from ..files import MANIFEST, MARK, Writer, broken, clear, listed, mark, replaced, settle, verified, write_files, write_folder
+from ..files import (
+    MANIFEST,
+    MARK,
+    Writer,
+    broken,
+    clear,
+    listed,
+    mark,
+    replaced,
+    report_disk,
+    settle,
+    verified,
+    write_files,
+    write_folder,
+)
 from ..files import write_once as write_once
 from .distributed import Ranks
 from .parameters import Tensors, learned, mean_parameters

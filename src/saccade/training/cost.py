@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from .checkpoints import Progress
 from .distributed import Ranks
-from .operations import counter
+from .flops import counter
 from .parameters import buffers, learned
 from .work import Work
 

@@ -16,7 +16,7 @@ import torch
 from torch import distributed as dist
 
 from ..errors import SaccadeError
-from .stopping import Stopped
+from .signals import Stopped
 
 T = TypeVar("T")
 LONGEST = timedelta(hours=2)  # what one rank does while the others wait: an evaluation, a checkpoint

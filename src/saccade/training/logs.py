@@ -6,9 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from ..disk import report_disk
 from ..errors import SaccadeError
-from ..files import write_atomically
+from ..files import report_disk, write_atomically
 
 COLUMNS = ("update", "epoch", "seconds", "loss", "learning_rate", "gradient_norm", "tokens", "tokens_per_second")
 OF_TRAINING = ("loss", "learning_rate", "gradient_norm", "tokens_per_second")  # what TensorBoard draws besides the dev metrics

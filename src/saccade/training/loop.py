@@ -12,15 +12,15 @@ from torch import Tensor, nn
 
 from ..recipe import TrainingRecipe
 from . import schedules
-from .ahead import Ahead, Spot
-from .capture import CapturedUpdate
 from .checkpoints import Progress, RunFolder
 from .cost import Cost, PeakMemory, measure, median_batch, restored
 from .distributed import Ranks, Shared
 from .logs import Logs, shown
 from .parameters import buffers, set_parameters
-from .stopping import Stopped, stopper
+from .prefetch import Ahead, Spot
+from .signals import Stopped, stopper
 from .update import PARALLEL, Update
+from .update_capture import CapturedUpdate
 from .work import Work
 
 DRAW_SEED = 104_729_000_000_017  # what parts draw before an update is the same on all ranks, and not what dropout draws

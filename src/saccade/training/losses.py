@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core import extras
+from ..core import auxiliary_losses
 from ..errors import SaccadeError
 
 
@@ -99,7 +99,7 @@ def batch_loss(
     wanted = torch.cat([batch.wanted()] * repeats)
     counts = wanted[: len(batch.target)].sum(1)
     target = None if agreement or batch.whole else batch.target  # two answers that should agree are compared as a whole
-    with extras.collect(target, doubly_stochastic > 0, batch.ignore, smoothing) as left:
+    with auxiliary_losses.collect(target, doubly_stochastic > 0, batch.ignore, smoothing) as left:
         logits = model(*(torch.cat([one, one]) if agreement else one for one in batch.inputs))
     loss = batch.total(logits, smoothing, repeats) / repeats + left.total(counts, repeats)
     if left.samples:

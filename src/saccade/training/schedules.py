@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from ..core.table import Table
+from ..registry import Table
 
 Schedule = Callable[[int, int, int], float]
 table: Table[Schedule] = Table("schedules", "schedule")

@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 
-from . import pictures
+from . import figures
 from .document import Site
-from .pictures import COLORS, EDGE, FAINT, GRAY, MARGIN, MARKERS, label, style
+from .figures import COLORS, EDGE, FAINT, GRAY, MARGIN, MARKERS, label, style
 
 POINTS = 300  # of a line, at most
 PANEL = (3.3, 1.9)  # inches
@@ -29,10 +29,10 @@ def curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], title: str = "") -> 
     legend = 0.22 * len(runs) if len(runs) > 1 else 0.0
     body = math.ceil(len(panels) / across) * down + legend
     note = "dark: dev set · light: training" if len(runs) == 1 else "with marks: dev set · without: training"
-    figure, top = pictures.sheet(MARGIN + across * step + MARGIN, body, title, note)
+    figure, top = figures.sheet(MARGIN + across * step + MARGIN, body, title, note)
     for at, panel in enumerate(panels):
         y, x = divmod(at, across)
-        axes = pictures.add_axes(figure, MARGIN + 0.55 + x * step, top + 0.3 + y * down, *PANEL)
+        axes = figures.add_axes(figure, MARGIN + 0.55 + x * step, top + 0.3 + y * down, *PANEL)
         for n, rows in enumerate(runs.values()):
             draw_run(axes, rows, panel, n, len(runs))
         frame(axes, panel.replace("_", " "), "updates")
@@ -40,7 +40,7 @@ def curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], title: str = "") -> 
             axes.set_yscale("log")
     if legend:
         handles = [figure.axes[0].plot([], [], **look(n))[0] for n in range(len(runs))]
-        font = FontProperties(family=pictures.families(), size=8)
+        font = FontProperties(family=figures.families(), size=8)
         box = figure.legend(handles, shown, loc="lower left", frameon=False, prop=font, handlelength=3, borderaxespad=0.4)
         for text in box.get_texts():
             text.set_parse_math(False)
@@ -83,9 +83,9 @@ def frame(axes: Axes, above: str, below: str) -> None:
 def dots(series: Mapping[str, Sequence[float]], metric: str, title: str = "") -> Figure:
     """One line for each name: a dot for each seed, and a bar at their mean."""
     names = [label(name, 40) for name in series]
-    left, tall = max(pictures.width_of(name, 9) for name in names) + 0.25, 0.34 * len(names) + 0.1
-    figure, top = pictures.sheet(MARGIN + left + 4.2 + 2 * MARGIN, tall + 0.65, title, "dot: one seed · bar: mean of the seeds")
-    axes = pictures.add_axes(figure, MARGIN + left, top + 0.05, 4.2, tall)
+    left, tall = max(figures.width_of(name, 9) for name in names) + 0.25, 0.34 * len(names) + 0.1
+    figure, top = figures.sheet(MARGIN + left + 4.2 + 2 * MARGIN, tall + 0.65, title, "dot: one seed · bar: mean of the seeds")
+    axes = figures.add_axes(figure, MARGIN + left, top + 0.05, 4.2, tall)
     frame(axes, " ", metric)
     for n, values in enumerate(series.values()):
         axes.plot([float(np.mean(values))], [n], marker="|", markersize=15, markeredgewidth=2.4, color="#1a1a1a")
@@ -101,7 +101,7 @@ def confusion(labels: Sequence[str], counts: Sequence[Sequence[int]], title: str
     share = table / np.maximum(table.sum(1, keepdims=True), 1)
     names = list(labels)
     site = Site("rows: the right label, columns: the model's", names, names, [share.tolist()])
-    return pictures.alignment(site, title, legend="darker = a larger share of the right label's examples")
+    return figures.alignment(site, title, legend="darker = a larger share of the right label's examples")
 
 
 def png(figure: Figure) -> bytes:
@@ -115,8 +115,8 @@ def against(points: Mapping[str, tuple[float, float]], x_label: str, y_label: st
     """A dot for each pair of numbers, such as a paper's and ours, with its name where that fits."""
     wide, tall, size = 5.6, 4.8, 6
     note = "names that would lie over others are left out"
-    figure, top = pictures.sheet(7.6, 5.6, title, note)
-    axes = pictures.add_axes(figure, MARGIN + 0.6, top + 0.1, wide, tall)
+    figure, top = figures.sheet(7.6, 5.6, title, note)
+    axes = figures.add_axes(figure, MARGIN + 0.6, top + 0.1, wide, tall)
     frame(axes, y_label, x_label)
     x, y = np.array(list(points.values()), dtype=np.float64).T
     axes.plot(x, y, linestyle="", marker="o", markersize=4, color="#1a1a1a", zorder=3)
@@ -126,7 +126,7 @@ def against(points: Mapping[str, tuple[float, float]], x_label: str, y_label: st
     taken = [(*(at - 0.03), *(at + 0.03)) for at in places]  # the dots: left, bottom, right, top
     for name, at, (left, bottom) in zip(points, points.values(), places, strict=True):
         shown, high = label(name, 30), size / 72
-        long = 1.1 * pictures.width_of(shown, size)
+        long = 1.1 * figures.width_of(shown, size)
         for right, up in ((0.06, 0.02), (-0.06 - long, 0.02), (0.06, -0.02 - high), (-0.06 - long, -0.02 - high)):
             box = (left + right, bottom + up, left + right + long, bottom + up + high)
             if box[0] > 0 and not any(overlap(box, other) for other in taken):

@@ -140,37 +140,37 @@ class Document:
         return f"Document({shorten(self.title, 60)!r}, {len(self.sites)} site{'s' * (len(self.sites) != 1)}: {names})"
 
     def _repr_html_(self) -> str:
-        from .page import notebook_view
+        from .html_page import notebook_view
 
         return notebook_view(self)
 
     def words(self) -> Document:
         """The same document with words instead of their pieces."""
-        from .choosing import in_words
+        from .selection import in_words
 
         return replace(self, sites=[site if site.long else in_words(site) for site in self.sites])
 
     def save(self, path: str | os.PathLike[str], site: str | None = None, heads: bool = False, head: int | None = None) -> Path:
         """Writes a picture of one site (its heads' mean, each of them, or one `head`), or all of them as a page
         (.html) or numbers (.json) that begin with it; without a name, the site that singles out the most words."""
-        from .choosing import best_site
+        from .selection import best_site
 
         path = check_ending(path)
         chosen = best_site(self.sites) if site is None else self[site]
         if path.suffix.lower() in PICTURES:
-            from . import overlay, pictures
+            from . import figures, overlay
 
             if self.picture is not None and (chosen.grid is not None or site is None):
                 whole = site is None and len(chosen.rows) == 1
-                return pictures.save(overlay.of_document(self, None if whole else chosen, heads, head), path)
+                return figures.save(overlay.of_document(self, None if whole else chosen, heads, head), path)
             title, model = self.title, self.model
-            return pictures.save(
-                pictures.heads(chosen, title, model) if heads else pictures.alignment(chosen, title, model, head), path
+            return figures.save(
+                figures.heads(chosen, title, model) if heads else figures.alignment(chosen, title, model, head), path
             )
         ordered = replace(self, sites=[chosen, *(one for one in self.sites if one is not chosen)])
         text = self.to_json() if site is None else ordered.to_json()
         if path.suffix.lower() == ".html":
-            from .page import attention_page
+            from .html_page import attention_page
 
             text = attention_page(ordered)
         write_atomically(path, text.encode())

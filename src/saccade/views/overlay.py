@@ -11,11 +11,11 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from ..errors import SaccadeError
-from .choosing import SPECIAL, best_site
 from .document import Document, Site
+from .figures import EDGE, GRAY, MARGIN, MOST_HEADS, NARROWEST, add_axes, fitted, heat, sheet, style
 from .fonts import find, width_of
-from .pictures import EDGE, GRAY, MARGIN, MOST_HEADS, NARROWEST, add_axes, fitted, heat, sheet, style
 from .scan_path import Fixation, draw_path, fixations, legend, legend_height
+from .selection import SPECIAL, best_site
 
 Picture = NDArray[np.uint8]
 Weights = NDArray[np.floating]

@@ -14,9 +14,9 @@ from matplotlib.patches import Circle, FancyArrowPatch
 from matplotlib.patheffects import withStroke
 
 from ..errors import SaccadeError
-from .choosing import SPECIAL, in_words
 from .document import Site
-from .pictures import GRAY, fitted, style
+from .figures import GRAY, fitted, style
+from .selection import SPECIAL, in_words
 
 MOST_FIXATIONS = 20
 RINGS = 9  # around a fixation, within which its circle gives way to earlier ones

@@ -12,9 +12,9 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from .choosing import is_flat, shade_range
 from .document import Site, shorten
-from .worked import Matrix, Worked, fixed, number
+from .selection import is_flat, shade_range
+from .worked_steps import Matrix, Worked, fixed, number
 
 BLOCK = 8  # columns of a matrix side by side
 # From gray to orange at nearly the same brightness: a terminal may be dark or light, and black letters are readable on all of it.

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from ...errors import SaccadeError
-from . import blocked, eager, flex, forms, gather, linear, sdpa, short, triton
+from . import blocked, eager, flex, gather, linear, sdpa, short, triton, triton_forms
 from .call import Backend, Call, CannotCompile, table
 
-__all__ = ["Backend", "Call", "all_named", "blocked", "choose", "eager", "flex", "forms", "gather", "linear"]
+__all__ = ["Backend", "Call", "all_named", "blocked", "choose", "eager", "flex", "gather", "linear", "triton_forms"]
 __all__ += ["run", "sdpa", "short", "table", "triton"]
 
 
@@ -28,7 +28,7 @@ def choose(call: Call, without: Backend | None = None) -> Backend:
         without is not None
         or call.score.kernel
         or flex.backend.failed
-        or forms.backend.failed
+        or triton_forms.backend.failed
         or triton.backend.failed
         or short.backend.failed
         or len(table._entries) > OWN

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..compiling import may_read
-from ..kept import kept_with
+from ..mask_cache import kept_with
 from ..masks import Mask, Prepared, booleans, of_any_head
 from ..positions import Positions
 from ..scores import Additive
+from ..tracing import may_read
 from .call import Backend, Call, table, unchanged
 from .eager import definition
 from .flex import LONG

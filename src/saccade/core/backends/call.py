@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...registry import Table
 from ..masks import Causal, Full, Prepared
 from ..normalizers import Normalizer, Softmax
 from ..positions import Position, Positions
 from ..scores import Score
-from ..table import Table
 
 
 @dataclass(eq=False, slots=True)

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ...errors import SaccadeError
-from ..compiling import may_read
 from ..masks import Mask, Predicate, booleans, of_any_head
+from ..tracing import may_read
 from .call import Backend, Call, CannotCompile, not_dot_softmax, repeat_heads, table
 
 if TYPE_CHECKING:  # else imported where it is used: with the compiler and sympy behind it, it takes as long to load as PyTorch

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..grids import ShiftedWindows
 from ..kernels import missing
+from ..window_masks import ShiftedWindows
 from .call import Call, CannotCompile, not_dot_softmax, table
 from .triton import TYPES, WIDEST, Kernels, biased, in_one_type, least, span
 
@@ -72,7 +72,7 @@ def kind(call: Call) -> tuple[Any, ...]:
 
 
 def attention(call: Call) -> Tensor:
-    from ..kernels.short import Extras, Options, attend_short
+    from ..kernels.short_rows import Extras, Options, attend_short
 
     device, (_, heads, queries, keys) = call.q.device, call.sizes
     q, k, v = in_one_type(call)

@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ..compiling import may_read
-from ..kept import kept_with
 from ..kernels import missing
+from ..mask_cache import kept_with
 from ..masks import Both, Causal, Full, Mask, Padding, Prepared, Window
 from ..normalizers import Softmax
 from ..positions import Alibi, Shaw, T5Buckets
 from ..scores import SoftCapped
-from . import forms
+from ..tracing import may_read
+from . import triton_forms
 from .call import Backend, Call, CannotCompile, repeat_heads, table, unchanged
 from .flex import LONG, Counted
-from .forms import SHORT, form_of
+from .triton_forms import SHORT, form_of
 
 WIDEST = 256  # a head
 MOST = 1024  # distances whose gradients are kept for each query
@@ -65,7 +65,7 @@ class Triton(Kernels):
 
     def refuses(self, call: Call) -> str | None:
         if form_of(call) is not None:
-            return forms.backend.refuses(call)
+            return triton_forms.backend.refuses(call)
         reason = missing(call.q.device) or refuses_parts(call) or refuses_sizes(call)
         if reason is None and not may_read() and span_of(call) is None and "tiles" not in call.mask.kept:
             reason = "the blocks of its mask cannot be listed while a pass is compiled or captured"
@@ -73,7 +73,7 @@ class Triton(Kernels):
 
     def rank(self, call: Call) -> int:
         if form_of(call) is not None:
-            return forms.backend.rank(call)
+            return triton_forms.backend.rank(call)
         if call.q.device.type != "cuda":
             return 300  # interpreted: only when asked for
         pairs = call.q.shape[2] * call.key.shape[2]
@@ -84,7 +84,7 @@ class Triton(Kernels):
         return 5 if pairs >= LONG**2 else 25
 
     def run(self, call: Call) -> Tensor:
-        return super().run(call) if form_of(call) is None else forms.backend.run(call)
+        return super().run(call) if form_of(call) is None else triton_forms.backend.run(call)
 
 
 def kind(call: Call) -> tuple[Any, ...]:
@@ -111,7 +111,7 @@ def attention(call: Call) -> Tensor:
     extras, (left, right) = flash.Extras(), (-1, -1)
     closed = span_of(call)
     if closed is None:
-        from ..kernels.plan import make_plan
+        from ..kernels.block_lists import make_plan
 
         mask, sizes, device = call.mask.mask, call.sizes, call.q.device
         make = lambda: kept_with(mask, "tiles", (sizes, device), lambda: make_plan(mask, sizes, device))  # noqa: E731

@@ -72,7 +72,7 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """W x + b, where kernels run with a gradient of b that is faster than PyTorch's; a compiled pass joins that with others."""
     if bias is None or not sums_columns(x):
         return F.linear(x, weight, bias)
-    from .columns import BiasGradient
+    from .bias_gradient import BiasGradient
 
     found: Tensor = BiasGradient.apply(F.linear(x, weight, bias.detach()), bias)
     return found
@@ -82,7 +82,7 @@ def affine_parts(x: Tensor, weight: Tensor, bias: Tensor | None, widths: Sequenc
     """W x + b in parts of these widths; the gradients of three are joined by the kernel that makes that of b."""
     if bias is None or len(widths) != 3 or not sums_columns(x):
         return affine(x, weight, bias).split(list(widths), -1)
-    from .columns import ThreeParts
+    from .bias_gradient import ThreeParts
 
     found: tuple[Tensor, ...] = ThreeParts.apply(F.linear(x, weight, bias.detach()), bias, *widths)
     return found
@@ -93,7 +93,7 @@ def sums_columns(x: Tensor) -> bool:
     if torch.compiler.is_compiling() or not torch.is_grad_enabled() or x.dtype == torch.float64 or not available(x.device):
         return False
     if "columns" not in tried:  # what does not compile must show before the pass back
-        from .columns import column_sums, joined
+        from .bias_gradient import column_sums, joined
 
         tried.add("columns")
         zeros = x.detach().new_zeros(2, 16)
@@ -103,8 +103,8 @@ def sums_columns(x: Tensor) -> bool:
 
 def losses_and_slopes(logits: Tensor, target: Tensor, ignore: int, smoothing: float) -> Tensor | None:
     """As in `losses`, or None where the kernel does not compile; the logits are then as they were."""
-    from . import losses
+    from . import logit_losses
 
     if torch.compiler.is_compiling():
-        return None if "losses" in failed else losses.losses_and_slopes(logits, target, ignore, smoothing)
-    return attempt("losses", lambda: losses.compute(logits, target, ignore, smoothing))
+        return None if "losses" in failed else logit_losses.losses_and_slopes(logits, target, ignore, smoothing)
+    return attempt("losses", lambda: logit_losses.compute(logits, target, ignore, smoothing))

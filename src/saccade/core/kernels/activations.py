@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.library import custom_op
 
 from . import interpreted
-from .columns import column_sums
+from .add_norm import kept, odds
+from .bias_gradient import column_sums
 from .operators import outside_compile
-from .scoring import hyperbolic_tangent
-from .sums import kept, odds
+from .score_tiles import hyperbolic_tangent
 from .tiles import reciprocal
 
 Given = Tensor | None

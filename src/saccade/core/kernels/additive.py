@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.utils._python_dispatch import _disable_current_modes
 
-from .products import add_product
+from .mixed_products import add_product
 from .tiles import LOG2E, block_range, keys_seen, load_tile, power, precision, reciprocal, shared, store_tile
 
 FAR = tl.constexpr(29.0)  # log₂: up to here u₁ u₂ < 2¹¹⁸, far from float32's last number

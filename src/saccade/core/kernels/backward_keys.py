@@ -4,8 +4,21 @@ heads that share these keys. Tiles are transposed, keys × queries, so that the 
 import triton
 import triton.language as tl
 
-from .forward import part_of
-from .scoring import LEANING, LOG2E, NEAR, TABLE, gathered, kept_by_dropout, lean, load_tile, numbers_of, score, seen, store_tile
+from .score_tiles import (
+    LEANING,
+    LOG2E,
+    NEAR,
+    TABLE,
+    gathered,
+    kept_by_dropout,
+    lean,
+    load_tile,
+    numbers_of,
+    score,
+    seen,
+    store_tile,
+)
+from .softmax_forward import part_of
 
 
 @triton.jit

@@ -4,8 +4,7 @@
 import triton
 import triton.language as tl
 
-from .forward import key_blocks, part_of
-from .scoring import (
+from .score_tiles import (
     LEANING,
     LEFT,
     LOG2E,
@@ -23,6 +22,7 @@ from .scoring import (
     seen,
     store_tile,
 )
+from .softmax_forward import key_blocks, part_of
 
 
 @triton.jit

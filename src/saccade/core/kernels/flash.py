@@ -14,9 +14,9 @@ from torch.library import custom_op
 
 from .backward_keys import backward_keys
 from .backward_queries import backward_queries
-from .forward import forward
 from .launch import Extras, Options, describe, launch
 from .operators import outside_compile
+from .softmax_forward import forward
 
 Given = Tensor | None
 

@@ -8,9 +8,9 @@ import triton
 from torch import Tensor
 
 from ..backends.call import CannotCompile
-from ..compiling import may_read
+from ..tracing import may_read
 from . import interpreted
-from .plan import SIZE
+from .block_lists import SIZE
 
 Config = tuple[int, int, int, int]  # queries and keys of a block, warps, stages
 # By kernel and width of a head, for 16 bits; the first is taken where nothing can be timed.

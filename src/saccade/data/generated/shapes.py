@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import SaccadeError
-from ..pictures import Asked, Captioned, Named, Picture, Pictured
+from ..image_examples import Asked, Captioned, Named, Picture, Pictured
 from . import Dice, draw_parts, load_words
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Drawing(Picture):
     def pixels(self, size: tuple[int, int] | None = None) -> "Tensor":
         import torch  # only where pixels are asked for
 
-        from ..images import resized
+        from ..image_decoding import resized
 
         things = self.things()
         count = 3 * self.side**2

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..meshes import Surface
+from ..surface_meshes import Surface
 from . import Dice, draw_parts
 
 MOST = 10_000

@@ -1,0 +1,108 @@
+"""The command `evaluate`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import SaccadeError
+from .common_options import (
+    Controls,
+    Device,
+    Json,
+    Lengths,
+    MaxLength,
+    Model,
+    Moses,
+    Peers,
+    Result,
+    TaskBeam,
+    TaskPenalty,
+    Tokenize,
+    With,
+    flag,
+)
+from .report import check_picture, print_metrics
+from .shared import (
+    keep_given,
+    load,
+    note,
+    note_cut,
+    print_json,
+    result_writer,
+)
+
+if TYPE_CHECKING:
+    from ..system.system import System
+
+DATA = "Data to evaluate on, such as test.tsv, test.en,test.fr, test.conllu or test.txt; `dev` and `test` are the recipe's own."
+SENTENCE = "Your own sentence; without it, the lectures' worked example."
+
+
+def evaluate(
+    model: Model,
+    data: Annotated[str, typer.Argument(help=DATA)],
+    others: With = None,
+    beam: TaskBeam = None,
+    length_penalty: TaskPenalty = None,
+    max_length: MaxLength = None,
+    lengths: Lengths = False,
+    moses: Moses = None,
+    tokenize: Tokenize = None,
+    controls: Controls = False,
+    stride: Annotated[int | None, typer.Option(help="Language models: also slide a window by this many tokens.", min=1)] = None,
+    memory: Annotated[int | None, typer.Option(help="Transformer-XL: also evaluate with a memory of this length.", min=1)] = None,
+    confusion: Annotated[bool, flag("--confusion", "Also a confusion matrix, which few labels always get.")] = False,
+    confusion_out: Annotated[Path | None, typer.Option(help="Draw the confusion matrix (.png, .svg, .pdf).")] = None,
+    result: Result = None,
+    peer: Peers = None,
+    device: Device = "auto",
+    json_: Json = False,
+) -> None:
+    """Report a model's metrics on data.
+
+    Translation: BLEU and chrF (sacrebleu, with signatures), and the alignment error rate where the data has gold links. Labels and tags:
+    accuracy, with a table of classes. Language models: perplexity and bits per character.
+
+    Examples:
+        saccade evaluate runs/demo/bahdanau phrasebook:test --lengths
+        saccade evaluate runs/mine test.en,test.fr --beam 5 --json
+        saccade evaluate runs/first phrasebook:test --with runs/second --with runs/third
+        saccade evaluate runs/captions dev --beam 5 --length-penalty 0.7
+        saccade evaluate runs/labels test.tsv --confusion-out confusion.png
+    """
+    from .. import api
+    from ..tasks.task import WrongExample
+
+    check_picture(confusion_out)
+    write_result = result_writer(result, peer)
+    system = load(model, device, others)
+    options = keep_given(beam=beam, length_penalty=length_penalty, max_length=max_length, quarters=lengths, moses=moses)
+    options |= keep_given(
+        tokenize=tokenize, controls=controls, stride=stride, memory=memory, confusion=confusion or confusion_out is not None
+    )
+    api.check_options(system.recipe, options)  # before the data is read
+    note_own(system, data)
+    try:
+        metrics = system.evaluate(system.read(data), **options)
+    except WrongExample as error:
+        raise SaccadeError(f"{data}, {error}") from None
+    note_cut(metrics.get("cut_outputs", 0), metrics.get("sentences", metrics.get("pictures", 0)))
+    if json_:
+        print_json({"model": str(model), **({"with": [*map(str, others)]} if others else {}), "data": data, **metrics})
+    else:
+        print_metrics(metrics)
+    if confusion_out is not None:
+        from ..views.curves import confusion as draw_confusion
+        from ..views.figures import save
+
+        save(draw_confusion(**metrics["confusion"], title=f"{model} on {data}"), confusion_out)
+        note(f"{confusion_out}: the confusion matrix")
+    metrics.pop("confusion", None)  # too much for a result file
+    write_result({**metrics, **api.costs(system)}, " + ".join(map(str, [model, *(others or [])])), [system.recipe.seed])
+
+
+def note_own(system: "System", data: str) -> None:
+    """Says which data is read where the model's recipe, and not the user, names it."""
+    if (source := system.own_source(data)) is not None:
+        note(f"note: {data} is what the model's own recipe names: {source}")

@@ -1,0 +1,71 @@
+"""Recipes and model folders of earlier versions: their settings and the names of their parameters, as they are called now."""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from .. import models
+from ..errors import SaccadeError
+
+VERSION = 2  # of config.json; 0.1.0 wrote 1
+
+# parameters that were called otherwise, by pattern
+NAMES = (
+    (r"\b(encoder|decoder)\.(\d+)\.attention\.", r"\1.\2.mixer."),
+    (r"\b(encoder|decoder)\.(\d+)\.around_attention\.", r"\1.\2.around_mixer."),
+    (r"\b(encoder|decoder)\.(\d+)\.mlp\.", r"\1.\2.feedforward."),
+    (r"\b(encoder|decoder)\.(\d+)\.around_mlp\.", r"\1.\2.around_feedforward."),
+    (r"\bmechanism\.position\.bias$", "mechanism.position.table"),
+    (r"\b(embedding|source|target)\.places\.", r"\1.position."),
+    (r"\b(embedding|source|target)\.entry\.join\.", r"\1.position.join.project."),
+    (r"^(source|target)\.weight$", r"\1.tokens.weight"),
+)
+
+
+def upgrade_parameter(name: str) -> str:
+    """The name of a parameter of a version 0.1.0 model; a current name stays as it is."""
+    for pattern, new in NAMES:
+        name = re.sub(pattern, new, name)
+    return name
+
+
+def without_removed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe that versions 0.2.0 and 0.3.0 wrote out in full, without the options that no longer exist and were unset."""
+    model = values.get("model")
+    return {**values, "model": without_unset(model)} if isinstance(model, dict) else dict(values)
+
+
+def without_unset(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Removes `token` of a vit and `decoder_blocks` of a stack; a model that has a token is refused."""
+    found = {
+        name: without_unset(one) if name == "image_encoder" and isinstance(one, dict) else one for name, one in model.items()
+    }
+    if found.get("family") == "vit" and found.pop("token", False):
+        raise SaccadeError("the model has a class token that no output reads (model.token); train it again with model.pool=token")
+    stack = found.get("stack")
+    if isinstance(stack, dict) and stack.get("decoder_blocks", 0) is None:
+        found["stack"] = {name: value for name, value in stack.items() if name != "decoder_blocks"}
+    return found
+
+
+def upgrade_config(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A version 0.1.0 recipe with its model's settings under their current names."""
+    model = dict(values.get("model", {}))
+    if not isinstance(model.get("family"), str):
+        return dict(values)  # refused by whoever builds it
+    family = models.table[model["family"]]
+    if "places" in model:
+        position: dict[str, Any] = {"name": model.pop("places")}
+        if position["name"] == "learned":
+            position["max_len"] = model.get("max_len", 512)
+        if position["name"] != "none":
+            position["join"] = model.get("entry", "add")
+        model["position_embedding"] = position
+    if "words" in model:
+        chosen = model.pop("words")
+        model["embedding"] = "tokens" if chosen == "embedding" else chosen
+    if "activation" in model:
+        model["feedforward"] = {"name": "mlp", "activation": model.pop("activation")}
+    known = {f.name for f in dataclasses.fields(family.config)}
+    return {**values, "model": {name: value for name, value in model.items() if name in known or name == "family"}}

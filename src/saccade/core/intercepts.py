@@ -1,0 +1,171 @@
+"""What an open record listens to in foreign models: `saccade.attend`, `F.scaled_dot_product_attention`, and where `torch.nn` hides its own.
+
+These functions are replaced by ones that run them and then note q and k. A TorchFunctionMode would see less (nothing inside of `torch.nn`)
+and change what a model does (it switches off the fast path of `torch.nn`). B batch, N positions, E width.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import wraps
+from inspect import signature
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from . import attention
+from .backends.call import Call
+from .masks import Mask
+from .mechanism import Mechanism
+from .record import Look, Seen
+from .record_foreign import LOCK, OPEN, ForeignLook, Watch, count, notice
+from .recorder import listeners
+
+SIGNATURE = signature(F.multi_head_attention_forward)
+CAUSAL: Callable[..., Tensor] = lambda b, h, i, j: j <= i  # noqa: E731
+
+
+def sdpa_look(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, **more: Any
+) -> Look | None:
+    """A call of `F.scaled_dot_product_attention`; three dimensions are one head, more than four a longer batch."""
+    if query.is_nested:
+        return None
+    if attn_mask is not None and attn_mask.dim() > 2 and query.dim() != 4:
+        attn_mask = as_heads(attn_mask.expand(*query.shape[:-2], *attn_mask.shape[-2:]))
+    visible, cross = (CAUSAL, False) if is_causal else (None, None)
+    return ForeignLook(as_heads(query), as_heads(key), [attn_mask], visible, more.get("scale"), cross=cross)
+
+
+def as_heads(x: Tensor) -> Tensor:
+    """… N D → B H N D"""
+    return x if x.dim() == 4 else x.flatten(0, -4) if x.dim() > 4 else x.reshape(-1, 1, *x.shape[-2:])
+
+
+def module_look(*args: Any, **kwargs: Any) -> Look:
+    """A call of `F.multi_head_attention_forward`, all of nn.MultiheadAttention but its fast path; inputs are N B E, or N E."""
+    given = SIGNATURE.bind(*args, **kwargs)
+    given.apply_defaults()
+    at = given.arguments
+    cross, flat, heads = at["key"] is not at["query"], at["query"].dim() == 2, at["num_heads"]
+    query, key = (x.unsqueeze(0) if flat else x.transpose(0, 1) for x in (at["query"], at["key"]))
+    size = query.shape[-1]
+    by = (at["q_proj_weight"], at["k_proj_weight"]) if at["use_separate_proj_weight"] else at["in_proj_weight"].split(size)
+    bias = (None, None) if at["in_proj_bias"] is None else at["in_proj_bias"].split(size)
+    q, k = F.linear(query, by[0], bias[0]), F.linear(key, by[1], bias[1])
+    if at["bias_k"] is not None:
+        k = torch.cat((k, at["bias_k"].expand(len(k), 1, -1)), 1)
+    if at["add_zero_attn"]:
+        k = torch.cat((k, k.new_zeros(len(k), 1, size)), 1)
+    q, k = (x.unflatten(-1, (heads, -1)).transpose(1, 2) for x in (q, k))
+    mask, padding, visible = at["attn_mask"], at["key_padding_mask"], None
+    if at["is_causal"] and padding is None and not at["need_weights"]:  # then torch does not look at the mask
+        mask, visible = None, CAUSAL
+    masks = [] if mask is None else [mask if mask.dim() == 2 else mask.unflatten(0, (-1, heads))]
+    masks += [] if padding is None else [padding.reshape(-1, 1, 1, padding.shape[-1])]
+    # in these True hides; keys that torch.nn has added behind are seen
+    masks = [~mask if mask.dtype == torch.bool else mask for mask in masks]
+    masks = [F.pad(mask, (0, k.shape[2] - mask.shape[-1]), value=mask.dtype == torch.bool) for mask in masks]
+    return ForeignLook(q, k, masks, visible, cross=cross)
+
+
+def fast_look(x: Tensor, heads: int, weight: Tensor, bias: Tensor, mask: Tensor | None, kind: int | None) -> Look:
+    """Self-attention on the fast path of torch.nn. x: B N E, or nested; a mask hides where it is not 0, that of `kind` 1 is B N."""
+    seen = None if mask is None else ~mask.bool()
+    if x.is_nested:
+        lengths = torch.tensor([len(one) for one in x.unbind()], device=x.device)
+        x = torch.nested.to_padded_tensor(x, 0.0)
+        seen, kind = torch.arange(x.shape[1], device=x.device) < lengths[:, None], 1
+    if seen is not None and kind == 1:
+        seen = seen[:, None, None]
+    both = F.linear(x, weight[: 2 * x.shape[-1]], bias[: 2 * x.shape[-1]])
+    q, k = (one.unflatten(-1, (heads, -1)).transpose(1, 2) for one in both.chunk(2, -1))
+    return ForeignLook(q, k, [seen], cross=False)
+
+
+def fast_module_look(*args: Any) -> Look:
+    """A call of `torch._native_multi_head_attention`, which is self-attention alone."""
+    return fast_look(args[0], args[4], args[5], args[6], mask=args[9], kind=args[12])
+
+
+def fast_layer_look(*args: Any) -> Look:
+    """A call of `torch._transformer_encoder_layer_fwd`: a whole encoder layer."""
+    x, size, heads, weight, bias, _, _, _, norm_first, eps, norm_weight, norm_bias = args[:12]
+    x = F.layer_norm(x, (size,), norm_weight, norm_bias, eps) if norm_first else x
+    return fast_look(x, heads, weight, bias, *args[18:])
+
+
+def listening(original: Callable[..., Any], look: Callable[..., Look | None]) -> Callable[..., Any]:
+    """A function that runs another and has it noticed, unless something inside of it was, or saccade or torch.nn called it for itself."""
+
+    @wraps(original)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return original(*args, **kwargs)
+        before, caller = count(), sys._getframe(1).f_globals.get("__name__", "")
+        found = original(*args, **kwargs)
+        if count() == before and caller != "torch.nn.functional" and not caller.startswith("saccade.core."):
+            notice(lambda: look(*args, **kwargs))
+        return found
+
+    return run
+
+
+# each function, and the one that takes its position while a record is open
+PAIRS = [
+    (getattr(home, name), listening(getattr(home, name), look))
+    for home, name, look in (
+        (F, "scaled_dot_product_attention", sdpa_look),
+        (F, "multi_head_attention_forward", module_look),
+        (torch, "_native_multi_head_attention", fast_module_look),
+        (torch, "_transformer_encoder_layer_fwd", fast_layer_look),
+    )
+]
+LISTENING = {id(plain): heard for plain, heard in PAIRS}
+PLAIN = {id(heard): plain for plain, heard in PAIRS}
+searched: list[dict[str, Any]] = []  # the namespaces of open models, where the functions may have other names
+
+
+def replace(by: dict[int, Any]) -> None:
+    """Puts listening functions where plain ones are, or back: by their names in all that was imported, by any name in the models' own."""
+    imported = (getattr(module, "__dict__", None) for module in list(sys.modules.values()))
+    names = [plain.__name__ for plain, _ in PAIRS]
+    spaces = [(space, names) for space in imported if type(space) is dict] + [(space, list(space)) for space in searched]
+    for space, keys in spaces:
+        for key in keys:
+            if id(space.get(key)) in by:
+                space[key] = by[id(space[key])]
+
+
+def hear_attend(mechanism: Mechanism, call: Call, mask: Mask | None) -> None:
+    """`saccade.attend` was called."""
+    notice(lambda: Look(mechanism, call.q.detach(), call.key.detach(), mask, call.positions, 0))
+
+
+@contextmanager
+def watch(model: nn.Module, seen: Seen, modules: Sequence[nn.Module]) -> Iterator[None]:
+    """Listens to a model. A compiled one runs uncompiled, as nothing inside is seen."""
+    compiled = any("_orig_mod" in one._modules or one._compiled_call_impl is not None for one in modules)
+    mine, homes = Watch(model, seen), {type(one).__module__ for one in modules} & sys.modules.keys()
+    with LOCK:
+        OPEN.append(mine)
+        searched.extend([*map(vars, modules), *(vars(sys.modules[home]) for home in sorted(homes))])
+        replace(LISTENING)
+        attention.hearing[:] = [hear_attend]
+    try:
+        with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
+            yield
+    finally:
+        with LOCK:
+            OPEN.remove(mine)
+            if not OPEN:
+                replace(PLAIN)
+                searched.clear()
+                attention.hearing.clear()
+
+
+listeners.append(watch)

@@ -1,0 +1,99 @@
+"""Parts of a Transformer's block as functions of rows of vectors, without modules between them. R rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from ..layers.embeddings import Tokens
+from ..layers.fast.int8 import Int8Head
+from ..layers.feedforward import MLP, Relu
+from ..layers.norms import LayerNorm, RMSNorm
+from ..layers.output_heads import LinearHead
+from ..layers.residuals import DeepNorm, PostNorm, PreNorm, Residual, ReZero
+from .fast_support import LINEAR, exactly
+from .weight_layouts import Copies, Product, of_weights, product
+
+Join = Callable[[Tensor, Tensor], Tensor]
+WIDEST_NORM = 8192  # numbers of a vector that one program normalizes
+
+
+def norm_of(norm: nn.Module) -> Callable[[Tensor], Tensor] | None:
+    """A norm as one call; another part is called as it is."""
+    if type(norm) is nn.Identity:
+        return None
+    if exactly(norm, LayerNorm):
+        assert isinstance(norm, LayerNorm)
+        shape, weight, bias, eps = norm.weight.shape, norm.weight.detach(), norm.bias.detach(), norm.eps
+        return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
+    if exactly(norm, RMSNorm):
+        assert isinstance(norm, RMSNorm)
+        shape, weight, eps = norm.weight.shape, norm.weight.detach(), norm.eps
+        return lambda x: torch.rms_norm(x, shape, weight, eps)
+    return by_position(norm)
+
+
+def by_position(part: nn.Module) -> Callable[[Tensor], Tensor]:
+    """A part that is called with rows as positions of a batch: R dim → R …"""
+    return lambda x: part(x.unsqueeze(1)).squeeze(1)
+
+
+def residual_of(around: Residual) -> tuple[Callable[[Tensor], Tensor] | None, Join]:
+    """What a residual does before its part (None: nothing), and how it joins what comes out."""
+    norm = norm_of(around.norm)
+    if isinstance(around, PreNorm):
+        return norm, torch.add
+    if isinstance(around, ReZero):
+        alpha = around.alpha.detach()
+        return norm, lambda x, y: x + alpha * y
+    if isinstance(around, DeepNorm):
+        factor = around.alpha
+        join: Join = lambda x, y: torch.add(y, x, alpha=factor)  # noqa: E731
+    else:
+        assert isinstance(around, PostNorm)
+        join = torch.add
+    return None, join if norm is None else (lambda x, y: norm(join(x, y)))
+
+
+def fused_join_of(around: Residual) -> Join | None:
+    """Sum and norm in one kernel, where a norm follows the sum at once."""
+    norm = around.norm
+    if not isinstance(around, PostNorm) or not exactly(norm, LayerNorm):
+        return None
+    assert isinstance(norm, LayerNorm)
+    if norm.weight.shape[0] > WIDEST_NORM:
+        return None
+    weight, bias, eps = norm.weight.detach(), norm.bias.detach(), norm.eps
+
+    def join(x: Tensor, y: Tensor) -> Tensor:
+        from ..core.kernels.decode_step import add_norm
+
+        return add_norm(x, y, weight, bias, eps)
+
+    return join
+
+
+def feedforward_of(part: nn.Module, layout: str, copies: Copies) -> Product:
+    """A feed-forward part as two products where it is an MLP; any other is called as it is."""
+    if not exactly(part, MLP) or not (exactly(part.inner, *LINEAR) and exactly(part.outer, *LINEAR)):
+        return by_position(part)
+    relu = exactly(part.activation, Relu)
+    inner = product([part.inner], layout, copies, "relu" if relu else "none")  # type: ignore[list-item]
+    outer = product([part.outer], layout, copies)  # type: ignore[list-item]
+    activation = part.activation
+    assert isinstance(activation, nn.Module)
+    return (lambda x: outer(inner(x))) if relu else (lambda x: outer(activation(inner(x))))
+
+
+def head_of(head: nn.Module, layout: str, copies: Copies) -> Product:
+    """From the last vectors to logits."""
+    if exactly(head, Int8Head) or not exactly(head, LinearHead):
+        return by_position(head)
+    assert isinstance(head, LinearHead)
+    [tied] = head._tied
+    if tied is not None and not exactly(tied, Tokens):
+        return by_position(head)
+    made = of_weights([head.weight if tied is None else tied.weight], [head.bias], layout, copies)  # type: ignore[list-item]
+    return made if head.scale == 1.0 else (lambda x: made(x * head.scale))

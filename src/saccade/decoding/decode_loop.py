@@ -1,0 +1,159 @@
+"""The one decoding loop, and models made of models: several as one, and one that slides over a long text. B rows, M models."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ..core import State, record
+from ..core.record import source_weights
+from ..errors import SaccadeError
+from ..models.protocols import CarryingLM, Decodable
+from . import gpu_loop
+from .fast_support import why_plain
+from .searches import Beam, Hypothesis, Search
+from .session import FastSession, PlainSession, Session
+
+
+@torch.inference_mode()
+def steps(model: Decodable, source: Tensor, lengths: Tensor, search: Search, limits: list[int]) -> Iterator[dict[int, int]]:
+    """Decodes step by step; yields `search.latest` after each. Finished sentences leave the batch."""
+    session = begin(model, source, lengths, search, max(limits, default=0))
+    rows = search.begin(limits, source.device)
+    padding = torch.arange(source.shape[1], device=source.device) >= lengths.unsqueeze(1) if search.wants_weights else None
+    log_probs = torch.empty(0)
+    while search.active:
+        if rows is not None:
+            session.reorder(rows)
+            padding = None if padding is None else padding.index_select(0, rows)
+        if padding is None:
+            logits = session.step(search.tokens)
+        else:
+            with record(model, quiet=True) as seen:
+                logits = session.step(search.tokens)
+            search.look(source_weights(seen).squeeze(1).masked_fill(padding, 1.0))
+        logits = logits.float()
+        if log_probs.shape != logits.shape:  # kept from step to step: pages of new memory cost more than the sum itself
+            log_probs = torch.empty_like(logits)
+        rows = search.advance(torch.log_softmax(logits, -1, out=log_probs))
+        yield search.latest
+
+
+def begin(model: Decodable, source: Tensor, lengths: Tensor, search: Search, longest: int) -> Session:
+    """The decoding of a batch of sources by the fast decoder, or by the model's own steps where it cannot (`why_plain`)."""
+    inner = model.model if type(model) is Sliding else model
+    if search.wants_weights or longest < 1 or why_plain(inner) is not None:
+        return PlainSession(model, source, lengths)
+    if type(model) is Sliding:
+        return SlidingSession(model, source, longest)
+    return FastSession(model, source, lengths, search.width if type(search) is Beam else 1, longest)
+
+
+@torch.inference_mode()
+def decode(model: Decodable, source: Tensor, lengths: Tensor, search: Search, limits: list[int]) -> list[list[Hypothesis]]:
+    """Hypotheses for each source, the best first; sentence n gets at most limits[n] tokens."""
+    if gpu_loop.able(model, search, source, max(limits, default=0)):
+        return gpu_loop.decode(model, source, lengths, search, limits)
+    for _ in steps(model, source, lengths, search, limits):
+        pass
+    return search.results()
+
+
+class Sliding(Decodable):
+    """A language model that reads at most `block` tokens at once: when they are full, it continues from their second half."""
+
+    def __init__(self, model: nn.Module, block: int) -> None:
+        super().__init__()
+        self.model, self.block = model, block
+
+    def start(self, source: Tensor, lengths: Tensor) -> State:
+        read = source if source.shape[1] < self.block else source[:, -max(self.block // 2, 1) :]
+        inner = self.model.start(read, torch.full((len(read),), read.shape[1]))  # type: ignore[operator]
+        return State(inner=inner, read=read)
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        if state.read.shape[1] >= self.block:
+            state = self.start(state.read, tokens)
+        logits, inner = self.model.step(tokens, state.inner)  # type: ignore[operator]
+        return logits, State(inner=inner, read=torch.cat([state.read, tokens.unsqueeze(1)], 1))
+
+
+class Prompted(Decodable):
+    """A model of which each source has read a prompt (B P) before it generates."""
+
+    def __init__(self, model: nn.Module, prompts: Tensor) -> None:
+        super().__init__()
+        self.model, self.prompts = model, prompts
+
+    def start(self, source: Tensor, lengths: Tensor) -> State:
+        state: State = self.model.start(source, lengths)  # type: ignore[operator]
+        for tokens in self.prompts.unbind(1):
+            _, state = self.step(tokens, state)
+        return state
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        return self.model.step(tokens, state)  # type: ignore[operator]
+
+
+class SlidingSession:
+    """A sliding language model on the fast decoder."""
+
+    def __init__(self, model: Sliding, source: Tensor, longest: int) -> None:
+        self.model, self.longest, self.read = model, longest, source
+        self.start()
+
+    def start(self) -> None:
+        block, read = self.model.block, self.read
+        self.read = read if read.shape[1] < block else read[:, -max(block // 2, 1) :]
+        room = max(min(self.longest, block - self.read.shape[1]), 1)
+        sizes = torch.full((len(read),), self.read.shape[1])
+        self.inner = FastSession(self.model.model, self.read, sizes, 1, room)
+
+    def reorder(self, rows: Tensor) -> None:
+        self.read = self.read.index_select(0, rows)
+        self.inner.reorder(rows)
+
+    def step(self, tokens: Tensor) -> Tensor:
+        if self.read.shape[1] >= self.model.block:
+            self.start()
+        self.read = torch.cat([self.read, tokens.unsqueeze(1)], 1)
+        return self.inner.step(tokens)
+
+
+class Ensemble(Decodable):
+    """log p(y) = log (1/M Σ p_m(y)), called like any one of the models."""
+
+    def __init__(self, models: Sequence[nn.Module]) -> None:
+        super().__init__()
+        if not models:
+            raise SaccadeError("an ensemble of no models; give at least one")
+        self.models = nn.ModuleList(models)
+
+    @classmethod
+    def of(cls, models: Sequence[nn.Module]) -> "Ensemble":
+        """The models as one, which reads a long text in pieces where all of them do."""
+        return (CarryingEnsemble if all(isinstance(model, CarryingLM) for model in models) else cls)(models)
+
+    def mean(self, logits: list[Tensor]) -> Tensor:
+        return torch.stack([one.float().log_softmax(-1) for one in logits]).logsumexp(0) - math.log(len(logits))
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self.mean([model(*inputs) for model in self.models])
+
+    def start(self, source: Tensor, lengths: Tensor) -> State:
+        return State(states=[model.start(source, lengths) for model in self.models])  # type: ignore[operator]
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        return self.each("step", tokens, state)
+
+    def each(self, how: str, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        found = [getattr(model, how)(tokens, one) for model, one in zip(self.models, state.states, strict=True)]
+        return self.mean([logits for logits, _ in found]), state.next(states=[one for _, one in found])
+
+
+class CarryingEnsemble(Ensemble, CarryingLM):  # type: ignore[misc]  # called as its models are
+    """Recurrent language models, whose states are carried from piece to piece of a text."""
+
+    def forward_from(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        return self.each("forward_from", tokens, state)

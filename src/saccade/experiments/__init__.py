@@ -1,0 +1,1 @@
+"""Many trainings or translations: comparisons, grids, significance, and the runner of jobs here or on Ray."""

@@ -1,0 +1,181 @@
+"""Many texts translated in parts, here or on a Ray cluster, and given back in order; parts that are kept let a second run continue."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from .. import api
+from ..data.pairs import Pair, format_pharaoh
+from ..decoding import MakeSearch
+from ..errors import SaccadeError
+from ..files import MANIFEST, held, sha256, write_atomically
+from ..system.system import System, model_folder
+from ..tasks.text_scores import with_copies
+from ..training.signals import Stopped, stopper
+from .ray_runner import cluster
+from .runner import SECONDS
+
+PART, TOGETHER = 512, 4096  # texts of a part that is kept or sent, and of any other: batches of many are of more similar lengths
+RETRIES = 3  # of a part whose process died
+Tick = Callable[[int], object]  # called with the number of texts that were translated
+Done = dict[str, Any]  # the lines of a part, and how many of its outputs were cut
+
+
+@dataclass(frozen=True)
+class How:
+    """All that a process on another machine needs to know."""
+
+    model: str
+    others: tuple[str, ...] = ()
+    device: str = "auto"
+    precision: str = "float32"
+    search: tuple[tuple[str, Any], ...] = ()  # the arguments of `searcher`
+    max_length: int | None = None
+    align: bool = False
+    json: bool = False
+
+    def make_search(self) -> MakeSearch:
+        given = dict(self.search)
+        return api.searcher(**{**given, "sample": dict(given["sample"]) if given.get("sample") else None})
+
+
+def translate_lines(system: System, lines: Sequence[str], how: How, tick: Tick = lambda count: None) -> Done:
+    """What is printed for each text."""
+    found = {}
+    for n, one in system.translations(lines, how.make_search(), how.max_length):
+        found[n] = one
+        tick(1)
+    pairs = [Pair(line, found[n].text) for n, line in enumerate(lines)]
+    links = [with_copies(one.links, found[n].copied) for n, one in enumerate(system.align(pairs))] if how.align else None
+    made = []
+    for n, pair in enumerate(pairs):
+        if how.json:
+            facts = {"translation": pair.target, **found[n].to_dict("log_prob", "finished")}
+            more = {} if links is None else {"alignment": links[n]}
+            made.append(json.dumps({"source": pair.source, **facts, **more}, ensure_ascii=False, allow_nan=False))
+        else:
+            made.append(pair.target + ("" if links is None else f"\t{format_pharaoh(links[n])}"))
+    return {"lines": made, "cut": sum(not one.finished for one in found.values())}
+
+
+@lru_cache(maxsize=1)
+def loaded(how: How) -> System:
+    systems = [api.load(folder, how.device, how.precision) for folder in (how.model, *how.others)]
+    return api.ensemble(systems) if how.others else systems[0]
+
+
+def translate_there(how: How, lines: Sequence[str], folder: str) -> Done:
+    """In a process of a cluster, where the same folders are expected."""
+    os.chdir(folder)
+    return translate_lines(loaded(how), lines, how)
+
+
+class Kept:
+    """A folder of finished parts; those of another text, model or way of translating are refused."""
+
+    def __init__(self, folder: Path, how: How, lines: Sequence[str]) -> None:
+        self.folder = folder
+        models = [sha256(model_folder(Path(one)) / MANIFEST) for one in (how.model, *how.others)]
+        plan = {"part": PART, "models": models, **{name: value for name, value in asdict(how).items() if name != "device"}}
+        digest = hashlib.sha256(json.dumps([plan, list(lines)]).encode()).hexdigest()
+        there = folder / "plan.json"
+        if not there.exists():
+            write_atomically(there, json.dumps({"plan": digest}).encode())
+        elif read_json(there).get("plan") != digest:
+            raise SaccadeError(
+                f"the parts in {folder} are of another text, model or setting; remove them, or choose another --out"
+            )
+
+    def path(self, n: int) -> Path:
+        return self.folder / f"part-{n:08}.json"
+
+    def read(self, count: int) -> dict[int, Done]:
+        return {n: read_json(self.path(n)) for n in range(count) if self.path(n).exists()}
+
+    def write(self, n: int, done: Done) -> None:
+        write_atomically(self.path(n), json.dumps(done).encode())
+
+    def remove(self) -> None:
+        for path in [*self.folder.glob("part-*.json"), self.folder / "plan.json"]:
+            path.unlink()
+        self.folder.rmdir()
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise SaccadeError(f"{path} is not a part of a translation; remove it and run the command again") from None
+
+
+@contextmanager
+def kept(folder: Path | None, how: How, lines: Sequence[str]) -> Iterator[Kept | None]:
+    """The finished parts in a folder, which nobody else writes meanwhile; without a folder none are kept."""
+    if folder is None:
+        yield None
+        return
+    with held(folder):
+        yield Kept(folder, how, lines)
+
+
+def on_ray(todo: Iterable[tuple[int, Sequence[str]]], how: How, count: int) -> Iterator[tuple[int, Done]]:
+    """Parts as they are finished, `count` at a time; Ray runs that of a process that died again."""
+    with cluster(count, 1) as ray, stopper() as signals:
+        share = min(1.0, ray.cluster_resources().get("GPU", 0) / count)
+        remote = ray.remote(max_retries=RETRIES, num_cpus=1, num_gpus=share)(translate_there)
+        waiting, running = iter(todo), dict[Any, int]()
+        while True:
+            while len(running) < count and (part := next(waiting, None)) is not None:
+                running[remote.remote(how, part[1], os.getcwd())] = part[0]
+            if not running:
+                return
+            for ready in ray.wait(list(running), timeout=SECONDS)[0]:
+                try:
+                    yield running.pop(ready), ray.get(ready)
+                except ray.exceptions.RayTaskError as error:
+                    raise error.cause if isinstance(error.cause, SaccadeError) else error from None
+                except ray.exceptions.RayError as error:
+                    why = str(error).strip().partition("\n")[0]
+                    raise SaccadeError(f"a part failed {RETRIES + 1} times ({why}); give its processes more memory") from None
+            if signals:
+                raise Interrupted(signals[0])
+
+
+class Interrupted(Stopped):
+    """A signal ended the work."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number, 0)
+        self.args = ("stopped; with --out, the same command continues with what is missing",)
+
+
+def translate_all(
+    lines: Sequence[str], how: How, system: System, on: str = "here", count: int = 2, keep: Kept | None = None, tick: Tick = int
+) -> Iterator[Done]:
+    """The parts of a text in its order."""
+    size = TOGETHER if on == "here" and keep is None else PART
+    parts = [lines[n : n + size] for n in range(0, len(lines), size)]
+    found = {} if keep is None else keep.read(len(parts))
+    tick(sum(len(parts[n]) for n in found))
+    todo = [(n, part) for n, part in enumerate(parts) if n not in found]
+    if on == "ray" and todo:
+        new = on_ray(todo, how, count)
+    else:
+        new = ((n, translate_lines(system, part, how, tick)) for n, part in todo)
+    for n in range(len(parts)):
+        while n not in found:
+            number, done = next(new)
+            found[number] = done
+            if on == "ray":
+                tick(len(parts[number]))
+            if keep is not None:
+                keep.write(number, done)
+        yield found.pop(n)

@@ -1,0 +1,97 @@
+"""What a table will take, before it starts: one row of each stage is measured on a batch, the others by their operations beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..config import recipes
+from ..models.builder import Builder
+from ..models.protocols import CausalLM, Encoder, Seq2Seq
+from ..system.system import prepared
+from ..training.cost import Cost, measure, median_batch
+from ..training.distributed import Ranks
+from ..training.flops import counter
+from ..training.run_plan import use_threads
+from .study import SWEEP, Job
+
+KINDS = {
+    "translation": Seq2Seq,
+    "classification": Encoder,
+    "tagging": Encoder,
+    "denoising": Seq2Seq,
+    "masked": Encoder,
+    "causal": CausalLM,
+}
+ROWS, TOKENS, VOCABULARY = 2, 32, 500  # of the batch on which operations are counted
+BESIDES = 1.4  # an update takes longer than forward and backward, and there are evaluations
+
+
+def forecast(jobs: Sequence[Job], threads: int) -> dict[str, tuple[float, float]]:
+    """Name of each job that is not done → seconds (by itself) and operations."""
+    found = {job.name: (float(job.settings.get("at_most", 0)), 0.0) for job in jobs if not job.done}
+    stages = dict.fromkeys(stage_of(job) for job in jobs if "training" in job.settings and not job.done)
+    for stage in stages:
+        mine = [job for job in jobs if stage_of(job) == stage and "training" in job.settings]
+        known = next((job for job in mine if job.done and SWEEP not in job.stage), None)
+        if known is not None:
+            values = json.loads(known.result.read_text(encoding="utf-8"))["values"]
+            seconds, operations = values["seconds"], values.get("operations", 0.0)
+        else:
+            known = mine[0]
+            cost = measured(known, threads)
+            seconds, operations = BESIDES * cost.seconds[0], cost.flops_per_update * cost.updates
+        units = {job.row: count(job) for job in mine}
+        for job in mine:
+            share = units[job.row] / units[known.row] * updates(job) / updates(known)
+            if not job.done:
+                most = 60 * job.settings["training"].get("minutes", 0) or float("inf")
+                share *= min(1.0, most / max(seconds * share, 1e-9))
+                found[job.name] = seconds * share, operations * share
+    return found
+
+
+def stage_of(job: Job) -> tuple[str, str]:
+    """What is trained alike: the jobs of a stage, with those that try its learning rates, and a task."""
+    return job.stage.partition(SWEEP)[0], job.settings.get("task", "translation")
+
+
+def updates(job: Job) -> int:
+    return max(1, job.settings["training"]["updates"])
+
+
+def measured(job: Job, threads: int) -> Cost:
+    """The cost of a job's updates by its first batch; a model that others start from need not be there yet."""
+    made = recipes.recipe({**job.recipe, "training": {**job.recipe["training"], "threads": threads}})
+    with use_threads(threads):
+        system, work = prepared(made)
+        batch = median_batch(work, work.epoch(0), Ranks())
+        kind = made.training.autocast
+
+        def loss() -> torch.Tensor:
+            with torch.autocast(system.device.type, kind, enabled=kind is not None):
+                return work.loss(system.model.train(), batch) / max(batch.tokens, 1)
+
+        return measure(system.model, loss, made.training.updates, 1, Ranks())
+
+
+def count(job: Job) -> float:
+    """The operations of a job's model, forward and backward, on a few tokens; 1 where such a small batch does not suit it."""
+    language = job.settings.get("language", {})
+    task = job.settings.get("task", "translation")
+    kind: Any = KINDS.get(language.get("objective", "causal") if task == "language-modelling" else task)
+    if kind is None:
+        return 1.0
+    tokens = torch.ones(ROWS, TOKENS, dtype=torch.long)
+    lengths = torch.full((ROWS,), TOKENS)
+    inputs = {Seq2Seq: (tokens, lengths, tokens), Encoder: (tokens, lengths), CausalLM: (tokens,)}[kind]
+    try:
+        model = Builder(job.settings["model"]).make(kind, *[VOCABULARY] * (2 if kind is Seq2Seq else 1))
+        with counter() as counted:
+            model(*inputs).sum().backward()
+    except Exception:  # the training itself says what is wrong
+        return 1.0
+    return float(counted.get_total_flops()) or 1.0

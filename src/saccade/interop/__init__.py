@@ -1,0 +1,1 @@
+"""Models of other libraries: records of what they attend to."""

@@ -1,0 +1,91 @@
+"""Hugging Face's attention functions, listened to while a record is open: eager, flex and flash attention, and any registered one.
+
+Layers of transformers fetch their attention function by name at each call (`AttentionInterface.get_interface`); while a record is open they
+get one that runs it and then notes q and k. The `sdpa` function is noticed by itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..core.record import Seen
+from ..core.record_foreign import LOCK, ForeignLook, count, notice
+from ..core.recorder import listeners
+
+open_records = 0
+
+
+@contextmanager
+def listen(model: nn.Module, seen: Seen, modules: Sequence[nn.Module]) -> Iterator[None]:
+    """While any record is open, the attention functions of transformers are noticed."""
+    interface: Any = getattr(sys.modules.get("transformers.modeling_utils"), "AttentionInterface", None)
+    if not hasattr(interface, "get_interface"):  # none of its models can be here, or a version before 5
+        yield
+        return
+    global open_records
+    with LOCK:
+        open_records += 1
+        if open_records == 1:
+            interface.get_interface = listening(interface.get_interface)
+    try:
+        yield
+    finally:
+        with LOCK:
+            open_records -= 1
+            if open_records == 0:
+                interface.get_interface = interface.get_interface.__wrapped__
+
+
+def listening(get_interface: Callable[..., Any]) -> Callable[..., Any]:
+    """What gives layers their attention functions, such that these are noticed."""
+
+    @wraps(get_interface)
+    def get(*args: Any, **kwargs: Any) -> Any:
+        function = get_interface(*args, **kwargs)
+
+        @wraps(function)
+        def run(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, *rest: Any, **options: Any) -> Any:
+            before = count()
+            found = function(module, query, key, value, mask, *rest, **options)
+            if count() == before:  # not by a function inside, such as F.scaled_dot_product_attention
+                notice(lambda: look_of(module, query, key, mask, found[1], **options))
+            return found
+
+        return function if torch.compiler.is_compiling() else run
+
+    return get
+
+
+def look_of(module: nn.Module, query: Tensor, key: Tensor, mask: Any, made: Any, **options: Any) -> ForeignLook:
+    """A call of an attention function. Weights `made` by an eager one are kept where they are not those of the common formula."""
+    added, visible = [options.get("position_bias")], getattr(mask, "mask_mod", None)  # of a flex attention's BlockMask
+    weights = made if isinstance(made, Tensor) and made.shape == (*query.shape[:3], key.shape[2]) else None
+    if isinstance(mask, Tensor):
+        added.append(mask[:, None, None].bool() if mask.dim() == 2 else mask)
+    if visible is None and weights is None and (mask is None or mask.dim() == 2):  # a kernel that hides later keys itself: flash
+        causal, window = options.get("is_causal"), options.get("sliding_window") or key.shape[2]
+        causal = getattr(module, "is_causal", False) if causal is None else causal
+        visible = kernel_mask(key.shape[2] - query.shape[2], causal, window)
+    look = ForeignLook(query, key, added, visible, options.get("scaling"), options.get("softcap"), options.get("s_aux"))
+    if weights is not None and not (options.get("dropout") and module.training):
+        ends = [0, query.shape[2] - 1]
+        near = 1e-4 if weights.dtype in (torch.float32, torch.float64) else 1e-2
+        same = torch.allclose(look.weights(rows=ends).to(weights.dtype), weights[:, :, ends].nan_to_num(), rtol=0.0, atol=near)
+        look.kept = None if same else weights.detach()
+    return look
+
+
+def kernel_mask(before: int, causal: bool, window: int) -> Callable[..., Tensor]:
+    """What a kernel hides by itself: later keys, and those outside of a window; query 0 is at key `before`."""
+    after = 0 if causal else 1 << 40
+    return lambda b, h, i, j: (j <= i + before + after) & (j > i + before - window)
+
+
+listeners.append(listen)

@@ -1,0 +1,1 @@
+"""Fused forms of layers: whole stacks, recurrences, 8-bit products, chunked losses."""

@@ -1,0 +1,242 @@
+"""The models of a service: what each can do, as jobs for the worker; and their folders, loaded again when they change."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import api
+from ..core import sites
+from ..data.image_decoding import read_image
+from ..data.image_examples import Kept, Picture
+from ..data.pairs import Pair
+from ..decoding import MakeSearch, why_plain
+from ..errors import SaccadeError, did_you_mean, with_article
+from ..files import MANIFEST
+from ..system.image_predictions import one_search, sampling
+from ..system.predictions import sentence_of
+from ..system.system import System, model_folder
+from ..tasks.captioning import Captioning
+from ..tasks.classification import Classification
+from ..tasks.image_classification import ImageClassification
+from ..tasks.language import LanguageModelling
+from ..tasks.open_questions import ANSWERING
+from ..tasks.tagging import Tagging
+from ..tasks.translation import Numbered, Translation
+from .continuous_batching import Flow, Output
+from .kept_looks import Looks, looked
+from .messages import Completion, Generate, Look, Translate
+from .schema import Refused
+from .service_settings import Limits, Settings
+from .worker import Job
+
+DOES: dict[str, tuple[type, ...]] = {
+    "translate": (Translation,), "tag": (Tagging,), "classify": (Classification, ImageClassification),
+    "generate": (LanguageModelling,), "caption": (Captioning,), "answer": ANSWERING,
+}  # fmt: skip
+PAIR = re.compile(r"([a-z]{2,3})[-_]([a-z]{2,3})")  # the name of a model that is named by its languages
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, eq=False)
+class Sent(Picture):
+    """A picture that came with a request."""
+
+    data: bytes
+    most: int
+
+    @property
+    def name(self) -> str:
+        return "the image"
+
+    def pixels(self, size: tuple[int, int] | None = None) -> Any:
+        return read_image(self.data, size, self.most, "the image")
+
+
+class Speller:
+    """The text of tokens, one piece for each as it comes and one at the end."""
+
+    def __init__(self, task: LanguageModelling, prompt: str) -> None:
+        self.waiting: deque[int] = deque()
+        self.pieces = task.spell(prompt, self.tokens())
+
+    def tokens(self) -> Iterator[int]:
+        while self.waiting:
+            yield self.waiting.popleft()
+
+    def add(self, token: int) -> str:
+        self.waiting.append(token)
+        return next(self.pieces)
+
+    def end(self) -> str:
+        return next(self.pieces, "")
+
+
+class Served:
+    """One loaded model."""
+
+    def __init__(self, name: str, system: System, limits: Limits, looks: Looks | None = None, created: int = 0) -> None:
+        self.name, self.system, self.task, self.limits = name, system, system.task, limits
+        self.looks, self.created = looks or Looks(), created  # seconds since 1970
+        self.model = system.model.eval()
+        causal = not isinstance(self.task, LanguageModelling) or self.task.how.objective == "causal"
+        self.does = [verb for verb, kinds in DOES.items() if isinstance(self.task, kinds) and causal]
+        if not self.does:
+            raise SaccadeError(f"{with_article(system.recipe.task)} model as '{name}' can answer nothing here; leave it out")
+        self.fast = isinstance(self.task, Translation | LanguageModelling) and why_plain(self.model) is None
+        self.flows: dict[int, Flow] = {}
+        self.sees = hasattr(self.task, "image_size")
+        named = PAIR.fullmatch(name)
+        self.languages = (named[1], named[2]) if named else ("source", "target")
+
+    def facts(self) -> dict[str, Any]:
+        facts = self.system.facts()
+        count = int(facts["parameters"].replace(",", ""))
+        own = {"task": facts["task"], "family": facts["family"], "parameters": count, "does": self.does}
+        own["attends"] = bool(sites(self.model)) or "classify" in self.does
+        return {"id": self.name, "object": "model", "created": self.created, "owned_by": "saccade", **own}
+
+    def flow(self, width: int, never: tuple[int, ...], pad: int) -> Flow:
+        if width not in self.flows:
+            self.flows[width] = Flow(self.model, width, never, pad)
+        return self.flows[width]
+
+    def job(self, verb: str, item: Any, run: Callable[[Sequence[Any]], Sequence[Any]], *same: Any) -> Job:
+        """One of a batch of all that ask for the same."""
+        return Job(key=(verb, self, *same), item=item, run=run)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of texts to translate, each with its end."""
+        return [[*ids, self.task.source.eos] for ids in self.task.source.encode_ids(list(texts))]
+
+    def translate(self, text: str, ids: list[int], asked: Translate) -> Job:
+        task, words = self.task, self.task.target
+        sample = sampling(None, {name: getattr(asked, name) for name in ("temperature", "top_k", "top_p", "seed")})
+        search = one_search(asked.beam, sample, asked.length_penalty)
+        limit = min(asked.max_length or task.lengths.limit(len(ids)), self.limits.tokens)
+        if self.fast and text.strip():
+            never = tuple({words.pad, words.bos} - {words.eos})
+            output = Output(ids, search(words.bos, words.eos, never), limit)
+            made = Job(self.flow(asked.beam, never, task.source.pad), output)
+            made.finish = lambda found: next(task.spell(self.model, [Numbered(ids, found[0].tokens, Pair(text, ""), 0)], [found]))
+            output.is_wanted = lambda: not made.cancelled
+            return made
+        most = asked.max_length or (limit if limit == self.limits.tokens else None)
+        alike = object() if sample else (asked.beam, asked.length_penalty, most)  # who samples draws for itself
+        return self.job("translate", text, lambda texts: self.translate_all(texts, search, most), alike)
+
+    def translate_all(self, texts: Sequence[str], search: MakeSearch, most: int | None) -> list[Any]:
+        found = dict(self.system.translations(list(texts), search, most))
+        return [found[n] for n in range(len(texts))]
+
+    def generate(self, asked: Generate | Completion, prompt: str, limit: int, top_k: int | None = None) -> Job:
+        task: LanguageModelling = self.task
+        how = {"temperature": asked.temperature, "top_k": top_k, "top_p": asked.top_p, "seed": asked.seed}
+        sample, streams = sampling(None, how) or {}, bool(asked.stream)
+        if not self.fast:
+            made = Job(pieces=task.generate(self.model, prompt, limit, sample), streams=streams)
+            made.finish = lambda _: made.spoken
+            return made
+        ids, search = task.begin(prompt, sample)
+        output, speller = Output(ids, search, limit, task.how.block), Speller(task, prompt)
+        made = Job(self.flow(1, search.never, task.text.pad), output, streams=streams)
+
+        def finish(_: Any) -> list[str]:
+            made.say(speller.end())
+            return made.spoken
+
+        made.finish, output.hear = finish, lambda token: made.say(speller.add(token))
+        output.is_wanted = lambda: not made.cancelled
+        return made
+
+    def tag(self, text: str) -> Job:
+        task = self.task
+        return self.job("tag", text, lambda some: task.tag(self.model, [sentence_of(list(task.words(one)), 1) for one in some]))
+
+    def classify(self, item: str | Picture) -> Job:
+        if isinstance(item, str) != isinstance(self.task, Classification):
+            wanted = "a text" if isinstance(self.task, Classification) else "an image"
+            raise Refused(422, f"the model '{self.name}' labels {wanted}; send that instead")
+        return self.job("classify", item, lambda some: self.task.classify(self.model, some))
+
+    def caption(self, picture: Picture, beam: int, most: int | None) -> Job:
+        search, most = one_search(beam, None), min(most or self.task.lengths.limit(1), self.limits.tokens)
+        run = lambda some: list(self.task.describe(self.model, some, search, most, look=False))  # noqa: E731
+        return self.job("caption", picture, run, beam, most)
+
+    def answer(self, picture: Picture, question: str) -> Job:
+        return self.job("answer", (picture, question), lambda some: self.task.answer(self.model, some))
+
+    def look(self, look: Look, *given: Any) -> Job:
+        """What the model looked at, as the document of a view."""
+        return self.job("look", None, lambda _: [looked(self, look, *given)], object())
+
+    def can(self, verb: str) -> bool:
+        return verb in self.does or verb == "look"
+
+    def picture(self, data: bytes) -> Picture:
+        """Decoded at the size the model reads."""
+        sent = Sent(data, self.limits.pixels)
+        return Kept(sent, sent.pixels(self.task.image_size))
+
+
+class Shelf:
+    """All models by their names; one whose folder changed is loaded beside the old one and takes its name over."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings, self.models = settings, dict[str, Served]()
+        self.seen: dict[str, Any] = {}
+        self.looks = Looks()
+
+    def load(self, name: str) -> Served:
+        folder = self.settings.models[name]
+        self.seen[name] = mark_of(folder)
+        system = api.load(folder, self.settings.device, self.settings.precision)
+        created = self.seen[name][1] // 10**9 if self.seen[name] else 0
+        self.models[name] = Served(name, system, self.settings.limits, self.looks, created)
+        return self.models[name]
+
+    def changed(self) -> list[str]:
+        """The names of models whose folders have changed since they were loaded."""
+        return [name for name, folder in self.settings.models.items() if (now := mark_of(folder)) and now != self.seen.get(name)]
+
+    def choose(self, verb: str, name: str | None) -> Served:
+        able = {one.name: one for one in self.models.values() if one.can(verb)}
+        if name is None and able:
+            return next(iter(able.values()))
+        if name is None or name not in able:
+            asked = f"no model here can {verb}" if name is None else f"no model named '{name[:64]}' here can {verb}"
+            raise Refused(404, f"{asked}{did_you_mean(name or '', able)}")
+        return able[name]
+
+
+def mark_of(folder: Path) -> Any:
+    """What is different once a model folder was written again; None where there is none at the moment."""
+    try:
+        path = model_folder(folder) / MANIFEST
+        there = os.stat(path)
+    except (OSError, SaccadeError):
+        return None
+    return str(path), there.st_mtime_ns, there.st_ino, there.st_size
+
+
+def name_models(words: Sequence[str]) -> dict[str, Path]:
+    """Models by the names they were given (NAME=FOLDER), or by those of their folders."""
+    found: dict[str, Path] = {}
+    for word in words:
+        name, sign, folder = word.partition("=")
+        if not sign or not NAME.fullmatch(name):
+            folder = word
+            path = Path(word)
+            name = path.parent.name if path.name in ("best", "last") else path.resolve().name
+        if not NAME.fullmatch(name):
+            raise SaccadeError(f"expected a name of letters, digits, '.', '_' and '-', got '{name}'; give one: NAME={folder}")
+        if name in found:
+            raise SaccadeError(f"two models are named '{name}'; give other names: NAME={folder}")
+        found[name] = Path(folder)
+    return found

@@ -1,0 +1,1 @@
+"""A model with its recipe and its task: loading, predictions, attention, reports."""

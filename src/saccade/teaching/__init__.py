@@ -1,0 +1,1 @@
+"""What lectures work out and draw: explanations, pictures, symmetries, slides."""

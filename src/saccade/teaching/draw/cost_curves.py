@@ -1,0 +1,88 @@
+"""What a pass over a text costs as the text grows: seconds, memory, operations; how far apart its ends are, and how many steps wait."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ...errors import SaccadeError, did_you_mean
+from ...experiments.attention_forms import FORMS, settings_of
+from ...experiments.pass_costs import cost_of_pass, follow_paths, longest_chain, run_small
+from ...models.builder import Builder
+from ...models.protocols import Encoder
+from ...training.flops import counter
+from .panels import Drawing, Lines, rounded, side_by_side
+
+LENGTHS = (64, 128, 256, 512)
+USUAL = ("full", "window", "convolution", "lstm", "performer")
+NAMES = [name for name, values in FORMS.items() if values["family"].endswith("encoder")]
+PATHS = (8, 16, 32)  # lengths at which layers and steps are counted on live models
+SIZES = {"dim": 64, "hidden": 128, "depth": 1, "heads": 2}
+REACH = 4  # of the window whose path is counted: the one that is timed would reach both ends in one layer
+SMALL = {"dim": 16, "hidden": 16, "heads": 2, "depth": 1}
+UNITS = {"seconds": "seconds", "memory": "MiB", "operations": "forward and backward"}
+Numbers = dict[str, dict[str, dict[int, float]]]
+
+
+def measure(forms: Sequence[str], lengths: Sequence[int], paths: Sequence[int] = PATHS) -> Numbers:
+    """By form, measure and length. `path`: layers until the last output has a gradient at the first input, times the positions that a
+    recurrence passes; `steps`: the longest chain of operations that wait for one another."""
+    found = Numbers()
+    for form in forms:
+        mine: dict[str, dict[int, float]] = {name: {} for name in ("seconds", "memory", "operations", "path", "steps")}
+        for length in lengths:
+            settings = settings_of(form, length, SIZES)
+            seconds, memory = cost_of_pass(settings, length, torch.device("cpu"))
+            mine["seconds"][length], mine["memory"][length] = seconds, memory / 2**20
+            mine["operations"][length] = count(form, length)
+        for length in paths:
+            settings = settings_of(form, length, SMALL)
+            if form == "window":
+                settings["mask"] = {"name": "window", "left": REACH}
+            layers = follow_paths(settings, length)["layers"]
+            if layers != "none":
+                mine["path"][length] = layers
+            mine["steps"][length] = longest_chain(run_small(settings, length)[0].grad_fn)
+        if mine["steps"][max(paths)] > mine["steps"][min(paths)]:  # a recurrence: the way between both ends passes all between
+            mine["path"] = {length: layers * length for length, layers in mine["path"].items()}
+        found[form] = mine
+    return found
+
+
+def count(form: str, length: int) -> float:
+    """The operations of a forward and a backward pass."""
+    model = Builder(settings_of(form, length, SIZES)).make(Encoder, 256)
+    with counter() as counted:
+        model(torch.ones(1, length, dtype=torch.long), torch.full((1,), length)).sum().backward()
+    return float(counted.get_total_flops())
+
+
+def draw(names: list[str], lengths: Sequence[int] = LENGTHS) -> Drawing:
+    """Seconds, memory, operations, path length and sequential steps against the length of a text, for forms of `table efficient`."""
+    if len({*lengths}) < 2 or min(lengths) < 16 or max(lengths) > 65_536:
+        raise SaccadeError(f"expected two or more lengths from 16 to 65,536, got {', '.join(map(str, lengths))}")
+    for name in names:
+        if name not in NAMES:
+            raise SaccadeError(f"no form named '{name}'{did_you_mean(name, NAMES)}")
+    found = measure(names or USUAL, sorted({*lengths}))
+    titles = {"path": "steps between both ends", "steps": "operations that wait for one another"}
+    panels = []
+    for what in ("seconds", "memory", "operations", "path", "steps"):
+        series = {form: list(mine[what].items()) for form, mine in found.items() if mine[what]}
+        panels.append(Lines(titles.get(what, what), "tokens", UNITS.get(what, ""), 2.7, 2.3, series, "xy"))
+    longest, furthest = max(lengths), max(PATHS)
+    head = [f"{what} at {longest:,}" for what in ("seconds", "MiB", "operations")]
+    rows = [["form", *head, f"path at {furthest}", f"chain at {PATHS[0]}", f"chain at {furthest}"]]
+    for form, mine in found.items():
+        numbers = [rounded(mine[what][longest]) for what in ("seconds", "memory")] + [f"{mine['operations'][longest]:.3g}"]
+        ends = rounded(mine["path"][furthest]) if furthest in mine["path"] else "–"
+        rows.append([form, *numbers, ends, *(f"{mine['steps'][length]:,}" for length in (PATHS[0], furthest))])
+    note = f"one block of width 64, one text · a window of 64 tokens to each side, {REACH} where layers are counted · logarithmic axes"
+    title = "The cost of a text against its length"
+    text = (
+        "One block, forward and backward, on this machine's CPU: seconds, the peak of memory and operations. Attention joins both ends of "
+        "a text in one layer and no step waits for another, but its cost grows with the square of the length; an LSTM's grows with "
+        "the length, and its steps wait for one another; a window or a convolution needs more layers the longer the text is."
+    )
+    return Drawing(title, text, rows, side_by_side(title, note, panels))

@@ -1,0 +1,165 @@
+"""What the lectures ask of positions, measured: unique, the same at every length, for longer texts, bounded, deterministic. N positions.
+
+The effect of a pair of positions is ‖p_i − p_j‖ for a vector that joins the input, and what is added to equal scores for a position inside
+attention. Positions in a parse tree are measured on a tree in which each word's head is the middle of the words around it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...core import positions
+from ...data.batches import tree_depths, tree_distances
+from ...errors import SaccadeError, did_you_mean
+from ...layers import token_inputs
+from ...studies.tables.recall_lengths import needed_options
+from .panels import Drawing, Heat, rounded, side_by_side
+from .position_pictures import build, effect
+
+DIM = 8  # its slowest wave has a period of 6,283 positions, which the longest texts contain
+FAR, FAR_TREES = (8192, 65_536), (256, 512)  # a bounded value is as large in both; distances in a tree need N × N numbers
+ALIKE, ROUNDING, GROWS = 1e-6, 1e-4, 1.1
+MOST = 256
+
+
+def kinds() -> dict[str, tuple[str, Any]]:
+    """Every kind of position by its name: where it is, and its entry. `none` is in both tables, and once here."""
+    found: dict[str, tuple[str, Any]] = {}
+    for where, table in (("input", token_inputs.table), ("attention", positions.table)):
+        for entry in table:
+            found.setdefault(entry.name, (where, entry))
+    return found
+
+
+def make(name: str, length: int, dim: int = DIM, seed: int = 0) -> nn.Module:
+    """A position of this kind with its usual options, random where it is learned; a table that must end ends with `length`."""
+    where, entry = kinds()[name]
+    table = token_inputs.table if where == "input" else positions.table
+    facts = {"dim": dim} if where == "input" else {"dim": dim, "dim_values": dim, "heads": 1, "causal": False}
+    made: nn.Module = build(table, {"name": name, **needed_options(table, entry, length)}, seed, **facts)
+    return made
+
+
+def balanced(first: int, last: int, head: int = -1) -> list[tuple[int, int]]:
+    """(word, its head) of the words first … last − 1: the middle one is below `head`, and above those on both sides."""
+    if first >= last:
+        return []
+    middle = (first + last) // 2
+    return [*balanced(first, middle, middle), (middle, head), *balanced(middle + 1, last, middle)]
+
+
+def tree(length: int) -> list[list[int]]:
+    return [[head for _, head in balanced(0, length)]]
+
+
+@torch.no_grad()
+def vectors(part: nn.Module, length: int, dim: int = DIM) -> Tensor:
+    """What an embedding adds to inputs of zeros: N × D."""
+    x, at = torch.zeros(1, length, dim), torch.arange(length)
+    more = {"depth": tree_depths(tree(length))} if getattr(part, "needs_relation", False) else {}
+    found: Tensor = part(x, at, **more)
+    return found[0].double()
+
+
+@torch.no_grad()
+def pairs(part: nn.Module, length: int, dim: int = DIM) -> Tensor:
+    """The effect of each pair of positions: N × N."""
+    if not isinstance(part, positions.Position):
+        found = vectors(part, length, dim)
+        return (found.unsqueeze(1) - found.unsqueeze(0)).norm(dim=-1)
+    return effect(part, positions.Positions.line(length, length, relation=relation(part, length)), dim)
+
+
+def relation(part: nn.Module, length: int) -> Tensor | None:
+    return tree_distances(tree(length)) if getattr(part, "needs_relation", False) else None
+
+
+@torch.no_grad()
+def largest(part: nn.Module, length: int, dim: int = DIM) -> float:
+    """The largest number of an embedding; or the largest effect on the scores of the queries 0, 1, 2, 4 … and the last."""
+    if not isinstance(part, positions.Position):
+        return float(vectors(part, length, dim).abs().max())
+    at = torch.tensor([0, *(2**n for n in range(length.bit_length()) if 2**n < length - 1), length - 1])
+    steps = relation(part, length)
+    return float(
+        effect(part, positions.Positions(at, torch.arange(length), None if steps is None else steps[:, at]), dim).abs().max()
+    )
+
+
+@dataclass(frozen=True)
+class Desiderata:
+    """What was measured of one kind."""
+
+    nearest: float  # the largest difference by which the two most similar positions of a text differ for some query
+    moved: float  # how much the effect of a pair differs in a text of two thirds of the length
+    spread: float  # how much the effects of pairs at one distance differ, as a share of how much all differ
+    growth: float | None  # the largest value in the longest texts, divided by that in shorter ones; None where no text is so long
+    repeated: bool  # two passes are equal
+    learned: int  # numbers
+
+    def cells(self) -> list[str]:
+        """Yes or no with the number that says so."""
+        growth = self.growth
+        return [
+            f"yes ({rounded(self.nearest)})" if self.nearest > ALIKE else "no",
+            "yes" if self.moved <= ALIKE else f"no ({rounded(self.moved)})",
+            "yes" if self.spread <= ROUNDING else f"no ({rounded(self.spread)})",
+            "no" if growth is None else "yes",
+            "–" if growth is None else "yes" if growth < GROWS else f"no (× {growth:.2f})",
+            "yes" if self.repeated else "no",
+            f"{self.learned:,}",
+        ]
+
+
+def measure(part: nn.Module, length: int, dim: int = DIM) -> Desiderata:
+    """Of one position, in texts of `length` positions, shorter and far longer ones."""
+    one, again, shorter = pairs(part.train(), length, dim), pairs(part, length, dim), 2 * length // 3
+    moved = float((pairs(part, shorter, dim) - one[:shorter, :shorter]).abs().max())
+    apart = (one.unsqueeze(2) - one.unsqueeze(1)).abs().amax(0)  # of each two keys, by the query that distinguishes them best
+    apart.fill_diagonal_(torch.inf)
+    spread = max(float(line.max() - line.min()) for line in (one.diagonal(n) for n in range(1 - length, length)))
+    spread /= float(one.max() - one.min()) or 1.0
+    growth: float | None = None
+    with contextlib.suppress(SaccadeError):  # a learned table ends
+        less, more = (largest(part, far, dim) for far in (FAR_TREES if getattr(part, "needs_relation", False) else FAR))
+        growth = more / less if less else 1.0
+    learned = sum(parameter.numel() for parameter in part.parameters())
+    return Desiderata(float(apart.min()), moved, spread, growth, bool(torch.equal(one, again)), learned)
+
+
+def draw(names: list[str], length: int = 64, dim: int = DIM, seed: int = 0) -> Drawing:
+    """What the lectures ask of positions, for every kind: a table of what was measured, and the effect of each pair."""
+    known = kinds()
+    if wrong := next((name for name in names if name not in known), None):
+        raise SaccadeError(f"no positions named '{wrong}'{did_you_mean(wrong, known)}")
+    if not 8 <= length <= MOST or not 4 <= dim <= MOST or dim % 2:
+        raise SaccadeError(f"expected a length from 8 to {MOST} and an even dim from 4 to {MOST}, got {length} and {dim}")
+    head = [
+        "positions",
+        "at the",
+        "unique",
+        "same at every length",
+        "by distance alone",
+        "longer texts",
+        "bounded",
+        "deterministic",
+    ]
+    rows, panels = [[*head, "learned numbers"]], list[Heat]()
+    for name in names or known:
+        part, where = make(name, length, dim, seed), known[name][0]
+        rows.append([name, where, *measure(part, length, dim).cells()])
+        panels.append(Heat(f"{name} ({where})", "j", "i", 1.9, 1.7, pairs(part, length, dim), bar=True))
+    title = "What is asked of positions"
+    text = (
+        "Unique: the largest difference by which some query distinguishes the two most similar positions. Same at every length: the effect "
+        "of a pair does not depend on the length of the text. By distance alone: nor on where the pair is; else the difference, as a share "
+        f"of all. Longer texts: no table ends. Bounded: the largest value in texts of {FAR[1]:,} positions is less than {GROWS} times that "
+        f"of {FAR[0]:,} ({FAR_TREES[1]} and {FAR_TREES[0]} in trees). Learned numbers are random here."
+    )
+    note = f"{length} positions · width {dim} · the effect of each pair: ‖pᵢ − pⱼ‖ at the input, what is added to equal scores in attention"
+    return Drawing(title, text, rows, side_by_side(title, note, panels, 4))

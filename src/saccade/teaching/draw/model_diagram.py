@@ -1,0 +1,196 @@
+"""A model as a block diagram: its parts with the shapes of their matrices, of what they give, and how many parameters they have."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from torch import Tensor, nn
+
+from ... import api
+from ...config import recipes
+from ...data.corpora import is_generated
+from ...data.vocabulary import Vocabulary
+from ...errors import SaccadeError
+from ...models.builder import Undrawn
+from ...views.figures import EDGE, GRAY, MARGIN, add_axes, fitted, sheet, style
+from .panels import Drawing, Table
+
+DEEPEST = 2  # parts inside parts that are drawn
+WIDE, ROW, GAP = 4.5, 0.34, 0.1  # inches
+READS = ("source", "image", "grid", "embedding", "encoder", "squeeze")  # the left column, where a decoder is the right one
+LETTERS = {11: "B", 7: "N", 5: "T"}  # of a batch, source tokens, target tokens: sizes that nothing else has
+
+
+@dataclass
+class Part:
+    """A box of the diagram: `count` equal parts one after another are one box."""
+
+    name: str
+    kind: str
+    parameters: int
+    shapes: str = ""
+    gives: str = ""
+    count: int = 1
+    inside: list[Part] = field(default_factory=list)
+
+    @property
+    def height(self) -> float:
+        return ROW + (sum(part.height + GAP for part in self.inside) + GAP if self.inside else 0)
+
+
+def parts_of(module: nn.Module, shapes: dict[str, str], path: str = "", depth: int = 0) -> list[Part]:
+    """The children that have parameters; those with numbers for names that are alike become one."""
+    found: list[Part] = []
+    names = [name for name, _ in module.named_children()]  # a norm around a part comes before that part
+    for name in sorted(names, key=lambda one: (names.index(one.removeprefix("around_")), not one.startswith("around_"))):
+        child = getattr(module, name)
+        size = sum(one.numel() for one in child.parameters())
+        whole = f"{path}{name}"
+        gives = shapes.get(whole) or shapes.get(f"{path}around_{name}", "")  # a mixer is not called itself: the sum behind it is
+        if not size and name != "head":  # one without parameters has the input's table
+            continue
+        if name.isdigit() and found and (found[-1].kind, found[-1].parameters) == (type(child).__name__, size):
+            found[-1].count += 1
+            found[-1].gives = gives
+            continue
+        expands = depth < DEEPEST and (depth == 0 or name.isdigit()) and len(list(child.children())) > 1 and not is_input(child)
+        inside = parts_of(child, shapes, f"{whole}.", depth + 1) if expands else []
+        matrices = [" × ".join(map(str, one.shape)) for one in child.parameters() if one.dim() > 1]
+        shown = ", ".join(
+            f"{matrices.count(one)} of {one}" if matrices.count(one) > 1 else one for one in dict.fromkeys(matrices)
+        )
+        found.append(Part(name, type(child).__name__, size, "" if inside else shown, gives, 1, inside))
+    return found
+
+
+def is_input(module: nn.Module) -> bool:
+    """Whether it begins with token ids."""
+    return hasattr(module, "tokens") or hasattr(module, "reads_bytes")
+
+
+def output_shapes(model: nn.Module) -> dict[str, str]:
+    """What each part gives for a batch of texts, or of pictures of 32 × 32, with letters for the sizes of the batch; nothing of a model that
+    asks for more."""
+    text, target = (torch.ones(11, size, dtype=torch.long, device=next(model.parameters()).device) for size in (7, 5))
+    given: dict[str, Any] = {"source": text, "tokens": text, "target": target, "lengths": text.sum(1)}
+    given["images"] = torch.zeros(11, 3, 32, 32, device=text.device)
+    if getattr(model, "reads", "") == "images":
+        given["source"] = given["images"]
+    wanted = inspect.signature(model.forward).parameters
+    found: dict[str, str] = {}
+
+    def keep(name: str) -> Any:
+        def hook(module: nn.Module, inputs: Any, out: Any) -> None:
+            first = out[0] if isinstance(out, tuple) else out
+            if isinstance(first, Tensor):
+                found[name] = " × ".join(LETTERS.get(size, str(size)) for size in first.shape)
+
+        return hook
+
+    handles = [module.register_forward_hook(keep(name)) for name, module in model.named_modules() if name]
+    try:
+        with torch.no_grad():
+            model.eval()(**{name: given[name] for name in wanted if name in given})
+    except Exception:  # a family that reads bytes or trees: its parts are drawn without what they give
+        found.clear()
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found
+
+
+def load_model(name: str) -> tuple[nn.Module, str]:
+    """The model of a run folder, or of a recipe: with the vocabulary of generated data, else with one of the recipe's largest size."""
+    if Path(name).is_dir():
+        return api.load(name, "cpu").model, "a trained model"
+    recipe = recipes.read_recipe(name)
+    if is_generated(recipe.data.train) and recipe.data.train:
+        return api.build(recipe).model.cpu(), f"the recipe {name}"
+    size = recipe.vocabulary.size
+    tokens = Vocabulary.train([" ".join(f"w{n}" for n in range(size))], "words").to_json()
+    with torch.device("meta"), Undrawn():
+        known = {"text": tokens, "joint": tokens, "source": tokens, "target": tokens, "labels": ["a", "b"], "several": False}
+        model = recipes.task(recipe).restore(recipe, known).build(recipes.Builder(recipe.model))
+    return model, f"the recipe {name}; {size:,} tokens assumed"
+
+
+def draw(names: list[str]) -> Drawing:
+    """The block diagram of a recipe or a run folder."""
+    if len(names) != 1:
+        raise SaccadeError("draw model takes one recipe or run folder; write `saccade draw model phrasebook-transformer`")
+    model, about = load_model(names[0])
+    total = sum(one.numel() for one in model.parameters())
+    if isinstance(
+        body := getattr(model, "body", None), nn.Module
+    ):  # a classifier around an encoder: its parts beside the encoder's
+        shapes = {name.removeprefix("body."): shape for name, shape in output_shapes(model).items()}
+        inner, around = parts_of(body, shapes), [part for part in parts_of(model, shapes) if part.name != "body"]
+        parts = [*inner, *around]
+    else:
+        parts = parts_of(model, output_shapes(model))
+    names_of_parts = {part.name for part in parts}
+    reads = READS if "decoder" in names_of_parts and names_of_parts & {"encoder", "image"} else ()
+    columns = [[part for part in parts if (part.name in reads) == left] for left in (True, False)]
+    columns = [column for column in columns if column]
+    title = f"{type(model).__name__}: {total:,} parameters"
+    note = f"{about} · read upward · at the right what a part gives and its parameters; B batch, N source or text, T target"
+    tall = max(sum(part.height + 0.2 for part in column) for column in columns)
+    figure, top = sheet(2 * MARGIN + len(columns) * (WIDE + 0.5) - 0.5, tall + 0.25, title, note)
+    rows: Table = [["part", "kind", "matrices", "gives", "count", "parameters"]]
+    for n, column in enumerate(columns):
+        axes = add_axes(figure, MARGIN + n * (WIDE + 0.5), top, WIDE, tall)
+        axes.set(xlim=(0, WIDE), ylim=(0, tall))
+        axes.axis("off")
+        at = 0.0
+        for part in column:
+            if at:
+                arrow: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 9, "color": GRAY, "shrinkA": 0, "shrinkB": 0}
+                axes.add_patch(FancyArrowPatch((WIDE / 2, at - 0.2), (WIDE / 2, at), **arrow))
+            box(axes, part, 0.02, at, WIDE - 0.04)
+            list_rows(part, "", rows)
+            at += part.height + 0.2
+    if len(columns) == 2:  # from what the left column ends with to the right one
+        middle = min(sum(part.height + 0.2 for part in column) for column in columns) / 2
+        up = (figure.get_figheight() - top - tall + middle) / figure.get_figheight()
+        ends = [(x / figure.get_figwidth(), up) for x in (MARGIN + WIDE, MARGIN + WIDE + 0.52)]
+        figure.add_artist(
+            FancyArrowPatch(*ends, transform=figure.transFigure, arrowstyle="-|>", mutation_scale=11, color="#333333")
+        )
+    return Drawing(title, f"Drawn from {about}. Parts without parameters are left out.", rows, figure)
+
+
+def box(axes: Axes, part: Part, left: float, bottom: float, wide: float) -> None:
+    """A part with its name in its first line, and its own parts below that, drawn upward."""
+    shade = "white" if part.inside else "#eeeeee"
+    look: dict[str, Any] = {
+        "boxstyle": "round,pad=0,rounding_size=0.05",
+        "facecolor": shade,
+        "edgecolor": "#333333" if part.inside else EDGE,
+    }
+    axes.add_patch(FancyBboxPatch((left, bottom), wide, part.height, linewidth=0.9, **look))
+    line = bottom + part.height - ROW / 2
+    total = f"{part.parameters * part.count:,}"
+    right = f"{part.gives}   {total}" if part.gives else total
+    plain = part.name.removeprefix("around_")
+    name = f"{part.count} × {part.kind}" if part.name.isdigit() else plain if part.inside else f"{plain}: {part.kind}"
+    name += f"   {part.shapes}" if part.shapes else "" if part.parameters else " (the input's vectors)"
+    axes.text(left + wide - 0.08, line, right, ha="right", va="center", **style(7.5, GRAY))
+    space = wide - 0.3 - 0.062 * len(right)
+    shown = fitted(name, 8, space)
+    axes.text(left + 0.08, line, shown, ha="left", va="center", **style(8, weight="bold" if part.inside else "normal"))
+    at = bottom + GAP
+    for inner in part.inside:
+        box(axes, inner, left + 0.12, at, wide - 0.24)
+        at += inner.height + GAP
+
+
+def list_rows(part: Part, indent: str, rows: Table) -> None:
+    rows.append([indent + part.name, part.kind, part.shapes, part.gives, str(part.count), f"{part.parameters * part.count:,}"])
+    for inner in part.inside:
+        list_rows(inner, f"{indent}· ", rows)

@@ -1,0 +1,144 @@
+"""A map of words: vectors of a model, or of counts, projected onto the plane in which they differ most."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+
+from ... import api
+from ...data.corpora import corpus
+from ...errors import SaccadeError
+from ...layers.embeddings import Embedding
+from ...views.figures import EDGE, GRAY, MARKERS, add_axes, sheet, style
+from ...views.figures import MARGIN as MARGIN
+from .panels import Drawing
+
+MOST = 300
+TAGS = {"NOUN": "nouns", "VERB": "verbs", "ADJ": "adjectives", "NUM": "numbers"}
+WINDOW = 2  # words to each side that count as neighbors
+PHRASEBOOK = {"train": 3000, "dev": 1, "test": 1}
+
+
+def project(vectors: np.ndarray) -> np.ndarray:
+    """The two directions of greatest variance (principal components), each with its largest entry positive: count × 2."""
+    centered = vectors - vectors.mean(0)
+    _, _, directions = np.linalg.svd(centered, full_matrices=False)
+    chosen = directions[:2]
+    signs = np.sign(chosen[np.arange(len(chosen)), np.abs(chosen).argmax(1)])
+    return np.asarray(centered @ (chosen * signs[:, None]).T)
+
+
+def nearest(vectors: np.ndarray, count: int = 3) -> np.ndarray:
+    """For each vector, the numbers of those with the greatest cosine."""
+    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    cosine = unit @ unit.T
+    np.fill_diagonal(cosine, -2)
+    return np.asarray(np.argsort(-cosine, axis=1, kind="stable")[:, :count])
+
+
+def from_counts(sentences: list[list[str]], words: list[str], dim: int = 16) -> np.ndarray:
+    """Vectors from how often words are neighbors: the singular vectors of max(0, log p(a, b) / p(a) p(b)) (Levy & Goldberg 2014)."""
+    vocabulary = {word: n for n, word in enumerate(dict.fromkeys(word for line in sentences for word in line))}
+    counts = np.zeros((len(vocabulary), len(vocabulary)))
+    for line in sentences:
+        for at, word in enumerate(line):
+            for other in line[max(0, at - WINDOW) : at]:
+                counts[vocabulary[word], vocabulary[other]] += 1
+    counts += counts.T
+    expected = counts.sum(1, keepdims=True) * counts.sum(0, keepdims=True) / max(counts.sum(), 1)
+    information = np.log(np.maximum(counts, 1e-12) / np.maximum(expected, 1e-12)).clip(0)
+    left, values, _ = np.linalg.svd(information)
+    return np.asarray((left[:, :dim] * np.sqrt(values[:dim]))[[vocabulary[word] for word in words]])
+
+
+def from_model(folder: str, words: list[str]) -> tuple[list[str], np.ndarray, int]:
+    """The words that a model knows as one token each, its vectors of them, and how many tokens it knows in all."""
+    system = api.load(folder, "cpu")
+    task: Any = system.task
+    vocabulary = getattr(task, "source", None) or getattr(task, "text", None)
+    table = next((module for module in system.model.modules() if isinstance(module, Embedding)), None)
+    if vocabulary is None or table is None or table.reads_bytes:
+        raise SaccadeError(f"{folder} has no vectors of words; choose a model that reads texts as tokens")
+    ids = dict(zip(words, vocabulary.encode_ids(words), strict=True))
+    known = [word for word, found in ids.items() if len(found) == 1 and found[0] != getattr(vocabulary, "unk", -1)]
+    with torch.no_grad():
+        found = table(torch.tensor([[ids[word][0] for word in known]], dtype=torch.long))[0]
+        return known, np.asarray(found.double().numpy()), len(vocabulary)
+
+
+def draw(names: list[str], most: int = 70) -> Drawing:
+    """The words of a run folder's model, or of the phrasebook by counts, on a plane; more names are the words to draw."""
+    if not 3 <= most <= MOST:
+        raise SaccadeError(f"expected 3 to {MOST} words, got {most}")
+    pairs = corpus("phrasebook:train", PHRASEBOOK)
+    lines = [pair.source.split() for pair in pairs]
+    tags = {word: tag for pair in pairs for word, tag in zip(pair.source.split(), pair.tags, strict=True)}
+    frequent = [word for word, _ in Counter(word for line in lines for word in line).most_common() if tags[word] in TAGS]
+    folder = names[0] if names and Path(names[0]).is_dir() else None
+    given = names[1:] if folder else names
+    if folder:
+        words, vectors, _ = from_model(folder, given or frequent)
+        words, vectors = words[:most], vectors[:most]
+    else:
+        if missing := [word for word in given if word not in tags]:
+            raise SaccadeError(f"'{missing[0]}' is neither a run folder nor a word of the phrasebook; name a run first")
+        words = (given or frequent)[:most]
+        vectors = from_counts(lines, words)
+    if len(words) < 3:
+        raise SaccadeError(f"of these words {len(words)} are single tokens of the model; name at least 3 that are")
+    at, close = project(vectors), nearest(vectors)
+    title = f"Map of {len(words)} words"
+    note = (
+        f"{folder or 'from counts of neighbors in the phrasebook'} · first two principal components of {vectors.shape[1]} numbers"
+    )
+    figure, top = sheet(8.6, 6.6, title, note)
+    plot(add_axes(figure, MARGIN + 0.1, top, 8.0, 6.2), words, at, tags)
+    rows = [
+        ["word", "nearest by cosine"],
+        *([word, ", ".join(words[n] for n in near)] for word, near in zip(words, close, strict=True)),
+    ]
+    text = "Words that are used alike have vectors that lie close together. Two of many dimensions are drawn; the table uses all."
+    return Drawing(title, text, rows, figure)
+
+
+def covers(start: float, y: float, wide: float, taken: list[tuple[float, float, float]]) -> bool:
+    """Whether a word there would lie over a mark or another word."""
+    return any(abs(y - b) < 0.024 and start < a + w and a < start + wide for a, b, w in taken)
+
+
+def plot(axes: Axes, words: list[str], at: np.ndarray, tags: dict[str, str]) -> None:
+    """A mark by part of speech and the word beside it, further away with a line where there is something already."""
+    kinds = [*TAGS.values(), "others"]
+    spread = np.ptp(at, axis=0) + 1e-12
+    taken = [(x - 0.006, y, 0.012) for x, y in at / spread]  # marks, then the words that are written
+    for kind, marker in zip(kinds, MARKERS, strict=False):
+        mine = [n for n, word in enumerate(words) if TAGS.get(tags.get(word, ""), "others") == kind]
+        if mine:
+            axes.plot(
+                *at[mine].T, marker, color="#333333" if kind == "nouns" else "#888888", markersize=4, label=kind, linestyle=""
+            )
+    steps = [(0.012, 0.0), (-0.012, 0.0), (0.0, 0.03), (0.0, -0.03)]
+    steps += [(side * 0.03, down * 0.03) for down in (1, -1, 2, -2, 3, -3, 4, -4) for side in (1, -1)]
+    for n, word in enumerate(words):
+        wide = 0.0125 * len(word)
+        x, y = at[n] / spread
+        free = [
+            step
+            for step in steps
+            if not covers(x + step[0] - wide * (step[0] < 0) - wide / 2 * (step[0] == 0), y + step[1], wide, taken)
+        ]
+        right, up = (free or steps)[0]
+        start = x + right - wide * (right < 0) - wide / 2 * (right == 0)
+        taken.append((start, y + up, wide))
+        far = abs(up) > 0.03 or (up and right)
+        arrow: dict[str, Any] = {"arrowprops": {"arrowstyle": "-", "color": EDGE, "linewidth": 0.5}} if far else {}
+        axes.annotate(word, at[n], (start * spread[0], (y + up) * spread[1]), va="center", **style(8), **arrow)
+    axes.margins(0.13, 0.06)
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_color(EDGE)
+    axes.legend(frameon=False, fontsize=8, labelcolor=GRAY, loc="best", handletextpad=0.2)

@@ -1,0 +1,146 @@
+"""What training settings leave open is decided before a run starts: threads by measuring, updates by epochs, minutes or the data."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
+
+import torch
+from torch import nn
+
+from ..recipe import TrainingRecipe
+from .checkpoints import Progress
+from .cost import duration, median_batch, now, restored
+from .distributed import Ranks
+from .loop import Watcher
+from .update_capture import Lowered
+from .work import Work
+
+# Where neither updates nor epochs nor minutes are given: few data are read often, and a processor should be done while one waits.
+EPOCHS, FEWEST, MOST, CPU_MINUTES = 80, 500, 30_000, 10.0
+PAYS = 1800.0  # seconds of a run, from which compiling, which makes updates a few percent faster, saves more than the minute it takes
+WITH_STEP = 1.15  # an update takes so much longer than forward and backward: the optimizer, the next batch
+
+
+def plan(
+    settings: TrainingRecipe, model: nn.Module, work: Work, ranks: Ranks, before: Callable[[], Progress], watcher: Watcher
+) -> TrainingRecipe:
+    """The settings with a number for all that was open; `before` is how far a resumed run came."""
+    on_cpu, threads = next(model.parameters()).device.type == "cpu", settings.threads or torch.get_num_threads()
+    per_epoch = -(-len(work.epoch(0)) // settings.accumulate)
+    measure = partial(time_update, settings, model, work, ranks)
+    if not settings.threads and threads > 1 and on_cpu and ranks.count == 1:
+        watcher.stage("measuring with how many threads this machine is fastest")
+        threads = choose_threads(measure, threads, watcher.note)
+    settings = replace(settings, threads=threads)
+    if not settings.updates:
+        seconds = math.inf
+        if settings.minutes or (on_cpu and not settings.epochs):
+            evaluations = work.dev_share / 3 * per_epoch / (settings.evaluate_every or per_epoch)  # a third: without gradients
+            with use_threads(threads):
+                seconds = measure(2.0) * WITH_STEP * (1 + evaluations)
+        updates = choose_updates(settings, per_epoch, seconds, before() if settings.minutes else Progress())
+        settings = replace(settings, updates=updates, warmup=min(settings.warmup, updates // 10))
+    elif settings.epochs:
+        settings = replace(settings, updates=min(settings.updates, settings.epochs * per_epoch))
+    # what a layer draws is judged by the loss, which needs numbers that were computed
+    captures = work.captures and not any(getattr(part, "samples", False) for part in model.modules())
+    alone = next(model.parameters()).device.type == "cuda" and ranks.count == 1
+    stacks = [part.in_few_kernels for part in model.modules() if hasattr(part, "in_few_kernels")]
+    joined = bool(stacks) and all(stacks)
+    settings = choose_way(settings, captures, work.one_shape, alone, joined, partial(measure, 0.3), watcher.note)
+    # once per epoch, 10 to 100 times in all
+    every = settings.evaluate_every or min(max(per_epoch, settings.updates // 100), max(settings.updates // 10, 1))
+    return replace(settings, evaluate_every=every, checkpoint_every=settings.checkpoint_every or every)
+
+
+def choose_way(
+    settings: TrainingRecipe,
+    captures: bool,
+    one_shape: bool,
+    alone: bool,
+    joined: bool,
+    measure: Callable[[], float],
+    note: Callable[[str], None],
+) -> TrainingRecipe:
+    """The settings with a decision for graphs and compile, for a run that is `alone` on one GPU. Graphs cost nothing to speak of; compiling
+    takes about a minute for each shape of batches, which a long run with one shape saves again, unless its kernels are `joined` already."""
+    if None not in (settings.graphs, settings.compile):
+        return settings
+    graphs, compiled = settings.graphs, settings.compile
+    if graphs is None:
+        graphs = alone and captures and settings.accumulate == 1
+    why = ""
+    if compiled is None:
+        compiled = False
+        if alone and one_shape and find_spec("triton") is not None and not joined:
+            seconds = measure() * settings.updates
+            compiled = seconds >= PAYS
+            verdict = "worth" if compiled else "too short to be worth"
+            why = f": about {duration(seconds)} uncompiled, {verdict} compiling"
+        elif alone and not one_shape:
+            why = ", not compiled: their batches have many shapes"
+    if alone:
+        how = {(True, True): "compiled and captured as CUDA graphs", (True, False): "captured as CUDA graphs"}
+        note(f"updates are {how.get((graphs, compiled), 'compiled' if compiled else 'made kernel by kernel')}{why}")
+    return replace(settings, graphs=graphs, compile=compiled)
+
+
+def choose_updates(settings: TrainingRecipe, per_epoch: int, seconds: float, before: Progress) -> int:
+    """As many updates as the epochs and the minutes allow; without either, by the data and, on a processor, its speed."""
+    allowed = [float(settings.epochs * per_epoch)] if settings.epochs else []
+    if settings.minutes:
+        pace = before.seconds / before.update if before.update else seconds
+        allowed.append(before.update + max(60 * settings.minutes - before.seconds, 0.0) / pace)
+    if not allowed:
+        by_speed = 60 * CPU_MINUTES / seconds if math.isfinite(seconds) else MOST
+        allowed = [min(max(EPOCHS * per_epoch, FEWEST), MOST, by_speed)]
+    return max(int(min(allowed)), 1)
+
+
+def time_update(settings: TrainingRecipe, model: nn.Module, work: Work, ranks: Ranks, least: float) -> float:
+    """Seconds of an update with a batch of median size, the mean over `least` seconds or more; nothing of the model is changed."""
+    kind, device = settings.autocast, next(model.parameters()).device
+    forward: nn.Module = (
+        Lowered(model, kind) if kind and work.only_forward and device.type == "cuda" else model
+    )  # as it is captured
+    taken, count, first = 0.0, 0, True
+    with restored(model, work):
+        batch = median_batch(work, work.epoch(0), ranks)
+        while taken < least:
+            start = now()
+            with torch.autocast(device.type, kind, enabled=kind is not None):
+                loss = work.loss(forward.train(), batch)
+            loss.backward()
+            once = ranks.largest(now() - start)
+            # the first time takes longer: of a long one on a processor by little, on a GPU by what its libraries and kernels need to begin
+            if not first or (once > 2 * least and device.type == "cpu"):
+                taken, count = taken + once, count + 1
+            first = False
+    model.zero_grad(set_to_none=True)
+    return taken / count * settings.accumulate
+
+
+def choose_threads(measure: Callable[[float], float], most: int, note: Callable[[str], None]) -> int:
+    """The number of threads with which a batch is done soonest: 1, 2, 4 … or all."""
+    found = {}
+    for count in sorted({*(2**n for n in range(most.bit_length())), most}):
+        with use_threads(count):
+            found[count] = measure(0.5)
+    best = min(found, key=found.__getitem__)
+    others = ", ".join(f"{count}: {seconds:.2g} s" for count, seconds in found.items())
+    note(f"training.threads={best}, the fastest of those measured (seconds per update with {others})")
+    return best
+
+
+@contextmanager
+def use_threads(count: int) -> Iterator[None]:
+    """Within the `with`, torch computes with so many threads in this process."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
